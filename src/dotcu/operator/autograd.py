@@ -81,14 +81,9 @@ class WholeCall(_Call):
         return tuple(flat[: self.by_position]), by_keyword
 
 
-def kernel(signature: Signature, operator: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
-    """Make the Autograd kernel of one overload.
-
-    Args:
-        signature: The overload's schema.
-        operator: The overload itself, to call below autograd.
-        recorder: The overload's recorder.
-    """
+def kernel(operator: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    """Make the Autograd kernel of one overload."""
+    signature = recorder.signature
 
     def autograd(*args: Any, **keywords: Any) -> Any:
         tensors = [*_tensors(args), *_tensors(tuple(keywords.values()))]
@@ -117,7 +112,6 @@ class Recorder:
     Under torch.func, a kernel for the Autograd key sees one transform at a time and records for that one.
 
     Args:
-        signature: The overload's signature.
         derivative: Returns the backward in force; asked at each recorded call, since a backward may be
             set after the operator was defined.
     """
@@ -171,8 +165,6 @@ class Recorder:
         """Call an operator, and record the call.
 
         Args:
-            operator: The overload.
-            args: The positional arguments.
             keywords: The keyword-only arguments.
         """
         flat, spec = tree_flatten((args, keywords))

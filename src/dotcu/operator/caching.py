@@ -51,8 +51,6 @@ class CallCache:
     """The recorded calls of one overload.
 
     Args:
-        signature: The overload's signature.
-        body: Its body.
         operator: Returns the OpOverload, whose schema has the arguments and their defaults.
         recorder: Records calls for autograd.
         enabled: False if the author declared `cache_calls=False`.
@@ -188,8 +186,6 @@ class CallCache:
         """Raise the driver's refusal of a launch, with the names of operator and kernel.
 
         Args:
-            number: The recorded call's index.
-            launch: The index of its launch.
             status: The driver's CUresult.
         """
         known = number < len(self._recorded)

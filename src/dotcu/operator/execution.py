@@ -1,9 +1,4 @@
-"""Execution of a call: by the body, the body without its launches, or the reference.
-
-`compute` runs the body with its launches, on CUDA tensors or in the simulator. `allocate` runs it with
-its launches skipped, for the shapes and layouts of its results. `fill` copies the reference's values into
-these.
-"""
+"""Execution of a body, with its launches or without, and checks of its result."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from dotcu import settings
-from dotcu.errors import ArgumentError, BodyError, LaunchError, ReferenceMismatch
+from dotcu.errors import BodyError, LaunchError
 from dotcu.kernel import active_run
 from dotcu.kernel.driver.cuda import fault_story
 from dotcu.kernel.scope import (
@@ -93,8 +88,6 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
     """Run a body with its launches, and check its result.
 
     Args:
-        signature: The overload's signature.
-        body: Its body.
         args: The positional arguments of the call.
         kwargs: Its keyword arguments.
 
@@ -119,8 +112,6 @@ def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict
     """Run a body without its launches, for the shapes, layouts and dtypes of its outputs.
 
     Args:
-        signature: The overload's signature.
-        body: Its body.
         args: The positional arguments of the call.
         kwargs: Its keyword arguments.
     """
@@ -130,32 +121,10 @@ def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict
         return checked(signature, result, args, kwargs)
 
 
-def require_one_kind_of_device(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Raise for a call with tensors on `meta` among others: torch would infer shapes, and run nothing.
-
-    Args:
-        signature: The overload's signature.
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
-
-    Raises:
-        ArgumentError: It is such a call.
-    """
-    plain_ones = [t for t in tree_leaves((args, kwargs)) if type(t) in (torch.Tensor, torch.nn.Parameter)]
-    if len({tensor.is_meta for tensor in plain_ones}) > 1:
-        got = ", ".join(f"{describe(tensor)} on {tensor.device}" for tensor in plain_ones)
-        raise ArgumentError(
-            f"{signature.qualified_name} got tensors with memory and tensors without: {got}.\n"
-            "All must be on one device; those on 'meta' have no values: x.to(device) cannot give them any."
-        )
-
-
 def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return a body's result if it fits its schema; several values as a plain tuple.
 
     Args:
-        signature: The overload's signature.
-        result: The body's result.
         args: The positional arguments of the call.
         kwargs: Its keyword arguments.
 
@@ -195,62 +164,3 @@ def _require_new(signature: Signature, results: Sequence[Any], inputs: Sequence[
                 "return a copy (`.clone()`)."
             )
         taken[memory] = "another of its results"
-
-
-def refer_out(
-    signature: Signature,
-    body: Body,
-    reference: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-) -> None:
-    """Compute a reference that returns its result, into the arguments that the overload writes.
-
-    The body runs for its checks. It may overwrite an input that shares memory with an output, so the
-    reference is computed before.
-
-    Args:
-        signature: The overload's signature.
-        body: Its body.
-        reference: The reference of the overload that returns the result.
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
-    """
-    inputs = {name: value for name, value in kwargs.items() if name not in signature.outs}
-    values = reference(*args, **inputs)
-    allocate(signature, body, args, kwargs)
-    outs = tuple(kwargs[name] for name in signature.outs)
-    fill(signature, outs[0] if len(outs) == 1 else outs, values)
-
-
-def fill(signature: Signature, into: Any, values: Any) -> Any:
-    """Copy a reference's values into tensors of the same structure, and return those.
-
-    Args:
-        signature: The overload's signature.
-        into: A tensor, or tuples and lists of tensors.
-        values: The reference's values, in the same structure.
-
-    Raises:
-        ReferenceMismatch: A shape or dtype differs.
-    """
-    targets, sources = _tensors(into), _tensors(values)
-    same = len(targets) == len(sources) and all(
-        isinstance(source, torch.Tensor) and source.shape == target.shape and source.dtype == target.dtype
-        for target, source in zip(targets, sources, strict=True)
-    )
-    if not same:
-        reference, body = (", ".join(map(describe, values)) for values in (sources, targets))
-        raise ReferenceMismatch(
-            f"{signature.qualified_name}: the reference gives {reference}, the body gives "
-            f"{body}.\nBoth must agree in number, shape and dtype: correct the one that is wrong."
-        )
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
-    return into
-
-
-def _tensors(value: Any) -> list[Any]:
-    if isinstance(value, (tuple, list)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return [value]

@@ -10,15 +10,17 @@ from weakref import WeakSet
 
 import torch
 from torch.compiler import is_dynamo_compiling
+from torch.utils._pytree import tree_leaves
 
 from dotcu import settings, stopwatch
 from dotcu.call_cache.native import entry
-from dotcu.errors import UsageError
+from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
 from dotcu.operator import autograd, execution, register, schema
 from dotcu.operator.caching import CallCache, CallCacheInfo
 from dotcu.operator.overload import Overload, Registered, Tolerance, warm
+from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body
 
 
@@ -64,7 +66,7 @@ class LaunchingOverload(Overload):
         registration.implement("CUDA", self._on_cuda)
         registration.implement("CPU", self._on_cpu)
         registration.implement_fake(self._on_fake)
-        registration.implement("Autograd", autograd.kernel(signature, registration.operator, self._recorder))
+        registration.implement("Autograd", autograd.kernel(registration.operator, self._recorder))
         self.__name__ = body.__name__
         self.__module__ = body.__module__
         self.__doc__ = body.__doc__
@@ -100,14 +102,44 @@ class LaunchingOverload(Overload):
             with tracking_allocations():  # the simulator knows what the body allocates as uninitialized
                 return execution.compute(self.signature, self._computing, args, kwargs)
         if self.functional is not None:
-            return execution.refer_out(self.signature, self.body, reference, args, kwargs)
+            outs = self.signature.outs
+            inputs = {name: value for name, value in kwargs.items() if name not in outs}
+            # before the body, which may overwrite an input that shares memory with an output
+            values = reference(*args, **inputs)
+            execution.allocate(self.signature, self.body, args, kwargs)  # for its checks
+            self._fill([kwargs[name] for name in outs], values)
+            return None
         if self.signature.mutates:
             return reference(*args, **kwargs)
         allocated = execution.allocate(self.signature, self._fake or self.body, args, kwargs)
-        return execution.fill(self.signature, allocated, reference(*args, **kwargs))
+        self._fill(allocated, reference(*args, **kwargs))
+        return allocated
+
+    def _fill(self, into: Any, values: Any) -> None:
+        """Copy a reference's values into tensors of the same structure."""
+        targets, sources = _tensors(into), _tensors(values)
+        same = len(targets) == len(sources) and all(
+            isinstance(source, torch.Tensor) and source.shape == target.shape and source.dtype == target.dtype
+            for target, source in zip(targets, sources, strict=True)
+        )
+        if not same:
+            reference, body = (", ".join(map(describe, tensors)) for tensors in (sources, targets))
+            raise ReferenceMismatch(
+                f"{self.qualified_name}: the reference gives {reference}, the body gives {body}.\n"
+                "Both must agree in number, shape and dtype: correct the one that is wrong."
+            )
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
 
     def _on_fake(self, *args: Any, **kwargs: Any) -> Any:
-        execution.require_one_kind_of_device(self.signature, args, kwargs)
+        tensors = [t for t in tree_leaves((args, kwargs)) if type(t) in (torch.Tensor, torch.nn.Parameter)]
+        if len({tensor.is_meta for tensor in tensors}) > 1:  # torch would infer shapes, and run nothing
+            got = ", ".join(f"{describe(tensor)} on {tensor.device}" for tensor in tensors)
+            raise ArgumentError(
+                f"{self.qualified_name} got tensors with memory and tensors without: {got}.\n"
+                "All must be on one device; those on 'meta' have no values: x.to(device) cannot give them "
+                "any."
+            )
         if self._fake is not None:
             return self._fake(*args, **kwargs)
         return execution.allocate(self.signature, self.body, args, kwargs)
@@ -134,6 +166,12 @@ class LaunchingOverload(Overload):
         else:
             runs = "the reference"
         return f"<dotcu.op {self.signature}; on CPU tensors it runs {runs}>"
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return [value]
 
 
 def _overload_of(operator: LaunchingOperator, name: str) -> Overload:
@@ -290,7 +328,7 @@ class ExistingOperator(Operator):
         self._refuse_second("backward", "gradient", has=self._registration.has(register.AUTOGRAD))
         super().backward(function)
         recorder = autograd.Recorder(self.signature, lambda: (self._backward, self._setup_context))
-        kernel = autograd.kernel(self.signature, self._registration.operator, recorder)
+        kernel = autograd.kernel(self._registration.operator, recorder)
         self._registration.implement("Autograd", kernel)
         return function
 

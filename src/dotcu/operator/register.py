@@ -143,9 +143,7 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
     """Define an overload; an earlier definition of the same function is replaced.
 
     Args:
-        signature: The overload's signature.
         origin: The place of its definition.
-        tags: torch's tags for it.
 
     Raises:
         DuplicateOperator: Another file or function has defined it; names both.
@@ -210,8 +208,6 @@ def find(namespace: str, name: str, overload: str) -> Any:
     """Return the `torch._ops.OpOverload` that another library has registered.
 
     Args:
-        namespace: The operator's namespace.
-        name: Its name.
         overload: The overload's name; empty for the default one.
 
     Raises:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 
 class Sample:
@@ -39,14 +40,8 @@ class Sample:
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Every tensor among the arguments, in order."""
-        tensors: list[torch.Tensor] = []
-
-        def note(tensor: torch.Tensor) -> torch.Tensor:
-            tensors.append(tensor)
-            return tensor
-
-        self.map_tensors(note)
-        return tuple(tensors)
+        leaves = tree_leaves((self.args, dict(self.kwargs)))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
     def __repr__(self) -> str:
         words = [describe(value) for value in self.args]

@@ -94,10 +94,8 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
     """Return the signature of a body, from its annotations.
 
     Args:
-        body: The function.
         name: `"namespace::name"`.
         overload: The overload's name; empty for the default one.
-        mutates_args: The names of the arguments that it writes.
 
     Raises:
         SchemaError: An annotation is missing or has no schema type in torch, or a body that writes
