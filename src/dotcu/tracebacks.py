@@ -85,13 +85,8 @@ def file_line(file: str, line: int | None) -> str:
 
 
 def is_user_file(file: str) -> bool:
-    """Return whether a file is the user's own: neither dotcu's nor installed."""
-    return not is_foreign_file(file)
-
-
-def is_foreign_file(file: str) -> bool:
-    """Return whether a frame's file is dotcu's, installed, or none at all."""
-    return not _has_file(file) or any(map(Path(file).is_relative_to, _INSTALLED))
+    """Return whether a frame's file is the user's own: neither dotcu's nor installed."""
+    return _has_file(file) and not any(map(Path(file).is_relative_to, _INSTALLED))
 
 
 def _has_file(file: str) -> bool:

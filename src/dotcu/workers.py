@@ -37,7 +37,7 @@ from typing import IO, Any, NoReturn, TypeVar
 
 from dotcu import errors, process, serialize
 from dotcu.errors import DotcuError
-from dotcu.tracebacks import is_foreign_file
+from dotcu.tracebacks import is_user_file
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -293,7 +293,7 @@ def relevant_output(stderr: str) -> str:
         frame = _FRAME.match(line)
         if line.startswith(_MARK):
             lines = []
-        elif not _NOISE.match(line) and not (frame and is_foreign_file(frame["file"])):
+        elif not _NOISE.match(line) and (frame is None or is_user_file(frame["file"])):
             lines.append(line)
     return "\n".join(lines)
 

@@ -72,7 +72,8 @@ def command(
     _refuse_together({**for_code, "--emit": emit, "--json": as_json})
     if output is not None and emit is None:
         raise UsageError(f"-o {output} says where to write what --emit gives.\nType: --emit sass -o {output}")
-    if _is_binary(target):
+    place = Path(target.partition(":")[0])
+    if place.suffix in BINARIES or (place.is_file() and place.suffix not in COMPILED_HERE):
         _refuse_for_binary(target, for_code)
         _binary(target, arch or [], emit, output, as_json)
         return
@@ -110,11 +111,6 @@ def _refuse_together(given: dict[str, Any]) -> None:
                 f"{option} and {both[0]} each print something different.\nUse one of them, and "
                 "a second command for the other."
             )
-
-
-def _is_binary(target: str) -> bool:
-    place = Path(target.partition(":")[0])
-    return place.suffix in BINARIES or (place.is_file() and place.suffix not in COMPILED_HERE)
 
 
 def _refuse_for_binary(target: str, given: dict[str, Any]) -> None:

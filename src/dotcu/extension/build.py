@@ -295,21 +295,14 @@ def run_jobs(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_
         return []
     jobs = job_count(len(items), cores=len(os.sched_getaffinity(0)), free_bytes=free_bytes())
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # those under way end, none begins
-            raise
+        return list(pool.map(work, items))  # after an error those under way end, none begins
 
 
 def job_count(count: int, *, cores: int, free_bytes: int | None) -> int:
-    """Return the jobs to run at once, at least one; memory does not count where it is unknown.
+    """Return the jobs to run at once, at least one.
 
     Args:
-        count: The compiles there are.
-        cores: The processor cores that may be used.
-        free_bytes: The free memory, None if it is unknown.
+        free_bytes: The free memory, which does not count where it is unknown.
     """
     fitting = count if free_bytes is None else free_bytes // JOB_BYTES
     return max(1, min(count, cores, fitting))

@@ -72,9 +72,7 @@ def keep_log(store: Store, key: str, log: str) -> Path | None:
     """Write a log where it stays until others have come; None if the cache cannot be written.
 
     Args:
-        store: The cache.
         key: The cache key of the step that failed.
-        log: The output.
     """
     folder = store.root / "logs"
     with contextlib.suppress(OSError):

@@ -184,7 +184,9 @@ def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
             names = {name for text in texts for name in _NAMESPACE.findall(text)}
             operators = {name for text in texts for name in _OPERATOR.findall(text)}
             _require_new(path, names, {f"{name}::{operator}" for name in names for operator in operators})
-            _loaded[path] = _register(path)
+            before = _registered()
+            _register(path)
+            _loaded[path] = tuple(sorted(_registered() - before))
             _namespaces.update(dict.fromkeys(names, path))
         return _loaded[path]
 
@@ -210,26 +212,23 @@ def _require_new(path: Path, namespaces: set[str], operators: set[str]) -> None:
         )
 
 
-def _register(path: Path) -> tuple[str, ...]:
+def _register(path: Path) -> None:
     import torch
 
-    before = _registered()
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
-        raise CompileError(_refused(path, str(error.__cause__ or error)), log=str(error)) from error
-    return tuple(sorted(_registered() - before))
-
-
-def _refused(path: Path, reason: str) -> str:
-    match = _UNDEFINED.search(reason)
-    if match is None:
-        return f"{path.name} is compiled, and cannot be loaded: {reason}"
-    return (
-        f"{path.name} is compiled, and cannot be loaded: {match[1]} is used and defined nowhere.\n"
-        "Add the source, or the library by link_flags=['-l...'], that defines it.\n"
-        f"Its name in C++, type: c++filt {match[1]}"
-    )
+        reason = str(error.__cause__ or error)
+        match = _UNDEFINED.search(reason)
+        if match is not None:
+            reason = (
+                f"{match[1]} is used and defined nowhere.\n"
+                "Add the source, or the library by link_flags=['-l...'], that defines it.\n"
+                f"Its name in C++, type: c++filt {match[1]}"
+            )
+        raise CompileError(
+            f"{path.name} is compiled, and cannot be loaded: {reason}", log=str(error)
+        ) from error
 
 
 def _registered() -> set[str]:

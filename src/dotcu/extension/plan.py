@@ -146,7 +146,7 @@ def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> Translati
         raise SourceNotFound(
             f"{source} cannot be read: {error.strerror}.\nCheck the path: ls {source}"
         ) from error
-    words = compile_words(request, tools, source)
+    words = _compile_words(request, tools, source)
     precompiled = (
         tools.host.is_gcc and not is_cuda(source) and begins_with_header(text.decode(errors="replace"))
     )
@@ -164,9 +164,6 @@ def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: NativeT
 
     Args:
         kind: Separates keys of one kind from those of others.
-        words: The command.
-        parts: Its inputs.
-        tools: The compilers and torch.
     """
     variables = sorted(settings.of_compilers().items())
     whole = [FORMAT, kind, list(words), list(parts), tools.identity(), variables]
@@ -178,17 +175,8 @@ def begins_with_header(text: str) -> bool:
     return _FIRST.match(_COMMENT.sub(" ", text)) is not None
 
 
-def compile_words(request: NativeRequest, tools: NativeTools, source: Path) -> tuple[str, ...]:
-    """Return the command for a source, without the files.
-
-    Args:
-        request: The request.
-        tools: The compilers and torch.
-        source: The source.
-
-    Raises:
-        UsageError: It is neither C++ nor CUDA.
-    """
+def _compile_words(request: NativeRequest, tools: NativeTools, source: Path) -> tuple[str, ...]:
+    """Return the command for a source, without the files."""
     if is_cuda(source) and tools.nvcc is not None:
         level = ("-O0", "-g", "-G") if request.debug else ("-O2", "-lineinfo") if request.lines else ("-O2",)
         return (
@@ -253,9 +241,7 @@ def portable(native: NativeRequest, root: Path, torch: TorchInstall) -> NativeRe
     Nothing of the library is visible but what has to be, and paths in it begin at the project.
 
     Args:
-        native: As `read_project` reads it.
         root: The project's folder.
-        torch: The torch to compile against.
     """
     words = ("-fvisibility=hidden", *(f"-ffile-prefix-map={folder}/=" for folder in (root, torch.include[0])))
     return replace(

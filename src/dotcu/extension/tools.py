@@ -140,10 +140,14 @@ def nvcc(torch_cuda: Version | None) -> Nvcc:
     refusals = []
     for path in _nvccs():
         known = _nvcc(path)
-        refusal = known if isinstance(known, Rejected) else _refuse(known, torch_cuda)
-        if refusal is None and isinstance(known, Nvcc):
-            return known
-        refusals.append(f"    {path}: {refusal}")
+        if isinstance(known, Nvcc):
+            if torch_cuda is None or known.version[0] == torch_cuda[0]:
+                return known
+            known = Rejected(
+                f"it is of CUDA {_dotted(known.version)} and torch of CUDA {_dotted(torch_cuda)}: "
+                "the two would load different CUDA runtimes into one process"
+            )
+        refusals.append(f"    {path}: {known}")
     happened = "No nvcc fits:\n" + "\n".join(refusals) if refusals else "No nvcc was found."
     raise ToolchainError(
         f"{happened}\n"
@@ -205,15 +209,6 @@ def _with(top: Path, places: tuple[str, ...], pattern: str) -> Path:
     """Return the first of some folders of a toolkit that has a file."""
     folders = [folder for place in places for folder in sorted(top.glob(place))]
     return next((folder for folder in folders if list(folder.glob(pattern))), top / places[0])
-
-
-def _refuse(compiler: Nvcc, torch_cuda: Version | None) -> Rejected | None:
-    if torch_cuda is None or compiler.version[0] == torch_cuda[0]:
-        return None
-    return Rejected(
-        f"it is of CUDA {_dotted(compiler.version)} and torch of CUDA {_dotted(torch_cuda)}: "
-        "the two would load different CUDA runtimes into one process"
-    )
 
 
 def _install(torch_cuda: Version | None) -> str:

@@ -37,9 +37,6 @@ def with_import(text: str, path: Path, package: str, name: str) -> str:
 
     Args:
         text: The package's `__init__.py`.
-        path: Its path, for messages.
-        package: The package's name.
-        name: The operator's.
 
     Raises:
         UsageError: The line cannot be put in without touching something else; has the line.

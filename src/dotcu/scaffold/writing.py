@@ -23,8 +23,7 @@ def create(plan: ScaffoldPlan) -> None:
     with _explained(plan.folder.parent), _stage(plan.folder) as stage:
         whole = stage / plan.folder.name
         _write(whole, plan.files)
-        if os.path.lexists(plan.folder):
-            raise UsageError(f"{plan.folder} exists now: another program created it.\nChoose another name.")
+        _require_free(plan.folder)
         whole.rename(plan.folder)
 
 
@@ -39,10 +38,24 @@ def add(plan: ScaffoldPlan) -> None:
         _write(stage / "new", plan.files)
         _write(stage / "changed", {path: after for path, (_, after) in plan.changed.items()})
         for path in plan.files:
-            _make_folders(plan.folder / path, created)
-            _place(stage / "new" / path, plan.folder / path, created)
+            goal = plan.folder / path
+            for folder in reversed([folder for folder in goal.parents if not folder.exists()]):
+                created.append(folder)  # before, so that an interrupt in between finds it
+                folder.mkdir()
+            _require_free(goal)
+            created.append(goal)
+            (stage / "new" / path).rename(goal)
         for path, (before, _) in plan.changed.items():
-            _replace(stage / "changed" / path, plan.folder / path, before)
+            goal, staged = plan.folder / path, stage / "changed" / path
+            if goal.read_bytes() != before.encode("utf-8"):
+                raise UsageError(f"{goal} was changed just now.\nType the command again.")
+            shutil.copymode(goal, staged)
+            staged.replace(goal.resolve())  # where it is a link, what that leads to
+
+
+def _require_free(goal: Path) -> None:
+    if os.path.lexists(goal):
+        raise UsageError(f"{goal} exists now: another program created it.\nChoose another name.")
 
 
 @contextmanager
@@ -83,25 +96,3 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(text.encode("utf-8"))  # line ends as they are
-
-
-def _make_folders(path: Path, created: list[Path]) -> None:
-    """Make the folders that a file needs, such as `tests`, and note those that were not there."""
-    missing = [folder for folder in path.parents if not folder.exists()]
-    for folder in reversed(missing):
-        created.append(folder)  # before, so that an interrupt in between finds it
-        folder.mkdir()
-
-
-def _place(staged: Path, goal: Path, created: list[Path]) -> None:
-    if os.path.lexists(goal):
-        raise UsageError(f"{goal} exists now: another program created it.\nChoose another name.")
-    created.append(goal)
-    staged.rename(goal)
-
-
-def _replace(staged: Path, goal: Path, before: str) -> None:
-    if goal.read_bytes() != before.encode("utf-8"):
-        raise UsageError(f"{goal} was changed just now.\nType the command again.")
-    shutil.copymode(goal, staged)
-    staged.replace(goal.resolve())  # where it is a link, what that leads to

@@ -35,9 +35,7 @@ def lines(event: Event, state: WatchState, now: float) -> Iterator[str]:
     """Yield the lines of an event, each with its time; most events have none.
 
     Args:
-        event: That has happened.
         state: After it.
-        now: In seconds since the epoch.
     """
     stamp = time.strftime("%H:%M:%S", time.localtime(now))
     for text in _texts(event, state):
@@ -77,8 +75,6 @@ def page(state: WatchState, now: float, width: int) -> RenderableType:
     """Return the whole page.
 
     Args:
-        state: The state to show.
-        now: In seconds since the epoch.
         width: Of the terminal, in columns.
     """
     where = f" on {state.device}" if state.device else ""

@@ -96,28 +96,16 @@ def after(event: Event, state: WatchState, now: float) -> WatchState:
 
     Args:
         event: As a worker replied it, or the watcher made it.
-        state: Before it.
-        now: In seconds since the epoch.
     """
-    if event["event"] != "saved":
-        return replace(state, **_changes(event, state, now))
-    kernels, timings = state.good_kernels, state.good_timings
-    if state.passed and state.is_settled:
-        kernels, timings = state.kernels, state.timings or timings
-    return WatchState(
-        target=state.target, begun=event["at"], phase="loading", saved=event, device=state.device,
-        good_kernels=kernels, good_timings=timings,
-    )  # fmt: skip
-
-
-def results_of(event: Event) -> tuple[Result, ...]:
-    """Return the results of an event `tried`."""
-    return from_plain(tuple[Result, ...], plain(event["results"]))
-
-
-def _changes(event: Event, state: WatchState, now: float) -> dict[str, Any]:
-    """Return the fields of the state that an event changes."""
     kind = event["event"]
+    if kind == "saved":
+        kernels, timings = state.good_kernels, state.good_timings
+        if state.passed and state.is_settled:
+            kernels, timings = state.kernels, state.timings or timings
+        return WatchState(
+            target=state.target, begun=event["at"], phase="loading", saved=event, device=state.device,
+            good_kernels=kernels, good_timings=timings,
+        )  # fmt: skip
     changes = {key: value for key, value in event.items() if key in _COPIED}
     changes["phase"] = _PHASES.get(kind, state.phase)
     if kind == "trying":
@@ -133,4 +121,9 @@ def _changes(event: Event, state: WatchState, now: float) -> dict[str, Any]:
         during = f" during {state.trying}" if state.trying else ""
         evidence = (f"    {line}".rstrip() for line in event["evidence"].splitlines())
         changes |= {"passed": False, "trouble": "\n".join((f"{event['reason']}{during}", *evidence))}
-    return changes
+    return replace(state, **changes)
+
+
+def results_of(event: Event) -> tuple[Result, ...]:
+    """Return the results of an event `tried`."""
+    return from_plain(tuple[Result, ...], plain(event["results"]))

@@ -57,9 +57,7 @@ def events(loader: Loader, device: str | None, seed: int = 0, good: Sequence[Row
     """Yield the events of the present version of a target.
 
     Args:
-        loader: Of the target.
         device: As `check` takes it.
-        seed: The start of random numbers.
         good: The times of the last version that passed.
     """
     yield {"event": "begun"}
@@ -260,9 +258,7 @@ def timings(
     """Time the first case of each operator, on a GPU, with a cold L2.
 
     Args:
-        operators: To be timed.
         device: A GPU.
-        seed: The start of random numbers.
         good: The times to compare with, as far as they are of the same cases.
 
     Raises:
