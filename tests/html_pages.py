@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from dotcu.inspection.code.ptx import SourceLocation
-from dotcu.inspection.html.page import CodeLine, Fact, FileLines, KernelPane, Note, Page
 
 SOURCE = (
     "// scale",
@@ -15,45 +12,64 @@ SOURCE = (
     "    x[threadIdx.x] = twice(x[threadIdx.x]);",
     "}",
 )
-LINE, CALL, END = (SourceLocation("scale.cu", number) for number in (2, 4, 5))
+LINE, CALL, END = "0:2", "0:4", "0:5"
 
 
-def numbered(*lines: str) -> FileLines:
-    return tuple(enumerate(lines, 1))
+def row(text: str, label: str = "", *locations: str, control: str = "") -> list[Any]:
+    """A line of PTX or SASS."""
+    return [text, label, locations, control]
 
 
-def scale(arch: str = "sm_90", **changes: Any) -> KernelPane:
+def scale(arch: str = "sm_90", **changes: Any) -> dict[str, Any]:
     """A kernel that doubles its element through a function, which is inlined."""
     fields: dict[str, Any] = {
         "name": "scale",
         "arch": arch,
-        "facts": (Fact(name="registers", value="8", note="one less changes nothing", tone="good"),),
-        "notes": (Note(text="loads of 4 bytes", location=CALL),),
-        "source": {"scale.cu": numbered(*SOURCE)},
-        "ptx": (
-            CodeLine(text="\tld.global.f32 \t%f1, [%rd4];", label="20", chain=(CALL,)),
-            CodeLine(text="\tadd.f32 \t%f2, %f1, %f1;", label="22", chain=(LINE, CALL)),
-            CodeLine(text="\tst.global.f32 \t[%rd4], %f2;", label="24", chain=(CALL,)),
-            CodeLine(text="\tret;", label="26", chain=(END,)),
-        ),
-        "sass": (
-            CodeLine(text="LDG.E R0, desc[UR4][R2.64]", label="0000", chain=(CALL,)),
-            CodeLine(text=".L_x_0:"),
-            CodeLine(text="FADD R5, R0, R0", label="0010", chain=(LINE, CALL)),
-            CodeLine(text="STG.E desc[UR4][R2.64], R5", label="0020", chain=(CALL,)),
-            CodeLine(text="EXIT", label="0030", chain=(END,)),
-            CodeLine(text="BRA `(.L_x_0)", label="0040"),
-        ),
-        "metrics": {
-            "lane instructions": ("Once for each lane", {LINE: 32, CALL: 12800}),
-            "sectors": ("Of 32 bytes", {CALL: 8}),
-        },
+        "failure": "",
+        "facts": [["registers", "8", "one less changes nothing", "good"]],
+        "notes": [["loads of 4 bytes", CALL, "warn"]],
+        "files": [0],
+        "ptx": [
+            row("\tld.global.f32 \t%f1, [%rd4];", "20", CALL),
+            row("\tadd.f32 \t%f2, %f1, %f1;", "22", LINE, CALL),
+            row("\tst.global.f32 \t[%rd4], %f2;", "24", CALL),
+            row("\tret;", "26", END),
+        ],
+        "sass": [
+            row("LDG.E R0, desc[UR4][R2.64]", "0000", CALL),
+            row(".L_x_0:"),
+            row("FADD R5, R0, R0", "0010", LINE, CALL),
+            row("STG.E desc[UR4][R2.64], R5", "0020", CALL),
+            row("EXIT", "0030", END),
+            row("BRA `(.L_x_0)", "0040"),
+        ],
+        "metrics": [
+            {
+                "name": "lane instructions",
+                "meaning": "Once for each lane",
+                "counts": {LINE: 32, CALL: 12800},
+            },
+            {"name": "sectors", "meaning": "Of 32 bytes", "counts": {CALL: 8}},
+        ],
+        "missing": {},
     }
-    return KernelPane(**{**fields, **changes})
+    return {**fields, **changes}
 
 
-def page_with(*kernels: KernelPane, title: str = "scale.cu") -> Page:
-    return Page(title=title, kernels=kernels or (scale(),), rows=(("compiler", "NVRTC 13.0"),))
+def page_with(
+    *kernels: dict[str, Any],
+    title: str = "scale.cu",
+    lines: Sequence[tuple[int, str]] = tuple(enumerate(SOURCE, 1)),
+    file: str = "scale.cu",
+) -> dict[str, Any]:
+    return {
+        "title": title,
+        "rows": [["compiler", "NVRTC 13.0"]],
+        "names": [file],
+        "files": [{"name": 0, "lines": lines}],
+        "kernels": kernels or [scale()],
+    }
 
 
 InBrowser = Callable[..., Any]
+"""What the tests of the page share: a real browser."""

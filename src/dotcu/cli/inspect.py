@@ -147,14 +147,14 @@ def _inspect(target: str, **how: Any) -> InspectReport:
 
 def _page(report: InspectReport, other: InspectReport | None) -> str:
     from dotcu.inspection.code.diff import diff
-    from dotcu.inspection.html.page import page_of, render
+    from dotcu.inspection.html.page import changes_of, page_of, render
 
     if not report.kernels and not report.failed:
         raise UsageError(
             f"{report.target} has no kernel to show on a page.\n"
             f"See what it has: dotcu inspect {report.target}"
         )
-    return render(page_of(report, None if other is None else diff(other, report)))
+    return render(page_of(report), changes_of(diff(other, report)) if other is not None else None)
 
 
 def _show(report: InspectReport, lines: bool, as_json: bool) -> None:

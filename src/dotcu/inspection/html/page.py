@@ -1,9 +1,25 @@
 """A report on compiled kernels as one HTML file: source, PTX and SASS side by side.
 
-    InspectReport -> Page (plain values) -> JSON -> the template with style, script and data in it
+    InspectReport -> the page's data -> JSON -> the template with style, script and data in it
 
-A file is written once however many kernels share it, and a location is "index of the file's name:line".
-The script reads this JSON and nothing else; `template/data.js` is its other side.
+The script reads this JSON and nothing else; `template/data.js` is its other side. Its keys:
+
+    title
+    rows       [name, value] of what holds for all kernels
+    names      of files; a location is "index of the file's name:line"
+    files      {name, lines}: its index, and [number, text] of its lines; kernels that share one refer to it
+    kernels    at least one; the first is shown at the beginning
+      name, arch
+      failure  the compiler's message where there is no code; shown instead of the panes
+      facts    [name, value, note, tone]: one value, such as the registers, and what limits it
+      notes    [text, location, tone]: a remark in one line, which leads to its location
+      files    indices
+      ptx, sass  [text, label, locations, control] of a line: its number or address, the source lines that it
+               comes from, innermost first, and its control bits
+      metrics  {name, meaning, counts}: counts by location, which colour the lines
+      missing  by pane, why it has no lines; a pane without lines and without a reason is not shown
+
+A tone is "good", "warn", "bad" or empty.
 """
 
 from __future__ import annotations
@@ -13,21 +29,14 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterator, Mapping
 from importlib import resources
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any
 
 from dotcu.inspection.code.diff import DiffReport
-from dotcu.inspection.code.ptx import LocationChain, SourceLocation
+from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, short, step_text
 from dotcu.inspection.code.sass import SassInstruction
-
-Tone: TypeAlias = Literal["", "good", "warn", "bad"]
-PaneName: TypeAlias = Literal["source", "ptx", "sass"]
-FileLines: TypeAlias = tuple[tuple[int, str], ...]
-"""Numbers and text of the lines of a file, in order; a gap in the numbers is shown as one."""
 
 GUARD = 5
 """Characters of a guard such as @!P0, so that opcodes are in a column."""
@@ -57,197 +66,128 @@ _UNSAFE: dict[str, str | int | None] = {
 }
 """Characters that could end the <script> element or begin a comment; escaped, the JSON is the same."""
 
-
-class Fact(NamedTuple):
-    """One value of a kernel, such as its registers, in a colour; the note below it says what limits it."""
-
-    name: str
-    value: str
-    note: str = ""
-    tone: Tone = ""
+Changes = Mapping[str, tuple[str, ...]]
+"""By kernel, or `before -> after`, what differs from another report."""
 
 
-class Note(NamedTuple):
-    """A remark in one line; one with a location is marked at its line, and leads there."""
-
-    text: str
-    location: SourceLocation | None = None
-    tone: Tone = "warn"
-
-
-class CodeLine(NamedTuple):
-    """A line of PTX or SASS.
-
-    Attributes:
-        text: Shown as it is; a tab is four columns wide.
-        label: A line number, or an address, in front of it.
-        chain: Where it comes from, innermost first; may be empty, or in a file that the page does not show.
-        control: Control bits of an instruction; shown where the pane has any.
-    """
-
-    text: str
-    label: str = ""
-    chain: LocationChain = ()
-    control: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelPane:
-    """A kernel, or an instantiation, on one architecture.
-
-    Attributes:
-        name: As a person says it, `scale<float, 256>`; the same for each architecture.
-        source: Its files, by name.
-        metrics: By name, the meaning of a count, and the counts by line, which colour the lines; the first is
-            shown at the beginning. The page adds how many instructions a line became.
-        missing: Why a pane has no lines. A pane without lines and without a reason is not shown.
-        failure: The compiler's message where this architecture has no code; shown instead of the panes.
-    """
-
-    name: str
-    arch: str
-    facts: tuple[Fact, ...] = ()
-    notes: tuple[Note, ...] = ()
-    source: Mapping[str, FileLines] = field(default_factory=dict)
-    ptx: tuple[CodeLine, ...] = ()
-    sass: tuple[CodeLine, ...] = ()
-    metrics: Mapping[str, tuple[str, Mapping[SourceLocation, float]]] = field(default_factory=dict)
-    missing: Mapping[PaneName, str] = field(default_factory=dict)
-    failure: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """The whole page.
-
-    Attributes:
-        kernels: At least one; the first is shown at the beginning.
-        rows: Name and value of what holds for all kernels.
-        changes: By kernel, or `before -> after`, what differs from another report; stands above all else.
-    """
-
-    title: str
-    kernels: tuple[KernelPane, ...]
-    rows: tuple[tuple[str, str], ...] = ()
-    changes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def page_of(report: InspectReport, compared: DiffReport | None = None) -> Page:
-    """Return the page of a report.
-
-    Args:
-        report: With a kernel, or with one that could not be compiled.
-        compared: The difference from another report to this one.
-    """
-    failures = (
-        KernelPane(name=name, arch=str(one.arch), failure=one.message)
+def page_of(report: InspectReport) -> dict[str, Any]:
+    """Return the data of a report's page, which has a kernel, or one that could not be compiled."""
+    names: dict[str, int] = {}
+    files: dict[tuple[str, str], int] = {}
+    kernels = [_kernel(one, names, files) for one in report.kernels]
+    blank = {**dict.fromkeys(("facts", "notes", "files", "ptx", "sass", "metrics"), ()), "missing": {}}
+    kernels += [
+        {"name": name, "arch": str(one.arch), "failure": one.message, **blank}
         for one in report.failed
         for name in one.names
-    )
-    changes: dict[str, tuple[str, ...]] = {}
-    if compared is not None:
-        for one in compared.changes:
-            numbers = tuple(map(str, one.numbers))
-            changes[one.title] = numbers or (() if one.same else ("the order of instructions",))
-        changes |= dict.fromkeys(compared.before, ("only before",))
-        changes |= dict.fromkeys(compared.after, ("only after",))
-    return Page(
-        title=report.target,
-        kernels=(*map(_kernel, report.kernels), *failures),
-        rows=tuple(("note", note) for note in report.notes),
-        changes=changes,
-    )
+    ]
+    return {
+        "title": report.target,
+        "rows": [("note", note) for note in report.notes],
+        "names": list(names),
+        "files": [
+            {"name": names[name], "lines": list(enumerate(text.splitlines(), 1))} for name, text in files
+        ],
+        "kernels": kernels,
+    }
 
 
-def _kernel(one: InspectedKernel) -> KernelPane:
-    metrics = {}
-    for name, (counter, meaning) in METRICS.items() if one.counts else ():
-        lines = one.counts.lines if one.counts else {}
-        counts = {_shortened((at,))[0]: getattr(line, counter) for at, line in lines.items()}
-        if any(counts.values()):
-            metrics[name] = (meaning, counts)
-    return KernelPane(
-        name=one.code.name,
-        arch=str(one.code.arch),
-        facts=tuple(_facts(one)),
-        notes=tuple(
-            Note(
+def _kernel(one: InspectedKernel, names: dict[str, int], files: dict[tuple[str, str], int]) -> dict[str, Any]:
+    """Return a kernel's data, and number the names and files in it in the order in which they come up."""
+    code = one.code
+
+    def at(location: SourceLocation) -> str:
+        return f"{names.setdefault(short(location.file), len(names))}:{location.line}"
+
+    def number(name: str, text: str) -> int:
+        names.setdefault(name, len(names))
+        return files.setdefault((name, text), len(files))
+
+    def rows(instruction: SassInstruction) -> Iterator[tuple[str, str, list[str], str]]:
+        yield from ((f"{label}:", "", [], "") for label in instruction.labels)
+        guard = instruction.predicate
+        text = f"{guard:<{GUARD}} {instruction.text.removeprefix(guard).lstrip()}"
+        yield text, f"{instruction.address:04x}", list(map(at, instruction.chain)), instruction.control
+
+    return {
+        "name": code.name,
+        "arch": str(code.arch),
+        "failure": "",
+        "facts": list(_facts(one)),
+        "notes": [
+            (
                 f"near this line: {remark.message}" if remark.near else remark.message,
-                _shortened((remark.location,))[0] if remark.location else None,
+                at(remark.location) if remark.location else "",
+                "warn",
             )
             for remark in one.remarks
-        ),
-        source={short(file): tuple(enumerate(text.splitlines(), 1)) for file, text in one.code.texts.items()},
-        ptx=tuple(
-            CodeLine(text=line.text, label=str(line.number), chain=_shortened(line.chain))
-            for line in one.code.ptx
+        ],
+        "files": [number(short(file), text) for file, text in code.texts.items()],
+        "ptx": [
+            (line.text, str(line.number), list(map(at, line.chain)), "")
+            for line in code.ptx
             if not line.text.lstrip().startswith(".loc")
-        ),
-        sass=tuple(row for instruction in one.instructions for row in _instruction(instruction)),
-        metrics=metrics,
-        missing={} if one.function else {"sass": WITHOUT_SASS},
-    )
+        ],
+        "sass": [row for instruction in one.instructions for row in rows(instruction)],
+        "metrics": [
+            {"name": name, "meaning": meaning, "counts": {at(place): n for place, n in counts.items() if n}}
+            for name, meaning, counts in _metrics(one)
+            if any(counts.values())
+        ],
+        "missing": {} if one.function else {"sass": WITHOUT_SASS},
+    }
 
 
-def _facts(one: InspectedKernel) -> Iterator[Fact]:
+def _metrics(one: InspectedKernel) -> Iterator[tuple[str, str, dict[SourceLocation, float]]]:
+    lines = one.counts.lines if one.counts else {}
+    for name, (counter, meaning) in METRICS.items():
+        yield name, meaning, {place: getattr(line, counter) for place, line in lines.items()}
+
+
+def _facts(one: InspectedKernel) -> Iterator[tuple[str, str, str, str]]:
     used = one.code.resources
     if used is not None:
         spilled = used.spill_store_bytes + used.spill_load_bytes
-        yield Fact("registers", str(used.registers))
-        yield Fact("spilled", f"{spilled} B", tone="bad" if spilled else "good")
-        yield Fact("stack", f"{used.stack_bytes} B", tone="warn" if used.stack_bytes else "")
-        yield Fact("static shared", f"{used.smem_bytes} B")
-        yield Fact("barriers", str(used.barriers))
+        yield "registers", str(used.registers), "", ""
+        yield "spilled", f"{spilled} B", "", "bad" if spilled else "good"
+        yield "stack", f"{used.stack_bytes} B", "", "warn" if used.stack_bytes else ""
+        yield "static shared", f"{used.smem_bytes} B", "", ""
+        yield "barriers", str(used.barriers), "", ""
     if one.function is not None:
-        yield Fact("instructions", str(len(one.instructions)))
+        yield "instructions", str(len(one.instructions)), "", ""
     for each in one.occupancy:
-        tone: Tone = "good" if each.share >= 0.5 else "warn"  # half is enough to hide most latencies
-        limited = f"limited by {' and '.join(each.limiters)}"
-        yield Fact(
-            name=f"occupancy, {each.shape}",
-            value=f"{each.blocks} blocks, {each.share:.0%}",
-            note="; ".join([limited, *map(step_text, each.steps)]),
-            tone=tone if each.blocks else "bad",
-        )
+        tone = "good" if each.share >= 0.5 else "warn"  # half is enough to hide most latencies
+        note = "; ".join([f"limited by {' and '.join(each.limiters)}", *map(step_text, each.steps)])
+        value = f"{each.blocks} blocks, {each.share:.0%}"
+        yield f"occupancy, {each.shape}", value, note, tone if each.blocks else "bad"
     if one.counts is not None:
-        yield Fact("counted in", one.counts.call)
+        yield "counted in", one.counts.call, "", ""
 
 
-def _instruction(instruction: SassInstruction) -> Iterator[CodeLine]:
-    for label in instruction.labels:
-        yield CodeLine(text=f"{label}:")
-    guard = instruction.predicate
-    text = instruction.text.removeprefix(guard).lstrip()
-    yield CodeLine(
-        text=f"{guard:<{GUARD}} {text}",
-        label=f"{instruction.address:04x}",
-        chain=_shortened(instruction.chain),
-        control=instruction.control,
-    )
+def changes_of(compared: DiffReport) -> Changes:
+    """Return what a page says of the difference from another report to its own."""
+    changes: dict[str, tuple[str, ...]] = {}
+    for one in compared.changes:
+        numbers = tuple(map(str, one.numbers))
+        changes[one.title] = numbers or (("the same",) if one.same else ("the order of instructions",))
+    changes |= dict.fromkeys(compared.before, ("only before",))
+    return changes | dict.fromkeys(compared.after, ("only after",))
 
 
-def _shortened(chain: LocationChain) -> LocationChain:
-    return tuple(SourceLocation(short(at.file), at.line) for at in chain)
+def render(page: Mapping[str, Any], changes: Changes | None = None) -> str:
+    """Return a page's data as HTML that stands alone: it loads nothing, and its policy forbids it to.
 
-
-def render(page: Page) -> str:
-    """Return the page as HTML that stands alone: it loads nothing, and its policy forbids it to.
-
-    The policy allows the one script by its digest, so no text of a kernel, however written, can run.
-
-    Raises:
-        ValueError: The page has no kernel.
+    The policy allows the one script by its digest, so no text of a kernel, however written, can run. Changes
+    stand above all else.
     """
-    if not page.kernels:
-        raise ValueError(f"a page shows one kernel or more (got none, for {page.title!r})")
     script = '"use strict";(() => {\n' + "".join(map(_part, _SCRIPTS)) + "})();\n"
     items = ""
-    for name, changes in page.changes.items():
-        spans = " ".join(f"<span>{html.escape(change)}</span>" for change in changes or ("the same",))
+    for name, changed in (changes or {}).items():
+        spans = " ".join(f"<span>{html.escape(change)}</span>" for change in changed)
         items += f"<li><b>{html.escape(name)}</b> {spans}</li>"
     section = f'<details id="changes" open><summary>what changed</summary><ul>{items}</ul></details>'
     filled = {
-        "title": html.escape(page.title),
+        "title": html.escape(page["title"]),
         "digest": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": "".join(map(_part, _STYLES)),
         "script": script,
@@ -257,56 +197,11 @@ def render(page: Page) -> str:
     return _SLOT.sub(lambda slot: filled[slot[1]], _part("page.html"))
 
 
-@cache
 def _part(name: str) -> str:
     return (resources.files(__package__) / "template" / name).read_text(encoding="utf-8")
 
 
-def encode(page: Page) -> str:
-    """Return the page's data as JSON without any character that has a meaning in HTML."""
-    names: dict[str, int] = {}
-    files: dict[tuple[str, FileLines], int] = {}
-    kernels = [_kernel_json(kernel, names, files) for kernel in page.kernels]
-    data = {
-        "title": page.title,
-        "rows": page.rows,
-        "names": list(names),
-        "files": [{"name": names[name], "lines": lines} for name, lines in files],
-        "kernels": kernels,
-    }
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def encode(page: Mapping[str, Any]) -> str:
+    """Return a page's data as JSON without any character that has a meaning in HTML."""
+    text = json.dumps(page, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(str.maketrans(_UNSAFE)).encode("utf-8", "replace").decode("utf-8")
-
-
-def _kernel_json(
-    kernel: KernelPane, names: dict[str, int], files: dict[tuple[str, FileLines], int]
-) -> dict[str, Any]:
-    """Return a kernel's data, and number the names and files in it in the order in which they come up."""
-
-    def at(location: SourceLocation) -> str:
-        return f"{names.setdefault(location.file, len(names))}:{location.line}"
-
-    def code(lines: Iterable[CodeLine]) -> list[Any]:
-        return [[line.text, line.label, list(map(at, line.chain)), line.control] for line in lines]
-
-    def number(name: str, lines: FileLines) -> int:
-        names.setdefault(name, len(names))
-        return files.setdefault((name, lines), len(files))
-
-    return {
-        "name": kernel.name,
-        "arch": kernel.arch,
-        "failure": kernel.failure,
-        "facts": kernel.facts,
-        "notes": [
-            [note.text, at(note.location) if note.location else "", note.tone] for note in kernel.notes
-        ],
-        "files": [number(name, lines) for name, lines in kernel.source.items()],
-        "ptx": code(kernel.ptx),
-        "sass": code(kernel.sass),
-        "metrics": [
-            {"name": name, "meaning": meaning, "counts": {at(one): n for one, n in counts.items() if n}}
-            for name, (meaning, counts) in kernel.metrics.items()
-        ],
-        "missing": dict(kernel.missing),
-    }

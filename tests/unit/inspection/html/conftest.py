@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dotcu.inspection.html.page import Page, render
+from dotcu.inspection.html.page import render
 from html_pages import InBrowser
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -39,7 +39,7 @@ def in_browser(tmp_path: Path) -> InBrowser:
     if browser is None:
         pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is here")
 
-    def in_browser(page: Page, body: str, fragment: str = "") -> Any:
+    def in_browser(page: dict[str, Any], body: str, fragment: str = "") -> Any:
         text = re.sub("<meta http-equiv=[^>]*>", "", render(page))  # it forbids the driver, too
         document = opened(browser, text.replace("</body>", DRIVER % body), fragment, tmp_path)
         result = re.search(r'<html[^>]* data-result="([^"]*)"', document)

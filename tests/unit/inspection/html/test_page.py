@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import pytest
 
@@ -18,9 +19,9 @@ from dotcu.compile import Target
 from dotcu.inspection.code.build import FailedBuild
 from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
-from dotcu.inspection.html.page import METRICS, Fact, KernelPane, Page, encode, page_of, render
+from dotcu.inspection.html.page import METRICS, encode, page_of, render
 from dotcu.simulator import LineCounters
-from html_pages import numbered, page_with, scale
+from html_pages import page_with, scale
 from inspecting import needs_nvdisasm
 
 SOURCE = """
@@ -32,6 +33,7 @@ __global__ void divide(int* x, int by) {
 }
 """
 FUNCTION, STORE = 2, 6
+TEXT, LABEL, PLACES, CONTROL = range(4)
 FILE = "divide.cu"
 LINE = LineCounters(lane_instructions=640, global_sectors=8)
 
@@ -48,63 +50,67 @@ def kernel() -> InspectedKernel:
     return report().kernels[0]
 
 
-def pane(one: InspectedKernel | None = None) -> KernelPane:
-    (found,) = page_of(replace(report(), kernels=(one or kernel(),))).kernels
-    return found
+def page(one: InspectedKernel | None = None) -> dict[str, Any]:
+    """The data of the page of one kernel, as the script reads it."""
+    data: dict[str, Any] = json.loads(encode(page_of(replace(report(), kernels=(one or kernel(),)))))
+    return data
 
 
-def facts(one: InspectedKernel | None = None) -> dict[str, Fact]:
-    return {fact.name: fact for fact in pane(one).facts}
+def pane(one: InspectedKernel | None = None) -> dict[str, Any]:
+    (shown,) = page(one)["kernels"]
+    return cast("dict[str, Any]", shown)
+
+
+def facts(one: InspectedKernel | None = None) -> dict[str, list[str]]:
+    """Value, note and tone of each fact by its name."""
+    return {name: rest for name, *rest in pane(one)["facts"]}
 
 
 def test_kernel_is_named_with_its_architecture() -> None:
-    assert (pane().name, pane().arch) == ("divide", "sm_90")
+    assert (pane()["name"], pane()["arch"]) == ("divide", "sm_90")
 
 
 def test_source_is_there_line_by_line() -> None:
-    ((name, lines),) = pane().source.items()
-    assert name.endswith(FILE)
-    assert lines == tuple(enumerate(SOURCE.splitlines(), 1))
+    (file,) = page()["files"]
+    assert page()["names"][file["name"]].endswith(FILE)
+    assert file["lines"] == [[number, line] for number, line in enumerate(SOURCE.splitlines(), 1)]
 
 
 def test_ptx_stands_at_its_source_line_and_is_without_the_directives_that_say_so() -> None:
-    (file,) = pane().source
-    (store,) = [line for line in pane().ptx if "st.global" in line.text]
-    assert store.chain == ((file, STORE),)
-    assert not any(".loc" in line.text for line in pane().ptx)
+    (store,) = [line for line in pane()["ptx"] if "st.global" in line[TEXT]]
+    assert store[PLACES] == [f"0:{STORE}"]
+    assert not any(".loc" in line[TEXT] for line in pane()["ptx"])
 
 
 def test_inlined_code_stands_at_the_function_and_at_its_call() -> None:
-    (file,) = pane().source
-    (division,) = [line for line in pane().ptx if "div.s32" in line.text]
-    assert division.chain == ((file, FUNCTION), (file, STORE))
+    (division,) = [line for line in pane()["ptx"] if "div.s32" in line[TEXT]]
+    assert division[PLACES] == [f"0:{FUNCTION}", f"0:{STORE}"]
 
 
 @needs_nvdisasm
 def test_instructions_have_address_place_and_control_and_their_guard_in_a_column() -> None:
-    rows = [row for row in pane().sass if row.label]
-    store = next(row for row in rows if "STG" in row.text)
-    exits = next(row for row in rows if "EXIT" in row.text)
-    assert store.chain[-1][1] == STORE
-    assert store.control
-    assert rows[0].label == "0000"
-    assert exits.text.startswith("@")
-    assert exits.text.index("EXIT") == 6
-    assert rows[0].text[:6].isspace()
+    rows = [row for row in pane()["sass"] if row[LABEL]]
+    store = next(row for row in rows if "STG" in row[TEXT])
+    exits = next(row for row in rows if "EXIT" in row[TEXT])
+    assert store[PLACES][-1] == f"0:{STORE}"
+    assert store[CONTROL]
+    assert rows[0][LABEL] == "0000"
+    assert exits[TEXT].startswith("@")
+    assert exits[TEXT].index("EXIT") == 6
+    assert rows[0][TEXT][:6].isspace()
 
 
 @needs_nvdisasm
 def test_remarks_are_notes_that_lead_to_their_line() -> None:
-    (file,) = pane().source
-    (note,) = [note for note in pane().notes if "div.s32" in note.text]
-    assert note.location == (file, FUNCTION)
+    (place,) = [place for text, place, _ in pane()["notes"] if "div.s32" in text]
+    assert place == f"0:{FUNCTION}"
 
 
 def test_facts_say_what_the_kernel_takes() -> None:
     taken = kernel().code.resources
     assert taken is not None
-    assert facts()["registers"].value == str(taken.registers)
-    assert (facts()["spilled"].value, facts()["spilled"].tone) == ("0 B", "good")
+    assert facts()["registers"][0] == str(taken.registers)
+    assert facts()["spilled"] == ["0 B", "", "good"]
 
 
 def test_spills_are_marked() -> None:
@@ -112,36 +118,35 @@ def test_spills_are_marked() -> None:
     assert one.code.resources is not None
     taken = replace(one.code.resources, spill_store_bytes=8, spill_load_bytes=4, stack_bytes=16)
     spilling = facts(replace(one, code=replace(one.code, resources=taken)))
-    assert (spilling["spilled"].value, spilling["spilled"].tone) == ("12 B", "bad")
-    assert spilling["stack"].tone == "warn"
+    assert spilling["spilled"] == ["12 B", "", "bad"]
+    assert spilling["stack"][-1] == "warn"
 
 
 def test_occupancy_is_a_fact_with_its_limit_and_the_next_step() -> None:
-    fact = facts()["occupancy, block=256, smem_bytes=40000"]
-    assert fact.value == "5 blocks, 62%"
-    assert fact.note.startswith("limited by shared memory; with at most 37888 B of shared memory")
-    assert fact.tone == "good"
+    value, note, tone = facts()["occupancy, block=256, smem_bytes=40000"]
+    assert value == "5 blocks, 62%"
+    assert note.startswith("limited by shared memory; with at most 37888 B of shared memory")
+    assert tone == "good"
 
 
 @pytest.mark.parametrize(("blocks", "warps", "tone"), [(0, 0, "bad"), (1, 8, "warn"), (8, 64, "good")])
 def test_occupancy_is_coloured_by_how_much_it_is(blocks: int, warps: int, tone: str) -> None:
     occupancy = replace(kernel().occupancy[0], blocks=blocks, warps=warps)
-    found = facts(replace(kernel(), occupancy=(occupancy,)))
-    assert found[f"occupancy, {occupancy.shape}"].tone == tone
+    shown = facts(replace(kernel(), occupancy=(occupancy,)))
+    assert shown[f"occupancy, {occupancy.shape}"][-1] == tone
 
 
 def test_counts_of_the_simulator_are_metrics_by_line() -> None:
-    (file,) = pane().source
     one = kernel()
     counts = SimulatedCounts(
         call="sample 0", total=LineCounters(), lines={SourceLocation(one.code.file, STORE): LINE}
     )
-    found = pane(replace(one, counts=counts))
-    assert {name: dict(some) for name, (_, some) in found.metrics.items()} == {
-        "lane instructions": {(file, STORE): 640},
-        "global sectors": {(file, STORE): 8},
+    counted = replace(one, counts=counts)
+    assert {metric["name"]: metric["counts"] for metric in pane(counted)["metrics"]} == {
+        "lane instructions": {f"0:{STORE}": 640},
+        "global sectors": {f"0:{STORE}": 8},
     }
-    assert {fact.name: fact.value for fact in found.facts}["counted in"] == "sample 0"
+    assert facts(counted)["counted in"][0] == "sample 0"
 
 
 def test_every_metric_is_a_counter_of_the_simulator() -> None:
@@ -149,50 +154,42 @@ def test_every_metric_is_a_counter_of_the_simulator() -> None:
 
 
 def test_without_a_disassembler_the_pane_says_what_to_type() -> None:
-    found = pane(replace(kernel(), function=None))
-    assert found.sass == ()
-    assert "pip install 'dotcu[tools]'" in found.missing["sass"]
+    shown = pane(replace(kernel(), function=None))
+    assert shown["sass"] == []
+    assert "pip install 'dotcu[tools]'" in shown["missing"]["sass"]
 
 
 def test_what_failed_has_a_pane_with_its_message() -> None:
     failed = FailedBuild(arch=Target.parse("sm_80"), names=("divide",), message="divide.cu:1: error")
-    found = page_of(replace(report(), failed=(failed,)))
-    assert [(one.name, one.arch, one.failure) for one in found.kernels] == [
+    both = page_of(replace(report(), failed=(failed,)))["kernels"]
+    assert [(one["name"], one["arch"], one["failure"]) for one in both] == [
         ("divide", "sm_90", ""),
         ("divide", "sm_80", "divide.cu:1: error"),
     ]
+    assert both[0].keys() == both[1].keys()
 
 
 def test_notes_of_the_report_stand_on_the_page() -> None:
-    found: Page = page_of(replace(report(), notes=("no sample ran",)))
-    assert found.rows == (("note", "no sample ran"),)
+    assert page_of(replace(report(), notes=("no sample ran",)))["rows"] == [("note", "no sample ran")]
 
 
 def test_files_that_kernels_share_are_written_once() -> None:
-    page = Page(title="t", kernels=(scale("sm_80"), scale("sm_90")))
-    data = json.loads(encode(page))
+    data = page_of(replace(report(), kernels=(kernel(), kernel())))
     assert len(data["files"]) == 1
-    assert [kernel["files"] for kernel in data["kernels"]] == [[0], [0]]
+    assert [one["files"] for one in data["kernels"]] == [[0], [0]]
 
 
 def test_files_of_one_name_and_other_text_stay_apart() -> None:
-    other = scale("sm_80", source={"scale.cu": numbered("int x;")})
-    data = json.loads(encode(Page(title="t", kernels=(scale(), other))))
-    assert [kernel["files"] for kernel in data["kernels"]] == [[0], [1]]
-    assert data["files"][1] == {"name": 0, "lines": [[1, "int x;"]]}
-
-
-def test_location_names_its_file_by_number() -> None:
-    data = json.loads(encode(Page(title="t", kernels=(scale(),))))
-    (kernel,) = data["kernels"]
-    assert data["names"] == ["scale.cu"]
-    assert kernel["sass"][2] == ["FADD R5, R0, R0", "0010", ["0:2", "0:4"], ""]
-    assert kernel["metrics"][0]["counts"] == {"0:2": 32, "0:4": 12800}
+    one = kernel()
+    other = replace(one, code=replace(one.code, texts=dict.fromkeys(one.code.texts, "int x;")))
+    data = page_of(replace(report(), kernels=(one, other)))
+    assert [one["files"] for one in data["kernels"]] == [[0], [1]]
+    assert data["files"][1] == {"name": 0, "lines": [(1, "int x;")]}
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--<script>", "&amp;", "\u2028", 'a"\\b\t\x00', "×µ", "𝄞"])
 def test_text_comes_back_as_it_was_and_means_nothing_to_html(text: str) -> None:
-    encoded = encode(Page(title=text, kernels=(scale(source={"scale.cu": numbered(text)}),)))
+    encoded = encode(page_with(title=text, lines=[(1, text)]))
     assert json.loads(encoded)["title"] == text
     assert json.loads(encoded)["files"][0]["lines"] == [[1, text]]
     assert not set("<>&\u2028") & set(encoded)
@@ -200,7 +197,7 @@ def test_text_comes_back_as_it_was_and_means_nothing_to_html(text: str) -> None:
 
 def test_file_name_that_is_no_utf8_can_still_be_written() -> None:
     name = b"k\xff.cu".decode("utf-8", "surrogateescape")
-    encoded = encode(Page(title=name, kernels=(scale(),)))
+    encoded = encode(page_with(title=name))
     assert json.loads(encoded.encode("utf-8"))["title"] == "k?.cu"
 
 
@@ -222,21 +219,16 @@ def test_policy_allows_the_one_script_that_is_there() -> None:
 
 def test_no_text_of_a_page_can_open_or_end_an_element() -> None:
     evil = "</script></title><script>x</script><img src=x onerror=x>"
-    hostile = scale(name=evil, source={evil: numbered(evil)}, failure=evil, missing={"ptx": evil})
-    text = render(page_with(hostile, title=evil))
+    hostile = scale(name=evil, failure=evil, missing={"ptx": evil})
+    text = render(page_with(hostile, title=evil, lines=[(1, evil)], file=evil), {evil: (evil,)})
     assert evil not in text
     assert len(re.findall("<script", text)) == len(re.findall("<script", render(page_with())))
 
 
 def test_slot_in_a_kernels_text_is_not_filled() -> None:
-    text = render(page_with(scale(source={"scale.cu": numbered("{{script}} {{title}}")})))
+    text = render(page_with(lines=[(1, "{{script}} {{title}}")]))
     assert "{{script}} {{title}}" in text
 
 
 def test_every_slot_of_the_template_is_filled() -> None:
     assert "{{" not in render(page_with())
-
-
-def test_page_without_kernels_is_refused() -> None:
-    with pytest.raises(ValueError, match="got none, for 'nothing'"):
-        render(Page(title="nothing", kernels=()))

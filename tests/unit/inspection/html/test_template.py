@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from dotcu.inspection.html.page import CodeLine
-from html_pages import CALL, END, LINE, SOURCE, InBrowser, numbered, page_with, scale
+from html_pages import CALL, END, LINE, SOURCE, InBrowser, page_with, row, scale
 
 
 def test_click_on_a_source_line_marks_what_it_became(in_browser: InBrowser) -> None:
@@ -44,8 +43,8 @@ def test_address_chooses_a_line_under_the_pages_own_policy(document_of: InBrowse
 
 
 def test_marked_lines_far_away_come_into_view(in_browser: InBrowser) -> None:
-    filler = tuple(CodeLine(text="NOP", label=f"{16 * n:04x}", chain=(LINE,)) for n in range(10_000))
-    wanted = CodeLine(text="EXIT", label="wanted", chain=(CALL,))
+    filler = tuple(row("NOP", f"{16 * n:04x}", LINE) for n in range(10_000))
+    wanted = row("EXIT", "wanted", CALL)
     got = in_browser(
         page_with(scale(sass=(*filler, wanted, *filler))),
         """const started = performance.now();
@@ -107,8 +106,8 @@ def test_shift_click_chooses_the_lines_between(in_browser: InBrowser) -> None:
 
 
 def test_architectures_keep_the_line_and_a_failed_one_shows_its_message(in_browser: InBrowser) -> None:
-    newer = scale("sm_100", sass=(CodeLine(text="LDG.E.128 R0", label="0a00", chain=(CALL,)),))
-    failed = scale("sm_75", source={}, ptx=(), sass=(), failure="scale.cu(4): error: no <mma>")
+    newer = scale("sm_100", sass=(row("LDG.E.128 R0", "0a00", CALL),))
+    failed = scale("sm_75", files=(), ptx=(), sass=(), failure="scale.cu(4): error: no <mma>")
     got = in_browser(
         page_with(scale(), newer, failed),
         """all("#source .r")[3].click();
@@ -157,12 +156,11 @@ def test_facts_and_findings_are_shown_and_a_finding_leads_to_its_line(in_browser
 def test_source_is_shown_as_it_is_written(in_browser: InBrowser, text: str) -> None:
     kernel = scale(
         name=text,
-        source={"scale.cu": numbered(text, *SOURCE[1:])},
-        ptx=(CodeLine(text=text, label=text),),
-        sass=(CodeLine(text=text, label=text, control=text),),
+        ptx=(row(text, text),),
+        sass=(row(text, text, control=text),),
     )
     got = in_browser(
-        page_with(kernel, title=text),
+        page_with(kernel, title=text, lines=list(enumerate((text, *SOURCE[1:]), 1))),
         """return [texts("#source code")[0], texts("#ptx code")[0], texts("#sass code")[0],
                    texts("#title")[0], all("img").length, document.title];""",
     )
@@ -179,7 +177,7 @@ def test_pane_without_lines_says_why_or_is_not_there(in_browser: InBrowser) -> N
 
 
 def test_selected_text_is_the_code_alone(in_browser: InBrowser) -> None:
-    controlled = CodeLine(text="EXIT", label="0030", chain=(END,), control="B--:S05")
+    controlled = row("EXIT", "0030", END, control="B--:S05")
     got = in_browser(
         page_with(scale(sass=(controlled, controlled))),
         """return ["source", "sass"].map((name) => {
@@ -216,9 +214,8 @@ def test_splitter_moves_room_between_its_neighbours(in_browser: InBrowser) -> No
 
 
 def test_left_out_lines_of_a_file_are_shown_as_a_gap(in_browser: InBrowser) -> None:
-    lines = numbered(*SOURCE)
     got = in_browser(
-        page_with(scale(source={"scale.cu": (lines[1], lines[3])})),
+        page_with(lines=[(2, SOURCE[1]), (4, SOURCE[3])]),
         'return [labels("#source .r"), texts("#source .gap")];',
     )
     assert got == [["2", "4"], ["⋯"]]
