@@ -24,10 +24,10 @@ from dotcu.inspection.code.build import (
     FailedBuild,
     LaunchShape,
     build_all,
+    kernels_in_source,
 )
 from dotcu.inspection.code.occupancy import kernel_occupancy
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
-from dotcu.inspection.code.source_kernels import kernels_in_source
 from dotcu.kernel.declarations import template_example
 
 if TYPE_CHECKING:

@@ -200,7 +200,9 @@ def count_ptx(lines: Sequence[PtxLine], file: str) -> tuple[InstructionCount, ..
         for opcode in line.opcodes:
             kind = next((kind for kind in PTX if kind.opcode.match(opcode)), None)
             if kind is not None:
-                text = kind.label.format(mnemonic=opcode, bytes=ptx_width_bytes(opcode))
+                vector = _VECTOR.search(opcode)
+                size = TYPE_BYTES.get(opcode.rpartition(".")[2], _REGISTER_BYTES)
+                text = kind.label.format(mnemonic=opcode, bytes=size * (int(vector[1]) if vector else 1))
                 counted.append((kind, text, shown_location(line.chain, file)))
     return _grouped(counted)
 
@@ -208,13 +210,6 @@ def count_ptx(lines: Sequence[PtxLine], file: str) -> tuple[InstructionCount, ..
 def width_bytes(instruction: SassInstruction) -> int:
     """Return the bytes that each lane loads or stores."""
     return next((_WIDTHS[word] for word in instruction.modifiers if word in _WIDTHS), _REGISTER_BYTES)
-
-
-def ptx_width_bytes(opcode: str) -> int:
-    """Return the bytes that each lane loads or stores by a PTX instruction: 16 for ld.global.v4.f32."""
-    vector = _VECTOR.search(opcode)
-    size = TYPE_BYTES.get(opcode.rpartition(".")[2], _REGISTER_BYTES)
-    return size * (int(vector[1]) if vector else 1)
 
 
 def is_executed(instruction: SassInstruction) -> bool:

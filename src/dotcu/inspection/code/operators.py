@@ -76,17 +76,6 @@ class TracedKernels:
     compile_errors: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, request: KernelRequest) -> None:
-        """Take in a launch, or a query."""
-        config = request.config
-        if config is None:
-            self.queried[request.unit] = None
-            return
-        shape = LaunchShape(block=config.block, smem_bytes=config.smem_bytes, cluster=config.cluster)
-        shapes = self.kernels.setdefault(request.unit, {}).setdefault(request.kernel, [])
-        if shape not in shapes:
-            shapes.append(shape)
-
 
 def kernels_of(
     operators: Sequence[Operator], targets: Sequence[Target], counts: bool
@@ -206,9 +195,17 @@ def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
     except DotcuError as error:
         traced.notes.append(f"{call.name} could not be traced: {error}")
         return
+    kernels = {}
     for request in requests:
-        traced.add(request)
-    call.kernels = tuple(dict.fromkeys(request.kernel for request in requests if request.config is not None))
+        config = request.config
+        if config is None:
+            traced.queried[request.unit] = None
+            continue
+        kernels[request.kernel] = None
+        shape = LaunchShape(block=config.block, smem_bytes=config.smem_bytes, cluster=config.cluster)
+        shapes = traced.kernels.setdefault(request.unit, {}).setdefault(request.kernel, [])
+        shapes += [] if shape in shapes else [shape]
+    call.kernels = tuple(kernels)
     traced.calls.append(call)
 
 

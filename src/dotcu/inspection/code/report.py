@@ -26,13 +26,12 @@ from rich.text import Text
 from dotcu import report_base, serialize
 from dotcu.compile import Resources
 from dotcu.inspection.binaries.report import BinaryReport
-from dotcu.inspection.code.build import FailedBuild, KernelCode
+from dotcu.inspection.code.build import FailedBuild, KernelCode, UninstantiatedTemplate
 from dotcu.inspection.code.instruction_kinds import InstructionCount, count_ptx, count_sass
 from dotcu.inspection.code.occupancy import SEEN, KernelOccupancy, OccupancyStep
 from dotcu.inspection.code.ptx import SourceLocation, callees
 from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
 from dotcu.inspection.code.sass import SassFunction, SassInstruction
-from dotcu.inspection.code.source_kernels import UninstantiatedTemplate
 from dotcu.simulator import LineCounters
 
 VERSION = 2
@@ -179,7 +178,14 @@ def _kernel_json(one: InspectedKernel) -> dict[str, Any]:
         "dynamic_smem": code.takes_dynamic_smem,
         "resources": code.resources and asdict(code.resources),
         "instructions": None if one.function is None else len(one.instructions),
-        "occupancy": [_occupancy_json(each) for each in one.occupancy],
+        "occupancy": [
+            {
+                "block": list(each.shape.block),
+                "smem_bytes": each.shape.smem_bytes,
+                **{name: value for name, value in serialize.plain(each).items() if name != "shape"},
+            }
+            for each in one.occupancy
+        ],
         "level": one.level,
         "emitted": [
             {**vars(each), "locations": [{**at._asdict(), "count": count} for at, count in each.locations]}
@@ -195,12 +201,6 @@ def _kernel_json(one: InspectedKernel) -> dict[str, Any]:
             "lines": [{**at._asdict(), **_line_json(line)} for at, line in sorted(counts.lines.items())],
         },
     }
-
-
-def _occupancy_json(one: KernelOccupancy) -> dict[str, Any]:
-    shape, values = one.shape, serialize.plain(one)
-    del values["shape"]
-    return {"block": list(shape.block), "smem_bytes": shape.smem_bytes, **values}
 
 
 def _line_json(line: LineCounters) -> Mapping[str, float]:

@@ -30,8 +30,9 @@ _LABEL = re.compile(r"^([.$\w][\w$.@]*):\s*$")
 _FILE = re.compile(r'"([^"]*)", line (\d+)')
 _PTX = ".nv_debug_ptx_txt"
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+([^/]\S.*)")
-_ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/\s*$")
-_SECOND_HALF = re.compile(r"^\s+/\* 0x([0-9a-f]{16}) \*/\s*$")
+_SECOND_HALF = re.compile(r"\n\s+(/\* 0x[0-9a-f]{16} \*/)[ \t]*(?=\n|$)")
+"""Of an instruction's encoding, the half that is on a line of its own."""
+_ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/(?: /\* 0x([0-9a-f]{16}) \*/)?\s*$")
 _NOTE = re.compile(r'\s*\(\*"?([^"*]*)"?\*\)')
 _GUARD = re.compile(r"(@!?U?P\w+)\s+")
 _TARGET = re.compile(r"`\(([^)]+)\)")
@@ -136,9 +137,8 @@ def disassemble(cubin: bytes, files: Mapping[str, str]) -> dict[str, SassFunctio
 def parse(text: str, files: Mapping[str, str]) -> dict[str, SassFunction]:
     """Read the output of `nvdisasm -c -gi -gp -hex` for a cubin, as `disassemble` returns it."""
     parser = _SassParser(files)
-    for line in text.splitlines():
+    for line in _SECOND_HALF.sub(r" \1", text).splitlines():
         parser.read(line)
-    parser.finish(None)
     for instructions in parser.functions.values():
         # ptxas fills a kernel's end with a branch to itself, then NOPs.
         while instructions and instructions[-1].opcode == "NOP":
@@ -165,7 +165,6 @@ class _SassParser:
     chain: LocationChain = ()
     ptx_line: int = 0
     after_location: bool = False
-    pending: tuple[int, str, int] | None = None
 
     def read(self, line: str) -> None:
         if "//## File" in line:
@@ -177,18 +176,13 @@ class _SassParser:
             self.chain = (*self.chain, location) if self.after_location else (location,)
             self.after_location = True  # the next such line, if it follows at once, is where this was inlined
             return
-        second = _SECOND_HALF.match(line)
-        self.finish(int(second[1], 16) if second else None)
-        if second is not None:
-            return
         self.after_location = False
         instruction = _INSTRUCTION.match(line)
         if instruction is None or self.current is None:
             self._mark(line)
             return
-        encoding = _ENCODING.search(line)
-        text = line[instruction.start(2) : encoding.start() if encoding else None].strip().rstrip(";")
-        self.pending = int(instruction[1], 16), text, int(encoding[1], 16) if encoding else 0
+        self.current.append(self._instruction(int(instruction[1], 16), instruction[2]))
+        self.labels = []
 
     def _mark(self, line: str) -> None:
         """Read a line that begins a section, or has a label."""
@@ -209,33 +203,29 @@ class _SassParser:
     def _forget(self) -> None:
         self.chain, self.ptx_line, self.labels = (), 0, []
 
-    def finish(self, second: int | None) -> None:
-        """Take in the instruction that was begun, with the second half of its encoding."""
-        if self.pending is None or self.current is None:
-            return
-        (address, text, first), self.pending = self.pending, None
+    def _instruction(self, address: int, text: str) -> SassInstruction:
+        """Return the instruction that is written on a line behind its address."""
+        encoding = _ENCODING.search(text)
+        text = text[: encoding.start() if encoding else None].strip().rstrip(";")
         note = _NOTE.search(text)
         text = _NOTE.sub("", text).strip("{} ").strip()
         guard = _GUARD.match(text)
         word, _, operands = (text[guard.end() :] if guard else text).partition(" ")
         opcode, *modifiers = word.split(".")
-        self.current.append(
-            SassInstruction(
-                address=address,
-                text=text,
-                predicate=guard[1] if guard else "",
-                opcode=opcode,
-                modifiers=tuple(modifiers),
-                operands=tuple(operands.strip().split(", ")) if operands else (),
-                chain=self.chain,
-                ptx_line=self.ptx_line,
-                labels=tuple(self.labels),
-                routine=self.routine,
-                note=note[1] if note else "",
-                control=control_text(second << 64 | first) if second is not None else "",
-            )
+        return SassInstruction(
+            address=address,
+            text=text,
+            predicate=guard[1] if guard else "",
+            opcode=opcode,
+            modifiers=tuple(modifiers),
+            operands=tuple(operands.strip().split(", ")) if operands else (),
+            chain=self.chain,
+            ptx_line=self.ptx_line,
+            labels=tuple(self.labels),
+            routine=self.routine,
+            note=note[1] if note else "",
+            control=control_text(int(encoding[2] + encoding[1], 16)) if encoding and encoding[2] else "",
         )
-        self.labels = []
 
 
 def control_text(encoding: int) -> str:

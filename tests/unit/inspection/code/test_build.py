@@ -9,8 +9,14 @@ import dotcu.gallery
 from dotcu import process, settings
 from dotcu.compile import CompileOptions, Target, inline_source, read_source, toolchain
 from dotcu.errors import JitDisabled
-from dotcu.inspection.code.build import BuildRequest, FailedBuild, FileUnit, KernelCode, compile_kernels
-from dotcu.inspection.code.source_kernels import kernels_in_source
+from dotcu.inspection.code.build import (
+    BuildRequest,
+    FailedBuild,
+    FileUnit,
+    KernelCode,
+    compile_kernels,
+    kernels_in_source,
+)
 from inspecting import GENERATIONS, KERNELS, everything, needs_cuobjdump
 
 GALLERY = Path(next(iter(dotcu.gallery.__path__)))

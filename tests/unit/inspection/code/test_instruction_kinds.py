@@ -7,10 +7,11 @@ import pytest
 from dotcu.inspection.code import instruction_kinds as kinds
 from dotcu.inspection.code.instruction_kinds import (
     InstructionCount,
+    count_ptx,
     count_sass,
     is_executed,
-    ptx_width_bytes,
 )
+from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.sass import SassInstruction
 from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
@@ -120,7 +121,8 @@ def test_what_no_lane_executes_is_not_counted() -> None:
     [("ld.global.v4.f32", 16), ("st.shared.u8", 1), ("ld.global.nc.v2.u64", 16), ("ld.f64", 8)],
 )
 def test_widths_of_ptx_are_reported(opcode: str, width: int) -> None:
-    assert ptx_width_bytes(opcode) == width
+    (counted,) = count_ptx([PtxLine(number=1, text="", opcodes=(opcode,))], "")
+    assert f", {width} B a lane" in counted.label
 
 
 @pytest.mark.parametrize(

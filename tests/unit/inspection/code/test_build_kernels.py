@@ -4,8 +4,8 @@ import pytest
 
 from dotcu.compile import CompileOptions, inline_source
 from dotcu.errors import UsageError
-from dotcu.inspection.code.build import FileUnit
-from dotcu.inspection.code.source_kernels import (
+from dotcu.inspection.code.build import (
+    FileUnit,
     UninstantiatedTemplate,
     cxx_argument,
     kernels_in_source,
