@@ -74,10 +74,8 @@ def library(
 ) -> Path:
     compiled = building.compile_kernels(building.prepare(project.read(made.root)), lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
-    written = cpp.written_source(
-        made.name, operators, compiled, [Target.parse("sm_80"), Target.parse("sm_90")]
-    )
-    cpp.save(written, made.root / "out")
+    targets = [Target.parse("sm_80"), Target.parse("sm_90")]
+    cpp.write_source(made.root / "out", made.name, operators, compiled, targets)
     return cpp.library(made.root / "out", made.name)
 
 

@@ -107,16 +107,13 @@ def _native(described: Project, out: Path, *, isolated: bool, check: bool, as_js
     planned = native_library.prepare(described)
     with building.folder_for(described.root / out):
         built = native_library.build(planned)
-        wheel = native_wheel.make(planned, built, described.root / out, isolated=isolated)
-    audit = wheel.audit
-    checked = (
-        clean.check_by_tests(audit.wheel, wheel.planned.project.root) if check and audit.passed else None
-    )
+        audit = native_wheel.make(planned, built, described.root / out, isolated=isolated)
+    checked = clean.check_by_tests(audit.wheel, described.root) if check and audit.passed else None
     if as_json:
-        values = {"compiled_with": wheel.compiled_with, **audit.to_json()}
+        values = {"compiled_with": planned.compiled_with, **audit.to_json()}
         console.as_json({**values, "checked": checked.to_json() if checked else None})
         return audit.passed and (checked is None or checked.passed)
-    console.print_line(wheel.compiled_with)
+    console.print_line(planned.compiled_with)
     console.show(audit)
     if not audit.passed:
         console.print_error("the audit refuses this wheel, and it is not kept.")

@@ -343,12 +343,8 @@ def launches(ncu: Path, report: Path) -> list[KernelLaunch]:
     return parse_launches(_page(ncu, report, "raw", "--print-units", "base"))
 
 
-def instructions(ncu: Path, report: Path) -> list[Listing]:
+def instructions(ncu: Path, report: Path, view: str = "sass") -> list[Listing]:
     """Return the kernel name and the instructions of each launch of a report; none where ncu prints none."""
-    return _instructions(ncu, report, "sass")
-
-
-def _instructions(ncu: Path, report: Path, view: str) -> list[Listing]:
     with suppress(ToolchainError):
         return parse_instructions(_page(ncu, report, "source", "--print-source", view))
     return []
@@ -458,7 +454,10 @@ def located(ncu: Path, report: Path, listings: Sequence[Listing]) -> list[Listin
         report: Its file.
         listings: The instructions by kernel name, launch by launch.
     """
-    lines = _lines_by_module(ncu, report) or _lines_by_page(ncu, report)
+    lines = _lines_by_module(ncu, report) or [
+        {each.address: each.location for each in reversed(some) if each.location is not None}
+        for _, some in instructions(ncu, report, "cuda,sass")
+    ]
     if len(lines) != len(listings):
         return list(listings)
     return [(name, _with_lines(some, own)) for (name, some), own in zip(listings, lines, strict=True)]
@@ -497,10 +496,3 @@ def parse_lines(text: str) -> list[LinesByAddress]:
         ]
     except (ValueError, TypeError, KeyError):
         return []
-
-
-def _lines_by_page(ncu: Path, report: Path) -> list[LinesByAddress]:
-    return [
-        {each.address: each.location for each in reversed(some) if each.location is not None}
-        for _, some in _instructions(ncu, report, "cuda,sass")
-    ]

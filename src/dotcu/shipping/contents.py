@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dotcu import report_base
+from dotcu import report_base, serialize
 from dotcu.compile import prebuilt
 from dotcu.compile.prebuilt import FOLDER, INDEX
 
@@ -67,14 +67,8 @@ class Contents(report_base.Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return the same as values."""
-        return {
-            "wheel": str(self.wheel),
-            "size_bytes": self.size_bytes,
-            "by_architecture": dict(self.by_architecture),
-            "by_kernel": dict(self.by_kernel),
-            "instantiations": self.instantiations,
-            "compiler": list(self.compiler) if self.compiler else None,
-        }
+        values: dict[str, Any] = serialize.plain(self)
+        return values
 
 
 def contents(wheel: Path) -> Contents:

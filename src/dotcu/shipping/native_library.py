@@ -40,6 +40,13 @@ class NativePlan:
     torch: str
     compilers: tuple[str, ...]
 
+    @property
+    def compiled_with(self) -> str:
+        """A sentence on the compilers and the torch that make it."""
+        left = ", ".join(path.name for path in self.request.left_out)
+        without = f"; without CUDA, so without {left}" if left else ""
+        return f"compiled by {' and '.join(self.compilers)}, with torch {self.torch}{without}"
+
 
 def prepare(project: Project) -> NativePlan:
     """Find the compilers, and decide what to compile for which GPUs.

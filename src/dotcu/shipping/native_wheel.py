@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dotcu import process
@@ -25,28 +25,8 @@ from dotcu.shipping.native_library import NativePlan
 _REPAIR_S = 600.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class NativeWheel:
-    """A wheel, and what the audit says of it.
-
-    Attributes:
-        audit: Of the wheel at its place; where it fails, there is none.
-    """
-
-    planned: NativePlan
-    audit: Audit
-
-    @property
-    def compiled_with(self) -> str:
-        """A sentence on the compilers and the torch that made it."""
-        planned = self.planned
-        left = ", ".join(path.name for path in planned.request.left_out)
-        without = f"; without CUDA, so without {left}" if left else ""
-        return f"compiled by {' and '.join(planned.compilers)}, with torch {planned.torch}{without}"
-
-
-def make(planned: NativePlan, built: NativeBuild, out: Path, *, isolated: bool = True) -> NativeWheel:
-    """Make the wheel, and put it into its place if the audit passes.
+def make(planned: NativePlan, built: NativeBuild, out: Path, *, isolated: bool = True) -> Audit:
+    """Make the wheel, and put it into its place if the audit passes; else there is none.
 
     Args:
         planned: What was compiled.
@@ -71,8 +51,7 @@ def make(planned: NativePlan, built: NativeBuild, out: Path, *, isolated: bool =
         for name in undefined_symbols(data):
             users[name] += (source.name,)
     given = {"DOTCU_NATIVE_LIBRARY": str(built.path)}
-    result = audited_wheel(planned.project.root, out, given, users, isolated=isolated)
-    return NativeWheel(planned=planned, audit=result)
+    return audited_wheel(planned.project.root, out, given, users, isolated=isolated)
 
 
 def audited_wheel(

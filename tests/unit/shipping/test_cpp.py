@@ -29,10 +29,11 @@ from dotcu.call_cache.arithmetic import INT_MAX, INT_MIN, Inexact, compute, oper
 from dotcu.call_cache.record import RecordedStep, StepOp
 from dotcu.call_cache.trace import trace
 from dotcu.checking.target import resolve
-from dotcu.compile import Target
+from dotcu.compile import ObjectCode, Target
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.extension import tools
 from dotcu.shipping import building, project
+from dotcu.shipping.assembling import Job
 from dotcu.shipping.cpp import library as cpp
 from dotcu.shipping.cpp import planning, writing
 from dotcu.shipping.tracing import importing
@@ -241,7 +242,9 @@ class Written:
     """A project's operators in C++."""
 
     made: shipped.Made
-    source: cpp.CppSource
+    folder: Path
+    compiled: dict[Job, ObjectCode]
+    notes: tuple[str, ...]
     planned: Sequence[planning.CppOperator]
     library: Path
     symbols: str
@@ -265,8 +268,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompil
     compiled = building.compile_kernels(planned, lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
     targets = [Target.parse("sm_80"), Target.parse("sm_90")]
-    source = cpp.written_source(made.name, operators, compiled, targets)
-    cpp.save(source, folder / "out")
+    notes = cpp.write_source(folder / "out", made.name, operators, compiled, targets)
     library = cpp.library(folder / "out", made.name, flags=["-DDOTCU_DEVICE=CPU", "-O0", "-Wall", "-Werror"])
     every, _ = planning.plan_all(operators, targets)
     sizes = {
@@ -274,7 +276,8 @@ def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompil
         for one in every for variant in one.variants for launch in variant.plan.launches
         for code in compiled.values() if launch.kernel in code.lowered
     }  # fmt: skip
-    return Written(made, source, every, library, ",".join(f"{name}={size}" for name, size in sizes.items()))
+    symbols = ",".join(f"{name}={size}" for name, size in sizes.items())
+    return Written(made, folder / "out", compiled, notes, every, library, symbols)
 
 
 @pytest.fixture(scope="module")
@@ -405,7 +408,7 @@ def test_a_gpu_that_there_is_no_code_for_is_named(written: Written, driver: Path
 
 def test_what_has_no_plan_is_told(written: Written) -> None:
     assert "copied" not in {one.overload.signature.name for one in written.planned}
-    told = {note.split("::")[1].split()[0]: note.split("is not in C++: ")[1] for note in written.source.notes}
+    told = {note.split("::")[1].split()[0]: note.split("is not in C++: ")[1] for note in written.notes}
     assert sorted(told) == ["asks", "copied", "dtyped", "nowhere", "varies"], told
     assert told["asks"].startswith("it queries .is_cuda, which may depend on the device")
     assert told["copied"].startswith("it calls the operator scale, and only launches can be recorded")
@@ -417,7 +420,7 @@ def test_what_has_no_plan_is_told(written: Written) -> None:
 def test_one_file_loaded_in_two_ways_is_two_kernels(written: Written) -> None:
     (stepped,) = [one for one in written.planned if one.overload.signature.name == "stepped"]
     assert len(stepped.variants) == 2
-    text = written.source.files["operators.cpp"]
+    text = (written.folder / "operators.cpp").read_text()
     assert len(re.findall(r'const Kernel kernel_\d+ = \{"stepped"', text)) == 2
     tables = re.findall(r"_variants\[\] = (\{\{code_\d+, \"_Z7stepped\w+\".*\});", text)
     assert len(set(tables)) == len(tables) == 2
@@ -437,14 +440,16 @@ def test_a_project_without_plans_is_refused(tmp_path: Path) -> None:
     with importing(made.root, made.name):
         operators = [operator for _, operator in resolve(made.name, verb="build")]
     with pytest.raises(UsageError, match=r"No operator of .* can be in C"):
-        cpp.written_source(made.name, operators, {}, [Target.parse("sm_80")])
+        cpp.write_source(tmp_path / "out", made.name, operators, {}, [Target.parse("sm_80")])
 
 
-def test_another_folder_is_not_replaced(tmp_path: Path) -> None:
+def test_another_folder_is_not_replaced(written: Written, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
+    operators = [operator for _, operator in resolve(written.made.name, verb="build")]
+    targets = [Target.parse("sm_80"), Target.parse("sm_90")]
     with pytest.raises(UsageError, match="it is not replaced"):
-        cpp.save(cpp.CppSource(notes=(), files={}), tmp_path / "mine")
+        cpp.write_source(tmp_path / "mine", written.made.name, operators, written.compiled, targets)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build
 from dotcu.compile.source.declarations import only_kernels
@@ -60,7 +60,9 @@ def _lines(report: InspectReport, what: str) -> Iterator[str]:
     if what == "symbols":
         yield from (f"T {one.code.symbol}\t{one.code.name}\t{one.code.arch}" for one in report.kernels)
     elif what == "resources":
-        yield from _resources(report)
+        known = [one for one in report.kernels if one.code.resources is not None]
+        rows = [{"kernel": one.code.name, "arch": one.code.arch, **vars(one.code.resources)} for one in known]
+        yield from ("\t".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows)))
     else:
         if not any(one.function for one in report.kernels):
             sass.disassembler()
@@ -122,12 +124,3 @@ def _sass(one: InspectedKernel) -> Iterator[str]:
         last = instruction.chain
         yield from (f"{label}:" for label in instruction.labels)
         yield f"    /*{instruction.address:04x}*/  {instruction.text};"
-
-
-def _resources(report: InspectReport) -> Iterator[str]:
-    rows = [
-        {"kernel": one.code.name, "arch": one.code.arch, **asdict(one.code.resources)}
-        for one in report.kernels
-        if one.code.resources is not None
-    ]
-    yield from ("\t".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows)))

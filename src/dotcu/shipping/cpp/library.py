@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.compile import ObjectCode, Target
@@ -21,32 +20,27 @@ from dotcu.shipping.cpp.planning import MOST_TARGETS, plan_all
 from dotcu.shipping.native_wheel import audited_wheel
 
 
-@dataclass(frozen=True, kw_only=True)
-class CppSource:
-    """The C++ of a project's operators.
-
-    Attributes:
-        notes: The calls that C++ cannot run, and why.
-        files: By name.
-    """
-
-    notes: tuple[str, ...]
-    files: Mapping[str, str]
-
-
-def written_source(
-    package: str, operators: Sequence[Operator], compiled: Mapping[Job, ObjectCode], targets: Sequence[Target]
-) -> CppSource:
-    """Write the C++ of a project's operators, with the code that was compiled for its wheel, as text.
+def write_source(
+    folder: Path,
+    package: str,
+    operators: Sequence[Operator],
+    compiled: Mapping[Job, ObjectCode],
+    targets: Sequence[Target],
+) -> tuple[str, ...]:
+    """Write the C++ of a project's operators, with the code for its wheel, into a folder of its own.
 
     Args:
+        folder: Written whole or not at all.
         package: The name of the project's package.
         operators: All of them.
         compiled: The code of each compile.
         targets: The architectures of the wheel's code.
 
+    Returns:
+        The calls that C++ cannot run, and why.
+
     Raises:
-        UsageError: C++ can run none of them.
+        UsageError: C++ can run none of the operators, or there is something else in the folder's place.
     """
     chosen = targets[:MOST_TARGETS]
     once = {operator.qualified_name: operator for operator in operators}  # a name may be imported twice
@@ -66,25 +60,18 @@ def written_source(
             f"No operator of {package} can be in C++: none has a plan.\n{reasons}\n"
             "A body that only allocates and launches has one; so has its sample's call."
         )
-    return CppSource(notes=notes, files=writing.write(package, planned, chosen, codes))
-
-
-def save(written: CppSource, folder: Path) -> None:
-    """Write the files into their own folder, whole or not at all.
-
-    Raises:
-        UsageError: There is something else in its place.
-    """
+    files = writing.write(package, planned, chosen, codes)
     with replacing(folder, writing.SOURCE, "Remove it.") as new:
-        for name, text in written.files.items():
+        for name, text in files.items():
             (new / name).write_text(text, encoding="utf-8")
+    return notes
 
 
 def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
     """Compile the C++ in a folder for every torch; return the library, in the cache.
 
     Args:
-        folder: As `save` has written it.
+        folder: As `write_source` has written it.
         package: The name of the project's package.
         flags: More flags for the compiler.
 
@@ -117,11 +104,10 @@ def write(planned: WheelPlan, compiled: Mapping[Job, ObjectCode]) -> tuple[Path,
         ToolchainError: There is no host compiler.
     """
     package = planned.project.modules[0].split(".")[0]
-    source = written_source(package, planned.operators, compiled, planned.targets)
     folder = planned.project.root / "build" / "cpp"
-    save(source, folder)
+    notes = write_source(folder, package, planned.operators, compiled, planned.targets)
     shutil.copy(library(folder, package), folder)
-    return folder, source.notes
+    return folder, notes
 
 
 def make(planned: WheelPlan, written: Path, out: Path, *, isolated: bool = True) -> Contents:

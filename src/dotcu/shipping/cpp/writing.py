@@ -26,6 +26,11 @@ from dotcu.compile.object_code import without_probes
 from dotcu.compile.prebuilt import load_key
 from dotcu.shipping.cpp.planning import DTYPES, TYPES, CppOperator, CppVariant
 
+_COMPARISONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+_INFIX = {
+    "AND": "&", "OR": "|", "XOR": "^", "FADD": "+", "FSUB": "-", "FMUL": "*", **_COMPARISONS,
+    **{f"F{name}": sign for name, sign in _COMPARISONS.items()},
+}  # fmt: skip
 _STEPS: Mapping[StepOp, str] = {
     StepOp.SIZE: "{t}.sizes()[{b}]",
     StepOp.STRIDE: "{t}.strides()[{b}]",
@@ -36,39 +41,20 @@ _STEPS: Mapping[StepOp, str] = {
     StepOp.INT_ARGUMENT: "{t}",
     StepOp.FLOAT_ARGUMENT: "{t}",
     StepOp.MULTIPROCESSORS: "call.multiprocessors()",
-    StepOp.ADD: "exact.add({x}, {y})",
-    StepOp.SUB: "exact.sub({x}, {y})",
-    StepOp.MUL: "exact.mul({x}, {y})",
-    StepOp.FLOORDIV: "exact.floordiv({x}, {y})",
-    StepOp.MOD: "exact.mod({x}, {y})",
-    StepOp.NEG: "exact.neg({x})",
-    StepOp.ABS: "exact.abs({x})",
-    StepOp.MIN: "{x} < {y} ? {x} : {y}",
-    StepOp.MAX: "{x} > {y} ? {x} : {y}",
+    **{
+        op: f"exact.{op.name.lower()}({{x}}, {{y}})"
+        for op in (StepOp.ADD, StepOp.SUB, StepOp.MUL, StepOp.FLOORDIV, StepOp.MOD, StepOp.FDIV)
+    },
     StepOp.LSHIFT: "exact.shl({x}, {y})",
     StepOp.RSHIFT: "exact.shr({x}, {y})",
-    StepOp.AND: "{x} & {y}",
-    StepOp.OR: "{x} | {y}",
-    StepOp.XOR: "{x} ^ {y}",
-    StepOp.EQ: "{x} == {y}",
-    StepOp.NE: "{x} != {y}",
-    StepOp.LT: "{x} < {y}",
-    StepOp.LE: "{x} <= {y}",
-    StepOp.GT: "{x} > {y}",
-    StepOp.GE: "{x} >= {y}",
+    StepOp.NEG: "exact.neg({x})",
+    StepOp.ABS: "exact.abs({x})",
     StepOp.TO_FLOAT: "exact.to_float({x})",
-    StepOp.FADD: "{x} + {y}",
-    StepOp.FSUB: "{x} - {y}",
-    StepOp.FMUL: "{x} * {y}",
-    StepOp.FDIV: "exact.fdiv({x}, {y})",
     StepOp.FNEG: "-{x}",
     StepOp.FABS: "std::fabs({x})",
-    StepOp.FEQ: "{x} == {y}",
-    StepOp.FNE: "{x} != {y}",
-    StepOp.FLT: "{x} < {y}",
-    StepOp.FLE: "{x} <= {y}",
-    StepOp.FGT: "{x} > {y}",
-    StepOp.FGE: "{x} >= {y}",
+    StepOp.MIN: "{x} < {y} ? {x} : {y}",
+    StepOp.MAX: "{x} > {y} ? {x} : {y}",
+    **{StepOp[name]: f"{{x}} {sign} {{y}}" for name, sign in _INFIX.items()},
     StepOp.SAME: "same_bits({x}, {y})",
     StepOp.TRUNC: "exact.whole(std::trunc({x}))",
     StepOp.FLOOR: "exact.whole(std::floor({x}))",
