@@ -344,7 +344,13 @@ def launches(ncu: Path, report: Path) -> list[KernelLaunch]:
 
 
 def instructions(ncu: Path, report: Path, view: str = "sass") -> list[Listing]:
-    """Return the kernel name and the instructions of each launch of a report; none where ncu prints none."""
+    """Return the kernel name and the instructions of each launch of a report; none where ncu prints none.
+
+    Args:
+        ncu: The program.
+        report: Its file.
+        view: The page's form: `sass`, or `cuda,sass` with source lines.
+    """
     with suppress(ToolchainError):
         return parse_instructions(_page(ncu, report, "source", "--print-source", view))
     return []

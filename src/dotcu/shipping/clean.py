@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dotcu import process, report_base
+from dotcu import process, report_base, serialize
 from dotcu.compile import toolchain
 from dotcu.errors import ToolchainError, UsageError
 
@@ -64,13 +64,8 @@ class CleanRun(report_base.Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return the same as values."""
-        return {
-            "passed": self.passed,
-            "torch": self.torch,
-            "rows": [dict(row) for row in self.rows],
-            "metadata": self.metadata,
-            "upload": self.upload,
-        }
+        named = ("passed", "torch", "rows", "metadata", "upload")
+        return {name: serialize.plain(getattr(self, name)) for name in named}
 
 
 def check(wheel: Path, modules: Sequence[str]) -> CleanRun:

@@ -25,7 +25,7 @@ NAMES = {
     "blackwell": ("10.0", "12.0"),
 }
 
-_NUMBER = re.compile(r"(?:sm_|compute_)?(\d{1,2})\.?(\d)([af]?)(\+ptx)?")
+_NUMBER = re.compile(r"(?:sm_|compute_)?(\d{1,2})\.?(\d)([af]?)")
 
 
 def targets_of(names: Sequence[str], supported: Iterable[int]) -> tuple[Target, ...]:
@@ -44,10 +44,10 @@ def targets_of(names: Sequence[str], supported: Iterable[int]) -> tuple[Target, 
     portable: dict[Target, None] = {}
     known = sorted(supported)
     for name in names:
-        for target, ptx in _read(name, known):
-            machine[target] = None
-            if ptx:
-                portable[target.virtual] = None
+        some = _read(name, known)
+        machine |= dict.fromkeys(some)
+        if "+ptx" in name.lower():
+            portable[some[-1].virtual] = None
     if not machine:
         raise UsageError(f"No architecture was named.\n{_known(known)}")
     plain = [target for target in machine if not target.suffix]
@@ -61,20 +61,17 @@ def split_architectures(text: str) -> tuple[str, ...]:
     return tuple(filter(None, re.split(r"[;,\s]+", text)))
 
 
-def _read(name: str, known: Sequence[int]) -> list[tuple[Target, bool]]:
-    text, plus, _ = name.strip().lower().partition("+ptx")
+def _read(name: str, known: Sequence[int]) -> list[Target]:
+    text = name.strip().lower().partition("+ptx")[0]
     targets = []
     for number in NAMES.get(text, (text,)):
         match = _NUMBER.fullmatch(number)
         target = Target("sm", int(match[1]), int(match[2]), match[3]) if match else None
-        if (
-            target is None
-            or target.number not in known
-            or (target.suffix and target.major < FIRST_SPECIFIC_MAJOR)
-        ):
+        too_old = target is not None and target.suffix and target.major < FIRST_SPECIFIC_MAJOR
+        if target is None or target.number not in known or too_old:
             raise UsageError(f"The architecture {name!r} is unknown.\n{_known(known)}")
-        targets.append((target, False))
-    return [*targets[:-1], (targets[-1][0], bool(plus))]
+        targets.append(target)
+    return targets
 
 
 def _known(known: Sequence[int]) -> str:

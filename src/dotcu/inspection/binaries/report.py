@@ -156,14 +156,13 @@ class BinaryReport(report_base.Report):
 
 
 def _host_json(host: HostBinary) -> dict[str, Any]:
-    floor = floor_of(host)
     symbols = [
         {"letter": one.letter, "symbol": one.symbol, "name": one.name, "version": one.version}
         for one in host.symbols
     ]
     values: dict[str, Any] = serialize.plain(replace(host, symbols=()))
     del values["is_linked"], values["symbols"]
-    return {**values, "floor": serialize.plain(floor), "symbols": symbols}
+    return {**values, "floor": serialize.plain(floor_of(host)), "symbols": symbols}
 
 
 def _parts(report: BinaryReport) -> Iterator[RenderableType]:

@@ -54,8 +54,7 @@ PTX_SINCE: dict[Version, Version] = {
 
 
 def _same_major(code: Version, gpu: Version) -> bool:
-    tegra = code != gpu and bool({code, gpu} & TEGRA)
-    return code[0] == gpu[0] and code[1] <= gpu[1] and not tegra
+    return code == gpu or (code[0] == gpu[0] and code[1] < gpu[1] and TEGRA.isdisjoint((code, gpu)))
 
 
 def _family(code: Version, gpu: Version) -> bool:

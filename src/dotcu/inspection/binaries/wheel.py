@@ -72,12 +72,17 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
                 continue
             if wanted:
                 yield info.filename, path
-    for name, code in _prebuilt(wheel):
-        with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
-            path = Path(folder) / "code"
-            if isinstance(code, bytes):
-                path.write_bytes(code)
-            yield name, path if isinstance(code, bytes) else code
+    with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
+        path = Path(folder) / "code"
+        for name in wheel.namelist():
+            parent, file = posixpath.split(name)
+            if file == prebuilt.INDEX and posixpath.basename(parent) == prebuilt.FOLDER:
+                try:
+                    for member, code in _prebuilt(wheel, parent):
+                        path.write_bytes(code)
+                        yield member, path
+                except (PrebuiltCodeError, KeyError) as error:
+                    yield name, UsageError(f"{name} and the files next to it cannot be read: {error}")
 
 
 def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
@@ -104,21 +109,8 @@ def _reporting_damage(path: object) -> Iterator[None]:
         ) from error
 
 
-def _prebuilt(wheel: zipfile.ZipFile) -> Iterator[tuple[str, bytes | UsageError]]:
-    """Yield the machine code or PTX that `dotcu build` packed, named by kernels and target.
-
-    The simulator's PTX is left out. A damaged folder of prebuilt kernels is its error.
-    """
-    for name in wheel.namelist():
-        folder, file = posixpath.split(name)
-        if file == prebuilt.INDEX and posixpath.basename(folder) == prebuilt.FOLDER:
-            try:
-                yield from _of_folder(wheel, folder)
-            except (PrebuiltCodeError, KeyError) as error:
-                yield name, UsageError(f"{name} and the files next to it cannot be read: {error}")
-
-
-def _of_folder(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]]:
+def _prebuilt(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the code that `dotcu build` packed for drivers, named by kernels and target."""
     described = prebuilt.parse_manifest(
         wheel.read(f"{folder}/{prebuilt.INDEX}"), Path(folder) / prebuilt.INDEX
     )

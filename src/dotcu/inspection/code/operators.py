@@ -195,7 +195,7 @@ def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
     except DotcuError as error:
         traced.notes.append(f"{call.name} could not be traced: {error}")
         return
-    kernels = {}
+    kernels: dict[str, None] = {}
     for request in requests:
         config = request.config
         if config is None:
@@ -237,7 +237,13 @@ def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, Simula
     """
     counted: dict[str, SimulatedCounts] = {}
     notes: list[str] = []
-    for call, names in _chosen(calls).items():
+    chosen: dict[SampleCall, list[str]] = {}
+    for name in dict.fromkeys(name for call in calls for name in call.kernels):
+        launching = [call for call in calls if name in call.kernels]
+        fitting = [call for call in launching if call.elements <= MOST_ELEMENTS]
+        size = attrgetter("elements")
+        chosen.setdefault(max(fitting, key=size) if fitting else min(launching, key=size), []).append(name)
+    for call, names in chosen.items():
         try:
             counters = _simulated(call, target)
         except DotcuError as error:
@@ -251,18 +257,6 @@ def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, Simula
             else:
                 notes.append(f"{name} is launched only on a GPU, so there are no counts of it")
     return counted, notes
-
-
-def _chosen(calls: Sequence[SampleCall]) -> dict[SampleCall, list[str]]:
-    """Return the calls to simulate, and the kernels that each is simulated for."""
-    size = attrgetter("elements")
-    chosen: dict[SampleCall, list[str]] = {}
-    for name in dict.fromkeys(name for call in calls for name in call.kernels):
-        launching = [call for call in calls if name in call.kernels]
-        fitting = [call for call in launching if call.elements <= MOST_ELEMENTS]
-        call = max(fitting, key=size) if fitting else min(launching, key=size)
-        chosen.setdefault(call, []).append(name)
-    return chosen
 
 
 def _simulated(call: SampleCall, target: Target) -> dict[str, Counters]:

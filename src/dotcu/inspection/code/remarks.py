@@ -258,10 +258,6 @@ def _narrow(line: LineCounters, sass: Sequence[SassInstruction]) -> Iterator[tup
         and line.atomics == 0
     )
     if widths and widths[-1] * 2 <= _WIDEST and side_by_side:
-        emitted = " and ".join(f"{width} B" for width in widths)
+        lanes = f"{' and '.join(f'{width} B' for width in widths)} a lane, side by side"
         fewer = f"{_WIDEST} B a lane would be {_WIDEST // widths[-1]} times fewer accesses"
-        lanes = f"{emitted} a lane, side by side"
-        yield (
-            "narrow access",
-            f"global memory: {lanes}; {fewer}, where layout and alignment allow it",
-        )
+        yield "narrow access", f"global memory: {lanes}; {fewer}, where layout and alignment allow it"

@@ -75,7 +75,10 @@ def page_of(report: InspectReport) -> dict[str, Any]:
     names: dict[str, int] = {}
     files: dict[tuple[str, str], int] = {}
     kernels = [_kernel(one, names, files) for one in report.kernels]
-    blank = {**dict.fromkeys(("facts", "notes", "files", "ptx", "sass", "metrics"), ()), "missing": {}}
+    blank: dict[str, Any] = {
+        **dict.fromkeys(("facts", "notes", "files", "ptx", "sass", "metrics"), ()),
+        "missing": {},
+    }
     kernels += [
         {"name": name, "arch": str(one.arch), "failure": one.message, **blank}
         for one in report.failed
