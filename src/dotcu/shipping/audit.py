@@ -127,13 +127,12 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
         names = tuple(name for name in opened.namelist() if not name.endswith("/"))
         about = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
         text = opened.read(about).decode("utf-8", "replace") if about else ""
-    twine = process.run([sys.executable, "-m", "twine", "check", "--strict", wheel], timeout_s=_TOOL_S)
     facts = WheelFacts(
         report=report,
         names=names,
         requires=tuple(Parser().parsestr(text).get_all("Requires-Dist") or ()),
         python_abi=_python_abi(wheel),
-        metadata=" ".join(twine.stdout.split()) if twine.status else "",
+        metadata=_metadata(wheel),
         sources=sources or {},
     )
     notes = []
@@ -159,6 +158,11 @@ def _python_abi(wheel: Path) -> dict[str, Mapping[str, Any]]:
             f"{done.line} failed with status {done.status}:\n{(done.stderr or done.stdout).strip()}"
         ) from error
     return {one["name"]: one["result"] for spec in specs.values() for one in spec["wheel"]}
+
+
+def _metadata(wheel: Path) -> str:
+    done = process.run([sys.executable, "-m", "twine", "check", "--strict", wheel], timeout_s=_TOOL_S)
+    return " ".join(done.stdout.split()) if done.status else ""
 
 
 # -------------------------------------------------------------------- rules
