@@ -205,10 +205,12 @@ class CopiesInFlight:
         if copy.values is None:
             return
         shared, width, columns = self.chunk.shared, copy.access.width, np.arange(copy.values.shape[1])
-        part = AccessPart(shared.views[width], None, copy.indices, None, None, shared.races)
+        part = AccessPart(
+            self.chunk, copy.access, shared.views[width], None, copy.indices, None, None, shared.races
+        )
         with active_lanes(self.chunk, copy.lanes):
             for column in columns if shared.races is not None else ():
-                check_write(self.chunk, copy.access, part, copy.indices + column, copy.values[:, column])
+                check_write(part, copy.indices + column, copy.values[:, column])
         index = copy.indices[:, None] + columns
         shared.views[width][index] = copy.values
         shared.shadows[width][index] = WRITTEN[width]

@@ -172,22 +172,15 @@ def report_private(
     chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
 
 
-def describe_element(chunk: Chunk, access: Access, part: AccessPart, index: int) -> tuple[str, str]:
-    """The variable or tensor that an element of a part's view is in, and the words for the place.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        part: The lanes whose access is in one array.
-        index: The element of the part's view.
-    """
-    region = part.region
+def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
+    """The variable or tensor that an element of a part's view is in, and the words for the place."""
+    chunk, region, width = part.chunk, part.region, part.access.width
     if region is not None:
-        byte = region.view(access.width)[1] + index * access.width - region.base
-        return region.name, f"`{region.name}`[{byte // (region.itemsize or access.width)}]"
+        byte = region.view(width)[1] + index * width - region.base
+        return region.name, f"`{region.name}`[{byte // (region.itemsize or width)}]"
     is_shared, layout = np.may_share_memory(part.view, chunk.shared.data), chunk.grid.decoded.layout
     private, space = (chunk.shared, "shared") if is_shared else (chunk.local, "local")
-    byte = int(index) * access.width % private.pitch
+    byte = index * width % private.pitch
     name = layout.variable_before(space, byte)
     if not name or is_local_frame(name):
         return "", f"byte {byte} of {space} memory"

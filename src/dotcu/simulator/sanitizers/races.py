@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
 from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import describe_element
@@ -32,49 +31,41 @@ from dotcu.simulator.sanitizers.shadow import (
 )
 
 if TYPE_CHECKING:
-    from dotcu.simulator.semantics.memory.access import Access, AccessPart
+    from dotcu.simulator.semantics.memory.access import AccessPart
 
 _VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 
 
-def _lane_access(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> LaneAccess:
+def _lane_access(part: AccessPart, index: Array) -> LaneAccess:
+    chunk = part.chunk
     lanes = chunk.active if part.positions is None else chunk.numbers(part.positions)
-    return LaneAccess(chunk, access, chunk.clocks.times, lanes, index, part.skew)
+    return LaneAccess(chunk, part.access, chunk.clocks.times, lanes, index, part.skew)
 
 
-def check_read(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
-    """Check a read against the writes before it, and record it for those after it.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        part: The lanes whose access is in one array.
-        index: The elements of the view that the lanes touch.
-    """
-    shadow, at = part.races, _lane_access(chunk, access, part, index)
+def check_read(part: AccessPart, index: Array) -> None:
+    """Check a read of elements against the writes before it, and record it for those after it."""
+    shadow, at, is_strong = part.races, _lane_access(part, index), part.access.order.strong
     assert shadow is not None
-    if access.order.strong or (shadow.writes is not None and shadow.dirty):
+    if is_strong or (shadow.writes is not None and shadow.dirty):
         for touch in shadow.touches(at):
             _compare_with(at, part, touch, shadow.writes, "write")
-            if access.order.strong:
+            if is_strong:
                 shadow.stamp_readers(touch)
                 if shadow.published is not None:
                     _see(at, *(published.take(touch[0]) for published in shadow.published))
-    if not access.order.strong:
+    if not is_strong:
         shadow.note(at)
 
 
-def check_write(chunk: Chunk, access: Access, part: AccessPart, index: Array, value: Array) -> None:
+def check_write(part: AccessPart, index: Array, value: Array) -> None:
     """Check a write against all accesses before it; `value` is what it is about to store.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
         part: The lanes whose access is in one array.
         index: The elements of the view that the lanes touch.
         value: The stored bits, one a lane, or one for all.
     """
-    shadow, at = part.races, _lane_access(chunk, access, part, index)
+    shadow, at = part.races, _lane_access(part, index)
     assert shadow is not None
     own = shadow.settle(but=at)
     for touch in shadow.touches(at):
@@ -87,38 +78,36 @@ def check_write(chunk: Chunk, access: Access, part: AccessPart, index: Array, va
         _publish(at, shadow, touch)
 
 
-def check_overlap(chunk: Chunk, access: Access, part: AccessPart, index: Array, value: Array) -> None:
+def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     """Report lanes of one instruction that stored different values at one place, after the store.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
         part: The lanes whose access is in one array.
         index: The elements of the view that the lanes touch.
         value: The stored bits, one a lane, or one for all.
     """
-    if access.order.strong or value.size == 1:
+    if part.access.order.strong or value.size == 1:
         return
     beaten = np.flatnonzero(part.view.take(index) != value)
     if not len(beaten):
         return
-    lanes = chunk.numbers(part.positions)[beaten]
-    name, shown = describe_element(chunk, access, part, int(index[beaten[0]] if index.size > 1 else index[0]))
+    lanes = part.chunk.numbers(part.positions)[beaten]
+    name, shown = describe_element(part, int(index[beaten[0]] if index.size > 1 else index[0]))
     message = (
         f"race: several threads store different values to {shown} "
         "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
     )
-    chunk.report("race", access.placed, lanes, message, address_of=name)
+    part.chunk.report("race", part.access.placed, lanes, message, address_of=name)
 
 
-def check_atomic(chunk: Chunk, access: Access, part: AccessPart, index: Array, order: Array | None) -> None:
+def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
     """Check an atomic against the weak accesses before it; it sees what came before, then publishes.
 
     Args:
         index: One element for each lane.
         order: The order in which the lanes take effect; None if none learns what it found.
     """
-    shadow, at = part.races, _lane_access(chunk, access, part, index)
+    shadow, at = part.races, _lane_access(part, index)
     assert shadow is not None
     shadow.settle()
     for touch in shadow.touches(at):
@@ -136,7 +125,7 @@ def check_atomic(chunk: Chunk, access: Access, part: AccessPart, index: Array, o
         if order is not None:
             last = (touch[0][order], touch[1][order])
         shadow.stamp_write(last)
-        if access.order.scope == "cta":
+        if part.access.order.scope == "cta":
             _compare_with(at, part, touch, shadow.writes, "write")
 
 
@@ -259,7 +248,7 @@ def _report(
     where = f"line {line}" if file == own_file else f"line {line} of {file}"
     if (file, line) == (own_file, own_line):
         where = "the same line"
-    name, shown = describe_element(at.chunk, access, part, index)
+    name, shown = describe_element(part, index)
     done = event.access.action if event.access.action == "atomic" else action
     message = (
         f"race: it {_VERB[access.action]} {shown}, which thread "

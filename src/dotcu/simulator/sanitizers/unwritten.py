@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from dotcu.simulator.semantics.memory.access import Access, AccessPart
 
 
-def check_written(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
-    """Report lanes that read what nothing wrote.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        part: The lanes whose access is in one array.
-        index: The elements that are read.
-    """
+def check_written(part: AccessPart, index: Array) -> None:
+    """Report lanes that read elements that nothing wrote."""
+    chunk, access = part.chunk, part.access
     assert part.shadow is not None
     state = part.shadow.take(index)
     full = WRITTEN[access.width]
@@ -40,7 +34,7 @@ def check_written(chunk: Chunk, access: Access, part: AccessPart, index: Array) 
     lanes = chunk.numbers(part.positions)
     if index.size > 1:
         lanes = lanes[bad]
-    name, shown = describe_element(chunk, access, part, int(index[bad[0]]))
+    name, shown = describe_element(part, int(index[bad[0]]))
     message = (
         f"read of {access.width} bytes at {shown}, which nothing has written. Write it before it is "
         "read: set the initial value, or let every thread that should store do so."
@@ -48,24 +42,18 @@ def check_written(chunk: Chunk, access: Access, part: AccessPart, index: Array) 
     chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
 
 
-def mark_written(access: Access, part: AccessPart, index: Array) -> None:
-    """Note that elements are written, also for other buffers of the same bytes.
-
-    Args:
-        access: The access of the instruction.
-        part: The lanes whose access is in one array.
-        index: The elements that were written.
-    """
+def mark_written(part: AccessPart, index: Array) -> None:
+    """Note that elements are written, also for other buffers of the same bytes."""
+    region, width = part.region, part.access.width
     if part.shadow is not None:
-        part.shadow[index] = WRITTEN[access.width]
-    region = part.region
+        part.shadow[index] = WRITTEN[width]
     if region is None or not region.aliases:
         return
-    address = index * access.width + region.view(access.width)[1]
+    address = index * width + region.view(width)[1]
     for alias in region.aliases:
         if alias.written is None or alias.written is region.written:
             continue
-        for byte in range(access.width):
+        for byte in range(width):
             at = address + byte - alias.base
             alias.written[at[(at >= 0) & (at < alias.size)]] = 1
 
@@ -77,12 +65,12 @@ _REMEDIES = {
 }
 
 
-def check_in_flight(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> bool:
+def check_in_flight(part: AccessPart, index: Array) -> bool:
     """Report lanes that touch what a copy holds; whether there are any.
 
-    Args:
-        index: Elements of the part's view: one a lane, one for all, or a row for each lane.
+    The index has one element for each lane, one for all of them, or a row for each.
     """
+    chunk, access = part.chunk, part.access
     flight = chunk.in_flight
     if flight is None or not flight.copies or part.view is not chunk.shared.views[access.width]:
         return False
@@ -91,7 +79,7 @@ def check_in_flight(chunk: Chunk, access: Access, part: AccessPart, index: Array
         return False
     lanes = chunk.numbers(part.positions)
     rows = np.any(mask.reshape(mask.shape[0], -1), axis=1)
-    name, shown = describe_element(chunk, access, part, int(index[mask][0]))
+    name, shown = describe_element(part, int(index[mask][0]))
     message = (
         f"{describe_access(access._replace(elements=1))} at {shown} while "
         f"{_describe_copy(chunk, access, copy)}. The copy may come before or after it: "

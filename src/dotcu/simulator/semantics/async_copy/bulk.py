@@ -99,10 +99,10 @@ def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
         lanes = chunk.numbers()
         values = np.zeros((len(lanes), size // _WIDTH), np.uint64)
         for part, positions in _spans(chunk, source, size):
-            values[positions] = _read_rows(chunk, source, part, size)
+            values[positions] = _read_rows(part, size)
         serial = 0
         for part, positions in _spans(chunk, target, size):
-            check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(size // _WIDTH))
+            check_in_flight(part, part.indices[:, None] + np.arange(size // _WIDTH))
             serial = in_flight(chunk).issue(
                 target, lanes[positions], part.indices, values[positions], size, "mbarrier"
             )
@@ -128,27 +128,27 @@ def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: R
         lanes = chunk.numbers()
         values = np.zeros((len(lanes), size // _WIDTH), np.uint64)
         for part, positions in _spans(chunk, source, size):
-            values[positions] = _read_rows(chunk, source, part, size)
+            values[positions] = _read_rows(part, size)
             in_flight(chunk).issue(source, lanes[positions], part.indices, None, size, "bulk")
         for part, positions in _spans(chunk, target, size):
             if not is_copy:
-                _read_rows(chunk, target, part, size)
-            _write_rows(chunk, target, part, values[positions], reduce)
+                _read_rows(part, size)
+            _write_rows(part, values[positions], reduce)
 
     return _by_size(placed, count, send)
 
 
-def _write_rows(chunk: Chunk, target: Access, part: AccessPart, values: Array, reduce: Reduce) -> None:
+def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> None:
     """Write, or combine, a row for each lane; lanes one after the other, as they may overlap."""
     columns = np.arange(values.shape[1])
     if part.races is not None and reduce is _copied:
-        with _each_element(chunk, part, part.indices[:, None] + columns) as (whole, indices):
-            check_write(chunk, target, whole, indices, values.reshape(-1))
-    chunk.grid.progress += 1
+        with _each_element(part, part.indices[:, None] + columns) as (whole, indices):
+            check_write(whole, indices, values.reshape(-1))
+    part.chunk.grid.progress += 1
     for place, row in zip(part.indices, values, strict=True):
         index = place + columns
         part.view[index] = reduce(part.view[index], row)
-        mark_written(target, part, index)
+        mark_written(part, index)
 
 
 def _copied(old: Array, new: Array) -> Array:
@@ -224,33 +224,30 @@ def _spans(chunk: Chunk, access: Access, size: int) -> list[tuple[AccessPart, Ar
     return rows
 
 
-def _read_rows(chunk: Chunk, access: Access, part: AccessPart, size: int) -> Array:
+def _read_rows(part: AccessPart, size: int) -> Array:
     """The elements of each row; those that nothing wrote, or that are on their way, are reported."""
     index = part.indices[:, None] + np.arange(size // _WIDTH)
-    if not check_in_flight(chunk, access, part, index) and part.shadow is not None:
+    if not check_in_flight(part, index) and part.shadow is not None:
         bad = part.shadow[index] != WRITTEN[_WIDTH]
         rows = bad.any(axis=1)
         if rows.any():
             first = index[rows, bad[rows].argmax(axis=1)]
             positions = None if part.positions is None else part.positions[rows]
-            check_written(chunk, access, part._replace(positions=positions), first)
+            check_written(part._replace(positions=positions), first)
     if part.races is not None:
-        with _each_element(chunk, part, index) as (whole, indices):
-            if access.order.strong:
-                check_atomic(chunk, access, whole, indices, None)
+        with _each_element(part, index) as (whole, indices):
+            if part.access.order.strong:
+                check_atomic(whole, indices, None)
             else:
-                check_read(chunk, access, whole, indices)
+                check_read(whole, indices)
     return part.view[index]
 
 
 @contextmanager
-def _each_element(chunk: Chunk, part: AccessPart, index: Array) -> Iterator[tuple[AccessPart, Array]]:
+def _each_element(part: AccessPart, index: Array) -> Iterator[tuple[AccessPart, Array]]:
     """A part whose lanes touch a row of elements each, as one whose lanes touch an element each."""
-    lanes = chunk.numbers()
-    if part.positions is not None:
-        lanes = lanes[part.positions]
-    indices = index.reshape(-1)
-    with active_lanes(chunk, np.repeat(lanes, index.shape[1])):
+    lanes, indices = part.chunk.numbers(part.positions), index.reshape(-1)
+    with active_lanes(part.chunk, np.repeat(lanes, index.shape[1])):
         yield part._replace(indices=indices, positions=None), indices
 
 
@@ -383,7 +380,7 @@ def _bind_box_in(placed: FlatInstruction, operands: list[Operand], rank: int, bi
             return
         each = np.repeat(chunk.numbers(), len(part.indices))
         with active_lanes(chunk, each):
-            check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(CHUNK // _WIDTH))
+            check_in_flight(part, part.indices[:, None] + np.arange(CHUNK // _WIDTH))
             values = data.view(np.uint64).reshape(-1, CHUNK // _WIDTH)
             copy = in_flight(chunk).issue(target, each, part.indices, values, CHUNK, "mbarrier")
         signal(chunk, barrier, copy=copy, tx_bytes=box.size)
@@ -395,12 +392,11 @@ def _read_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> A
     part = _elements(chunk, access, tensor, box)
     if part is None:
         return np.zeros((len(box.rows), box.length), np.uint8)
-    access = access._replace(width=box.unit)
     with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
         if part.shadow is not None:
-            check_written(chunk, access, part, part.indices)
+            check_written(part, part.indices)
         if part.races is not None:
-            check_read(chunk, access, part, part.indices)
+            check_read(part, part.indices)
     return part.view[part.indices]
 
 
@@ -419,7 +415,7 @@ def _bind_box_out(placed: FlatInstruction, operands: list[Operand], rank: int, b
             return
         each = np.repeat(chunk.numbers(), len(part.indices))
         with active_lanes(chunk, each):
-            data = np.ascontiguousarray(_read_rows(chunk, source, part, CHUNK)).view(np.uint8)
+            data = np.ascontiguousarray(_read_rows(part, CHUNK)).view(np.uint8)
             in_flight(chunk).issue(source, each, part.indices, None, CHUNK, "bulk")
         _write_elements(chunk, target, tensor, box, box.cut(data).reshape(-1))
 
@@ -430,13 +426,12 @@ def _write_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox, val
     part = _elements(chunk, access, tensor, box)
     if part is None:
         return
-    access = access._replace(width=box.unit)
     if part.races is not None:
         with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
-            check_write(chunk, access, part, part.indices, values)
+            check_write(part, part.indices, values)
     chunk.grid.progress += 1
     part.view[part.indices] = values
-    mark_written(access, part, part.indices)
+    mark_written(part, part.indices)
 
 
 # Places
@@ -464,6 +459,7 @@ def _elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> Access
     """The tensor's memory with the places of a box's elements; None if there are none."""
     if not len(box.rows):
         return None
+    access = access._replace(width=box.unit)
     addresses = box.elements().reshape(-1)
     low, end = int(addresses.min()), int(addresses.max()) + box.unit
     region = chunk.grid.memory.find(low)
@@ -471,12 +467,8 @@ def _elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> Access
     regions = [r for r in near if r.base <= low and end <= r.base + r.size]
     allowed = [r for r in regions if access.action == "read" or not r.read_only]
     if allowed:
-        return region_part(chunk, allowed[0], box.unit, addresses.view(np.uint64), None)
-    access, first, lane = (
-        access._replace(width=box.unit),
-        addresses[:1].view(np.uint64),
-        np.zeros(1, np.int64),
-    )
+        return region_part(chunk, access, allowed[0], addresses.view(np.uint64), None)
+    first, lane = addresses[:1].view(np.uint64), np.zeros(1, np.int64)
     if regions:
         bounds.report_read_only(chunk, access, regions[0], first, lane)
     else:

@@ -101,7 +101,7 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
             positions = np.arange(len(lanes)) if part.positions is None else part.positions
             indices = np.broadcast_to(part.indices, len(positions))
             index = indices[:, None] + np.arange(target.elements)
-            check_in_flight(chunk, target, part, index)
+            check_in_flight(part, index)
             in_flight(chunk).issue(target, lanes[positions], indices, values[positions], size, "async")
 
     return step

@@ -294,15 +294,15 @@ def touch(chunk: Chunk, access: Access, lanes: Lanes, objects: Array) -> None:
     if not len(objects):
         return
     shared = chunk.shared
-    part = AccessPart(shared.views[8], shared.shadows[8], objects, None, None, shared.races)
+    part = AccessPart(chunk, access, shared.views[8], shared.shadows[8], objects, None, None, shared.races)
     with active_lanes(chunk, lanes):
-        check_in_flight(chunk, access, part, objects)
+        check_in_flight(part, objects)
         if shared.races is None:
             return
         if access.order.strong:
-            check_atomic(chunk, access, part, objects, np.arange(len(objects)))
+            check_atomic(part, objects, np.arange(len(objects)))
         else:
-            check_write(chunk, access, part, objects, np.zeros(1, np.uint64))
+            check_write(part, objects, np.zeros(1, np.uint64))
 
 
 def _change(

@@ -95,6 +95,8 @@ class AccessPart(NamedTuple):
     """Lanes whose access is in one array.
 
     Attributes:
+        chunk: The blocks that run together; the lanes are among its active ones.
+        access: The instruction's access.
         view: The space's bytes as elements.
         shadow: Its written bytes, in step with the view; None where all are written.
         indices: For each lane the element; a single one if all lanes touch the same.
@@ -104,6 +106,8 @@ class AccessPart(NamedTuple):
         skew: Added to indices to count from the stamps' first byte, in elements.
     """
 
+    chunk: Chunk
+    access: Access
     view: Array
     shadow: Array | None
     indices: Array
@@ -111,6 +115,11 @@ class AccessPart(NamedTuple):
     region: Buffer | None
     races: ShadowMemory | None = None
     skew: int = 0
+
+    def spread(self) -> Array:
+        """Return the elements, one for each lane."""
+        count = self.chunk.count() if self.positions is None else len(self.positions)
+        return np.broadcast_to(self.indices, count)
 
 
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
@@ -161,9 +170,9 @@ def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
         return None
     index = located.in_private(private, window, access.width)
     shift = offset >> (access.width.bit_length() - 1)
-    shadow = None if private.is_written else private.shadows[access.width]
+    view, shadow = private.views[access.width], None if private.is_written else private.shadows[access.width]
     indices = index + shift if shift else index
-    return AccessPart(private.views[access.width], shadow, indices, None, None, private.races)
+    return AccessPart(chunk, access, view, shadow, indices, None, None, private.races)
 
 
 def _whole_region(
@@ -186,7 +195,7 @@ def _whole_region(
     view, _ = region.view(width)
     races, skew = chunk.grid.races(region, width)
     indices = index + shift if shift else index
-    return AccessPart(view, region.shadow(width), indices, None, region, races, skew)
+    return AccessPart(chunk, access, view, region.shadow(width), indices, None, region, races, skew)
 
 
 def _checked(chunk: Chunk, access: Access) -> list[AccessPart]:
@@ -264,25 +273,26 @@ def _in_region(
     if access.action != "read" and region.read_only and all(a.read_only for a in region.aliases):
         bounds.report_read_only(chunk, access, region, address, positions)
         return []
-    return [region_part(chunk, region, access.width, address, positions)]
+    return [region_part(chunk, access, region, address, positions)]
 
 
 def region_part(
-    chunk: Chunk, region: Buffer, width: int, address: Array, positions: Array | None
+    chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array | None
 ) -> AccessPart:
     """The part of an access that is in a region of global memory.
 
     Args:
         chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
         region: The region.
-        width: Bytes of one element.
         address: The addresses of the elements.
         positions: Which of the active lanes these are; None for all of them.
     """
+    width = access.width
     view, first = region.view(width)
     index = (address - np.uint64(first)).view(np.int64) >> (width.bit_length() - 1)
     races, skew = chunk.grid.races(region, width)
-    return AccessPart(view, region.shadow(width), index, positions, region, races, skew)
+    return AccessPart(chunk, access, view, region.shadow(width), index, positions, region, races, skew)
 
 
 def _private(
@@ -301,4 +311,5 @@ def _private(
     if bases.size != 1:
         bases = bases[chunk.numbers()[positions]]
     index = (address + bases).view(np.int64) >> (width.bit_length() - 1)
-    return [AccessPart(private.views[width], private.shadows[width], index, positions, None, private.races)]
+    view, shadow = private.views[width], private.shadows[width]
+    return [AccessPart(chunk, access, view, shadow, index, positions, None, private.races)]

@@ -22,7 +22,7 @@ from dotcu.simulator.sanitizers.races import check_atomic
 from dotcu.simulator.sanitizers.unwritten import check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
-from dotcu.simulator.semantics.memory.access import Access, AccessPart, order_of, resolve
+from dotcu.simulator.semantics.memory.access import AccessPart, order_of, resolve
 from dotcu.simulator.semantics.memory.load_store import access_of, check_there, elements_of
 from dotcu.simulator.semantics.table import (
     NotExecuted,
@@ -104,7 +104,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
         for part in resolve(chunk, access):
             for element, (some, old) in enumerate(zip(values, olds, strict=True)):
                 here = part._replace(indices=part.indices + element) if element else part
-                _apply(chunk, access, here, some, old, dtype, update, at)
+                _apply(here, some, old, dtype, update, at)
         for destination, old in zip(targets, olds, strict=False):
             if destination is not None and old is not None:
                 destination.write(chunk, old)
@@ -129,23 +129,22 @@ def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
         values = [np.stack([_spread(chunk, half) for half in pair], axis=1) for pair in sources]
         old = np.zeros((chunk.count(), 2), np.uint64)
         for part in resolve(chunk, access):
-            _exchange(chunk, access, part, values, old)
+            _exchange(part, values, old)
         for half, destination in enumerate(targets):
             destination.write(chunk, old[:, half].copy())
 
     return step
 
 
-def _exchange(chunk: Chunk, access: Access, part: AccessPart, values: list[Array], old: Array) -> None:
+def _exchange(part: AccessPart, values: list[Array], old: Array) -> None:
     """Each lane takes what is there, and puts its last value if what is there equals its first."""
-    count = chunk.count() if part.positions is None else len(part.positions)
-    index = np.broadcast_to(part.indices, count)
+    chunk, index = part.chunk, part.spread()
     for half in range(2) if part.shadow is not None else ():
-        check_written(chunk, access, part, index + half)
+        check_written(part, index + half)
     order, _ = _grouped(chunk, index)
     for half in range(2) if part.races is not None else ():
-        check_atomic(chunk, access, part, index + half, order)
-    chunk.watch(access.placed)
+        check_atomic(part, index + half, order)
+    chunk.watch(part.access.placed)
     for at in order.tolist():
         lane = at if part.positions is None else int(part.positions[at])
         there = part.view[index[at] : index[at] + 2]
@@ -154,7 +153,7 @@ def _exchange(chunk: Chunk, access: Access, part: AccessPart, values: list[Array
             there[:] = values[-1][lane]
             chunk.grid.progress += int((there != old[lane]).any())
     for half in range(2):
-        mark_written(access, part, index + half)
+        mark_written(part, index + half)
 
 
 def _elements(flags: tuple[str, ...], value: Operand) -> int:
@@ -195,8 +194,6 @@ def _update(operation: str, instruction: Instruction) -> Update:
 
 
 def _apply(
-    chunk: Chunk,
-    access: Access,
     part: AccessPart,
     values: list[Array],
     old: Array | None,
@@ -204,17 +201,16 @@ def _apply(
     update: Update | None,
     at: np.ufunc | None,
 ) -> None:
-    count = chunk.count() if part.positions is None else len(part.positions)
-    index = np.broadcast_to(part.indices, count)
+    chunk, index = part.chunk, part.spread()
     if part.positions is not None:
         values = [v[part.positions] for v in values]
-    check_there(chunk, access, part, index)
+    check_there(part, index)
     order, starts = (None, None) if at is not None else _grouped(chunk, index)
     if part.races is not None:
-        check_atomic(chunk, access, part, index, None if old is None else order)
+        check_atomic(part, index, None if old is None else order)
     view = part.view.view(dtype) if part.view.dtype != dtype else part.view
-    chunk.watch(access.placed)
-    before = part.view.take(index) if count <= _FEW else None
+    chunk.watch(part.access.placed)
+    before = part.view.take(index) if len(index) <= _FEW else None
     values = [v.view(dtype) if v.flags.c_contiguous else np.ascontiguousarray(v).view(dtype) for v in values]
     if order is None or starts is None:
         assert at is not None
@@ -230,7 +226,7 @@ def _apply(
     if before is None or (part.view.take(index) != before).any():
         chunk.grid.progress += 1
     if part.shadow is not None or (part.region is not None and part.region.aliases):
-        mark_written(access, part, index)
+        mark_written(part, index)
 
 
 def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:

@@ -160,39 +160,32 @@ def load(chunk: Chunk, access: Access) -> list[Array]:
         chunk.watch(access.placed)
     parts = resolve(chunk, access)
     if len(parts) == 1 and parts[0].positions is None:
-        return _load_part(chunk, access, parts[0])
+        return _load_part(parts[0])
     results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.elements)]
     for part in parts:
-        for result, values in zip(results, _load_part(chunk, access, part), strict=True):
+        for result, values in zip(results, _load_part(part), strict=True):
             result[part.positions] = values
     return results
 
 
-def _load_part(chunk: Chunk, access: Access, part: AccessPart) -> list[Array]:
-    values = []
+def _load_part(part: AccessPart) -> list[Array]:
+    values, access = [], part.access
     for element in range(access.elements):
         index = part.indices + element if element else part.indices
         if element not in access.unused:
-            check_there(chunk, access, part, index)
+            check_there(part, index)
             if part.races is not None:
-                check_read(chunk, access, part, index)
+                check_read(part, index)
         values.append(part.view.take(index))
     return values
 
 
-def check_there(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
-    """Report lanes that read what nothing wrote, or what an asynchronous copy holds.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        part: The lanes whose access is in one array.
-        index: The elements that are read.
-    """
-    if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
+def check_there(part: AccessPart, index: Array) -> None:
+    """Report lanes that read elements that nothing wrote, or that an asynchronous copy holds."""
+    if part.chunk.in_flight is not None and check_in_flight(part, index):
         return  # what was reported of the copy says why the bytes may not be written yet
     if part.shadow is not None:
-        check_written(chunk, access, part, index)
+        check_written(part, index)
 
 
 def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
@@ -246,22 +239,22 @@ def store_elements(chunk: Chunk, access: Access, values: Sequence[Array]) -> Non
     for part in resolve(chunk, access):
         for element, value in enumerate(values):
             if chunk.in_flight is not None:
-                check_in_flight(chunk, access, part, part.indices + element if element else part.indices)
-            _store_element(chunk, access, part, element, value)
+                check_in_flight(part, part.indices + element if element else part.indices)
+            _store_element(part, element, value)
 
 
-def _store_element(chunk: Chunk, access: Access, part: AccessPart, element: int, value: Array) -> None:
+def _store_element(part: AccessPart, element: int, value: Array) -> None:
     """Write one element of the active lanes' access; of several lanes, the last one's stays."""
     index = part.indices + element if element else part.indices
     if part.positions is not None and value.size > 1:
         value = value[part.positions]
     if part.races is not None:
-        check_write(chunk, access, part, index, value)
+        check_write(part, index, value)
     part.view[index] = value[-1:] if index.size == 1 else value
     if part.races is not None:
-        check_overlap(chunk, access, part, index, value)
+        check_overlap(part, index, value)
     if part.shadow is not None or (part.region is not None and part.region.aliases):
-        mark_written(access, part, index)
+        mark_written(part, index)
 
 
 # Addresses
