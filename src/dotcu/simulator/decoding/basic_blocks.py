@@ -32,11 +32,13 @@ class BasicBlock:
         first: Index of its first instruction.
         last: Index after its last one.
         following: Where control may go: blocks by number, EXIT for the end.
+        through: The block that stands behind it.
     """
 
     first: int
     last: int
     following: tuple[int, ...]
+    through: int
 
 
 def begins_block(instruction: Instruction) -> bool:
@@ -52,23 +54,23 @@ def ends_block(instruction: Instruction) -> bool:
     return instruction.opcode in _ENDS or is_barrier
 
 
-def basic_blocks(code: Sequence[FlatInstruction]) -> tuple[list[BasicBlock], dict[int, int]]:
-    """Blocks in their running order, and the block that each leading instruction begins."""
+def basic_blocks(code: Sequence[FlatInstruction]) -> list[BasicBlock]:
+    """Return the blocks in their running order."""
     leaders = _leaders(code)
     raw = list(zip(leaders, [*leaders[1:], len(code)], strict=True))
     position = {first: index for index, (first, _) in enumerate(raw)}
     edges = [_following(code, last, position) for _, last in raw]
     order = weak_topological_order(edges)
-    number = {old: new for new, old in enumerate(order)}
-    blocks = [
+    number = {EXIT: EXIT, **{old: new for new, old in enumerate(order)}}
+    return [
         BasicBlock(
             first=raw[old][0],
             last=raw[old][1],
-            following=tuple(EXIT if e == EXIT else number[e] for e in edges[old]),
+            following=tuple(number[edge] for edge in edges[old]),
+            through=number.get(position.get(raw[old][1], EXIT), EXIT),
         )
         for old in order
     ]
-    return blocks, {block.first: new for new, block in enumerate(blocks)}
 
 
 def _leaders(code: Sequence[FlatInstruction]) -> list[int]:

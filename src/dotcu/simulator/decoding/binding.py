@@ -13,6 +13,7 @@ from dotcu.ptx.instructions import (
     TYPE_BYTES,
     Address,
     Immediate,
+    Instruction,
     Operand,
     Predicate,
     Register,
@@ -178,6 +179,11 @@ class Binding:
         if key not in self.slots:
             self.slots[key] = self.constant(array)
         return self.slots[key]
+
+    def guard(self, instruction: Instruction) -> tuple[int, bool]:
+        """Return the slot of an instruction's predicate, -1 without one, and whether it is negated."""
+        guard = instruction.guard
+        return (-1, False) if guard is None else (self.register(guard.register).slot, guard.negated)
 
     # Memory
 

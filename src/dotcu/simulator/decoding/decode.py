@@ -9,7 +9,7 @@ from typing import Any
 
 from dotcu.ptx.instructions import Variable
 from dotcu.simulator.counting.counters import work_of
-from dotcu.simulator.decoding.basic_blocks import EXIT, BasicBlock, basic_blocks, ends_block
+from dotcu.simulator.decoding.basic_blocks import BasicBlock, basic_blocks, ends_block
 from dotcu.simulator.decoding.binding import Binding, LaunchConstant
 from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, SourceLocations, unsupported
 from dotcu.simulator.decoding.variables import (
@@ -19,10 +19,10 @@ from dotcu.simulator.decoding.variables import (
     swapped_addresses,
     trace_origins,
 )
-from dotcu.simulator.semantics import dispatch
-from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, table_branch
-from dotcu.simulator.semantics.function_calls import enter, leave
+from dotcu.simulator.semantics.control import ENDINGS, guarded, jump
+from dotcu.simulator.semantics.dispatch import bind
 from dotcu.simulator.semantics.table import Array, NotExecuted, Step
+from dotcu.simulator.semantics.warp import Rendezvous
 
 BlockWork = Counter[tuple[tuple[str, int], bool, tuple[str, str, int]]]
 """How often a block has an instruction of a source line, which is or is not a branch, and does some work."""
@@ -96,9 +96,9 @@ def decode(
         swapped=swapped_addresses(linked),
         origins=trace_origins(linked, parameters),
     )
-    plan, leaders = basic_blocks(linked.code)
+    plan = basic_blocks(linked.code)
     refused: dict[str, str] = {}
-    blocks = [_block(b, linked, leaders, binding, location_of, refused) for b in plan]
+    blocks = [_block(number, block, binding, location_of, refused) for number, block in enumerate(plan)]
     if refused:
         raise unsupported("\n    ".join(refused.values()))
     return DecodedKernel(
@@ -117,27 +117,26 @@ _UNFIT = (NotExecuted, LookupError, TypeError, ValueError, AttributeError, Overf
 
 
 def _block(
+    number: int,
     plan: BasicBlock,
-    linked: FlatKernel,
-    leaders: Mapping[int, int],
     binding: Binding,
     location_of: SourceLocations,
     refused: dict[str, str],
 ) -> DecodedBlock:
     """Bind a block's instructions; note the first of each opcode that is not executed in `refused`."""
-    code = linked.code[plan.first : plan.last]
+    code = binding.linked.code[plan.first : plan.last]
     steps: list[Step] = []
-    end = jump(plan.following[0] if plan.following else EXIT)
+    end = jump(plan.through)
     admit = None
     for placed in code:
         try:
             if placed is code[-1] and ends_block(placed.instruction):
-                end = _ENDINGS[placed.instruction.opcode](placed, plan, leaders, binding)
+                end = ENDINGS[placed.instruction.opcode](placed, plan, binding)
                 continue
-            step = dispatch.bind(placed, binding)
-            if isinstance(step, dispatch.Rendezvous):
-                admit, step = step.admit(leaders[plan.first]), step.step
-            steps.append(_if_guarded(step, placed, binding))
+            step = bind(placed, binding)
+            if isinstance(step, Rendezvous):
+                admit, step = step.admit(number), step.step
+            steps.append(guarded(step, placed, binding))
         except _UNFIT:
             file, line = location_of(placed)
             at = f"{file}:{line}" if line else "no source line"
@@ -154,69 +153,3 @@ def _block(
 
 
 _BRANCHES = frozenset({"bra", "brx", "ret", "exit"})
-
-
-def _guard(placed: FlatInstruction, binding: Binding) -> tuple[int, bool]:
-    """Return the slot of an instruction's predicate, -1 without one, and whether it is negated."""
-    guard = placed.instruction.guard
-    return (-1, False) if guard is None else (binding.register(guard.register).slot, guard.negated)
-
-
-def _if_guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
-    slot, negated = _guard(placed, binding)
-    return step if slot < 0 else guarded(step, slot, negated, placed, binding.next_access())
-
-
-def _end_branch(
-    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
-) -> Step:
-    slot, negated = _guard(placed, binding)
-    if slot < 0:
-        return jump(plan.following[0])
-    return branch(slot, negated, (plan.following[0], plan.following[-1]), placed, binding.next_access())
-
-
-def _end_table(
-    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
-) -> Step:
-    if placed.instruction.guard is not None:
-        raise NotExecuted
-    index = binding.source(placed.instruction.operands[0], "u32")
-    return table_branch(index.slot, plan.following, placed, binding.next_access())
-
-
-def _end_stop(
-    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
-) -> Step:
-    """Bind a trap, a breakpoint or a failed assertion: it is reported, and its lanes leave."""
-    leave = _end_branch(placed, plan, leaders, binding)
-    is_assert = placed.instruction.opcode == "assertfail"
-    stop = dispatch.bind_call(placed, binding) if is_assert else dispatch.trap(placed)
-    report = _if_guarded(stop, placed, binding)
-
-    def end(chunk: Any) -> None:
-        report(chunk)
-        leave(chunk)
-
-    return end
-
-
-def _end_barrier(
-    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
-) -> Step:
-    return barrier(placed, plan.following[0], binding, *_guard(placed, binding))
-
-
-_ENDINGS = {
-    "bra": _end_branch,
-    "brx": _end_table,
-    "ret": _end_branch,
-    "exit": _end_branch,
-    "enter": enter,
-    "return": leave,
-    "trap": _end_stop,
-    "brkpt": _end_stop,
-    "assertfail": _end_stop,
-    "bar": _end_barrier,
-    "barrier": _end_barrier,
-}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.simulator.decoding.basic_blocks import EXIT
 from dotcu.simulator.machine.memory import Buffer, LocatedAddresses, PrivateMemory
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes, merged
 from dotcu.simulator.run import Finding
@@ -164,7 +165,7 @@ class Chunk:
     # Where lanes go next
 
     def send(self, block: int, lanes: Lanes | None) -> None:
-        """Add lanes to those that are ready to run a basic block."""
+        """Add lanes to those that are ready to run a basic block; at EXIT they end."""
         if lanes is not None:
             if len(lanes) == 0:
                 return
@@ -174,9 +175,12 @@ class Chunk:
                 lanes = merged(there, lanes)
             if len(lanes) == self.lanes:
                 lanes = None
-        self.ready[block] = lanes
+        if block == EXIT:
+            self._leave(lanes)
+        else:
+            self.ready[block] = lanes
 
-    def leave(self, lanes: Lanes | None) -> None:
+    def _leave(self, lanes: Lanes | None) -> None:
         """Lanes end: they returned, or were stopped."""
         if lanes is None:
             self.live[:] = False

@@ -6,110 +6,39 @@ Source: PTX ISA, "Control Flow Instructions", "Predicated Execution".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.simulator.counting.traffic import common_warps
-from dotcu.simulator.decoding.basic_blocks import EXIT
+from dotcu.simulator.decoding.basic_blocks import BasicBlock
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array, Lanes
+from dotcu.simulator.semantics.builtins import bind_call
+from dotcu.simulator.semantics.function_calls import enter, leave
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
-
-def send_lanes(chunk: Chunk, target: int, lanes: Lanes | None) -> None:
-    """Send lanes to a basic block, or out.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        target: The basic block, or EXIT.
-        lanes: The lanes; None for all of the chunk.
-    """
-    if target != EXIT:
-        chunk.send(target, lanes)
-    elif lanes is None or len(lanes):
-        chunk.leave(lanes)
+Ending = Callable[[FlatInstruction, BasicBlock, Binding], Step]
 
 
 def jump(target: int) -> Step:
     """All active lanes go to one block."""
-
-    def end(chunk: Chunk) -> None:
-        send_lanes(chunk, target, chunk.active)
-
-    return end
+    return lambda chunk: chunk.send(target, chunk.active)
 
 
-def branch(slot: int, negated: bool, ways: tuple[int, int], placed: FlatInstruction, number: int) -> Step:
-    """Lanes where the predicate holds go the first way, the others the second; splits are counted.
-
-    Args:
-        slot: The register of the predicate.
-        negated: True for a predicate under `!`.
-        ways: The basic blocks if the predicate holds, and if not.
-        placed: The instruction.
-        number: The number of the instruction in counts.
-    """
-    target, through = reversed(ways) if negated else ways
-
-    def end(chunk: Chunk) -> None:
-        active = chunk.active
-        taken = chunk.read(slot)
-        if taken.size == 1 or taken.all():
-            send_lanes(chunk, target if taken[0] else through, active)
-        elif not taken.any():
-            send_lanes(chunk, through, active)
-        else:
-            if active is None:
-                there, here = np.flatnonzero(taken), np.flatnonzero(~taken)
-            else:
-                there, here = active[taken], active[~taken]
-            chunk.grid.traffic.split(number, placed, common_warps(there, here))
-            send_lanes(chunk, target, there)
-            send_lanes(chunk, through, here)
-
-    return end
-
-
-def table_branch(slot: int, targets: tuple[int, ...], placed: FlatInstruction, number: int) -> Step:
-    """brx.idx: each lane goes to the block that its index names.
-
-    Args:
-        slot: The register of the index.
-        targets: The basic blocks by index.
-        placed: The instruction.
-        number: The number of the instruction in counts.
-    """
-
-    def end(chunk: Chunk) -> None:
-        index = chunk.read(slot)
-        lanes = chunk.numbers()
-        if index.size == 1:
-            send_lanes(chunk, targets[min(int(index[0]), len(targets) - 1)], chunk.active)
-            return
-        clipped = np.minimum(index, len(targets) - 1)
-        groups = [(targets[choice], lanes[clipped == choice]) for choice in np.unique(clipped).tolist()]
-        chunk.grid.traffic.split(number, placed, common_warps(*(there for _, there in groups)))
-        for target, there in groups:
-            send_lanes(chunk, target, there)
-
-    return end
-
-
-def guarded(step: Step, slot: int, negated: bool, placed: FlatInstruction, number: int) -> Step:
-    """The step, run only in lanes where the predicate holds; the other lanes are counted.
+def guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
+    """The step, run only in lanes where the instruction's predicate holds; the other lanes are counted.
 
     Args:
         step: The step of the instruction.
-        slot: The register of the predicate.
-        negated: True for a predicate under `!`.
         placed: The instruction.
-        number: The number of the instruction in counts.
+        binding: Finds the register of the predicate.
     """
+    slot, negated = binding.guard(placed.instruction)
+    if slot < 0:
+        return step
+    number = binding.next_access()
 
     def run(chunk: Chunk) -> None:
         holds = chunk.read(slot)
@@ -135,45 +64,102 @@ def guarded(step: Step, slot: int, negated: bool, placed: FlatInstruction, numbe
     return run
 
 
-def barrier(placed: FlatInstruction, resume: int, binding: Binding, guard: int, negated: bool) -> Step:
-    """bar and barrier: the active lanes wait for their block, and go on at `resume`.
+def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
+    """bra, ret and exit: lanes where the predicate holds go the first way, the others the last."""
+    slot, negated = binding.guard(placed.instruction)
+    target, through = plan.following[0], plan.following[-1]
+    if slot < 0:
+        return jump(target)
+    if negated:
+        target, through = through, target
+    number = binding.next_access()
 
-    Args:
-        placed: The instruction.
-        resume: The basic block that follows.
-        binding: Finds the registers of operands.
-        guard: The register of the predicate; -1 without one.
-        negated: True for a predicate under `!`.
+    def end(chunk: Chunk) -> None:
+        active = chunk.active
+        taken = chunk.read(slot)
+        if taken.size == 1 or taken.all():
+            chunk.send(target if taken[0] else through, active)
+        elif not taken.any():
+            chunk.send(through, active)
+        else:
+            if active is None:
+                there, here = np.flatnonzero(taken), np.flatnonzero(~taken)
+            else:
+                there, here = active[taken], active[~taken]
+            chunk.grid.traffic.split(number, placed, common_warps(there, here))
+            chunk.send(target, there)
+            chunk.send(through, here)
+
+    return end
+
+
+def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
+    """brx.idx: each lane goes to the block that its index names."""
+    if placed.instruction.guard is not None:
+        raise NotExecuted
+    slot, targets = binding.source(placed.instruction.operands[0], "u32").slot, plan.following
+    number = binding.next_access()
+
+    def end(chunk: Chunk) -> None:
+        index = chunk.read(slot)
+        lanes = chunk.numbers()
+        if index.size == 1:
+            chunk.send(targets[min(int(index[0]), len(targets) - 1)], chunk.active)
+            return
+        clipped = np.minimum(index, len(targets) - 1)
+        groups = [(targets[choice], lanes[clipped == choice]) for choice in np.unique(clipped).tolist()]
+        chunk.grid.traffic.split(number, placed, common_warps(*(there for _, there in groups)))
+        for target, there in groups:
+            chunk.send(target, there)
+
+    return end
+
+
+_STOPS = {
+    "trap": "the kernel stopped itself by __trap(). Look at the condition that led here.",
+    "brkpt": "the kernel stopped at a breakpoint (brkpt). Take it out where no debugger is attached.",
+}
+
+
+def _trap(placed: FlatInstruction) -> Step:
+    message = _STOPS[placed.instruction.opcode]
+    return lambda chunk: chunk.report("trap", placed, chunk.numbers(), message)
+
+
+def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
+    """trap, brkpt and a failed assertion: it is reported, and its lanes leave."""
+    leave = _branch(placed, plan, binding)
+    is_assert = placed.instruction.opcode == "assertfail"
+    report = guarded(bind_call(placed, binding) if is_assert else _trap(placed), placed, binding)
+
+    def end(chunk: Chunk) -> None:
+        report(chunk)
+        leave(chunk)
+
+    return end
+
+
+def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
+    """bar and barrier: the active lanes wait for their block.
 
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar".
     """
-    instruction = placed.instruction
+    instruction, resume = placed.instruction, plan.through
     kind = [f for f in instruction.flags if f not in ("cta", "aligned")]
-    if kind[:1] == ["red"] and guard < 0:
+    if kind[:1] == ["red"] and instruction.guard is None:
         return _reduction(placed, kind[1:], resume, binding)
     number, *counts = [binding.source(operand, "u32").slot for operand in instruction.operands]
     if kind not in (["sync"], ["arrive"]) or len(counts) not in ((0, 1) if kind == ["sync"] else (1,)):
         raise NotExecuted
 
-    def wait(chunk: Chunk) -> None:
+    def end(chunk: Chunk) -> None:
         barriers = chunk.barriers
         if kind == ["sync"]:
             expected = chunk.read(counts[0]).astype(np.int64) if counts else None
             barriers.wait(placed, resume, chunk.read(number), expected)
         else:
-            send_lanes(chunk, resume, chunk.active)
+            chunk.send(resume, chunk.active)
             barriers.arrive(chunk.read(number))
-
-    if guard < 0:
-        return wait
-
-    def end(chunk: Chunk) -> None:
-        lanes = chunk.numbers()
-        holds = np.broadcast_to(chunk.read(guard) ^ negated, lanes.shape)
-        send_lanes(chunk, resume, lanes[~holds])
-        chunk.active = lanes[holds]
-        if len(chunk.active):
-            wait(chunk)
 
     return end
 
@@ -205,3 +191,34 @@ def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: B
         chunk.barriers.wait(placed, resume, chunk.read(number), expected, vote.read(chunk), finish)
 
     return end
+
+
+def _or_through(bind: Ending) -> Ending:
+    """Make lanes whose predicate does not hold go on behind the block."""
+
+    def bind_guarded(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
+        end = bind(placed, plan, binding)
+        slot, negated = binding.guard(placed.instruction)
+
+        def guarded_end(chunk: Chunk) -> None:
+            lanes = chunk.numbers()
+            holds = np.broadcast_to(chunk.read(slot) ^ negated, lanes.shape)
+            chunk.send(plan.through, lanes[~holds])
+            chunk.active = lanes[holds]
+            if len(chunk.active):
+                end(chunk)
+
+        return end if slot < 0 else guarded_end
+
+    return bind_guarded
+
+
+# How instructions end a basic block.
+ENDINGS: Mapping[str, Ending] = {
+    **dict.fromkeys(("bra", "ret", "exit"), _branch),
+    "brx": _table_branch,
+    "enter": enter,
+    "return": _or_through(leave),
+    **dict.fromkeys(("trap", "brkpt", "assertfail"), _stop),
+    **dict.fromkeys(("bar", "barrier"), _or_through(_barrier)),
+}

@@ -58,18 +58,6 @@ def _policy(placed: FlatInstruction, binding: Binding) -> Step:
     return lambda chunk: target.write(chunk, np.zeros(1, np.uint64))
 
 
-_STOPS = {
-    "trap": "the kernel stopped itself by __trap(). Look at the condition that led here.",
-    "brkpt": "the kernel stopped at a breakpoint (brkpt). Take it out where no debugger is attached.",
-}
-
-
-def trap(placed: FlatInstruction) -> Step:
-    """trap and brkpt: the kernel stops itself."""
-    message = _STOPS[placed.instruction.opcode]
-    return lambda chunk: chunk.report("trap", placed, chunk.numbers(), message)
-
-
 _MORE: Mapping[str, Bind] = {
     "mov": bind_mov,
     "cvt": bind_cvt,
@@ -119,6 +107,3 @@ def bind(placed: FlatInstruction, binding: Binding) -> Step | Rendezvous:
     if more is not None:
         return more(placed, binding)
     return bind_elementwise(find_operation(_ELEMENTWISE, instruction), instruction, binding)
-
-
-__all__ = ["Rendezvous", "bind", "bind_call", "trap"]

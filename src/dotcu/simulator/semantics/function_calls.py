@@ -21,7 +21,6 @@ from dotcu.simulator.decoding.inlining import EnteredFunction, FlatInstruction
 from dotcu.simulator.decoding.variables import STACK_ALIGNMENT, STACK_BYTES
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array, Lanes
-from dotcu.simulator.semantics.control import send_lanes
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
@@ -74,13 +73,12 @@ def stack_of(chunk: Chunk) -> CallStack:
 # Entering
 
 
-def enter(placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+def enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """Each lane goes to the function that it calls.
 
     Args:
         placed: The instruction.
         plan: Its basic block.
-        leaders: Numbers of the basic blocks by their first instruction.
         binding: Finds the registers of operands.
     """
     call = placed.call
@@ -89,7 +87,7 @@ def enter(placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int],
         name: _target(placed, name, block, binding)
         for name, block in zip(call.functions, plan.following, strict=False)
     }
-    site = CallSite(placed=placed, resume=leaders.get(plan.last, EXIT), targets=targets)
+    site = CallSite(placed=placed, resume=plan.through, targets=targets)
     number = len(binding.entered)
     binding.entered.append(site)
     if call.pointer is None:
@@ -117,7 +115,7 @@ def _through_pointer(site: CallSite, number: int, binding: Binding) -> Step:
                     f"a call through {what}. Set the function pointer, in device code, before it is called."
                 )
                 chunk.report(kind, site.placed, called, message)
-                send_lanes(chunk, EXIT, called)
+                chunk.send(EXIT, called)
             else:
                 _enter_function(chunk, site, number, target, called)
 
@@ -169,7 +167,7 @@ def _enter_function(chunk: Chunk, site: CallSite, number: int, target: CallTarge
             "Look at the condition that ends it, or use a loop."
         )
         chunk.report("stack-overflow", site.placed, lanes[full], message)
-        send_lanes(chunk, EXIT, lanes[full])
+        chunk.send(EXIT, lanes[full])
         lanes = lanes[~full]
     if not len(lanes):
         return
@@ -181,32 +179,24 @@ def _enter_function(chunk: Chunk, site: CallSite, number: int, target: CallTarge
         stack.tops[lanes] += np.uint64(target.bytes)
     for (_, spot, size), data in zip(target.arguments, passed, strict=True):
         _write_variable(chunk, spot, size, lanes, data)
-    send_lanes(chunk, target.block, lanes)
+    chunk.send(target.block, lanes)
 
 
 # Returning
 
 
-def leave(placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+def leave(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """Each lane goes on behind the call that it came by.
 
     Args:
         placed: The instruction.
         plan: Its basic block.
-        leaders: Numbers of the basic blocks by their first instruction.
         binding: Finds the registers of operands.
     """
-    guard = placed.instruction.guard
-    slot = -1 if guard is None else binding.register(guard.register).slot
-    negated = guard is not None and guard.negated
     sites, name = binding.entered, placed.function
 
     def step(chunk: Chunk) -> None:
         lanes = chunk.numbers()
-        if slot >= 0:
-            holds = np.broadcast_to(chunk.read(slot) ^ negated, lanes.shape)
-            send_lanes(chunk, plan.following[-1], lanes[~holds])
-            lanes = lanes[holds]
         numbers = stack_of(chunk).sites(lanes)
         for number in np.unique(numbers).tolist():
             site, returning = sites[number], lanes[numbers == number]
@@ -215,7 +205,7 @@ def leave(placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int],
             stack_of(chunk).pop(returning, chunk.registers, target.saved)
             for (_, spot, size), data in zip(target.results, results, strict=True):
                 _write_variable(chunk, spot, size, returning, data)
-            send_lanes(chunk, site.resume, returning)
+            chunk.send(site.resume, returning)
 
     return step
 
