@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from dotcu.compile import CompileOptions, Target, build, inline_source
 from dotcu.errors import SimulationError
 from dotcu.simulator import Program
 from dotcu.simulator.decoding import inlining
@@ -205,10 +205,11 @@ def test_mutated_text_is_read_or_refused() -> None:
 
 
 @pytest.mark.slow
-def test_much_mutated_text_is_read_or_refused(compile_ptx: Callable[..., str]) -> None:
+def test_much_mutated_text_is_read_or_refused() -> None:
     texts = [SAMPLE]
-    for source in KERNELS.values():
-        texts += [compile_ptx(source, arch=arch) for arch in ("compute_80", "compute_90")]
+    for source in map(inline_source, KERNELS.values()):
+        for arch in map(Target.parse, ("compute_80", "compute_90")):
+            texts.append(build(source, options=CompileOptions(), target=arch, names=()).ptx)
     try_many(texts, 20_000, seed=10**6)
 
 

@@ -23,7 +23,7 @@ from dotcu.ptx.instructions import (
 )
 from dotcu.simulator.decoding.inlining import FlatKernel
 from dotcu.simulator.decoding.variables import NONE, Origin, VariableLayout, parameter_offset
-from dotcu.simulator.semantics.memory.registers import CLOCKS, is_kept
+from dotcu.simulator.semantics.memory.registers import SPECIAL_VALUES
 from dotcu.simulator.semantics.table import (
     Array,
     DestinationOperand,
@@ -157,7 +157,7 @@ class Binding:
     def special(self, name: str) -> tuple[int, np.dtype[Any]]:
         """The slot that keeps a special register."""
         dtype = dtype_of(SPECIAL_REGISTERS[name])
-        if name in CLOCKS or not is_kept(name):
+        if name not in SPECIAL_VALUES:
             raise NotExecuted
         if name not in self.specials:
             self.specials[name] = self.constant(np.zeros(1, dtype))

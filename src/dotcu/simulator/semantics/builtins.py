@@ -9,21 +9,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Arguments, Symbol
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.semantics.function_calls import byte_offsets
 from dotcu.simulator.semantics.table import NotExecuted, Step
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
 
 Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
@@ -33,10 +33,7 @@ from dotcu.simulator.semantics.memory.registers import bind_mov, bind_mov_wide
 from dotcu.simulator.semantics.table import NotExecuted, Step, Table, bind_elementwise, find_operation
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
 
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
-Bind = Callable[[FlatInstruction, "Binding"], Step | Rendezvous]
+Bind = Callable[[FlatInstruction, Binding], Step | Rendezvous]
 
 
 def _nothing(placed: FlatInstruction, binding: Binding) -> Step:

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.simulator.decoding.basic_blocks import EXIT, BasicBlock
+from dotcu.simulator.decoding.binding import Binding, VariableSpot
 from dotcu.simulator.decoding.inlining import EnteredFunction, FlatInstruction
 from dotcu.simulator.decoding.variables import STACK_ALIGNMENT, STACK_BYTES
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding, VariableSpot
-
-
 _BYTES_PER_REGISTER = 8
 
-VariableCopy = tuple["VariableSpot", "VariableSpot", int]
+VariableCopy = tuple[VariableSpot, VariableSpot, int]
 """A copy from one variable of a lane to another, with its number of bytes."""
 
 

@@ -11,18 +11,16 @@ elect.sync, bar.warp.sync".
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Pair, Sink
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.table import DestinationOperand, NotExecuted, Step, dtype_of
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
 
 _LANES = np.arange(WARP, dtype=np.uint32)
 _BITS = np.uint32(1) << _LANES

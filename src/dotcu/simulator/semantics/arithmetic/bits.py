@@ -7,11 +7,11 @@ Source: PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instruction
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Pair, Sink
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.semantics.table import (
@@ -25,9 +25,6 @@ from dotcu.simulator.semantics.table import (
     rows,
     unsigned,
 )
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
 
 _U8 = np.uint32(0xFF)
 

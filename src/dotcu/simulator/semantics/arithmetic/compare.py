@@ -6,11 +6,11 @@ Source: PTX ISA, "Comparison and Selection Instructions".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Pair
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.semantics.arithmetic.half import ONE, flush_half, widen
@@ -30,9 +30,6 @@ from dotcu.simulator.semantics.table import (
     computed,
     rows,
 )
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
 
 Compare = Callable[[Array, Array], Array]
 

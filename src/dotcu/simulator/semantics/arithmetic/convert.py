@@ -6,12 +6,12 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: cvt".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.semantics.arithmetic import half
 from dotcu.simulator.semantics.arithmetic.rounding import (
@@ -36,9 +36,6 @@ from dotcu.simulator.semantics.table import (
     step_of,
     unsigned,
 )
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
 
 _FLOATS = FLOATS | HALVES
 _TO_INTEGER: Mapping[str, Callable[[Array], Array]] = {

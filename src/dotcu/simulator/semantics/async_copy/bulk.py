@@ -15,11 +15,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Operand, Vector
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
@@ -35,10 +35,6 @@ from dotcu.simulator.semantics.memory.atomic import UPDATES
 from dotcu.simulator.semantics.memory.load_store import load
 from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step, dtype_of
 from dotcu.simulator.tensor_map import BYTES, Map, decode
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
 
 Reduce = Callable[[Array, Array], Array]
 _TARGETS = ("shared::cluster", "shared::cta")

@@ -10,11 +10,11 @@ cp.async.wait_group, cp.async.mbarrier.arrive".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Immediate, Operand, Predicate, Register
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
@@ -25,9 +25,6 @@ from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access
 from dotcu.simulator.semantics.memory.access import Access, resolve
 from dotcu.simulator.semantics.memory.load_store import load
 from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
 
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 _GROUPS = (("commit_group",), ("wait_group",), ("wait_group", "read"), ("wait_all",))

@@ -9,11 +9,12 @@ Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dotcu.ptx.instructions import Address, Operand, Sink
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
@@ -23,10 +24,6 @@ from dotcu.simulator.sanitizers.races import check_atomic, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, MemoryOrder, resolve
 from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
 
 _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
 # With clusters of one block, the scopes of the block and of the cluster are the same.

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Address, Instruction, Operand, Sink
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes
 from dotcu.simulator.machine.chunk import Chunk
@@ -25,10 +25,6 @@ from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import elements_of, load, store_elements
 from dotcu.simulator.semantics.table import DestinationOperand, NotExecuted, SourceOperand, Step
 from dotcu.simulator.semantics.warp import Rendezvous
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
 
 _COUNTS: Mapping[str, int] = {"x1": 1, "x2": 2, "x4": 4}
 _MODIFIERS = frozenset({"sync", "aligned", "m8n8", "trans", "shared", "shared::cta", *_COUNTS})

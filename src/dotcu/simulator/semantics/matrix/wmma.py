@@ -7,11 +7,12 @@ wmma.store", "... Multiply-and-Accumulate Instruction: wmma.mma".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dotcu.ptx.instructions import Address, Operand
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
@@ -23,10 +24,6 @@ from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import load, store_elements
 from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
 
 _SPACES = frozenset({"global", "shared", "shared::cta"})
 _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}

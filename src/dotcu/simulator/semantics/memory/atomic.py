@@ -10,11 +10,11 @@ Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array
@@ -32,9 +32,6 @@ from dotcu.simulator.semantics.table import (
     find_operation,
     unsigned,
 )
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
 
 # Lanes up to which it is worth knowing whether an atomic changed anything: more do not spin.
 _FEW = 1 << 14

@@ -6,11 +6,12 @@ Source: PTX ISA, "Data Movement and Conversion Instructions".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import PARAM_WINDOW, WINDOW_BYTES
@@ -34,10 +35,6 @@ from dotcu.simulator.semantics.table import (
     dtype_of,
     unsigned,
 )
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-
 
 SPACES = frozenset({"global", "shared", "local", "param", "const"})
 # Modifiers that say when and where bytes move, not which: in one legal order all hold.

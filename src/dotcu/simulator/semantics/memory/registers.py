@@ -129,7 +129,7 @@ def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> Step:
 # What a device is said to have; kernels ask only in order to size or place work.
 MULTIPROCESSORS = 132
 
-Maker = Callable[[Chunk], "Array | int"]
+Value = Callable[[Chunk], "Array | int"]
 
 
 def _coordinate(linear: Array, extent: Sequence[int], axis: int) -> Array:
@@ -152,7 +152,7 @@ def _block(chunk: Chunk, axis: int) -> Array | int:
     return coordinates if shape.blocks == 1 else np.repeat(coordinates, shape.pitch)
 
 
-def _of_warps(row: Array) -> Maker:
+def _of_warps(row: Array) -> Value:
     """Make the same 32 values for every warp."""
     return lambda chunk: np.tile(row.astype(np.uint32), chunk.lanes // WARP)
 
@@ -172,7 +172,8 @@ def _multiprocessor(chunk: Chunk) -> Array:
 
 _AXES = tuple(enumerate("xyz"))
 _BIT = np.int64(1) << np.arange(WARP)
-_MAKERS: Mapping[str, Maker] = {
+# Of the special registers that are constant for a whole launch.
+SPECIAL_VALUES: Mapping[str, Value] = {
     **{f"tid.{a}": partial(_thread, axis=i) for i, a in _AXES},
     **{f"{name}.{a}": partial(_block, axis=i) for name in ("ctaid", "clusterid") for i, a in _AXES},
     **{f"ntid.{a}": partial(lambda chunk, axis: chunk.shape.block[axis], axis=i) for i, a in _AXES},
@@ -224,14 +225,9 @@ CLOCKS: Mapping[str, Callable[[Chunk], int]] = {
 }
 
 
-def is_kept(name: str) -> bool:
-    """Return whether a special register is constant for a whole launch."""
-    return name in _MAKERS
-
-
 def special_arrays(chunk: Chunk, wanted: Sequence[tuple[str, int]]) -> None:
     """Set the registers in which a kernel keeps the special registers that it reads."""
     for name, slot in wanted:
-        value = _MAKERS[name](chunk)
+        value = SPECIAL_VALUES[name](chunk)
         dtype = dtype_of(SPECIAL_REGISTERS[name])
         chunk.registers[slot] = value if isinstance(value, np.ndarray) else np.full(1, value, dtype)
