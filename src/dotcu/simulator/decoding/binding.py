@@ -30,6 +30,7 @@ from dotcu.simulator.semantics.table import (
     NotExecuted,
     SourceOperand,
     dtype_of,
+    require,
     unsigned,
 )
 
@@ -76,8 +77,7 @@ class Binding:
         dtype = _REGISTER_DTYPES.get(register.type)
         if dtype is None:
             size = TYPE_BYTES[register.type]
-            if size > 8:
-                raise NotExecuted
+            require(size <= 8)
             dtype = unsigned(size)
         if register.name not in self.slots:
             self.slots[register.name] = self.constant(np.zeros(1, dtype))
@@ -97,19 +97,16 @@ class Binding:
         if isinstance(operand, Immediate):
             return SourceOperand(self.immediate(operand, type_), None)
         if isinstance(operand, Symbol) and operand.name in self.layout.framed:
-            offset, frame = self.spot(operand.name)
-            assert frame is not None
+            function, offset = self.layout.framed[operand.name]
             start = np.uint64(offset + operand.offset)
-            return SourceOperand(frame, lambda a: (a + start).astype(wanted))
+            return SourceOperand(self.frame(function), lambda a: (a + start).astype(wanted))
         slot, dtype = self.register_of(operand, wanted)
         if isinstance(operand, Predicate):
-            if not dtype == wanted == np.dtype(bool):
-                raise NotExecuted
+            require(dtype == wanted == np.dtype(bool))
             return SourceOperand(slot, np.logical_not)
         if dtype == wanted:
             return SourceOperand(slot, None)
-        if dtype.itemsize != wanted.itemsize or bool in (dtype.type, wanted.type):
-            raise NotExecuted
+        require(dtype.itemsize == wanted.itemsize and bool not in (dtype.type, wanted.type))
         return SourceOperand(slot, lambda a: a.view(wanted))
 
     def narrow_source(self, operand: Operand, type_: str) -> SourceOperand:
@@ -121,8 +118,7 @@ class Binding:
         slot, dtype = self.register_of(operand, wanted)
         if dtype.itemsize == wanted.itemsize:
             return SourceOperand(slot, None if dtype == wanted else lambda a: a.view(wanted))
-        if dtype.itemsize < wanted.itemsize:
-            raise NotExecuted
+        require(dtype.itemsize >= wanted.itemsize)
         whole = unsigned(dtype.itemsize)
         return SourceOperand(slot, lambda a: a.view(whole).astype(wanted))
 
@@ -157,8 +153,7 @@ class Binding:
     def special(self, name: str) -> tuple[int, np.dtype[Any]]:
         """The slot that keeps a special register."""
         dtype = dtype_of(SPECIAL_REGISTERS[name])
-        if name not in SPECIAL_VALUES:
-            raise NotExecuted
+        require(name in SPECIAL_VALUES)
         if name not in self.specials:
             self.specials[name] = self.constant(np.zeros(1, dtype))
         return self.specials[name], dtype
@@ -212,8 +207,10 @@ class Binding:
             return start, self.frame(function)
         return self.layout.extents[name][1], None
 
-    def address(self, address: Address, space: str) -> tuple[int, int, str]:
+    def address(self, address: Operand, space: str) -> tuple[int, int, str]:
         """The slot and offset of an address operand, and the space that it means."""
+        if not isinstance(address, Address):
+            raise NotExecuted
         base, offset = address.base, address.offset
         if space == "param":
             layout = self.layout
@@ -222,14 +219,12 @@ class Binding:
             elif not isinstance(base, Register):
                 raise NotExecuted
         if isinstance(base, Symbol) and base.name in self.layout.framed:
-            start, frame = self.spot(base.name)
-            assert frame is not None
-            return frame, start + base.offset + offset, space
+            function, start = self.layout.framed[base.name]
+            return self.frame(function), start + base.offset + offset, space
         if isinstance(base, Register):
             slot, dtype = self.register(base)
             sizes = (4, 8) if space in ("shared", "local") else (8,)
-            if dtype.kind != "u" or dtype.itemsize not in sizes:
-                raise NotExecuted
+            require(dtype.kind == "u" and dtype.itemsize in sizes)
             return slot, offset, space
         if isinstance(base, Symbol) and space == "generic" and base.name not in self.addresses:
             raise NotExecuted  # its address in its space is not a generic one
@@ -237,11 +232,12 @@ class Binding:
         value &= (1 << 64) - 1
         return self._interned(("address", value), np.array([value], np.uint64)), offset, space
 
-    def origin(self, address: Address) -> Origin:
+    def origin(self, address: Operand) -> Origin:
         """Return the variables and parameters that an address was computed from."""
-        if isinstance(address.base, Symbol):
-            return frozenset({address.base.name})
-        return self.origins.get(address.base.name, NONE) if isinstance(address.base, Register) else NONE
+        base = address.base if isinstance(address, Address) else None
+        if isinstance(base, Symbol):
+            return frozenset({base.name})
+        return self.origins.get(base.name, NONE) if isinstance(base, Register) else NONE
 
     def parameter(self, operand: Operand) -> int | None:
         """The offset in the launch's parameters that a static address means; None if it is another."""

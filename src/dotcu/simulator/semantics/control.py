@@ -17,7 +17,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.semantics.builtins import bind_call
 from dotcu.simulator.semantics.function_calls import enter, leave
-from dotcu.simulator.semantics.table import NotExecuted, Step
+from dotcu.simulator.semantics.table import Step, require
 
 Ending = Callable[[FlatInstruction, BasicBlock, Binding], Step]
 
@@ -95,8 +95,7 @@ def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step
 
 def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """brx.idx: each lane goes to the block that its index names."""
-    if placed.instruction.guard is not None:
-        raise NotExecuted
+    require(placed.instruction.guard is None)
     slot, targets = binding.source(placed.instruction.operands[0], "u32").slot, plan.following
     number = binding.next_access()
 
@@ -149,8 +148,7 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ste
     if kind[:1] == ["red"] and instruction.guard is None:
         return _reduction(placed, kind[1:], resume, binding)
     number, *counts = [binding.source(operand, "u32").slot for operand in instruction.operands]
-    if kind not in (["sync"], ["arrive"]) or len(counts) not in ((0, 1) if kind == ["sync"] else (1,)):
-        raise NotExecuted
+    require((kind == ["sync"] and len(counts) <= 1) or (kind == ["arrive"] and len(counts) == 1))
 
     def end(chunk: Chunk) -> None:
         barriers = chunk.barriers
@@ -179,8 +177,7 @@ def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: B
     to, *given, predicate = placed.instruction.operands
     target, vote = binding.destination(to), binding.source(predicate, "pred")
     number, *counts = [binding.source(operand, "u32").slot for operand in given]
-    if len(counts) > 1:
-        raise NotExecuted
+    require(len(counts) <= 1)
 
     def end(chunk: Chunk) -> None:
         def finish(lanes: Lanes, yes: Array, everyone: Array) -> None:

@@ -30,7 +30,13 @@ from dotcu.simulator.semantics.memory.load_store import (
     bind_st,
 )
 from dotcu.simulator.semantics.memory.registers import bind_mov, bind_mov_wide
-from dotcu.simulator.semantics.table import NotExecuted, Step, Table, bind_elementwise, find_operation
+from dotcu.simulator.semantics.table import (
+    Step,
+    Table,
+    bind_elementwise,
+    find_operation,
+    require,
+)
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
 
 Bind = Callable[[FlatInstruction, Binding], Step | Rendezvous]
@@ -50,8 +56,7 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
 def _policy(placed: FlatInstruction, binding: Binding) -> Step:
     """createpolicy: an opaque value that only cache hints take, which move no byte."""
     target = binding.destination(placed.instruction.operands[0])
-    if target.dtype != np.uint64:
-        raise NotExecuted
+    require(target.dtype == np.uint64)
     return lambda chunk: target.write(chunk, np.zeros(1, np.uint64))
 
 

@@ -21,7 +21,7 @@ from dotcu.simulator.decoding.inlining import EnteredFunction, FlatInstruction
 from dotcu.simulator.decoding.variables import STACK_ALIGNMENT, STACK_BYTES
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array, Lanes
-from dotcu.simulator.semantics.table import NotExecuted, Step
+from dotcu.simulator.semantics.table import Step, require
 
 _BYTES_PER_REGISTER = 8
 
@@ -137,8 +137,7 @@ def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) ->
 
 def _copies(sources: tuple[str, ...], targets: tuple[str, ...], binding: Binding) -> tuple[VariableCopy, ...]:
     local = binding.linked.local
-    if [local[name].size for name in sources] != [local[name].size for name in targets]:
-        raise NotExecuted
+    require([local[name].size for name in sources] == [local[name].size for name in targets])
     return tuple(
         (binding.spot(source), binding.spot(target), local[source].size)
         for source, target in zip(sources, targets, strict=True)

@@ -145,6 +145,12 @@ class NotExecuted(Exception):
     """No table has a row for an instruction."""
 
 
+def require(holds: bool) -> None:
+    """Refuse the instruction that is bound unless a condition on its form holds."""
+    if not holds:
+        raise NotExecuted
+
+
 def find_operation(tables: Iterable[Table], instruction: Instruction) -> Operation:
     """The operation of the first row that takes the instruction.
 
@@ -177,8 +183,7 @@ def bind_elementwise(operation: Operation, instruction: Instruction, binding: Bi
         binding: Finds the registers of operands.
     """
     destination, *operands = instruction.operands
-    if len(operands) != len(operation.sources):
-        raise NotExecuted
+    require(len(operands) == len(operation.sources))
     sources = [binding.source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
     return step_of(operation, binding.destination(destination), sources)
 
@@ -210,8 +215,7 @@ def stored(
         return function
     if computed.itemsize == dtype.itemsize:
         return lambda *arrays: function(*arrays).view(dtype)
-    if computed.kind not in "iu":
-        raise NotExecuted
+    require(computed.kind in "iu")
     same_size = np.dtype(f"{computed.kind}{dtype.itemsize}")
     return lambda *arrays: function(*arrays).astype(same_size).view(dtype)
 

@@ -20,7 +20,7 @@ from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
 from dotcu.simulator.machine.shape import WARP, Array
-from dotcu.simulator.semantics.table import DestinationOperand, NotExecuted, Step, dtype_of
+from dotcu.simulator.semantics.table import DestinationOperand, Step, dtype_of, require
 
 _LANES = np.arange(WARP, dtype=np.uint32)
 _BITS = np.uint32(1) << _LANES
@@ -100,16 +100,14 @@ def _give_back(chunk: Chunk, target: DestinationOperand, values: Array) -> None:
 
 def _members(placed: FlatInstruction, binding: Binding) -> int:
     source = binding.source(placed.instruction.operands[-1], "u32")
-    if source.adapt is not None:
-        raise NotExecuted
+    require(source.adapt is None)
     return source.slot
 
 
 def _mode(instruction: Instruction, modes: Container[str]) -> str:
     """The one of some modes that an instruction names."""
     (mode,) = [flag for flag in instruction.flags if flag in modes]
-    if "sync" not in instruction.flags:
-        raise NotExecuted
+    require("sync" in instruction.flags)
     return mode
 
 
@@ -129,8 +127,7 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     mode = _mode(placed.instruction, _SHUFFLES)
     results, *operands, _ = placed.instruction.operands
     target, inside = _both(results, binding)
-    if target.dtype.itemsize != 4:
-        raise NotExecuted
+    require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
 
     def step(chunk: Chunk) -> None:
@@ -245,13 +242,11 @@ def bind_redux(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """redux.sync: a reduction over the members."""
     instruction = placed.instruction
     mode, type_ = _mode(instruction, _REDUCE), instruction.types[0]
-    if type_ not in ("u32", "s32", "b32") or len(instruction.flags) != 2:
-        raise NotExecuted
+    require(type_ in ("u32", "s32", "b32") and len(instruction.flags) == 2)
     dtype = dtype_of(type_)
     ufunc, neutral = _REDUCE[mode][0], dtype.type(_REDUCE[mode][1](dtype))
     target = binding.destination(instruction.operands[0])
-    if target.dtype.itemsize != 4:
-        raise NotExecuted
+    require(target.dtype.itemsize == 4)
     source = binding.source(instruction.operands[1], type_)
     members = _members(placed, binding)
 

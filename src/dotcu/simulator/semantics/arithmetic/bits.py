@@ -22,6 +22,7 @@ from dotcu.simulator.semantics.table import (
     bind_elementwise,
     computed,
     dtype_of,
+    require,
     rows,
     unsigned,
 )
@@ -265,8 +266,7 @@ def bind_lop3(placed: FlatInstruction, binding: Binding) -> Step:
     """Bind lop3, with the predicate that is true if any bit of the result is set."""
     instruction = placed.instruction
     logic = Operation(_logic3, "b32", ("b32", "b32", "b32", "u32"))
-    if instruction.types != ("b32",):
-        raise NotExecuted
+    require(instruction.types == ("b32",))
     if not instruction.flags:
         return bind_elementwise(logic, instruction, binding)
     (name,) = instruction.flags

@@ -23,11 +23,11 @@ from dotcu.simulator.semantics.table import (
     HALVES,
     INTEGERS,
     Array,
-    NotExecuted,
     Operation,
     Step,
     bind_elementwise,
     computed,
+    require,
     rows,
 )
 
@@ -71,8 +71,7 @@ def _comparison(instruction: Instruction) -> Compare:
     type_ = instruction.type.removesuffix("x2")
     table = _FLOAT if type_ in FLOATS | HALVES else _INTEGER
     names = [f for f in instruction.flags if f in table]
-    if len(names) != 1:
-        raise NotExecuted
+    require(len(names) == 1)
     compare, ftz = table[names[0]], "ftz" in instruction.flags
     if type_ in HALVES:
         return _of_bits(compare, type_, ftz=ftz)
@@ -117,13 +116,11 @@ def _combined(compare: Compare, type_: str, combine: Compare | None) -> Operatio
 def bind_setp(placed: FlatInstruction, binding: Binding) -> Step:
     """setp, with its second predicate and the boolean that it may be combined with."""
     instruction = placed.instruction
-    if len(instruction.types) != 1 or not _FLAGS.issuperset(instruction.flags):
-        raise NotExecuted
+    require(len(instruction.types) == 1 and _FLAGS.issuperset(instruction.flags))
     tests = _tests(instruction)
     pair, *operands = instruction.operands
     if not isinstance(pair, Pair):
-        if instruction.type.endswith("x2"):
-            raise NotExecuted
+        require(not instruction.type.endswith("x2"))
         return bind_elementwise(tests[0], instruction, binding)
     one, two = [
         bind_elementwise(test, instruction._replace(operands=(target, *operands)), binding)

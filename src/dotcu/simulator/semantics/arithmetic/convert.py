@@ -33,6 +33,7 @@ from dotcu.simulator.semantics.table import (
     Step,
     bind_elementwise,
     dtype_of,
+    require,
     step_of,
     unsigned,
 )
@@ -57,8 +58,7 @@ def bind_cvt(placed: FlatInstruction, binding: Binding) -> Step:
     instruction = placed.instruction
     if "pack" in instruction.flags:
         return bind_elementwise(_pack(instruction), instruction, binding)
-    if len(instruction.types) != 2 or not _KNOWN.issuperset(instruction.flags):
-        raise NotExecuted
+    require(len(instruction.types) == 2 and _KNOWN.issuperset(instruction.flags))
     operation = conversion(instruction)
     target, *operands = instruction.operands
     sources = [binding.wide_source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
@@ -288,8 +288,7 @@ def _to_pair(instruction: Instruction) -> Operation:
     scalar = to.removesuffix("x2")
     if source in _FP8 and to == "f16x2":  # to bf16x2 only architectures after sm_90 go
         return Operation(_from_fp8(source, instruction), to, ("b16",))
-    if source != "f32":
-        raise NotExecuted
+    require(source == "f32")
     mode = _mode(instruction)
 
     def convert(high: Array, low: Array) -> Array:
@@ -302,8 +301,7 @@ def _to_pair(instruction: Instruction) -> Operation:
 
 def _to_fp8(instruction: Instruction) -> Operation:
     to, source = instruction.types
-    if "satfinite" not in instruction.flags or source not in ("f32", "f16x2"):
-        raise NotExecuted
+    require("satfinite" in instruction.flags and source in ("f32", "f16x2"))
 
     def both(high: Array, low: Array) -> Array:
         upper = _fp8_bits(high, to, instruction).astype(np.uint16) << np.uint16(8)

@@ -25,6 +25,7 @@ from dotcu.simulator.semantics.table import (
     computed,
     dtype_of,
     on_halves,
+    require,
     rows,
     unsigned,
 )
@@ -284,8 +285,7 @@ def bind_carry(placed: FlatInstruction, binding: Binding) -> Step:
     carry = binding.register(CARRY).slot
     takes_carry, gives_carry = opcode.endswith("c"), "cc" in flags
     multiplies, subtracts = opcode.startswith("mad"), opcode.startswith("sub")
-    if len(sources) != (3 if multiplies else 2):
-        raise NotExecuted
+    require(len(sources) == (3 if multiplies else 2))
     own, bits = dtype_of(type_), unsigned(size)
     high = _high(type_) if "hi" in flags else None
 

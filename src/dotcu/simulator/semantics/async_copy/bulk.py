@@ -33,7 +33,7 @@ from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, order_of, region_part, resolve
 from dotcu.simulator.semantics.memory.atomic import UPDATES
 from dotcu.simulator.semantics.memory.load_store import load
-from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step, dtype_of
+from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step, dtype_of, require
 from dotcu.simulator.tensor_map import BYTES, Map, decode
 
 Reduce = Callable[[Array, Array], Array]
@@ -84,8 +84,7 @@ def _by_size(placed: FlatInstruction, source: SourceOperand, move: Callable[[Chu
 
 
 def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
-    if len(placed.instruction.operands) != 4 + hinted:
-        raise NotExecuted
+    require(len(placed.instruction.operands) == 4 + hinted)
     target = _bulk_access(placed, 0, "shared", "write", binding)
     source = _bulk_access(placed, 1, "global", "read", binding)
     count = binding.source(placed.instruction.operands[2], "u32")
@@ -111,8 +110,7 @@ def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
 
 
 def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: Reduce) -> Step:
-    if len(placed.instruction.operands) != 3 + hinted:
-        raise NotExecuted
+    require(len(placed.instruction.operands) == 3 + hinted)
     is_copy = reduce is _copied
     order = WEAK if is_copy else order_of(("relaxed", "gpu"))
     target = _bulk_access(placed, 0, "global", "write" if is_copy else "atomic", binding)
@@ -168,8 +166,7 @@ def bind_reduce(placed: FlatInstruction, binding: Binding) -> Step:
     flags = placed.instruction.flags[2:]
     *where, name = [f for f in flags if f != "L2::cache_hint"]
     (type_,) = placed.instruction.types
-    if where != ["bulk", "global", "shared::cta", "bulk_group"] or type_ not in _REDUCTIONS[name]:
-        raise NotExecuted
+    require(where == ["bulk", "global", "shared::cta", "bulk_group"] and type_ in _REDUCTIONS[name])
     function: Reduce = UPDATES[name]
     if type_ == "f32":
         function = _flushed_sum

@@ -24,7 +24,7 @@ from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce, bi
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal, touch
 from dotcu.simulator.semantics.memory.access import Access, resolve
 from dotcu.simulator.semantics.memory.load_store import load
-from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
+from dotcu.simulator.semantics.table import NotExecuted, Step, require, unsigned
 
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 _GROUPS = (("commit_group",), ("wait_group",), ("wait_group", "read"), ("wait_all",))
@@ -35,8 +35,7 @@ def bind_cp(placed: FlatInstruction, binding: Binding) -> Step:
     first, *more = placed.instruction.flags
     if first == "reduce" and more[0] == "async":
         return bind_reduce(placed, binding)
-    if first != "async":
-        raise NotExecuted
+    require(first == "async")
     kind = "bulk" if more[0] == "bulk" else "async"
     group = tuple(more[1:] if kind == "bulk" else more)
     if group in _GROUPS:
@@ -51,8 +50,7 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> S
     if group == ("commit_group",):
         return lambda chunk: in_flight(chunk).commit(kind)
     if group == ("wait_all",):
-        if kind == "bulk":
-            raise NotExecuted
+        require(kind != "bulk")
 
         def wait_all(chunk: Chunk) -> None:
             in_flight(chunk).commit(kind)
@@ -81,10 +79,8 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     hints = instruction.flags[4:]
     if not isinstance(count, Immediate) or count.value not in _SIZES[cache]:
         raise NotExecuted
-    if spaces not in (["shared", "global"], ["shared::cta", "global"]):
-        raise NotExecuted
-    if not all(hint.startswith("L2::") for hint in hints):
-        raise NotExecuted
+    require(spaces in (["shared", "global"], ["shared::cta", "global"]))
+    require(all(hint.startswith("L2::") for hint in hints))
     if "L2::cache_hint" in hints:
         more = more[:-1]
     size = count.value
@@ -170,8 +166,7 @@ def _bind_arrive(placed: FlatInstruction, binding: Binding) -> Step:
     """cp.async.mbarrier.arrive: an arrival once the lane's copies so far have landed."""
     flags = [f for f in placed.instruction.flags[2:] if f != "noinc"]
     counted = "noinc" in placed.instruction.flags
-    if flags not in (["arrive"], ["arrive", "shared"], ["arrive", "shared::cta"]):
-        raise NotExecuted
+    require(flags in (["arrive"], ["arrive", "shared"], ["arrive", "shared::cta"]))
     space = "generic" if len(flags) == 1 else "shared"
     access = object_access(placed, placed.instruction.operands[0], space, binding, order=ARRIVES)
 

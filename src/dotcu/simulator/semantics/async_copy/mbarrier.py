@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.ptx.instructions import Address, Operand, Sink
+from dotcu.ptx.instructions import Operand, Sink
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight
@@ -23,7 +23,7 @@ from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.sanitizers.races import check_atomic, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, MemoryOrder, resolve
-from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step
+from dotcu.simulator.semantics.table import SourceOperand, Step, require
 
 _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
 # With clusters of one block, the scopes of the block and of the cluster are the same.
@@ -34,8 +34,7 @@ def bind_mbarrier(placed: FlatInstruction, binding: Binding) -> Step:
     """mbarrier, of any kind."""
     kind, *flags = placed.instruction.flags
     counts, bind = _KINDS[kind]
-    if len(placed.instruction.operands) not in counts:
-        raise NotExecuted
+    require(len(placed.instruction.operands) in counts)
     return bind(placed, flags, binding)
 
 
@@ -47,8 +46,7 @@ def _access(
     order: MemoryOrder,
     action: str = "atomic",
 ) -> Access:
-    if not _MODIFIERS.issuperset(flags):
-        raise NotExecuted
+    require(_MODIFIERS.issuperset(flags))
     if order != WEAK and "relaxed" in flags:
         order = RELAXED
     space = "generic" if _SPACES.isdisjoint(flags) else "shared"
@@ -124,12 +122,10 @@ def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) ->
     drops = placed.instruction.flags[0] == "arrive_drop"
     form = flags.pop(0) if flags and flags[0] in ("expect_tx", "noComplete") else ""
     access = _access(placed, address, flags, binding, ARRIVES)
-    if form and not counted:
-        raise NotExecuted
+    require(not form or bool(counted))
     source = binding.source(counted[0], "u32") if counted else None
     target = None if isinstance(state, Sink) else binding.destination(state)
-    if target is not None and target.dtype != np.uint64:
-        raise NotExecuted
+    require(target is None or target.dtype == np.uint64)
 
     def step(chunk: Chunk) -> None:
         positions, objects = find_objects(chunk, access)
@@ -188,8 +184,7 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
 
 def _bind_pending_count(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
     count, state = placed.instruction.operands
-    if flags not in ([], ["layout::v0"]):
-        raise NotExecuted
+    require(flags in ([], ["layout::v0"]))
     target = binding.destination(count)
     source = binding.source(state, "b64")
 
@@ -239,8 +234,6 @@ def object_access(
         action: "read", "write" or "atomic".
         size: Bytes of each lane.
     """
-    if not isinstance(operand, Address):
-        raise NotExecuted
     slot, offset, space = binding.address(operand, space)
     width = min(size, 8)
     return Access(binding.next_access(), placed, space, slot, offset, width, size // width, action, order)

@@ -21,7 +21,7 @@ from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused
 from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of
-from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
+from dotcu.simulator.semantics.table import NotExecuted, Step, require, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ Product = Callable[[Array, Array, Array], Array]
 
 def _float_product(flags: frozenset[str], result: str) -> Product:
     """The product of f16, bf16, tf32 and fp8."""
-    if flags or result not in ("f16", "f32"):
-        raise NotExecuted
+    require(not flags and result in ("f16", "f32"))
 
     def multiply(a: Array, b: Array, c: Array) -> Array:
         total = np.matmul(a, b)
@@ -63,8 +62,7 @@ def _float_product(flags: frozenset[str], result: str) -> Product:
 
 def _double_product(flags: frozenset[str], result: str) -> Product:
     """The product of f64, in a rounding mode."""
-    if result != "f64" or len(flags) > 1 or not flags <= MODES:
-        raise NotExecuted
+    require(result == "f64" and len(flags) <= 1 and flags <= MODES)
     mode = next(iter(flags), "rn")
 
     def multiply(a: Array, b: Array, c: Array) -> Array:
@@ -80,8 +78,7 @@ def _double_product(flags: frozenset[str], result: str) -> Product:
 
 def _integer_product(flags: frozenset[str], result: str) -> Product:
     """The product of integers of 8 and 4 bits."""
-    if result != "s32" or not flags <= {"satfinite"}:
-        raise NotExecuted
+    require(result == "s32" and flags <= {"satfinite"})
 
     limits = np.iinfo(np.int32)
 
@@ -188,10 +185,8 @@ def form_of(flags: tuple[str, ...], types: tuple[str, ...], *, wmma: bool = Fals
     family = _OF_TYPE[a]
     shapes = [f for f in flags if f in (family.wmma if wmma else family.mma)]
     layouts = [f for f in flags if f in _LAYOUTS]
-    if len(shapes) != 1 or len(layouts) != 2 or not {"sync", "aligned"} <= set(flags):
-        raise NotExecuted
-    if b not in family.types or not {c, d} <= family.sums:
-        raise NotExecuted
+    require(len(shapes) == 1 and len(layouts) == 2 and {"sync", "aligned"} <= set(flags))
+    require(b in family.types and {c, d} <= family.sums)
     product = family.product(frozenset(flags) - _PLAIN - {shapes[0], "mma" if wmma else ""}, d)
     return MmaForm(shapes[0], d, a, b, c, (layouts[0], layouts[1]), product)
 
@@ -207,16 +202,14 @@ def bind_mma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 def _fragments(form: MmaForm) -> Sequence[FragmentLayout]:
     c_bits, d_bits = [8 * ACCUMULATORS[type_].itemsize for type_ in (form.c, form.d)]
     if form.a == "f16" and form.shape == "m8n8k4":
-        if d_bits < c_bits:
-            raise NotExecuted
+        require(d_bits >= c_bits)
         return (
             _quad_accumulator(d_bits),
             _quad_multiplicand(along_k=form.layouts[0] == "row", is_b=False),
             _quad_multiplicand(along_k=form.layouts[1] == "col", is_b=True),
             _quad_accumulator(c_bits),
         )
-    if form.layouts != ("row", "col") or form.c != form.d:
-        raise NotExecuted
+    require(form.layouts == ("row", "col") and form.c == form.d)
     return _fragments_of(sizes_of(form.shape), ELEMENT_BITS[form.a], c_bits)
 
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from dotcu.ptx.instructions import Address, Instruction, Operand, Sink
+from dotcu.ptx.instructions import Instruction, Operand, Sink
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes
@@ -23,7 +23,7 @@ from dotcu.simulator.machine.memory import SHARED_WINDOW
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import elements_of, load, store_elements
-from dotcu.simulator.semantics.table import DestinationOperand, NotExecuted, SourceOperand, Step
+from dotcu.simulator.semantics.table import DestinationOperand, SourceOperand, Step, require
 from dotcu.simulator.semantics.warp import Rendezvous
 
 _COUNTS: Mapping[str, int] = {"x1": 1, "x2": 2, "x4": 4}
@@ -35,8 +35,7 @@ def _count_of(instruction: Instruction) -> int:
     """Return the number of tiles that ldmatrix or stmatrix moves."""
     flags = frozenset(instruction.flags)
     counts = flags & _COUNTS.keys()
-    if not _NEEDED <= flags <= _MODIFIERS or len(counts) != 1 or instruction.types != ("b16",):
-        raise NotExecuted
+    require(_NEEDED <= flags <= _MODIFIERS and len(counts) == 1 and instruction.types == ("b16",))
     return _COUNTS[next(iter(counts))]
 
 
@@ -44,8 +43,6 @@ def _rows_access(
     placed: FlatInstruction, operand: Operand, action: str, binding: Binding
 ) -> tuple[Access, Step]:
     """The access to rows of 16 bytes in shared memory, and what makes its address ready."""
-    if not isinstance(operand, Address):
-        raise NotExecuted
     is_generic = not any(f.startswith("shared") for f in placed.instruction.flags)
     slot, offset, _ = binding.address(operand, "generic" if is_generic else "shared")
     place = binding.constant(np.zeros(1, np.uint64)) if is_generic else slot
@@ -118,8 +115,7 @@ def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """movmatrix: a tile in registers, transposed."""
     instruction = placed.instruction
     target, source = instruction.operands
-    if instruction.flags != ("sync", "aligned", "m8n8", "trans") or instruction.types != ("b16",):
-        raise NotExecuted
+    require(instruction.flags == ("sync", "aligned", "m8n8", "trans") and instruction.types == ("b16",))
     (to,) = targets_of(target, 1, 4, binding)
     sources = sources_of(source, 1, "b32", binding)
 
@@ -200,8 +196,7 @@ def sources_of(operand: Operand, count: int, type_: str, binding: Binding) -> li
         NotExecuted: They are not as many as the fragment has.
     """
     elements = elements_of(operand)
-    if len(elements) != count:
-        raise NotExecuted
+    require(len(elements) == count)
     return [binding.source(element, type_) for element in elements]
 
 
@@ -217,8 +212,7 @@ def targets_of(operand: Operand, count: int, word_bytes: int, binding: Binding) 
     elements = elements_of(operand)
     targets = [binding.destination(element) for element in elements]
     sizes = {t.dtype.itemsize for t, e in zip(targets, elements, strict=True) if not isinstance(e, Sink)}
-    if len(elements) != count or not sizes <= {word_bytes}:
-        raise NotExecuted
+    require(len(elements) == count and sizes <= {word_bytes})
     return targets
 
 

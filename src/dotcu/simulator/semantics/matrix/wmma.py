@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.ptx.instructions import Address, Operand
+from dotcu.ptx.instructions import Operand
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
@@ -22,7 +22,7 @@ from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, FAMILIES, form_of
 from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import load, store_elements
-from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
+from dotcu.simulator.semantics.table import Step, require, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
 _SPACES = frozenset({"global", "shared", "shared::cta"})
@@ -83,11 +83,8 @@ def _matrix_in_memory(
     shapes = [f for f in flags if f not in ("sync", "aligned", *order, *spaces)]
     (type_,) = placed.instruction.types
     (layout,), (shape,) = order, shapes
-    if matrix not in _MATRICES[action] or not {"sync", "aligned"}.issubset(flags) or len(spaces) > 1:
-        raise NotExecuted
+    require(matrix in _MATRICES[action] and {"sync", "aligned"}.issubset(flags) and len(spaces) <= 1)
     pointer, *strides = operands
-    if not isinstance(pointer, Address):
-        raise NotExecuted
     fragment = _fragment_of(matrix, type_, shape, layout)
     base, offset, space = binding.address(pointer, spaces[0].split("::")[0] if spaces else "generic")
     if strides:
@@ -265,8 +262,7 @@ def _fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragmen
     """The fragment of a matrix, "a" to "d", of a product of some shape; `order` says how it lies."""
     multiplies, bits = matrix in "ab", ELEMENT_BITS[type_]
     known = [f for f in FAMILIES if shape in f.wmma and type_ in (f.types if multiplies else f.sums)]
-    if not known or (bits < 8 and (matrix, order) not in (("a", "row"), ("b", "col"))):
-        raise NotExecuted
+    require(bool(known) and (bits >= 8 or (matrix, order) in (("a", "row"), ("b", "col"))))
     m, n, k = sizes_of(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(matrix, (m, n))
     lines, length = (rows, columns) if order == "row" else (columns, rows)

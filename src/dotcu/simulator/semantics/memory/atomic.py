@@ -30,6 +30,7 @@ from dotcu.simulator.semantics.table import (
     Step,
     dtype_of,
     find_operation,
+    require,
     unsigned,
 )
 
@@ -84,8 +85,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
     dtype = dtype_of(type_)
     given = [elements_of(operands[1])] if count > 1 else [[o] for o in operands[1:]]
     sources = [[binding.narrow_source(o, type_) for o in some] for some in zip(*given, strict=True)]
-    if len(sources) != count or len(sources[0]) != (2 if operation == "cas" else 1):
-        raise NotExecuted
+    require(len(sources) == count and len(sources[0]) == (2 if operation == "cas" else 1))
     wanted = target is not None and any(binding.is_read(e) for e in elements_of(target))
     results = elements_of(target) if wanted and target is not None else ()
     targets = [None if isinstance(e, Sink) else binding.destination(e) for e in results]
@@ -113,12 +113,10 @@ def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
     """atom.exch.b128 and atom.cas.b128, one lane after the other, of pairs of 64-bit registers."""
     target, address, *given = placed.instruction.operands
     space, operation = _spelled(placed.instruction.flags)
-    if (operation, len(given)) not in (("exch", 1), ("cas", 2)):
-        raise NotExecuted
+    require((operation, len(given)) in (("exch", 1), ("cas", 2)))
     targets = [binding.destination(e) for e in elements_of(target)]
     sources = [[binding.source(e, "b64") for e in elements_of(operand)] for operand in given]
-    if any(len(pair) != 2 for pair in sources):
-        raise NotExecuted
+    require(all(len(pair) == 2 for pair in sources))
     order = order_of(("relaxed", *placed.instruction.flags))
     access = access_of(placed, address, space, 2, "atomic", binding, order)
 
@@ -157,8 +155,7 @@ def _elements(flags: tuple[str, ...], value: Operand) -> int:
     """Return how many elements one lane updates (PTX ISA, "Vector operations of atom", sm_90)."""
     widths = [int(f[1:]) for f in flags if f in _VECTORS]
     count = widths[0] if widths else 1
-    if len(elements_of(value)) != count or isinstance(value, Vector) != bool(widths):
-        raise NotExecuted
+    require(len(elements_of(value)) == count and isinstance(value, Vector) == bool(widths))
     return count
 
 
@@ -185,8 +182,7 @@ def _update(operation: str, instruction: Instruction) -> Update:
     if type_ in _HALVES:
         return find_operation([HALF], instruction._replace(opcode=operation, flags=())).function
     table = _FLOAT if type_ in ("f32", "f64") else UPDATES
-    if operation not in table or (operation in ("inc", "dec") and type_ != "u32"):
-        raise NotExecuted
+    require(operation in table and (operation not in ("inc", "dec") or type_ == "u32"))
     return table[operation]
 
 

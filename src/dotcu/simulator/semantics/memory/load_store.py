@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
+from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Operand, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
@@ -33,6 +33,7 @@ from dotcu.simulator.semantics.table import (
     SourceOperand,
     Step,
     dtype_of,
+    require,
     unsigned,
 )
 
@@ -85,11 +86,8 @@ def access_of(
         binding: Finds the registers of operands.
         order: The memory ordering; None: that of the modifiers.
     """
-    if not isinstance(address, Address):
-        raise NotExecuted
     width = TYPE_BYTES[placed.instruction.types[-1]]
-    if width > 8:
-        raise NotExecuted
+    require(width <= 8)
     slot, offset, space = binding.address(address, space)
     if order is None:
         order = order_of(placed.instruction.flags)
@@ -104,8 +102,7 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
     """ld, of one element or a vector, from any space."""
     instruction = placed.instruction
     space = space_of(instruction)
-    if len(instruction.operands) < 2 or len(instruction.types) != 1:
-        raise NotExecuted
+    require(len(instruction.operands) >= 2 and len(instruction.types) == 1)
     address = instruction.operands[1]
     if space == "param":
         found = binding.parameter(address)
@@ -143,8 +140,7 @@ def _extend(type_: str, dtype: np.dtype[Any]) -> Callable[[Array], Array] | None
         return None
     if dtype.itemsize == loaded.itemsize:
         return lambda a: a.view(dtype)
-    if dtype.itemsize < loaded.itemsize or dtype.kind != "u":
-        raise NotExecuted
+    require(dtype.itemsize >= loaded.itemsize and dtype.kind == "u")
     if type_[0] == "s":
         signed, wide = dtype_of(type_), np.dtype(f"i{dtype.itemsize}")
         return lambda a: a.view(signed).astype(wide).view(dtype)
@@ -211,8 +207,7 @@ def bind_st(placed: FlatInstruction, binding: Binding) -> Step:
     """st, of one element or a vector, to any space."""
     instruction = placed.instruction
     space = space_of(instruction)
-    if len(instruction.operands) < 2 or len(instruction.types) != 1:
-        raise NotExecuted
+    require(len(instruction.operands) >= 2 and len(instruction.types) == 1)
     elements = elements_of(instruction.operands[1])
     access = access_of(placed, instruction.operands[0], space, len(elements), "write", binding)
     sources = [binding.narrow_source(e, instruction.types[0]) for e in elements]
@@ -264,13 +259,11 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
     instruction = placed.instruction
     to_space = "to" in instruction.flags
     spaces = [f.split("::")[0] for f in instruction.flags if f != "to"]
-    if len(spaces) != 1 or spaces[0] not in _STARTS or instruction.types not in (("u64",), ("u32",)):
-        raise NotExecuted
+    require(len(spaces) == 1 and spaces[0] in _STARTS and instruction.types in (("u64",), ("u32",)))
     window = np.uint64(_STARTS[spaces[0]])
     target = binding.destination(instruction.operands[0])
     source = binding.source(instruction.operands[1], instruction.types[0])
-    if target.dtype.itemsize != 8:
-        raise NotExecuted
+    require(target.dtype.itemsize == 8)
 
     def step(chunk: Chunk) -> None:
         value = chunk.read(source.slot).astype(np.uint64)
@@ -283,8 +276,7 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
     """isspacep: whether a generic address is in a space's window."""
     instruction = placed.instruction
     space = instruction.flags[0].split("::")[0] if instruction.flags else ""
-    if space not in _STARTS:
-        raise NotExecuted
+    require(space in _STARTS)
     target = binding.destination(instruction.operands[0])
     source = binding.source(instruction.operands[1], "u64")
     low = np.uint64(_STARTS[space] or PARAM_WINDOW + WINDOW_BYTES)
@@ -310,8 +302,7 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
 def _cluster_operands(placed: FlatInstruction, binding: Binding) -> tuple[DestinationOperand, SourceOperand]:
     """The result and the address of mapa and getctarank."""
     instruction = placed.instruction
-    if instruction.flags not in ((), ("shared::cluster",)) or instruction.types not in (("u32",), ("u64",)):
-        raise NotExecuted
+    require(instruction.flags in ((), ("shared::cluster",)) and instruction.types in (("u32",), ("u64",)))
     target, address, *_ = instruction.operands
     return binding.destination(target), binding.source(address, instruction.type)
 

@@ -18,11 +18,11 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.table import (
     DestinationOperand,
-    NotExecuted,
     Operation,
     Step,
     bind_elementwise,
     dtype_of,
+    require,
     step_of,
     unsigned,
 )
@@ -39,8 +39,7 @@ def copied(a: Array) -> Array:
 def bind_mov(placed: FlatInstruction, binding: Binding) -> Step:
     """mov."""
     instruction = placed.instruction
-    if len(instruction.operands) != 2 or len(instruction.types) != 1 or instruction.flags:
-        raise NotExecuted
+    require(len(instruction.operands) == 2 and len(instruction.types) == 1 and not instruction.flags)
     target, source = instruction.operands
     if isinstance(source, Vector):
         return _pack(instruction, source, binding)
@@ -65,8 +64,7 @@ def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
     """mov.b32 d, {a, b}: the first element is the lowest."""
     size = TYPE_BYTES[instruction.types[0]]
     count = len(vector.elements)
-    if count == 0 or size % count or size > 8:
-        raise NotExecuted
+    require(count > 0 and size % count == 0 and size <= 8)
     width = 8 * size // count
     whole = unsigned(size)
     sources = [binding.narrow_source(e, f"b{width}") for e in vector.elements]
@@ -87,8 +85,7 @@ def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Step:
     type_ = instruction.types[0]
     size = TYPE_BYTES[type_]
     count = len(target.elements)
-    if count == 0 or size % count or size > 8:
-        raise NotExecuted
+    require(count > 0 and size % count == 0 and size <= 8)
     part = unsigned(size // count)
     source = binding.narrow_source(instruction.operands[1], f"b{8 * size}")
     moves = [
@@ -110,8 +107,7 @@ def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> Step:
     to, given = [operand.elements for operand in placed.instruction.operands if isinstance(operand, Vector)]
     targets = [binding.destination(element) for element in to]
     sources = [binding.source(element, "b64") for element in given]
-    if len(sources) != 2 or any(target.dtype.itemsize != 8 for target in targets):
-        raise NotExecuted
+    require(len(sources) == 2 and all(target.dtype.itemsize == 8 for target in targets))
 
     def step(chunk: Chunk) -> None:
         values = [copied(source.read(chunk)) for source in sources]
