@@ -37,7 +37,6 @@ class AsyncCopy:
         lanes: Who issued it.
         indices: For each lane, the first of its elements of shared memory.
         values: For each lane, its elements; None if the copy only reads shared memory.
-        size: Bytes of each lane's copy.
         kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
         groups: For each lane, the number of the group that the copy will be in.
         serial: Counts what is issued.
@@ -47,7 +46,6 @@ class AsyncCopy:
     lanes: Lanes
     indices: Array
     values: Array | None
-    size: int
     kind: str
     groups: Array
     serial: int
@@ -126,26 +124,21 @@ class CopiesInFlight:
 
     # Issue
 
-    def issue(
-        self, access: Access, lanes: Lanes, indices: Array, values: Array | None, size: int, kind: str
-    ) -> int:
+    def issue(self, part: AccessPart, values: Array | None, kind: str) -> int:
         """Take in a copy of some lanes; its serial number.
 
         Args:
-            access: The access of the instruction.
-            lanes: The lanes that issue it.
-            indices: The elements that the lanes touch.
+            part: The lanes, and the shared memory that the copy holds.
             values: The elements that the copy writes; None if it only reads shared memory.
-            size: Bytes of each lane.
             kind: The kind of the copy.
         """
         self.serial += 1
+        lanes = self.chunk.numbers(part.positions)
         copy = self.copies[self.serial] = AsyncCopy(
-            access=access,
+            access=part.access,
             lanes=lanes,
-            indices=indices,
+            indices=part.spread(),
             values=values,
-            size=size,
             kind=kind,
             groups=self.committed[kind][lanes] if kind in GROUPS else np.zeros(len(lanes), np.int64),
             serial=self.serial,
@@ -156,8 +149,9 @@ class CopiesInFlight:
     def _mark(self, copy: AsyncCopy, mark: int) -> None:
         """Mark the bytes of a copy; with 0, as free."""
         marks = self.sources if copy.values is None else self.targets
-        unit = min(16, copy.size)
-        index = (copy.indices * copy.access.width // unit)[:, None] + np.arange(copy.size // unit)
+        size, width = copy.access.bytes, copy.access.width
+        unit = min(16, size)
+        index = (copy.indices * width // unit)[:, None] + np.arange(size // unit)
         marks[unit][index] = int.from_bytes(mark.to_bytes(2, "little") * (unit // 4), "little")
 
     # Wait

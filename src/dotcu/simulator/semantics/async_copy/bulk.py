@@ -29,7 +29,7 @@ from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.races import check_atomic, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.rounding import flush
-from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, operand_values, signal
+from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, order_of, region_part, resolve
 from dotcu.simulator.semantics.memory.atomic import UPDATES
 from dotcu.simulator.semantics.memory.load_store import load
@@ -91,16 +91,13 @@ def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
     barrier = object_access(placed, placed.instruction.operands[3], "shared", binding, order=ARRIVES)
 
     def issue(chunk: Chunk, size: int) -> None:
-        lanes = chunk.numbers()
-        values = np.zeros((len(lanes), size // _WIDTH), np.uint64)
-        for part, positions in _spans(chunk, source, size):
-            values[positions] = _read_rows(part, size)
+        values = np.zeros((chunk.count(), size // _WIDTH), np.uint64)
+        for part in _spans(chunk, source, size):
+            values[part.positions] = _read_rows(part)
         serial = 0
-        for part, positions in _spans(chunk, target, size):
-            check_in_flight(part, part.indices[:, None] + np.arange(size // _WIDTH))
-            serial = in_flight(chunk).issue(
-                target, lanes[positions], part.indices, values[positions], size, "mbarrier"
-            )
+        for part in _spans(chunk, target, size):
+            check_in_flight(part, _rows_of(part))
+            serial = in_flight(chunk).issue(part, values[part.positions], "mbarrier")
         signal(chunk, barrier, copy=serial, tx_bytes=size)
 
     return _by_size(placed, count, issue)
@@ -119,28 +116,26 @@ def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: R
     count = binding.source(placed.instruction.operands[2], "u32")
 
     def send(chunk: Chunk, size: int) -> None:
-        lanes = chunk.numbers()
-        values = np.zeros((len(lanes), size // _WIDTH), np.uint64)
-        for part, positions in _spans(chunk, source, size):
-            values[positions] = _read_rows(part, size)
-            in_flight(chunk).issue(source, lanes[positions], part.indices, None, size, "bulk")
-        for part, positions in _spans(chunk, target, size):
+        values = np.zeros((chunk.count(), size // _WIDTH), np.uint64)
+        for part in _spans(chunk, source, size):
+            values[part.positions] = _read_rows(part)
+            in_flight(chunk).issue(part, None, "bulk")
+        for part in _spans(chunk, target, size):
             if not is_copy:
-                _read_rows(part, size)
-            _write_rows(part, values[positions], reduce)
+                _read_rows(part)
+            _write_rows(part, values[part.positions], reduce)
 
     return _by_size(placed, count, send)
 
 
 def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> None:
     """Write, or combine, a row for each lane; lanes one after the other, as they may overlap."""
-    columns = np.arange(values.shape[1])
+    rows = _rows_of(part)
     if part.races is not None and reduce is _copied:
-        with _each_element(part, part.indices[:, None] + columns) as (whole, indices):
+        with _each_element(part, rows) as (whole, indices):
             check_write(whole, indices, values.reshape(-1))
     part.chunk.grid.progress += 1
-    for place, row in zip(part.indices, values, strict=True):
-        index = place + columns
+    for index, row in zip(rows, values, strict=True):
         part.view[index] = reduce(part.view[index], row)
         mark_written(part, index)
 
@@ -188,16 +183,16 @@ def _flushed_sum(old: Array, new: Array) -> Array:
 _WIDTH = 8
 
 
-def _spans(chunk: Chunk, access: Access, size: int) -> list[tuple[AccessPart, Array]]:
+def _spans(chunk: Chunk, access: Access, size: int) -> list[AccessPart]:
     """Return where the active lanes' rows begin, for those whose `size` bytes are in bounds and aligned.
 
-    The access is to the first 16 bytes of each row. The parts have one place for each lane; beside each is
-    which of the active lanes these are.
+    The access is to the first 16 bytes of each row; that of the parts, which have one place for each lane, is
+    to the whole row.
     """
-    rows = []
+    rows, whole = [], access._replace(elements=size // _WIDTH)
     for part in resolve(chunk, access):
         positions = np.arange(chunk.count()) if part.positions is None else part.positions
-        indices = np.broadcast_to(part.indices, len(positions))
+        indices = part.spread()
         if part.region is not None:
             address = indices * _WIDTH + part.region.view(_WIDTH)[1]
             fits = address - part.region.base + size <= part.region.size
@@ -206,20 +201,25 @@ def _spans(chunk: Chunk, access: Access, size: int) -> list[tuple[AccessPart, Ar
             address = indices * _WIDTH - (bases if bases.size == 1 else bases[chunk.numbers()[positions]])
             fits = address + size <= chunk.shared.size
         if not fits.all():
-            whole, missed = access._replace(elements=size // _WIDTH), positions[~fits]
+            missed = positions[~fits]
             if part.region is not None:
                 bounds.report_unmapped(chunk, whole, address[~fits], missed)
             else:
                 bounds.report_private(chunk, whole, chunk.shared, address[~fits], missed)
             indices, positions = indices[fits], positions[fits]
         if len(positions):
-            rows.append((part._replace(indices=indices, positions=positions), positions))
+            rows.append(part._replace(access=whole, indices=indices, positions=positions))
     return rows
 
 
-def _read_rows(part: AccessPart, size: int) -> Array:
+def _rows_of(part: AccessPart) -> Array:
+    """The places of the elements of each row."""
+    return part.indices[:, None] + np.arange(part.access.elements)
+
+
+def _read_rows(part: AccessPart) -> Array:
     """The elements of each row; those that nothing wrote, or that are on their way, are reported."""
-    index = part.indices[:, None] + np.arange(size // _WIDTH)
+    index = _rows_of(part)
     if not check_in_flight(part, index) and part.shadow is not None:
         bad = part.shadow[index] != WRITTEN[_WIDTH]
         rows = bad.any(axis=1)
@@ -259,8 +259,8 @@ def _each_element(part: AccessPart, index: Array) -> Iterator[tuple[AccessPart, 
 _ALIGNMENT = 128
 """Of a box in shared memory."""
 
-BoxRequest = Callable[[Chunk], "tuple[Map, CopyBox] | None"]
-"""Gives the map and the box that the one active lane asks for; None if that is reported."""
+BoxRequest = Callable[[Chunk], "CopyBox | None"]
+"""Gives the box that the one active lane asks for; None if that is reported."""
 
 
 def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
@@ -293,14 +293,14 @@ def _box_request(
     halves = (half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2))
     sources = [binding.source(c, "s32") for c in coordinates.elements]
 
-    def request(chunk: Chunk) -> tuple[Map, CopyBox] | None:
+    def request(chunk: Chunk) -> CopyBox | None:
         words = [int(word[0]) for each in halves for word in load(chunk, each)]
         data = b"".join(word.to_bytes(8, "little") for word in words)
         tensor = decode(data)
         if tensor is None or tensor.rank != rank:
             _report_map(chunk, placed, tensor, rank, is_empty=not any(data))
             return None
-        at = tuple(int(operand_values(chunk, c, np.zeros(1, np.int64))[0]) for c in sources)
+        at = tuple(int(c.read(chunk)[0]) for c in sources)
         fault = _fault(tensor, at, stores)
         if fault is not None:
             kind, message = fault
@@ -308,7 +308,7 @@ def _box_request(
             name = region.name if region else ""
             chunk.report(kind, placed, chunk.numbers(), message, address_of=name)
             return None
-        return tensor, box_at(tensor, at)
+        return box_at(tensor, at)
 
     return request
 
@@ -343,15 +343,15 @@ def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | 
     )
 
 
-def _lane_by_lane(request: BoxRequest, move: Callable[[Chunk, Map, CopyBox], None]) -> Step:
+def _lane_by_lane(request: BoxRequest, move: Callable[[Chunk, CopyBox], None]) -> Step:
     """A step that moves the boxes that the active lanes ask for, with these lanes active one by one."""
 
     def step(chunk: Chunk) -> None:
         for lane in chunk.numbers().tolist():
             with active_lanes(chunk, np.array([lane])):
-                asked = request(chunk)
-                if asked is not None:
-                    move(chunk, *asked)
+                box = request(chunk)
+                if box is not None:
+                    move(chunk, box)
 
     return step
 
@@ -366,23 +366,21 @@ def _bind_box_in(placed: FlatInstruction, operands: list[Operand], rank: int, bi
     source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
     barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
 
-    def move(chunk: Chunk, tensor: Map, box: CopyBox) -> None:
-        data = box.fill(_read_elements(chunk, source, tensor, box))
-        part = _chunks(chunk, target, tensor, box)
+    def move(chunk: Chunk, box: CopyBox) -> None:
+        data = box.fill(_read_elements(chunk, source, box))
+        part = _chunks(chunk, target, box)
         if part is None:
             return
-        each = np.repeat(chunk.numbers(), len(part.indices))
-        with active_lanes(chunk, each):
-            check_in_flight(part, part.indices[:, None] + np.arange(CHUNK // _WIDTH))
-            values = data.view(np.uint64).reshape(-1, CHUNK // _WIDTH)
-            copy = in_flight(chunk).issue(target, each, part.indices, values, CHUNK, "mbarrier")
+        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+            check_in_flight(part, _rows_of(part))
+            copy = in_flight(chunk).issue(part, data.view(np.uint64).reshape(-1, 2), "mbarrier")
         signal(chunk, barrier, copy=copy, tx_bytes=box.size)
 
     return _lane_by_lane(request, move)
 
 
-def _read_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> Array:
-    part = _elements(chunk, access, tensor, box)
+def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
+    part = _elements(chunk, access, box)
     if part is None:
         return np.zeros((len(box.rows), box.length), np.uint8)
     with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
@@ -402,21 +400,20 @@ def _bind_box_out(placed: FlatInstruction, operands: list[Operand], rank: int, b
     source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
     target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
 
-    def move(chunk: Chunk, tensor: Map, box: CopyBox) -> None:
-        part = _chunks(chunk, source, tensor, box)
+    def move(chunk: Chunk, box: CopyBox) -> None:
+        part = _chunks(chunk, source, box)
         if part is None:
             return
-        each = np.repeat(chunk.numbers(), len(part.indices))
-        with active_lanes(chunk, each):
-            data = np.ascontiguousarray(_read_rows(part, CHUNK)).view(np.uint8)
-            in_flight(chunk).issue(source, each, part.indices, None, CHUNK, "bulk")
-        _write_elements(chunk, target, tensor, box, box.cut(data).reshape(-1))
+        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+            data = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
+            in_flight(chunk).issue(part, None, "bulk")
+        _write_elements(chunk, target, box, box.cut(data).reshape(-1))
 
     return _lane_by_lane(request, move)
 
 
-def _write_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox, values: Array) -> None:
-    part = _elements(chunk, access, tensor, box)
+def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array) -> None:
+    part = _elements(chunk, access, box)
     if part is None:
         return
     if part.races is not None:
@@ -430,7 +427,7 @@ def _write_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox, val
 # Places
 
 
-def _chunks(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPart | None:
+def _chunks(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
     """Shared memory with the places of a box's chunks; None if it does not lie there."""
     start = (int(chunk.read(access.slot)[0]) + access.offset) & 0xFFFFFFFF
     if start % _ALIGNMENT:
@@ -442,13 +439,13 @@ def _chunks(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPa
         )
         chunk.report("misaligned", access.placed, chunk.numbers(), message, address_of=name)
         return None
-    offsets = chunk_offsets(start, box.count, box.row_bytes, tensor.swizzle)
-    for part, _ in _spans(chunk, access, int(offsets.max()) + CHUNK):
-        return part._replace(indices=part.indices[0] + offsets // _WIDTH, positions=None)
+    offsets = chunk_offsets(start, box)
+    for part in _spans(chunk, access, int(offsets.max()) + CHUNK):
+        return part._replace(access=access, indices=part.indices[0] + offsets // _WIDTH, positions=None)
     return None
 
 
-def _elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPart | None:
+def _elements(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
     """The tensor's memory with the places of a box's elements; None if there are none."""
     if not len(box.rows):
         return None
@@ -495,6 +492,7 @@ class CopyBox:
         length: How many bytes of each row lie in the tensor.
         row_bytes: Bytes of a row of the box.
         count: Rows of the box.
+        swizzle: Bytes within which the 16-byte chunks of the box are permuted; 0: none.
     """
 
     rows: Array
@@ -503,6 +501,7 @@ class CopyBox:
     length: int
     row_bytes: int
     count: int
+    swizzle: int
 
     @property
     def size(self) -> int:
@@ -552,19 +551,14 @@ def box_at(tensor: Map, at: tuple[int, ...]) -> CopyBox:
         length=max(0, high - low) * tensor.itemsize,
         row_bytes=tensor.box[0] * tensor.itemsize,
         count=len(starts),
+        swizzle=tensor.swizzle,
     )
 
 
-def chunk_offsets(start: int, rows: int, row_bytes: int, swizzle: int) -> Array:
-    """Return the offset of each 16-byte chunk of a box, in bytes from the box's address in shared memory.
-
-    Args:
-        start: The box's address in shared memory.
-        rows: How many rows the box has.
-        row_bytes: Bytes of a row.
-        swizzle: Bytes within which chunks are permuted; 0: none.
-    """
-    begins = start + max(row_bytes, swizzle) * np.arange(rows, dtype=np.int64)
+def chunk_offsets(start: int, box: CopyBox) -> Array:
+    """Return the offset of each 16-byte chunk of a box, in bytes from its address in shared memory."""
+    row_bytes, swizzle = box.row_bytes, box.swizzle
+    begins = start + max(row_bytes, swizzle) * np.arange(box.count, dtype=np.int64)
     address = (begins[:, None] + np.arange(0, row_bytes, CHUNK, dtype=np.int64)).reshape(-1)
     chunks = max(1, swizzle // CHUNK)
     return np.asarray((address ^ ((address >> _LINE_BITS) % chunks * CHUNK)) - start)

@@ -89,13 +89,10 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
 
     def step(chunk: Chunk) -> None:
         values = fetch(chunk)
-        lanes = chunk.numbers()
         for part in resolve(chunk, target):
-            positions = np.arange(len(lanes)) if part.positions is None else part.positions
-            indices = np.broadcast_to(part.indices, len(positions))
-            index = indices[:, None] + np.arange(target.elements)
-            check_in_flight(part, index)
-            in_flight(chunk).issue(target, lanes[positions], indices, values[positions], size, "async")
+            check_in_flight(part, part.spread()[:, None] + np.arange(target.elements))
+            given = values if part.positions is None else values[part.positions]
+            in_flight(chunk).issue(part, given, "async")
 
     return step
 
@@ -171,9 +168,9 @@ def _bind_arrive(placed: FlatInstruction, binding: Binding) -> Step:
     access = object_access(placed, placed.instruction.operands[0], space, binding, order=ARRIVES)
 
     def step(chunk: Chunk) -> None:
-        noted = signal(chunk, access)
-        touch(chunk, access, noted.lanes, noted.objects)
+        part = signal(chunk, access)
+        touch(part)
         if not counted:  # one arrival more is pending: the lowest bits of the word count them
-            np.add.at(chunk.shared.views[8], noted.objects, np.uint64(1))
+            np.add.at(part.view, part.indices, np.uint64(1))
 
     return step

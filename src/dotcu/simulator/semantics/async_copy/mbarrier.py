@@ -19,7 +19,7 @@ from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.shape import Array, Lanes
+from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.races import check_atomic, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, MemoryOrder, resolve
@@ -53,31 +53,21 @@ def _access(
     return object_access(placed, operand, space, binding, order=order, action=action)
 
 
-# Operands
+def _values(part: AccessPart, source: SourceOperand) -> Array:
+    """A register's values in the lanes of a part, as int64."""
+    wide: Array = source.read(part.chunk).astype(np.int64)
+    return np.broadcast_to(wide, len(part.indices)) if wide.size == 1 else wide[part.positions]
 
 
-def operand_values(chunk: Chunk, source: SourceOperand, positions: Array) -> Array:
-    """A register's values in some of the active lanes, as int64.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        source: The register of the operand.
-        positions: Which of the active lanes these are.
-    """
-    wide: Array = source.read(chunk).astype(np.int64)
-    return np.broadcast_to(wide, len(positions)) if wide.size == 1 else wide[positions]
-
-
-def _spread(chunk: Chunk, positions: Array, values: Array, fill: int) -> Array:
-    """Values of some of the active lanes as values of all."""
-    if len(positions) == chunk.count() and (positions[1:] > positions[:-1]).all():
+def _spread(part: AccessPart, values: Array, fill: int) -> Array:
+    """Values of the lanes of a part as values of all active lanes."""
+    positions, count = part.positions, part.chunk.count()
+    assert positions is not None
+    if len(positions) == count and (positions[1:] > positions[:-1]).all():
         return values
-    result = np.full(chunk.count(), fill, values.dtype)
+    result = np.full(count, fill, values.dtype)
     result[positions] = values
     return result
-
-
-# init, inval
 
 
 def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
@@ -86,17 +76,16 @@ def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
     source = binding.source(count, "u32")
 
     def step(chunk: Chunk) -> None:
-        positions, objects = _find(chunk, access)
-        lanes = chunk.numbers()[positions]
-        counts = operand_values(chunk, source, positions)
+        part = _find(chunk, access)
+        counts = _values(part, source)
         good = (counts >= 1) & (counts <= MAX_COUNT)
         if not good.all():
             wrong = f"is to wait for {counts[~good][0]} arrivals. It takes 1 to {MAX_COUNT}"
-            _report_misuse(chunk, access, lanes[~good], wrong)
-            lanes, objects, counts = lanes[good], objects[good], counts[good]
-        touch(chunk, access, lanes, objects)
-        chunk.shared.views[8][objects] = fresh(counts)
-        chunk.shared.shadows[8][objects] = WRITTEN[8]
+            _report_misuse(_only(part, ~good), wrong)
+            part, counts = _only(part, good), counts[good]
+        touch(part)
+        chunk.shared.views[8][part.indices] = fresh(counts)
+        chunk.shared.shadows[8][part.indices] = WRITTEN[8]
 
     return step
 
@@ -105,15 +94,12 @@ def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> 
     access = _access(placed, placed.instruction.operands[0], flags, binding, WEAK, "write")
 
     def step(chunk: Chunk) -> None:
-        positions, objects = find_objects(chunk, access)
-        touch(chunk, access, chunk.numbers()[positions], objects)
-        chunk.shared.views[8][objects] = 0
-        chunk.shared.shadows[8][objects] = 0
+        part = _find_objects(chunk, access)
+        touch(part)
+        chunk.shared.views[8][part.indices] = 0
+        chunk.shared.shadows[8][part.indices] = 0
 
     return step
-
-
-# arrive, arrive_drop, expect_tx, complete_tx
 
 
 def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
@@ -128,18 +114,17 @@ def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) ->
     require(target is None or target.dtype == np.uint64)
 
     def step(chunk: Chunk) -> None:
-        positions, objects = find_objects(chunk, access)
-        lanes = chunk.numbers()[positions]
-        number = 1 if source is None else operand_values(chunk, source, positions)
+        part = _find_objects(chunk, access)
+        number = 1 if source is None else _values(part, source)
         arrivals = 1 if form == "expect_tx" else number
         tx = number if form == "expect_tx" else 0
-        seen = _change(chunk, access, lanes, objects, arrivals, arrivals if drops else 0, tx)
+        seen = _change(part, arrivals, arrivals if drops else 0, tx)
         last = unpack(seen).pending <= arrivals
         if form == "noComplete" and last.any():
             what = "must not complete its phase by an arrival with .noComplete. Use arrive without it"
-            _report_misuse(chunk, access, lanes[last], what)
+            _report_misuse(_only(part, last), what)
         if target is not None:
-            chunk.write(target.slot, _spread(chunk, positions, seen, 0))
+            chunk.write(target.slot, _spread(part, seen, 0))
 
     return step
 
@@ -151,14 +136,10 @@ def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Bindi
     sign = 1 if placed.instruction.flags[0] == "expect_tx" else -1
 
     def step(chunk: Chunk) -> None:
-        positions, objects = find_objects(chunk, access)
-        tx = sign * operand_values(chunk, source, positions)
-        _change(chunk, access, chunk.numbers()[positions], objects, tx=tx)
+        part = _find_objects(chunk, access)
+        _change(part, tx=sign * _values(part, source))
 
     return step
-
-
-# test_wait, try_wait, pending_count
 
 
 def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
@@ -171,13 +152,13 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
 
     def step(chunk: Chunk) -> None:
         chunk.watch(placed)
-        positions, objects = find_objects(chunk, access)
-        _settle(chunk, objects)
-        value = operand_values(chunk, source, positions)
+        part = _find_objects(chunk, access)
+        _settle(chunk, part.indices)
+        value = _values(part, source)
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
-        over = unpack(chunk.shared.views[8][objects]).parity != waited
-        touch(chunk, access, chunk.numbers()[positions[over]], objects[over])
-        target.write(chunk, _spread(chunk, positions, over, True))
+        over = unpack(part.view[part.indices]).parity != waited
+        touch(_only(part, over))
+        target.write(chunk, _spread(part, over, True))
 
     return step
 
@@ -239,87 +220,83 @@ def object_access(
     return Access(binding.next_access(), placed, space, slot, offset, width, size // width, action, order)
 
 
-def _find(chunk: Chunk, access: Access) -> tuple[Array, Array]:
-    """Return which of the active lanes reach shared memory, and the element that each names."""
+def _part(chunk: Chunk, access: Access, objects: Array, positions: Array) -> AccessPart:
+    """The part of an access to mbarriers, each an 8-byte element of shared memory."""
+    shared = chunk.shared
+    return AccessPart(
+        chunk, access, shared.views[8], shared.shadows[8], objects, positions, None, shared.races
+    )
+
+
+def _only(part: AccessPart, mask: Array) -> AccessPart:
+    """The same, of some of its lanes."""
+    assert part.positions is not None
+    return part._replace(indices=part.indices[mask], positions=part.positions[mask])
+
+
+def _find(chunk: Chunk, access: Access) -> AccessPart:
+    """Return the lanes that reach shared memory; the others are reported."""
     positions = objects = np.zeros(0, np.int64)
     for part in resolve(chunk, access):
-        where = np.arange(chunk.count()) if part.positions is None else part.positions
         if part.view is chunk.shared.views[8]:
+            objects = np.append(objects, part.spread())
+            where = np.arange(chunk.count()) if part.positions is None else part.positions
             positions = np.append(positions, where)
-            objects = np.append(objects, np.broadcast_to(part.indices, len(where)))
         else:
-            what = "is not in shared memory. An mbarrier has to lie there"
-            _report_misuse(chunk, access, chunk.numbers()[where], what)
-    return positions, objects
+            _report_misuse(part, "is not in shared memory. An mbarrier has to lie there")
+    return _part(chunk, access, objects, positions)
 
 
-def find_objects(chunk: Chunk, access: Access) -> tuple[Array, Array]:
-    """Return which of the active lanes name an mbarrier, and the element of each; the others are reported."""
-    positions, objects = _find(chunk, access)
-    words = chunk.shared.views[8][objects]
-    good = (chunk.shared.shadows[8][objects] == WRITTEN[8]) & (words >> np.uint64(62) == _OBJECT)
-    if not good.all():
-        byte = int(objects[~good][0]) * 8 % chunk.shared.pitch
-        name = chunk.grid.decoded.layout.variable_before("shared", byte)
-        shown = f"`{name}`" if name else f"byte {byte} of shared memory"
-        message = (
-            f"{shown} is used as an mbarrier, but no mbarrier.init made it one, or it was overwritten or "
-            "invalidated since. Let one thread init() it, then __syncthreads(), before any thread uses it."
-        )
-        lanes = chunk.numbers()[positions[~good]]
-        chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
-        positions, objects = positions[good], objects[good]
-    return positions, objects
+def _find_objects(chunk: Chunk, access: Access) -> AccessPart:
+    """Return the lanes that name an mbarrier; the others are reported."""
+    part = _find(chunk, access)
+    words = part.view[part.indices]
+    good = (chunk.shared.shadows[8][part.indices] == WRITTEN[8]) & (words >> np.uint64(62) == _OBJECT)
+    if good.all():
+        return part
+    wrong = _only(part, ~good)
+    byte = int(wrong.indices[0]) * 8 % chunk.shared.pitch
+    name = chunk.grid.decoded.layout.variable_before("shared", byte)
+    shown = f"`{name}`" if name else f"byte {byte} of shared memory"
+    message = (
+        f"{shown} is used as an mbarrier, but no mbarrier.init made it one, or it was overwritten or "
+        "invalidated since. Let one thread init() it, then __syncthreads(), before any thread uses it."
+    )
+    lanes = chunk.numbers(wrong.positions)
+    chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
+    return _only(part, good)
 
 
-def touch(chunk: Chunk, access: Access, lanes: Lanes, objects: Array) -> None:
-    """Check an access to mbarriers; every one goes through here.
-
-    Args:
-        chunk: The blocks that run together.
-        access: The access of the instruction.
-        lanes: The lanes that make it.
-        objects: For each of these, the 8-byte element of shared memory.
-    """
-    if not len(objects):
+def touch(part: AccessPart) -> None:
+    """Check an access to mbarriers; every one goes through here."""
+    if not len(part.indices):
         return
-    shared = chunk.shared
-    part = AccessPart(chunk, access, shared.views[8], shared.shadows[8], objects, None, None, shared.races)
-    with active_lanes(chunk, lanes):
-        check_in_flight(part, objects)
-        if shared.races is None:
-            return
-        if access.order.strong:
-            check_atomic(part, objects, np.arange(len(objects)))
-        else:
-            check_write(part, objects, np.zeros(1, np.uint64))
+    check_in_flight(part, part.indices)
+    if part.races is None:
+        return
+    if part.access.order.strong:
+        check_atomic(part, part.indices, np.arange(len(part.indices)))
+    else:
+        check_write(part, part.indices, np.zeros(1, np.uint64))
 
 
-def _change(
-    chunk: Chunk,
-    access: Access,
-    lanes: Lanes,
-    objects: Array,
-    arrive: Array | int = 0,
-    drop: Array | int = 0,
-    tx: Array | int = 0,
-) -> Array:
+def _change(part: AccessPart, arrive: Array | int = 0, drop: Array | int = 0, tx: Array | int = 0) -> Array:
     """Arrive, expect or complete: each lane at its object; the words that they found."""
-    touch(chunk, access, lanes, objects)
-    chunk.grid.progress += 1
-    seen, refused = advance(chunk.shared.views[8], objects, arrive=arrive, drop=drop, tx=tx)
+    touch(part)
+    part.chunk.grid.progress += 1
+    seen, refused = advance(part.view, part.indices, arrive=arrive, drop=drop, tx=tx)
     if refused.any():
         limit = f"the phase waits for {int(unpack(seen[refused][:1]).pending[0])}"
         what = (
             f"gets more arrivals, or bytes of transactions, than it can count: {limit}. Initialise it with "
             "the number of arrivals of one phase, and let each thread wait before it arrives again"
         )
-        _report_misuse(chunk, access, lanes[refused], what)
+        _report_misuse(_only(part, refused), what)
     return seen
 
 
-def signal(chunk: Chunk, access: Access, *, copy: int | None = None, tx_bytes: int = 0) -> CopySignal:
-    """Note that the active lanes' mbarriers are updated once copies have landed.
+def signal(chunk: Chunk, access: Access, *, copy: int | None = None, tx_bytes: int = 0) -> AccessPart:
+    """Note that the active lanes' mbarriers are updated once copies have landed; return these mbarriers.
 
     Args:
         chunk: The blocks that run together; its active lanes take part.
@@ -327,18 +304,18 @@ def signal(chunk: Chunk, access: Access, *, copy: int | None = None, tx_bytes: i
         copy: The serial number of the one copy that is tracked; None: all of the lanes' copies so far.
         tx_bytes: Completed transactions; 0: an arrival.
     """
-    positions, objects = find_objects(chunk, access)
-    flight = in_flight(chunk)
-    noted = CopySignal(
-        access=access,
-        lanes=chunk.numbers()[positions],
-        objects=objects,
-        serial=flight.serial,
-        copy=copy,
-        tx_bytes=tx_bytes,
+    part, flight = _find_objects(chunk, access), in_flight(chunk)
+    flight.signals.append(
+        CopySignal(
+            access=access,
+            lanes=chunk.numbers(part.positions),
+            objects=part.indices,
+            serial=flight.serial,
+            copy=copy,
+            tx_bytes=tx_bytes,
+        )
     )
-    flight.signals.append(noted)
-    return noted
+    return part
 
 
 def _settle(chunk: Chunk, objects: Array) -> None:
@@ -348,13 +325,15 @@ def _settle(chunk: Chunk, objects: Array) -> None:
         return
     for due in flight.due(objects):
         flight.complete(due)
-        arrive = 0 if due.tx_bytes else 1
-        _change(chunk, due.access, due.lanes, due.objects, arrive, tx=-due.tx_bytes)
+        with active_lanes(chunk, due.lanes):
+            part = _part(chunk, due.access, due.objects, np.arange(len(due.lanes)))
+            _change(part, 0 if due.tx_bytes else 1, tx=-due.tx_bytes)
 
 
-def _report_misuse(chunk: Chunk, access: Access, lanes: Lanes, what: str) -> None:
-    message = f"an mbarrier in `{access.placed.instruction.text}` {what}."
-    chunk.report("barrier", access.placed, lanes, message)
+def _report_misuse(part: AccessPart, what: str) -> None:
+    chunk, placed = part.chunk, part.access.placed
+    message = f"an mbarrier in `{placed.instruction.text}` {what}."
+    chunk.report("barrier", placed, chunk.numbers(part.positions), message)
 
 
 # The arithmetic of mbarrier objects: phases, arrivals and transactions in one 64-bit word.
