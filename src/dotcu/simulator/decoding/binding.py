@@ -22,7 +22,7 @@ from dotcu.ptx.instructions import (
     Symbol,
 )
 from dotcu.simulator.decoding.inlining import FlatKernel
-from dotcu.simulator.decoding.variables import NONE, Origin, VariableLayout, parameter_offset
+from dotcu.simulator.decoding.variables import NONE, Origin, VariableLayout, VariableSpot, parameter_offset
 from dotcu.simulator.semantics.memory.registers import SPECIAL_VALUES
 from dotcu.simulator.semantics.table import (
     Array,
@@ -39,9 +39,6 @@ _REGISTER_DTYPES: Mapping[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
     "pred": np.dtype(bool),
 }
-
-VariableSpot = tuple[int, int | None]
-"""The start of a lane's variable in local memory, and the register that it is counted from; None: from 0."""
 
 LaunchConstant = tuple[int, np.dtype[Any]]
 """Offset and dtype of a value in the launch's parameters."""

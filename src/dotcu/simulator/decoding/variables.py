@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 STACK_BYTES = 1 << 15
 STACK_ALIGNMENT = 16
 
+VariableSpot = tuple[int, int | None]
+"""The start of a lane's variable in local memory, and the register that it is counted from; None: from 0."""
+
 
 def display_name(symbol: str) -> str:
     """A variable's name without its mangling: _ZZ6kernelPfE4tile is tile."""

@@ -19,11 +19,12 @@ from dotcu.simulator.sanitizers.clocks import ClockTimes, VectorClocks
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.inlining import FlatInstruction
+    from dotcu.simulator.decoding.variables import VariableSpot
     from dotcu.simulator.machine.async_copies import CopiesInFlight
     from dotcu.simulator.machine.barriers import BlockBarriers
     from dotcu.simulator.machine.grid import LaunchState
     from dotcu.simulator.machine.schedule import Scheduler
-    from dotcu.simulator.semantics.function_calls import CallStack
+    from dotcu.simulator.semantics.control import CallStack
 
 
 # Registers whose addresses a chunk remembers, and sets of lanes for each.
@@ -119,6 +120,16 @@ class Chunk:
                 by_lanes.clear()
             addresses = by_lanes[id(active)] = LocatedAddresses(register, active)
         return addresses
+
+    def byte_offsets(self, spot: VariableSpot, lanes: Lanes) -> Array:
+        """Return the offset of a variable in the bytes of local memory, for each lane."""
+        offset, slot = spot
+        start = self.local.bases[lanes] + np.uint64(offset)
+        if slot is not None:
+            frame = self.registers[slot]
+            start = start + (frame if frame.size == 1 else frame[lanes])
+        offsets: Array = start.astype(np.int64)
+        return offsets
 
     def watch(self, placed: FlatInstruction) -> None:
         """Lanes read what others may change meanwhile: perhaps they wait for that."""

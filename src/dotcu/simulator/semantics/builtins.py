@@ -18,7 +18,6 @@ from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN
 from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.semantics.function_calls import byte_offsets
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
@@ -39,11 +38,11 @@ def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
     def step(chunk: Chunk) -> None:
         lanes = chunk.numbers()
         values = [
-            chunk.local.views[size].take(byte_offsets(chunk, spot, lanes) // size) for spot, size in arguments
+            chunk.local.views[size].take(chunk.byte_offsets(spot, lanes) // size) for spot, size in arguments
         ]
         value = answer(chunk, placed, values)
         if result is not None:
-            index = byte_offsets(chunk, result, lanes) // 4
+            index = chunk.byte_offsets(result, lanes) // 4
             chunk.local.views[4][index] = value
             chunk.local.shadows[4][index] = WRITTEN[4]
 
