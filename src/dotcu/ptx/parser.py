@@ -107,8 +107,6 @@ class _BodyParser:
             raise tokens.error("the end of a body inside a { block")
         return self._resolved()
 
-    # Statements
-
     def _open(self) -> None:
         self.scope = _Scope(self.scopes, self.scope, self.scope.depth + 1)
         self.scopes += 1
@@ -184,8 +182,6 @@ class _BodyParser:
             tokens.until(";")
         else:
             self.scope.labels[name] = len(self.instructions)
-
-    # Instructions
 
     def _guard(self) -> Predicate | None:
         tokens = self.tokens
@@ -295,8 +291,6 @@ class _BodyParser:
             names.append(operand.name)
             tokens.skip(",")
         return Arguments(tuple(names))
-
-    # Names
 
     def _name(self, word: str) -> Operand:
         scope: _Scope | None = self.scope

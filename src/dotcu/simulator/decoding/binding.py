@@ -62,8 +62,6 @@ class Binding:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     entered: list[Any] = field(default_factory=list)
 
-    # Slots
-
     def constant(self, array: Array) -> int:
         """A new slot that begins with a value."""
         self.constants.append(array)
@@ -176,8 +174,6 @@ class Binding:
         """Return the slot of an instruction's predicate, -1 without one, and whether it is negated."""
         guard = instruction.guard
         return (-1, False) if guard is None else (self.register(guard.register).slot, guard.negated)
-
-    # Memory
 
     def next_access(self) -> int:
         """A number for the next access."""

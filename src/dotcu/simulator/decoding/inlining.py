@@ -178,9 +178,6 @@ def inline_calls(
     return _Inliner(module, builtins, location_of, CallGraph(module, entry)).inline(entry)
 
 
-# Call graph
-
-
 def call_operands(call: Instruction) -> tuple[tuple[str, ...], Symbol | Register | None, tuple[str, ...]]:
     """Return the results, the function or pointer (None if it is neither), and the arguments of a call."""
     operands = [o for o in call.operands if not isinstance(o, Sink)]
@@ -244,9 +241,6 @@ def _closure(callees: Mapping[str, set[str]], name: str) -> frozenset[str]:
         pending = set().union(*(callees[each] for each in pending)) - seen
         seen |= pending
     return frozenset(seen)
-
-
-# Inlining
 
 
 @dataclass(kw_only=True)

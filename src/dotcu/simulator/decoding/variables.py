@@ -207,9 +207,6 @@ class AccessSpan(NamedTuple):
     region: Buffer | None
 
 
-# Before a launch: what each register was computed from
-
-
 def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[str, Origin]:
     """Return the variables and parameters that each register is computed from.
 
@@ -271,9 +268,6 @@ def _registers(operands: tuple[Operand, ...]) -> list[str]:
     """Return the registers that operands name as values, without predicates."""
     values = [operand for operand in operands if not isinstance(operand, Address)]
     return [register.name for o in values for register in registers_of(o) if register.type != "pred"]
-
-
-# At a launch: the one array among what an address was computed from
 
 
 def span_of(grid: LaunchState, origin: Origin) -> AccessSpan | None:

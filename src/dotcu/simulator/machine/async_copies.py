@@ -122,8 +122,6 @@ class CopiesInFlight:
         size = int(chunk.shared.data.size)
         self.targets, self.sources = _no_marks(size), _no_marks(size)
 
-    # Issue
-
     def issue(self, part: AccessPart, values: Array | None, kind: str) -> int:
         """Take in a copy of some lanes; its serial number.
 
@@ -153,8 +151,6 @@ class CopiesInFlight:
         unit = min(16, size)
         index = (copy.indices * width // unit)[:, None] + np.arange(size // unit)
         marks[unit][index] = int.from_bytes(mark.to_bytes(2, "little") * (unit // 4), "little")
-
-    # Wait
 
     def commit(self, kind: str) -> None:
         """The active lanes close their current group."""
@@ -208,8 +204,6 @@ class CopiesInFlight:
         index = copy.indices[:, None] + columns
         shared.views[width][index] = copy.values
         shared.shadows[width][index] = WRITTEN[width]
-
-    # Look
 
     def conflicts(self, index: Array, width: int, *, writes: bool) -> tuple[Array, AsyncCopy | None]:
         """Return the mask of elements that an access must not touch yet, and the copy of the first.

@@ -62,8 +62,6 @@ class Chunk:
         # For each access its last event: the times, the lanes, how often events were forgotten, its number.
         self.events: dict[int, tuple[ClockTimes, Lanes | None, int, int]] = {}
 
-    # Registers
-
     def read(self, slot: int) -> Array:
         """A register's value in the active lanes; one element if all have the same."""
         value = self.registers[slot]
@@ -173,8 +171,6 @@ class Chunk:
         )
         grid.run.report(finding, placed.instruction.text)
 
-    # Where lanes go next
-
     def send(self, block: int, lanes: Lanes | None) -> None:
         """Add lanes to those that are ready to run a basic block; at EXIT they end."""
         if lanes is not None:
@@ -215,8 +211,6 @@ class Chunk:
     def stall(self, block: int, lanes: Lanes) -> None:
         """Lanes wait at a rendezvous for others of their warp."""
         self.stalled[block] = merged(self.stalled[block], lanes) if block in self.stalled else lanes
-
-    # Warps
 
     def warp_bits(self, lanes: Lanes | None) -> Array:
         """Return for each warp its lanes among some lanes, as 32 bits."""

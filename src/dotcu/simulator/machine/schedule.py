@@ -222,9 +222,6 @@ class Scheduler:
             self.chunk.send(number, lanes)
 
 
-# Reports of launches that do not end
-
-
 def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
     """Report that no thread of these chunks can go on."""
     waits = [(chunk, *wait) for chunk in chunks for wait in _waits(chunk)]

@@ -70,8 +70,6 @@ class VectorClocks:
         self.released = ClockTimes(*np.full((3, 1), NEVER, np.int64))
         self._posted: dict[int, tuple[Array, Array]] = {}
 
-    # What lanes publish and see
-
     def published(self, lanes: Lanes | None) -> tuple[Array, Array]:
         """All that lanes did and know, as times (grid, block) to publish."""
         grid, block = picked(self.known.grid, lanes), picked(self.known.block, lanes)
@@ -110,8 +108,6 @@ class VectorClocks:
         self._set("known", lanes, block=_at_least(picked(self.known.block, lanes), seen.block))
         if wide:
             self._raise("known", lanes, grid=seen.grid)
-
-    # Where lanes meet
 
     def barrier(self, lanes: Lanes | None, keys: Array | None, *, whole: bool) -> None:
         """Lanes leave a barrier together with all of the same key (None: of the same block).
@@ -218,8 +214,6 @@ class VectorClocks:
         np.maximum.at(best, (group, columns), picked(times, lanes) + 1)
         rows: Array = best[group]
         return rows
-
-    # Storage
 
     def _raise(self, clock: str, lanes: Lanes | None, **least: Array) -> None:
         """Set some of a clock's times to at least those given."""

@@ -143,9 +143,6 @@ def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
     return found
 
 
-# Clocks at locations
-
-
 def _see(at: LaneAccess, grid: Array, block: Array) -> None:
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
     if int(block.max()) != NEVER:
@@ -166,9 +163,6 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         return None
     shadow.publish(touch, (grid, block))
     return grid, block
-
-
-# Conflicts
 
 
 def _compare_with(

@@ -156,8 +156,6 @@ class ShadowMemory:
         self.writes = self.readers = None
         self.floor = np.zeros(1, np.uint64)
 
-    # Places
-
     def touches(self, at: LaneAccess) -> list[StampedPlaces]:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
         width, order, stamps = at.access.width, at.access.order, at.chunk.stamps()
@@ -183,8 +181,6 @@ class ShadowMemory:
 
     def _blank(self) -> Array:
         return np.zeros(self.size // self.granule + 1, np.uint64)
-
-    # Reads
 
     def note(self, read: LaneAccess) -> None:
         """Write a read down."""
@@ -231,8 +227,6 @@ class ShadowMemory:
         beaten = np.flatnonzero(last.take(indices) != stamps)
         other[indices[beaten]] = stamps[beaten]
 
-    # Writes
-
     def stamp_write(self, touch: StampedPlaces) -> bool:
         """Keep the stamps of a write; whether several lanes share a place."""
         if self.writes is None:
@@ -252,8 +246,6 @@ class ShadowMemory:
         indices = np.broadcast_to(touch[0], touch[1].shape)
         for published, times in zip(self.published, clocks, strict=True):
             np.maximum.at(published, indices, times)
-
-    # Barriers
 
     def raise_floor(self, lanes: Lanes | None, total: int) -> None:
         """All lanes that could touch the same bytes as these have passed a barrier."""

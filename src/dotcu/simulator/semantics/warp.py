@@ -119,9 +119,6 @@ def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, Desti
     return binding.destination(operand.first), second
 
 
-# shfl
-
-
 def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """shfl.sync: each lane reads a register of another lane of its segment."""
     mode = _mode(placed.instruction, _SHUFFLES)
@@ -163,9 +160,6 @@ _SHUFFLES: Mapping[str, Callable[[Array, Array, Array], Array]] = {
     "bfly": lambda offset, lowest, segments: _LANES ^ offset,
     "idx": lambda offset, lowest, segments: lowest | (offset & ~segments),
 }
-
-
-# vote, match, redux
 
 
 def _present(chunk: Chunk) -> Array:

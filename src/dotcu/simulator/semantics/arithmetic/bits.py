@@ -187,9 +187,6 @@ def _field(a: Array, start: int, length: int, signed: bool) -> Array:
     return np.where(value >= 1 << (length - 1), value - (1 << length), value) if signed else value
 
 
-# Masks of bits
-
-
 _FIVE = np.uint32(31)
 
 
@@ -241,9 +238,6 @@ def _find_nth(mask: Array, base: Array, offset: Array) -> Array:
         left = left - is_set
         result = np.where(is_set & (left == 0), place.astype(np.uint32), result)
     return result
-
-
-# Three-input logic
 
 
 def _logic3(a: Array, b: Array, c: Array, table: Array) -> Array:

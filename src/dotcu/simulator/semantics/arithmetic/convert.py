@@ -86,9 +86,6 @@ def _mode(instruction: Instruction) -> str:
     return next((f for f in instruction.flags if f in MODES), "rn")
 
 
-# Integers
-
-
 def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
     target, given = dtype_of(to), dtype_of(source)
     if "sat" not in instruction.flags:
@@ -130,9 +127,6 @@ def _odd_double(a: Array) -> Array:
     return near if a.itemsize < 8 else to_odd(near, _left_over(a, near))
 
 
-# Floats to integers
-
-
 def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
     (to_whole,) = [_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER]
     target = dtype_of(to)
@@ -156,9 +150,6 @@ def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert
         return np.where(np.isnan(whole), nan_value, result)
 
     return convert
-
-
-# Floats to floats
 
 
 def _float_to_float(instruction: Instruction, to: str, source: str) -> Convert:
@@ -256,9 +247,6 @@ def _to_tf32(instruction: Instruction) -> Convert:
         return result if keeps_nan else np.where(np.isnan(a), _TF32_NAN, result)
 
     return convert
-
-
-# Packed
 
 
 def _pack(instruction: Instruction) -> Operation:

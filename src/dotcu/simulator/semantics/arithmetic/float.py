@@ -67,9 +67,6 @@ def _rounded(instruction: Instruction) -> Operation | None:
     )
 
 
-# Approximations
-
-
 def _approximate(function: Callable[[Array], Array]) -> Maker:
     def make(instruction: Instruction) -> Operation | None:
         if "approx" not in instruction.flags:

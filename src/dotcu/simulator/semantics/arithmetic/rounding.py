@@ -28,9 +28,6 @@ _MIDDLE = np.int64(1 << 28)
 LARGE = 2048
 
 
-# Zero, NaN, saturation
-
-
 def canonical(a: Array) -> Array:
     """The array, with every float32 NaN the canonical one; changed in place."""
     if a.dtype == np.float32 and a.size:
@@ -94,9 +91,6 @@ def extreme(a: Array, b: Array, *, largest: bool, nan: bool, signs: bool) -> Arr
     if nan:
         result = np.where((a != a) | (b != b), a.dtype.type(np.nan), result)
     return canonical(result)
-
-
-# Error-free transformations
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -187,9 +181,6 @@ def _signed_zero(result: Array, a: Array, b: Array, mode: str) -> Array:
         return result
     zero = (result == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
     return np.where(zero, result.dtype.type(-0.0), result)
-
-
-# Operations, by rounding mode
 
 
 def _add(a: Array, b: Array, mode: str) -> Array:

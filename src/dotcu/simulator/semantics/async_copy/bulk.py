@@ -80,9 +80,6 @@ def _by_size(placed: FlatInstruction, source: SourceOperand, move: Callable[[Chu
     return step
 
 
-# Global to shared memory
-
-
 def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
     require(len(placed.instruction.operands) == 4 + hinted)
     target = _bulk_access(placed, 0, "shared", "write", binding)
@@ -101,9 +98,6 @@ def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
         signal(chunk, barrier, copy=serial, tx_bytes=size)
 
     return _by_size(placed, count, issue)
-
-
-# Shared to global memory
 
 
 def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: Reduce) -> Step:
@@ -142,9 +136,6 @@ def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> None:
 
 def _copied(old: Array, new: Array) -> Array:
     return new
-
-
-# Reductions
 
 
 _INTEGERS = ("u32", "s32", "u64", "s64")
@@ -277,9 +268,6 @@ def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
     raise NotExecuted
 
 
-# Maps and coordinates
-
-
 def _box_request(
     placed: FlatInstruction, operand: Operand, rank: int, binding: Binding, *, stores: bool
 ) -> BoxRequest:
@@ -356,9 +344,6 @@ def _lane_by_lane(request: BoxRequest, move: Callable[[Chunk, CopyBox], None]) -
     return step
 
 
-# Global to shared memory
-
-
 def _bind_box_in(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
     to, box_operand, barrier_operand = operands
     target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
@@ -391,9 +376,6 @@ def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
     return part.view[part.indices]
 
 
-# Shared to global memory
-
-
 def _bind_box_out(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
     box_operand, given = operands
     request = _box_request(placed, box_operand, rank, binding, stores=True)
@@ -422,9 +404,6 @@ def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array) -
     chunk.grid.progress += 1
     part.view[part.indices] = values
     mark_written(part, part.indices)
-
-
-# Places
 
 
 def _chunks(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:

@@ -69,9 +69,6 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> S
     return wait
 
 
-# The copy
-
-
 def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     instruction = placed.instruction
     _, cache, *spaces = instruction.flags[:4]

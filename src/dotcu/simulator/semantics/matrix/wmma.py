@@ -44,9 +44,6 @@ def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
     return multiply_step(form, fragments, placed.instruction.operands, binding)
 
 
-# Memory
-
-
 class _MatrixInMemory(NamedTuple):
     """The matrix of a load or store.
 

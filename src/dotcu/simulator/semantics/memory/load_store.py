@@ -95,9 +95,6 @@ def access_of(
     return Access(binding.next_access(), placed, space, slot, offset, width, count, action, order, origin)
 
 
-# Loads
-
-
 def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
     """ld, of one element or a vector, from any space."""
     instruction = placed.instruction
@@ -200,9 +197,6 @@ def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> 
     return step
 
 
-# Stores
-
-
 def bind_st(placed: FlatInstruction, binding: Binding) -> Step:
     """st, of one element or a vector, to any space."""
     instruction = placed.instruction
@@ -248,8 +242,6 @@ def _store_element(part: AccessPart, element: int, value: Array) -> None:
     if part.shadow is not None or (part.region is not None and part.region.aliases):
         mark_written(part, index)
 
-
-# Addresses
 
 _STARTS: Mapping[str, int] = {"global": 0, "const": 0, **WINDOWS}
 
