@@ -184,35 +184,14 @@ def _signed_zero(result: Array, a: Array, b: Array, mode: str) -> Array:
 
 
 def _add(a: Array, b: Array, mode: str) -> Array:
-    if mode == "rn":
-        return canonical(a + b)
-    if a.dtype == np.float32:
-        total, error = two_sum(a.astype(np.float64), b.astype(np.float64))
-        total = to_odd(total, np.where(np.isfinite(total), error, 0.0))
-        return canonical(narrow(_signed_zero(total, a, b, mode), mode))
-    total, error = two_sum(a, b)
-    overflowed = np.isinf(total) & np.isfinite(a) & np.isfinite(b)
-    error = np.where(overflowed, -total, np.where(np.isfinite(total), error, 0.0))
-    exact = np.isfinite(total) & ~np.isfinite(error)
-    result = _exactly(lambda x, y: x + y, mode, (a, b), exact, directed(total, error, mode))
-    return _signed_zero(result, a, b, mode)
-
-
-def _subtract(a: Array, b: Array, mode: str) -> Array:
-    if mode == "rn":
-        return canonical(a - b)
-    return _add(a, -b, mode)
+    return fused(a, np.ones(1, a.dtype), b, mode)
 
 
 def _multiply(a: Array, b: Array, mode: str) -> Array:
-    if mode == "rn":
-        return canonical(a * b)
     if a.dtype == np.float32:
         return canonical(narrow(a.astype(np.float64) * b.astype(np.float64), mode))
-    product, error = two_product(a, b)
-    safe = _in_range(a, 400) & _in_range(b, 400)
-    result = directed(product, np.where(safe, error, 0.0), mode)
-    return _exactly(lambda x, y: x * y, mode, (a, b), ~safe & np.isfinite(a) & np.isfinite(b), result)
+    product = a * b
+    return fused(a, b, np.copysign(0.0, product), mode)
 
 
 def fused(a: Array, b: Array, c: Array, mode: str) -> Array:
@@ -265,7 +244,8 @@ def _fused64(a: Array, b: Array, c: Array, mode: str) -> Array:
     nearest, error = two_sum(total, odd)
     safe = _in_range(a, 400) & _in_range(b, 400) & _in_range(c, 800)
     result = directed(nearest, np.where(safe, error, 0.0), mode)
-    result = np.where(safe, _signed_zero(result, high, c, mode), a * b + c)
+    # An exact zero has the sign that its operands give it.
+    result = _signed_zero(np.where(safe & (result != 0), result, a * b + c), high, c, mode)
     finite = ~safe & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
     return _exactly(lambda x, y, z: x * y + z, mode, (a, b, c), finite, result)
 
@@ -300,7 +280,7 @@ def _square_root(a: Array, mode: str) -> Array:
 # By the opcode: the function of operands and mode, and how many operands it takes.
 ROUNDED: Mapping[str, tuple[Callable[..., Array], int]] = {
     "add": (_add, 2),
-    "sub": (_subtract, 2),
+    "sub": (lambda a, b, mode: _add(a, -b, mode), 2),
     "mul": (_multiply, 2),
     "fma": (fused, 3),
     "mad": (fused, 3),

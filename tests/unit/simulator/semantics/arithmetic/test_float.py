@@ -146,6 +146,15 @@ def test_double_fma_is_exact_everywhere(execute: Any, a: float, b: float, c: flo
 
 
 @pytest.mark.parametrize("type_", ["f32", "f64"])
+def test_a_fused_sum_of_zeros_of_one_sign_has_that_sign(execute: Any, type_: str) -> None:
+    zeros = [np.array([0.0, -0.0], DTYPES[type_]) for _ in range(2)]
+    ones = np.ones(2, DTYPES[type_])
+    for mode in ("rn", "rz", "rm", "rp"):
+        got = execute(f"fma.{mode}.{type_} %r0, %a, %b, %c;", zeros[0], ones, zeros[1], result=ones.dtype.str)
+        assert np.signbit(got).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64"])
 @pytest.mark.parametrize("mode", MODES)
 def test_quotients_and_reciprocals_round_once(execute: Any, mode: str, type_: str) -> None:
     a, b = grid(type_, 2)
