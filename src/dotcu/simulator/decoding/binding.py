@@ -90,7 +90,7 @@ class Binding:
         """Return the register of an operand, read as a type of the same size."""
         wanted = dtype_of(type_)
         if isinstance(operand, Immediate):
-            return SourceOperand(self.immediate(operand, type_), None)
+            return SourceOperand(self._immediate(operand, type_), None)
         if isinstance(operand, Symbol) and operand.name in self.layout.framed:
             function, offset = self.layout.framed[operand.name]
             start = np.uint64(offset + operand.offset)
@@ -109,7 +109,7 @@ class Binding:
         wanted = unsigned(TYPE_BYTES[type_])
         if isinstance(operand, Immediate):
             bits_of = type_ if type_[0] == "f" else f"b{wanted.itemsize * 8}"
-            return SourceOperand(self.immediate(operand, bits_of, bits=True), None)
+            return SourceOperand(self._immediate(operand, bits_of, bits=True), None)
         slot, dtype = self.register_of(operand, wanted)
         if dtype.itemsize == wanted.itemsize:
             return SourceOperand(slot, None if dtype == wanted else lambda a: a.view(wanted))
@@ -153,14 +153,8 @@ class Binding:
             self.specials[name] = self.constant(np.zeros(1, dtype))
         return self.specials[name], dtype
 
-    def immediate(self, literal: Immediate, type_: str, *, bits: bool = False) -> int:
-        """The slot of a literal, as a value of a type.
-
-        Args:
-            literal: The literal.
-            type_: The PTX type.
-            bits: Return the bits of the value as an unsigned integer.
-        """
+    def _immediate(self, literal: Immediate, type_: str, *, bits: bool = False) -> int:
+        """The slot of a literal, as a value of a type; with `bits`, its bits as an unsigned integer."""
         dtype = unsigned(TYPE_BYTES[type_]) if bits else dtype_of(type_)
         array = _literal_array(literal, type_, dtype)
         return self._interned((array.tobytes(), dtype.str), array)

@@ -196,21 +196,15 @@ def step_of(operation: Operation, target: DestinationOperand, sources: list[Sour
         target: The register of the result.
         sources: The registers of the operands.
     """
-    function = adapted(operation.function, [s.adapt for s in sources])
-    function = stored(function, dtype_of(operation.result), target.dtype)
+    function = _adapted(operation.function, [s.adapt for s in sources])
+    function = _stored(function, dtype_of(operation.result), target.dtype)
     return _STEPS[len(sources)](function, target.slot, *(s.slot for s in sources))
 
 
-def stored(
+def _stored(
     function: Callable[..., Array], computed: np.dtype[Any], dtype: np.dtype[Any]
 ) -> Callable[..., Array]:
-    """The function, with its result in the dtype that a register keeps.
-
-    Args:
-        function: The function of arrays.
-        computed: The dtype that the function returns.
-        dtype: The dtype of the register.
-    """
+    """The function, with its result in the dtype that a register keeps."""
     if computed == dtype:
         return function
     if computed.itemsize == dtype.itemsize:
@@ -220,7 +214,7 @@ def stored(
     return lambda *arrays: function(*arrays).astype(same_size).view(dtype)
 
 
-def adapted(
+def _adapted(
     function: Callable[..., Array], adapts: list[Callable[[Array], Array] | None]
 ) -> Callable[..., Array]:
     """The function, with each argument adapted first where it must be."""
