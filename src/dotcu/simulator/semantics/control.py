@@ -233,8 +233,8 @@ class CallTarget:
 
     Attributes:
         block: Its first basic block.
-        arguments: What is copied on the target in.
-        results: What is copied on the target out.
+        arguments: What is copied on the way in.
+        results: What is copied on the way out.
         saved: Registers of the caller that are saved.
         frame: The register that holds where its frame begins; None if it has none.
         bytes: What one call of it takes of the stack.
