@@ -295,9 +295,6 @@ def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
     return RunPlan(device=device, protocol=protocol, estimate=estimate(calls, gpu), notes=notes)
 
 
-# ------------------------------------------------------------------ digests of sources
-
-
 def source_digests(subjects: Iterable[Subject]) -> dict[str, str]:
     """Return a digest of each overload's library, or of its body and the kernels of its smallest sample."""
     digests = {}

@@ -61,9 +61,6 @@ _SAME_CLOCK = 0.97  # clocks that stay above this share are not remarked on
 _SAME_C = 10  # nor temperatures that differ by fewer degrees
 
 
-# ------------------------------------------------------------------ clocks
-
-
 def read_clocks(device: torch.device) -> Clocks:
     """Return the clocks of a GPU now, without waiting for it; empty without NVML. Takes some 5 ms."""
     handle = _handle(device)
@@ -134,9 +131,6 @@ def _ask(function: str, *args: Any) -> Any:
         return None
 
 
-# ------------------------------------------------------------------ throttling
-
-
 def throttled_blocks(blocks: Sequence[Block]) -> dict[int, str]:
     """Return the positions of blocks to drop, and why.
 
@@ -188,8 +182,6 @@ def sm_mhz(blocks: Sequence[Block]) -> list[int]:
     return [mhz for mhz in seen if mhz is not None]
 
 
-# ------------------------------------------------------------------ the machine
-
 PACKAGES = ("triton", "numpy", "cuda-bindings", "nvidia-ml-py")
 """Packages whose versions are reported where they are installed: baselines and timers depend on them."""
 
@@ -222,8 +214,6 @@ def describe_machine(device: torch.device) -> Machine:
         memory_bytes=gpu.total_memory, host=host, versions=versions, clocks=highest_clocks(device),
     )  # fmt: skip
 
-
-# ------------------------------------------------------------------ the device of a benchmark
 
 CEILING_CALLS = 15
 """Calls whose median is a ceiling."""

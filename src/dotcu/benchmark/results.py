@@ -55,9 +55,6 @@ class Protocol:
     seed: int = 0
 
 
-# ------------------------------------------------------------------ samples
-
-
 L2 = Literal["cold", "warm"]
 """The state of the second-level cache that a call starts with: without its data, or with it."""
 
@@ -134,9 +131,6 @@ class Measured:
     host_us: tuple[float, ...] = ()
     resolution_us: float = 0.0
     stopped: str = ""
-
-
-# ------------------------------------------------------------------ rows
 
 
 Status = Literal["measured", "failed", "wrong", "refused", "throttled", "skipped"]

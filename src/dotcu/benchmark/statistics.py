@@ -56,9 +56,6 @@ def t_probability(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + total) if odd else total
 
 
-# ------------------------------------------------------------------ medians
-
-
 Blocks: TypeAlias = Sequence[Sequence[float]]
 """Samples in microseconds: by block, in the order in which blocks were taken."""
 
@@ -144,9 +141,6 @@ def _independent(above: Floats) -> int:
         return _INDEPENDENT
     t = math.sqrt(by_trend * (blocks - 2) / max(all_of_it - by_trend, 1e-12))
     return 1 if t > t_quantile(_TREND, blocks - 2) else _INDEPENDENT
-
-
-# ------------------------------------------------------------------ summaries and ratios
 
 
 LEAST_BLOCKS = 3

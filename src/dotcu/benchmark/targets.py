@@ -43,9 +43,6 @@ CHUNK = 2**24
 """Elements that are compared at once."""
 
 
-# ------------------------------------------------------------------ an operator
-
-
 class OperatorTarget:
     """An overload to time, called in one of its dtypes, with the oracle of its results.
 
@@ -171,9 +168,6 @@ def _find_error_in_chunks(got: Tensor, oracle: Oracle, position: int) -> str:
     return f"output {position} as a whole is off by {norm:.3g}, in the 2-norm; {allowed:.3g} is allowed"
 
 
-# ------------------------------------------------------------------ a bare callable
-
-
 @dataclass(kw_only=True, eq=False)
 class BareTarget:
     """A callable without arguments, which has inputs of its own; otherwise like an `OperatorTarget`.
@@ -256,8 +250,6 @@ class BareTarget:
 
 BenchTarget = OperatorTarget | BareTarget
 
-
-# ------------------------------------------------------------------ contenders
 
 MODES: Mapping[str, str | None] = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
 """Baselines that torch compiles, and the mode of each. A CUDA graph of torch's would copy inputs into its own

@@ -151,9 +151,6 @@ class TimedCase:
         )  # fmt: skip
 
 
-# ------------------------------------------------------------------ from samples to a row
-
-
 def _figures_of(
     row: Row, measured: Mapping[str, Measured], *, own: Row | None,
     limit: Callable[[Work, L2], Limit | None], protocol: Protocol,
@@ -207,8 +204,6 @@ def _ratio(row: Row, own_row: Row | None, protocol: Protocol) -> Ratio | None:
     return statistics.ratio(theirs, ours, confidence=protocol.confidence, resolution_us=step)
 
 
-# ------------------------------------------------------------------ implausible times
-
 MARKED_ABOVE = 102.0
 """Percent of the limit above which a row is marked: ceilings are measured, so known to a percent or two."""
 
@@ -249,8 +244,6 @@ def _mark(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 
     doubted = "its `work`" if work.declared else "that it touches its tensors whole"
     return f"{shown}, more than was ever measured on this GPU: doubt {doubted}, or the figure"
 
-
-# ------------------------------------------------------------------ implausible samples
 
 # Some calls may be odd in any measurement: a record that the tracer lost, a search that a library makes once.
 # What is rarer than _RARE does not move the median, so it is ignored.

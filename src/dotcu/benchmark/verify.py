@@ -157,9 +157,6 @@ def _misuse(target: BenchTarget, name: str, got: Sequence[Tensor], sample: Sampl
     return "; ".join(shared(got, taken)) if sample.tensors else ""
 
 
-# ------------------------------------------------------------------ while they are timed
-
-
 class TimedResults:
     """Copies of results of timed calls, verified once the timing is done.
 

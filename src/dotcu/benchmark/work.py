@@ -189,9 +189,6 @@ def count_check(overload: Overload, sample: Sample) -> str:
     return f"on {sample!r} {'; '.join(notes)}"
 
 
-# ------------------------------------------------------------------ counts of the simulator
-
-
 MOST_ELEMENTS = 1 << 22
 """A call with more elements than this is not simulated: it would take minutes."""
 

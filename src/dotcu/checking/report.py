@@ -161,8 +161,6 @@ def _case(result: Result) -> str:
     return result.trial.rpartition("/")[2]
 
 
-# ---------------------------------------------------------------- as text
-
 SHOWN = 3
 """The failures of one check of one overload that are shown, and the notes."""
 

@@ -22,7 +22,7 @@ from dotcu.errors import CompileError, JitDisabled, KernelNotFound, LaunchError,
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
 from dotcu.kernel.arguments.signature import read_parameters
 from dotcu.kernel.config import KernelNeeds
-from dotcu.kernel.declarations import CXX_TYPES
+from dotcu.kernel.declarations import CXX_TYPES, split_arguments
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import ForkSafeLock
 from dotcu.ptx.module import PtxModule, parse_module
@@ -394,20 +394,8 @@ def _instantiate_text(kernels: Sequence[str]) -> str:
         if opened:
             arguments = [
                 python.get(text) or (text if text.lstrip("-").isdigit() else f'"{text}"')
-                for text in _split(rest[:-1])
+                for text in split_arguments(rest[:-1])
             ]
             row = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
             rows.setdefault(name, []).append(row)
     return ", ".join(f'"{name}": [{", ".join(found)}]' for name, found in rows.items())
-
-
-def _split(text: str) -> list[str]:
-    """Split template arguments at the commas outside any brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "<([{") - (character in ">)]}")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]

@@ -186,6 +186,18 @@ def template_example(declaration: Declaration) -> str:
     return f"{kernel_access(declaration.name)}[{values or '()'}](...)"
 
 
+def split_arguments(text: str) -> tuple[str, ...]:
+    """Return the parts between commas that are in no brackets: `pair<int, 2>, 4` has two."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "<([{") - (character in ">)]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 def example_arguments(declaration: Declaration) -> tuple[str, ...]:
     """Return arguments that a template might take: `float32`, `256`, `True`."""
     words = [re.split(r"\W", text)[0] for text in declaration.template_parameters if "=" not in text]

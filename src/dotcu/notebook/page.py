@@ -123,9 +123,6 @@ def _table(rows: Iterable[str], head: str = "") -> str:
     return f"<table>{head}{''.join(rows)}</table>"
 
 
-# ------------------------------------------------------------------ rich's tables
-
-
 def _table_rows(table: Table) -> Iterator[str]:
     columns = [
         [f"<td{_side(column)}>{_cell(cell)}</td>" for cell in column.cells] for column in table.columns
@@ -139,9 +136,6 @@ def _cell(shown: Any) -> str:
 
 def _side(column: Column) -> str:
     return _RIGHT if column.justify == "right" else ""
-
-
-# ------------------------------------------------------------------ benchmark's grids
 
 
 def _grid_rows(grid: Grid) -> Iterator[str]:

@@ -138,9 +138,6 @@ def _launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
     kernel(*arguments, tiles, on.passes, grid=min(tiles, most), block=THREADS)
 
 
-# ------------------------------------------------------------------ arithmetic
-
-
 SIZES = (2048, 4096, 8192)
 """Sides of the matrices; a larger one is skipped where it would take too long."""
 
@@ -232,9 +229,6 @@ def _plain(dtype: torch.dtype, device: torch.device, time: Time) -> float | None
             rounds *= 4
     except (DotcuError, RuntimeError):  # no compiler, say
         return None
-
-
-# ------------------------------------------------------------------ ceilings
 
 
 MOST_BYTES = 4 << 30
@@ -370,9 +364,6 @@ def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time)
                 wider: dict[str, Any] = {field: {**getattr(ceilings, field), name: measured}}
                 ceilings = replace(ceilings, **wider)
     return ceilings
-
-
-# ------------------------------------------------------------------ on disk
 
 
 _log = logging.getLogger("dotcu")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dotcu.benchmark.results import L2
     from dotcu.benchmark.work import Work
 
-# ------------------------------------------------------------------ arithmetic
 
 Rate = tuple[Literal["plain", "matrix"], str]
 """A rate of a GPU: "plain" of ordinary instructions or "matrix" of tensor cores, and its name: a dtype,
@@ -56,8 +55,6 @@ def value_of(rates: Ceilings | Sheet, rate: Rate) -> float | None:
     return (rates.matrix_tflops if kind == "matrix" else rates.plain_tflops).get(name)
 
 
-# ------------------------------------------------------------------ bandwidth
-
 Points = Sequence[tuple[float, float]]
 """Measured mixes: the share of the bytes that is written, ascending from 0 to 1, and 10^9 bytes/s."""
 
@@ -87,9 +84,6 @@ def _in_words(read_bytes: float, written_bytes: float) -> str:
         return f"{100 * read_bytes / (read_bytes + written_bytes):.0f} % reads"
     reads, writes = (times, 1) if read_bytes >= written_bytes else (1, times)
     return f"{reads} read{'s' * (reads > 1)} to {writes} write{'s' * (writes > 1)}"
-
-
-# ------------------------------------------------------------------ the limit
 
 
 @dataclass(frozen=True, kw_only=True)

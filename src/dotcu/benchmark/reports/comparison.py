@@ -100,9 +100,6 @@ def _judge(then: Blocks, now: Blocks, steps_us: tuple[float, float], least: floa
     return Change(verdict=verdict, ratio=ratio, confidence=_CONFIDENCE, note=note)
 
 
-# ------------------------------------------------------------------ whole runs
-
-
 @dataclass(frozen=True, kw_only=True)
 class RowComparison:
     """A row, compared with the baseline.

@@ -109,9 +109,6 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-# ------------------------------------------------------------------ panels
-
-
 def _figure(matplotlib: Any, rows: Sequence[Row], *, caption: str) -> Any:
     contenders = dict.fromkeys(row.key.contender for row in rows)
     styles = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(contenders)}

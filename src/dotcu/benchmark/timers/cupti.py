@@ -68,9 +68,6 @@ def _without_log(descriptor: int) -> Iterator[None]:
             os.close(outlet)
 
 
-# ------------------------------------------------------------------ from a trace to calls
-
-
 OWN = "dotcu_bench_"
 """Begins the name of every kernel of `kernels.cu`."""
 
@@ -175,9 +172,6 @@ def _lost(what: str) -> TimerFailed:
         "Time fewer calls at once: dotcu.bench(op, protocol=dotcu.benchmark.Protocol(most_calls=10)).",
         again=True,
     )
-
-
-# ------------------------------------------------------------------ the timer
 
 
 RESOLUTION_US = 0.032

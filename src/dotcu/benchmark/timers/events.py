@@ -61,8 +61,6 @@ def elapsed_us(start: Any, stop: Any) -> float:
     return elapsed
 
 
-# ------------------------------------------------------------------ replay of a CUDA graph
-
 LEAST_CALLS = 20
 """The least number of calls in a graph: its own launch of a few microseconds is little beside them."""
 

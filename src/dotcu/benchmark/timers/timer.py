@@ -52,9 +52,6 @@ class TimedCall:
     hold_us: float = 0.0
 
 
-# ------------------------------------------------------------------ kernels around timed calls
-
-
 FLUSHED = 4
 """The size of the buffer that a flush reads, in sizes of L2, so that nothing else stays there."""
 
@@ -114,9 +111,6 @@ class TimingKernels:
     def end(self) -> None:
         """Mark the end of a call in a trace."""
         self._kernels.dotcu_bench_end(grid=1, block=1, device=self.device)
-
-
-# ------------------------------------------------------------------ timers
 
 
 _wait = torch.cuda.synchronize  # as torch has it now: code under test could put another in its place

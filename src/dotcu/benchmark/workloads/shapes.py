@@ -118,9 +118,6 @@ def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
     )
 
 
-# ------------------------------------------------------------------ dtypes
-
-
 _SHORTER = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "fp64": "float64"}
 
 

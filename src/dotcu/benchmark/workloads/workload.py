@@ -196,9 +196,6 @@ def _scalars_of(subject: Subject, sample: Sample) -> tuple[tuple[str, str], ...]
     )
 
 
-# ------------------------------------------------------------------ other shapes
-
-
 def _reshaped(source: _SampleSource, rows: Sequence[ShapeRow]) -> Iterator[Workload | UntimedCase]:
     """Yield a case for each row, like the first sample that can take its shapes."""
     for row in rows:
@@ -285,9 +282,6 @@ def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tu
         return []
 
 
-# ------------------------------------------------------------------ values
-
-
 _DRAWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The dtypes that torch draws numbers in; others are drawn in float32 and rounded."""
 
@@ -362,9 +356,6 @@ def _within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
         return min([*ends, *(bound - 1 for bound in bounds)], default=largest)
 
     return top
-
-
-# ------------------------------------------------------------------ memory
 
 
 RESULTS = 4

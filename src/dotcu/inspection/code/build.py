@@ -27,6 +27,7 @@ from dotcu.kernel.declarations import (
     instance_name,
     require_argument_count,
     scan_declarations,
+    split_arguments,
     template_head,
     with_headers,
 )
@@ -233,18 +234,6 @@ def _instantiation(
             f"{reason}\nIt is declared: {template.declaration}.\n{template.remedy.capitalize()}"
         ) from error
     return declaration, arguments
-
-
-def split_arguments(text: str) -> tuple[str, ...]:
-    """Return the parts between commas that are in no brackets: `pair<int, 2>, 4` has two."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "<([{") - (character in ">)]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return tuple(part.strip() for part in parts if part.strip())
 
 
 def cxx_argument(argument: str) -> str:

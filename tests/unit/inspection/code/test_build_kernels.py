@@ -9,8 +9,8 @@ from dotcu.inspection.code.build import (
     UninstantiatedTemplate,
     cxx_argument,
     kernels_in_source,
-    split_arguments,
 )
+from dotcu.kernel.declarations import split_arguments
 
 SOURCE = """
 __global__ void plain(int* x) {}
