@@ -15,6 +15,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import dotcu
 from dotcu import gallery
+from dotcu.call_cache import purity
 from dotcu.checking import numerics
 from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
@@ -360,3 +361,9 @@ def test_more_than_two_to_the_31_elements_are_computed(name: str) -> None:
     of_one, of_five = (1, 25) if name == "square" else (2, 10)
     assert got[2**31 - 1 : -1].unique().tolist() == [of_one]
     assert got[-1].item() == of_five
+
+
+@pytest.mark.parametrize("name", gallery.__all__)
+def test_all_that_a_body_reads_can_be_guarded_so_that_its_calls_are_cached(name: str) -> None:
+    for overload in getattr(gallery, name).overloads.values():
+        assert purity.dependencies(overload.body), overload.signature

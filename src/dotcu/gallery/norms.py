@@ -47,20 +47,20 @@ BackwardLaunch = tuple[
 
 
 def forward_launch(
-    kernel: Any, backward_kernels: dotcu.Module, x: Tensor, weight: Tensor, width: int,
+    kernel: dotcu.Kernel, sum_parts: dotcu.Kernel, x: Tensor, weight: Tensor, width: int,
     choices: tuple[int, ...], *flags: bool,
 ) -> ForwardLaunch:  # fmt: skip
     """Choose the launch of a forward.
 
     Args:
         kernel: The template.
-        backward_kernels: The module with `sum_parts`, which is asked for the GPU's shared memory.
+        sum_parts: The template whose occupancy tells the GPU's shared memory.
         width: Elements of a vector.
         choices: Vectors of a thread, the best first.
         *flags: More arguments of the template.
     """
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    clusters = _has_clusters(backward_kernels, x)
+    clusters = _has_clusters(sum_parts, x)
     blocks = _cluster_blocks(n, FORWARD_LANES * choices[0] * width) if clusters else 1
     vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
     rows_of_block = 128 // lanes if lanes <= WARP else 1
@@ -71,15 +71,14 @@ def forward_launch(
 
 
 def backward_launch(
-    kernel: Any, backward_kernels: dotcu.Module, x: Tensor, weight: Tensor, width: int,
+    kernels: tuple[dotcu.Kernel, dotcu.Kernel, dotcu.Kernel], x: Tensor, weight: Tensor, width: int,
     choices: tuple[int, ...], most_lanes: int, staged: int, most_stages: int, most_resident: int,
     *flags: bool,
 ) -> BackwardLaunch:  # fmt: skip
     """Choose the launches of a backward.
 
     Args:
-        kernel: The template.
-        backward_kernels: Its module, with `row_sums` and `sum_parts`.
+        kernels: The templates `row_sums`, that of the backward, and `sum_parts`.
         width: Elements of a vector.
         choices: Vectors of a thread, the best first.
         most_lanes: Threads of a row at most.
@@ -88,9 +87,10 @@ def backward_launch(
         most_resident: Blocks of a multiprocessor at most, each of which writes a part.
         *flags: More arguments of the template, between `exact` and `given`.
     """
+    row_sums, kernel, sum_parts = kernels
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
     types: tuple[Any, ...] = (x.dtype, weight.dtype, sums, width)
-    blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(backward_kernels, x) else 1
+    blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(sum_parts, x) else 1
     vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, most_lanes)
     columns = lanes * vectors * width
     given = n > blocks * columns
@@ -98,13 +98,13 @@ def backward_launch(
         blocks = dotcu.cdiv(n, columns)
     rows_of_block = 256 // lanes if lanes <= WARP else 1
     stage_bytes = staged * rows_of_block * columns * x.element_size()
-    shared_bytes = SHARED_BYTES * _quarters(backward_kernels, sums)
+    shared_bytes = SHARED_BYTES * _quarters(sum_parts, sums)
     stages = max(1, min(most_stages, shared_bytes // stage_bytes))
     exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     way, way_of_sums = (*types, vectors, lanes, stages, exact, *flags, given), (*types, ROW_THREADS)
     chosen = kernel[way]
-    row_sums = backward_kernels.row_sums[way_of_sums] if given else None
-    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
+    chosen_sums = row_sums[way_of_sums] if given else None
+    chosen_parts = sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
     block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
     # No larger than what runs at once, so that each block sums its rows.
     resident = min(chosen.occupancy(block, smem_bytes), most_resident) * dotcu.sm_count(x)
@@ -115,7 +115,7 @@ def backward_launch(
     cluster = (1, blocks) if blocks > 1 and not given else None
     numbers = (rows, n, 1 / max(n, 1))
     grid = (dotcu.cdiv(row_groups, rounds), blocks)
-    return (row_sums, chosen, sum_parts), numbers, grid, block, smem_bytes, cluster
+    return (chosen_sums, chosen, chosen_parts), numbers, grid, block, smem_bytes, cluster
 
 
 def run_backward(
@@ -160,15 +160,14 @@ def _cluster_blocks(n: int, columns: int) -> int:
     return blocks
 
 
-def _quarters(backward_kernels: dotcu.Module, sums: torch.dtype) -> int:
+def _quarters(sum_parts: dotcu.Kernel, sums: torch.dtype) -> int:
     """Return the number of blocks of `SHARED_BYTES` that a multiprocessor holds."""
-    kernel = backward_kernels.sum_parts[sums, sums, PART_COLUMNS, PART_THREADS]
-    return kernel.occupancy(WARP, SHARED_BYTES)
+    return sum_parts[sums, sums, PART_COLUMNS, PART_THREADS].occupancy(WARP, SHARED_BYTES)
 
 
-def _has_clusters(backward_kernels: dotcu.Module, x: Tensor) -> bool:
+def _has_clusters(sum_parts: dotcu.Kernel, x: Tensor) -> bool:
     """Return True if the GPU has clusters: with so much shared memory it does. The simulator has none."""
-    return x.is_cuda and _quarters(backward_kernels, sum_type(x.dtype)) >= 4
+    return x.is_cuda and _quarters(sum_parts, sum_type(x.dtype)) >= 4
 
 
 def require_rows(name: str, x: Tensor, weight: Tensor, example: str) -> None:

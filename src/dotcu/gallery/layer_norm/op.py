@@ -76,7 +76,7 @@ def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
     choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * norms.WARP * width else FORWARD_VECTORS
     if n >= 2 * norms.WARP * LONG_VECTORS * width:
         choices = LONG_VECTORS, *choices
-    return norms.forward_launch(kernels.layer_norm, backward_kernels, x, weight, width, choices)
+    return norms.forward_launch(kernels.layer_norm, backward_kernels.sum_parts, x, weight, width, choices)
 
 
 @dotcu.by_layout
@@ -85,8 +85,9 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor) -> norms.BackwardL
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad)
     choices = BACKWARD_VECTORS if n >= 2 * norms.WARP * BACKWARD_VECTORS[0] * width else BACKWARD_VECTORS[1:]
     stages = STAGES - 1 if x.dtype == torch.float64 else STAGES  # sums of doubles need room, too
+    templates = backward_kernels.row_sums, backward_kernels.layer_norm_backward, backward_kernels.sum_parts
     return norms.backward_launch(
-        backward_kernels.layer_norm_backward, backward_kernels, x, weight, width, choices, BACKWARD_LANES,
+        templates, x, weight, width, choices, BACKWARD_LANES,
         2, stages, MOST_RESIDENT,
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.Forward
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, residual)
     long = not adds and n >= 2 * norms.WARP * LONG_VECTORS * width
     choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
-    return norms.forward_launch(kernels.rms_norm, backward_kernels, x, weight, width, choices, adds)
+    return norms.forward_launch(kernels.rms_norm, backward_kernels.sum_parts, x, weight, width, choices, adds)
 
 
 @dotcu.by_layout
@@ -100,8 +100,9 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | No
     n, adds = int(x.shape[-1]), added is not None
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad, added)
     choices = (1,) if n <= norms.WARP * width else BACKWARD_VECTORS
+    templates = backward_kernels.row_sums, backward_kernels.rms_norm_backward, backward_kernels.sum_parts
     return norms.backward_launch(
-        backward_kernels.rms_norm_backward, backward_kernels, x, weight, width, choices, BACKWARD_LANES,
+        templates, x, weight, width, choices, BACKWARD_LANES,
         3 if adds else 2, STAGES, MOST_RESIDENT, adds,
     )  # fmt: skip
 
