@@ -110,6 +110,7 @@ def _nvml() -> tuple[Any, str]:
     return pynvml, ""
 
 
+@functools.cache
 def _handle(device: torch.device) -> Any:
     """Return NVML's handle of a torch device; None where there is none."""
     if _nvml()[0] is None or device.type != "cuda":
@@ -277,8 +278,8 @@ class BenchDevice:
     def bandwidths(self) -> Ceilings | None:
         """Return the ceilings; if measuring them fails, notes say so, and it is not tried again."""
         if self._ceilings is None and not self._missing:
-            uuid, driver = self.machine.uuid, self.machine.versions["driver"]
             try:
+                uuid, driver = self.machine.uuid, self.machine.versions["driver"]
                 self._ceilings = ceilings.read_saved(uuid, driver)
                 if self._ceilings is None:
                     self._ceilings = ceilings.measure_bandwidths(

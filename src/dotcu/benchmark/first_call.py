@@ -37,8 +37,6 @@ LIMIT_S = 600.0
 _SHOWN_IMPORTS = 3
 
 
-# ------------------------------------------------------------------ the phases
-
 _STAY = "a process that stays pays for it once"
 _WARM = "op.warm() does it earlier"
 _FILLED = "a filled cache saves it: keep or ship DOTCU_CACHE_DIR"
@@ -106,9 +104,6 @@ IN_SIMULATOR: Mapping[str, tuple[str, str, str]] = {
 
 COUNTED = frozenset({"compile", "library", "kernel", "jit", "launch", "decode", "simulate"})
 """Phases whose count the table shows if it is more than one."""
-
-
-# ------------------------------------------------------------------ the report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,8 +241,6 @@ class FirstCall(report_base.Report):
             ),
         ]  # fmt: skip
 
-
-# ------------------------------------------------------------------ the processes
 
 ENTRY = "dotcu.benchmark.first_call_child:handle"
 

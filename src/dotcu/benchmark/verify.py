@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -100,6 +100,9 @@ def _verify_turn(
         except Exception as error:
             reason = f"the reference fails, so nothing can be verified: {first_lines(error)}"
             failures |= dict.fromkeys(results, ("failed", reason))
+    sizes = [tensor.nbytes for own in results.values() for tensor in own]
+    del inputs, results
+    _overwrite_free_memory(sizes, target.device)
     return failures
 
 
@@ -128,12 +131,17 @@ def _call(
     if error := error or _misuse(target, name, got, sample, inputs):
         return error
     del result, got
-    with suppress(RuntimeError):  # too little memory; or the GPU is unusable, which the next call shows
-        sizes = [copy.nbytes for copy in copies for _ in range(BLOCKS)] if on_gpu else []
-        blocks = [torch.empty(size, dtype=torch.uint8, device=target.device) for size in sizes]
-        for block in blocks:
-            block.fill_(POISON)
+    _overwrite_free_memory([copy.nbytes for copy in copies], target.device)
     return copies
+
+
+def _overwrite_free_memory(sizes: Sequence[int], device: torch.device) -> None:
+    """Poison the memory that torch's allocator could return for tensors of some sizes, as far as it goes."""
+    blocks = []
+    with suppress(RuntimeError):  # too little memory; or the GPU is unusable, which the next call shows
+        for size in sizes if device.type == "cuda" else ():
+            for _ in range(BLOCKS):
+                blocks.append(torch.empty(size, dtype=torch.uint8, device=device).fill_(POISON))
 
 
 def unreadable(target: BenchTarget, got: Sequence[Tensor]) -> str:
@@ -168,6 +176,7 @@ class TimedResults:
         self._target, self._values = target, values
         self._random = random.SystemRandom()  # no code can foresee it
         self._copies: defaultdict[str, list[tuple[int, Results]]] = defaultdict(list)  # with their turns
+        self._seen: Counter[str] = Counter()
         self._verified: set[str] = set()
         self._missed: set[str] = set()
         self.wrong: dict[str, str] = {}
@@ -189,10 +198,12 @@ class TimedResults:
             self.wrong.setdefault(name, f"cannot be read where it is timed: {error}")
             return
         earlier = self._copies[name]
+        self._seen[name] += 1
         most = COPIES if sum(tensor.numel() for tensor in got) <= LARGE else 2
         needed = SPARE * sum(tensor.nbytes for tensor in got)
         while earlier and (len(earlier) >= most or free_bytes(self._target.device) < needed):
-            earlier.pop(self._random.randrange(len(earlier)))
+            at = self._random.randrange(self._seen[name])  # the latest stays; each other as probably
+            earlier.pop(at if at < len(earlier) - 1 else -1)
         try:
             if free_bytes(self._target.device) < needed:
                 raise torch.OutOfMemoryError

@@ -147,8 +147,6 @@ def _elements(of_bytes: Tensor, like: Tensor) -> Tensor:
     return of_bytes.as_strided((*like.shape, size), (*strides, 1), like.storage_offset() * size)
 
 
-# ------------------------------------------------------------------ what a body allocates
-
 PoisonedBuffers = list[tuple[Tensor, int]]
 """The memory that bodies allocated under `poisoning`, with its bands, and its size without them."""
 
@@ -226,9 +224,6 @@ class _Poison(TorchDispatchMode):
         return result
 
 
-# ------------------------------------------------------------------ bits and places
-
-
 def bits(tensor: Tensor) -> Tensor:
     """A tensor's elements as rows of bytes, `[numel, itemsize]`."""
     flat = _as_stored(tensor).contiguous().as_strided((tensor.numel(),), (1,))
@@ -262,9 +257,6 @@ def span(tensor: Tensor) -> range:
 def meet(a: range, b: range) -> bool:
     """Return whether two spans have an address in common."""
     return max(a.start, b.start) < min(a.stop, b.stop)
-
-
-# -------------------------------- whether what a call returned is plain memory of its own, each element of it
 
 
 def opaque(tensors: Sequence[Tensor], device: torch.device) -> list[str]:

@@ -127,21 +127,27 @@ class TrialTimeout(BaseException):
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TrialTimeout in the block after some seconds; only the main thread can be interrupted."""
-    if threading.current_thread() is not threading.main_thread():
+    """Raise TrialTimeout in the block after some seconds.
+
+    Only the main thread can be interrupted. A timer that is due before, such as pytest-timeout's, stays.
+    """
+    due, interval = signal.getitimer(signal.ITIMER_REAL)
+    if threading.current_thread() is not threading.main_thread() or 0 < due <= seconds:
         yield
         return
 
     def end(number: int, frame: object) -> None:
         raise TrialTimeout(f"it did not end within {seconds:g} s")
 
-    handler = signal.signal(signal.SIGALRM, end)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    handler, start = signal.signal(signal.SIGALRM, end), time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)  # and again: an exception in a __del__ is lost
     try:
         yield
-    finally:  # a timeout of pytest's, for example, goes on
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
+        if due:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, due - (time.monotonic() - start)), interval)
 
 
 _NO_CODE = "a kernel does not compile"

@@ -129,8 +129,6 @@ def _not_tried(report: CheckReport) -> Iterator[str]:
             yield f"{overload.name}: {nothing_tried(overload.name)}"
 
 
-# ---------------------------------------------------------------- loading
-
 _ANY = Target.parse("compute_80")  # which headers a source reaches depends on no target
 
 
@@ -220,8 +218,6 @@ def _folders_of_error(error: BaseException, folder: Path) -> Iterator[Path]:
         module = folder.joinpath(*error.name.split("."))
         yield from (module.parent, module)
 
-
-# ---------------------------------------------------------------- what kernels take, and how long
 
 WITHOUT_GPU = "sm_90a"
 """The target of kernels if there is no GPU."""

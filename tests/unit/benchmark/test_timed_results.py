@@ -55,6 +55,23 @@ def test_a_stored_result_is_found(timed: TimedResults, sets: list[Sample]) -> No
     assert "is wrong where it is timed" in timed.verify()["kept"]
 
 
+def test_each_earlier_call_stays_as_probably_and_the_latest_stays(
+    timed: TimedResults, sets: list[Sample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[int] = []
+
+    class Draws:
+        def randrange(self, end: int) -> int:
+            draws.append(end)
+            return end - 1
+
+    monkeypatch.setattr(timed, "_random", Draws())
+    for number in range(8):
+        timed.take("own", sets[0], torch.full((100,), float(number)))
+    assert draws == [5, 6, 7, 8]  # of all calls so far, not of the copies that are left
+    assert [float(results[0][0]) for _, results in timed._copies["own"]] == [0.0, 1.0, 2.0, 7.0]
+
+
 def test_what_cannot_be_read_is_reported(timed: TimedResults, sets: list[Sample]) -> None:
     timed.take("meta", sets[0], torch.empty(100, device="meta"))
     assert timed.verify() == {

@@ -127,6 +127,38 @@ def test_a_trial_that_does_not_end_in_this_process_is_ended_there(monkeypatch: p
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
+@pytest.fixture
+def alarms() -> Iterator[list[int]]:
+    """Timers of another part of the program, such as pytest-timeout's, that came due."""
+    due: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: due.append(number))
+    yield due
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_timer_that_is_due_before_a_trials_limit_comes_due_in_it(alarms: list[int]) -> None:
+    def waits() -> Iterator[Verdict]:
+        while not alarms:
+            time.sleep(0.01)
+        yield "numerics", Passed()
+
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    assert outcomes(list(run_here([trial(waits)]))) == [("call", "numerics", "Passed")]
+
+
+def test_a_later_timer_goes_on_after_a_trial_with_the_time_that_is_left(alarms: list[int]) -> None:
+    def takes_a_while() -> Iterator[Verdict]:
+        time.sleep(0.05)
+        yield "numerics", Passed()
+
+    signal.setitimer(signal.ITIMER_REAL, 3600)
+    list(run_here([trial(takes_a_while)]))
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    assert 0 < left <= 3600 - 0.05
+    assert not alarms
+
+
 def test_after_three_trials_that_do_not_end_the_rest_of_an_overload_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -48,7 +48,7 @@ TILE_BYTES = THREADS * max(LOADS) * VECTOR_BYTES
 """The tiles of all kernels divide this."""
 
 PASSES = 32
-"""Passes over a buffer that fits in L2, in one _launch, so that starting it does not matter."""
+"""Passes over a buffer that fits in L2, in one launch, so that starting it does not matter."""
 
 
 class Buffers:
@@ -158,11 +158,11 @@ def _measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if kind == "plain":
             return _plain(getattr(torch, name), device, time)
+        if name != "tf32":
+            return _matrix(name, device, time)
         matmul = torch.backends.cuda.matmul
-        before = matmul.fp32_precision
+        before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
         try:
-            if name == "tf32":
-                matmul.fp32_precision = "tf32"
             return _matrix(name, device, time)
         finally:
             matmul.fp32_precision = before

@@ -213,4 +213,5 @@ def theoretical_bandwidth(device: Any) -> float:
     import torch
 
     properties = torch.cuda.get_device_properties(device)
-    return float(2 * properties.memory_clock_rate * 1e3 * properties.memory_bus_width / 8 / 1e9)
+    clock_khz, bits = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
+    return float(2 * clock_khz * 1e3 * bits / 8 / 1e9)

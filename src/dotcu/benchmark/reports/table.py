@@ -80,8 +80,6 @@ def _words(text: str, style: str = "", *, indent: int = 2) -> Line:
     return Line(indent=indent, words=Text(text, style=style))
 
 
-# ------------------------------------------------------------------ the head
-
 _MEANS = {
     "cupti": "by CUPTI",
     "graph": "by replay of a CUDA graph",
@@ -133,8 +131,6 @@ def _state(report: BenchReport) -> str:
     highest = [f"{'SM' if name == 'sm' else name} {mhz} MHz" for name, mhz in report.machine.clocks.items()]
     return ", ".join(ranges) + (f"; highest {', '.join(highest)}" if highest else "")
 
-
-# ------------------------------------------------------------------ rows
 
 _ROW_COLUMNS = (
     Column(right=False),  # state of L2
@@ -223,8 +219,6 @@ def _row_line(report: BenchReport, row: Row, notes: Text, *, l2: str) -> Line:
     return Line(indent=4, cells=(*names, *figures, notes))
 
 
-# ------------------------------------------------------------------ notes on rows
-
 WIDE = 0.25
 """A note has p5 and p95 if they differ by more than this share of the median."""
 
@@ -251,8 +245,6 @@ def _notes(row: Row, by: str) -> Iterator[str]:
 def _is_long(reason: str) -> bool:
     return len(reason.strip().splitlines()) > INLINE_LINES
 
-
-# ------------------------------------------------------------------ changes against the baseline
 
 _CHANGE_COLUMNS = (
     Column(right=False),  # verdict
@@ -302,8 +294,6 @@ def _change_line(one: RowComparison) -> Line:
     return Line(indent=4, cells=tuple(cells))
 
 
-# ------------------------------------------------------------------ an estimate
-
 _ESTIMATE_COLUMNS = (
     Column(right=False),  # case
     Column(head="moves"),
@@ -349,8 +339,6 @@ def _estimate_cells(call: EstimatedCall) -> tuple[str, ...]:
         call.what,
     )
 
-
-# ------------------------------------------------------------------ numbers as text
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 

@@ -140,8 +140,6 @@ def _compared(
     return Passed(ratio=error.ratio) if error.passed else Failed(reason=error.what, evidence=error.where)
 
 
-# ------------------------------------------------------------------ calls that may be wrong
-
 DTYPES = (
     torch.float32,
     torch.float64,
@@ -229,8 +227,6 @@ def _replaced(subject: Subject, case: Case, name: str, change: Callable[[Any], A
     sample, signature = case.make(), subject.overload.signature
     return with_arguments(signature, sample, {name: change(arguments(signature, sample)[name])})
 
-
-# ------------------------------------------------------------------ calls of no schema
 
 _Reform = Callable[[Subject, Sample], Sample | None]
 

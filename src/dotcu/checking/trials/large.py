@@ -103,9 +103,6 @@ def _tried(subject: Subject, case: Case, old: int, new: int) -> Outcome:
     return Passed(note=f"{case.name} with {new} for {old}")
 
 
-# ------------------------------------------------------------------ larger calls
-
-
 def candidates(subject: Subject) -> Iterator[tuple[int, Case, int, int]]:
     """The given cases of the narrowest dtypes in which one size can grow enough, its old and its new value.
 
