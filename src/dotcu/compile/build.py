@@ -405,7 +405,7 @@ def _finish(
     store: Store | None = None,
 ) -> ObjectCode:
     """Keep an entry in memory, if it is in a store, log its outcome, and return its object code."""
-    if store is not None:
+    if store is not None and outcome != "in memory":
         cache.keep_in_memory(store.directory, plan.build_digest, entry)
     code = ObjectCode(
         target=plan.target,

@@ -18,7 +18,15 @@ from dotcu import compile as compiler
 from dotcu import settings, stopwatch
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
-from dotcu.errors import CompileError, JitDisabled, KernelNotFound, LaunchError, SourceError, ToolchainError
+from dotcu.errors import (
+    CompileError,
+    DotcuError,
+    JitDisabled,
+    KernelNotFound,
+    LaunchError,
+    SourceError,
+    ToolchainError,
+)
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
 from dotcu.kernel.arguments.signature import read_parameters
 from dotcu.kernel.config import KernelNeeds
@@ -70,7 +78,7 @@ class CompiledUnit:
 
             try:
                 self.alone(name)
-            except (JitDisabled, ToolchainError, SourceError) as error:
+            except DotcuError as error:
                 if isinstance(error, CompileError) and is_overloaded(error):
                     raise
             raise KernelNotFound(
@@ -197,9 +205,10 @@ class CompiledUnit:
                 source = self.unit.source
                 texts = {source.display: source.text} if source.path is None else {}
                 with stopwatch.during("ptx"):
-                    self._program = Program(self.outline, self.object.files, texts)
+                    program = Program(self.outline, self.object.files, texts)
                 for symbol, data in self._initial().items():
-                    self._program.write(symbol, data)
+                    program.write(symbol, data)
+                self._program = program
             return self._program
 
     def library(self) -> cuda.Library:

@@ -169,13 +169,13 @@ void dotcu_fill_template(LaunchTemplate *into, const unsigned block[3], unsigned
 bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]);
 extern PyType_Spec dotcu_launcher_spec;
 
-/* plan.c */
+/* recorded_call.c */
 RecordedCall *dotcu_read_call(PyObject *packed);
 void dotcu_release_call(RecordedCall *call);
 int dotcu_visit_call(RecordedCall *call, visitproc visit, void *arg);
 bool dotcu_fits(const RecordedCall *call, const Argument *arguments, const bool *floats, Value *values);
 
-/* run.c */
+/* replay.c */
 enum { RUN_DONE, RUN_DECLINED, RUN_FAILED, RUN_RAISED };
 typedef struct {
     PyObject *result;   /* of RUN_DONE */
@@ -183,7 +183,7 @@ typedef struct {
 } Outcome;
 int dotcu_run(const RecordedCall *call, const Argument *arguments, const Value *values, Outcome *outcome);
 
-/* plans.c */
+/* call_cache.c */
 enum { MOST_CALLS = 256, MOST_TRACES = 16, MAX_RESULTS = 32 };
 typedef struct {
     PyObject_HEAD

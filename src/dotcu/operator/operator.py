@@ -329,7 +329,11 @@ class ExistingOperator(Operator):
         super().backward(function)
         recorder = autograd.Recorder(self.signature, lambda: (self._backward, self._setup_context))
         kernel = autograd.kernel(self._registration.operator, recorder)
-        self._registration.implement("Autograd", kernel)
+        try:
+            self._registration.implement("Autograd", kernel)
+        except BaseException:
+            self._backward = None  # so that a second try registers it
+            raise
         return function
 
     def vmap(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from dotcu.compile import Target
 from dotcu.errors import (
     ArgumentError,
     CompileError,
+    JitDisabled,
     KernelNotFound,
     SourceError,
     SourceNotFound,
@@ -20,6 +21,7 @@ from dotcu.errors import (
     UsageError,
 )
 from dotcu.kernel import Kernel, Module, cdiv, load, load_inline, simulate
+from dotcu.kernel.compiled import CompiledUnit
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 
 SOURCE = """
@@ -409,6 +411,20 @@ def test_a_constant_table_is_written_before_and_after_loading(
     assert looked_up(module_of_variable, device) == [1, 2, 3, 4]
     module_of_variable.variable("table").write(torch.tensor([5.0, 6, 7, 8], device=device))
     assert looked_up(module_of_variable, device) == [5, 6, 7, 8]
+
+
+def test_a_program_that_could_not_be_filled_is_made_again(
+    module_of_variable: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: CompiledUnit) -> dict[str, bytes]:
+        raise JitDisabled("no compiling now")
+
+    module_of_variable.variable("table").write(torch.tensor([1.0, 2, 3, 4]))
+    with monkeypatch.context() as patched:
+        patched.setattr(CompiledUnit, "_initial", fails)
+        with pytest.raises(JitDisabled):
+            looked_up(module_of_variable, "cpu")
+    assert looked_up(module_of_variable, "cpu") == [1, 2, 3, 4]
 
 
 def test_a_write_reaches_copies_that_are_loaded_later(

@@ -58,6 +58,27 @@ def test_a_backward_gives_its_gradient_and_is_recorded_under_torch_compile() -> 
         assert torch.equal(x.grad, torch.full((3,), 2.5)) if x.grad is not None else False
 
 
+def test_a_backward_that_could_not_be_registered_is_registered_by_a_second_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(self: register.Registration, key: str, kernel: Any) -> None:
+        raise RuntimeError("not now")
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return 2.5 * grad, None
+
+    scale = dotcu.op.existing(foreign(CPU=scaled))
+    with monkeypatch.context() as patched:
+        patched.setattr(register.Registration, "implement", fails)
+        with pytest.raises(RuntimeError, match="not now"):
+            scale.backward(backward)
+    scale.backward(backward)
+    x = torch.ones(3, requires_grad=True)
+    scale(x, 2.5).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((3,), 2.5))
+
+
 def test_a_batching_rule_and_autocast_are_torchs_from_then_on() -> None:
     scale = dotcu.op.existing(foreign(CPU=scaled))
     scale.vmap(lambda info, in_dims, x, by: (scale(x, by), in_dims[0]))
