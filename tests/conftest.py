@@ -33,6 +33,12 @@ def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Give every test the same random tensors in every run."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def _own_logger() -> Iterator[None]:
     """The command line sets handlers and level for its whole process; the next test has its own again."""
     logger = logging.getLogger("dotcu")

@@ -52,7 +52,13 @@ H200 = {
 def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Puts an NVML in place of the real one."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="1234"))
-    return lambda found, why="": monkeypatch.setattr(device, "_nvml", lambda: (found, why))
+
+    def put(library: Any, why: str = "") -> None:
+        device._handle.cache_clear()
+        monkeypatch.setattr(device, "_nvml", lambda: (library, why))
+
+    yield put
+    device._handle.cache_clear()
 
 
 def test_all_that_nvml_knows_is_reported(nvml: Any) -> None:
