@@ -37,7 +37,7 @@ class Outcome:
     Attributes:
         repository: The name of its checkout.
         file: Its path there.
-        stage: The step that failed: `load`, `compile`, `time`; or `passed`.
+        stage: `passed`, or what failed: `load`, `compile`, `time`, `crash`.
         error: The first line of the error.
         kernels: The number of kernels, templates included; 0 if it did not load.
         load_s: How long loading took, in seconds.
@@ -115,7 +115,7 @@ def files_with_kernels(root: Path) -> Iterator[Path]:
 def cause(outcome: Outcome) -> str:
     """Return an error without its names, numbers and paths: equal errors of different files become one."""
     text = re.sub(r"^(\w+): \S+?:(\d+:)*\s*", r"\1: ", outcome.error)
-    text = re.sub(r"(['\"`]).*?\1", "...", text)
+    text = re.sub(r"(['\"`]).*?\1|/\S+", "...", text)
     return re.sub(r"\d+", "N", text)[:110]
 
 
