@@ -62,7 +62,8 @@ check: $(STAMP)  ## check every operator of the gallery: on the GPU, else in the
 	@$(BIN)/dotcu check dotcu.gallery --quick
 
 gpu: $(STAMP)  ## what only a GPU can show: its tests, and the gallery's full check
-	@$(BIN)/python -m pytest -p no:benchmark $(PYTEST_FLAGS) tests/gpu tests/gallery tests/unit/include tests/right tests/wrong
+	@$(BIN)/python -m pytest -p no:benchmark $(PYTEST_FLAGS) tests/gpu tests/gallery tests/unit/include \
+		tests/wrong/test_gpu.py tests/wrong/test_bench.py
 	@$(BIN)/dotcu check dotcu.gallery --full
 
 figures: $(STAMP)  ## measure on an H200 what calls and training cost, and write the tables (some 3 minutes)
