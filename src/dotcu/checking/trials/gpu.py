@@ -121,6 +121,9 @@ def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Out
 A_WHILE = 50_000_000
 """Clocks that a stream sleeps: some 30 ms. A call takes its thread less than one."""
 
+LONGER = (1, 4, 16)
+"""How many times as long streams sleep, until they outlast a call: a GPU that others use is slow."""
+
 
 def look_at_streams(subject: Subject, case: Case) -> Outcome:
     """Call on either stream, once while it sleeps and once while the others do.
@@ -137,7 +140,11 @@ def look_at_streams(subject: Subject, case: Case) -> Outcome:
         for variant, (fault, asleep) in enumerate(((late, others), (early, [stream])), start=1):
             # Values of their own: memory that is left unwritten may hold what an earlier round gave.
             values = with_new_values(subject, case, variant + 2 * (stream == pool[0])) or case.make()
-            outcome = judged(subject, values, _called(subject, case, values, stream, asleep))
+            for times in LONGER if asleep is others else LONGER[:1]:
+                results, outlasted = _called(subject, case, values, stream, asleep, times * A_WHILE)
+                if outlasted:
+                    break
+            outcome = judged(subject, values, results)
             if isinstance(outcome, Failed):
                 faults.append(f"{fault}: {outcome.reason}. {outcome.evidence}".rstrip(". "))
     if faults:
@@ -151,18 +158,24 @@ def _called(
     values: Sample,
     stream: torch.cuda.Stream,
     asleep: Sequence[torch.cuda.Stream],
-) -> tuple[Tensor, ...]:
-    """Write values and call on a stream, and return the results as that stream sees them; others sleep."""
+    clocks: int,
+) -> tuple[tuple[Tensor, ...], bool]:
+    """Write values and call on a stream, while some sleep for a number of clocks.
+
+    Returns:
+        The results as that stream sees them, and whether a stream still slept when they were there.
+    """
     sample = case.make()
     torch.cuda.synchronize()
-    streams.sleep(asleep, A_WHILE)
+    streams.sleep(asleep, clocks)
     with torch.cuda.stream(stream):
         refill(sample, values)
         results = tuple(tensor.clone() for tensor in subject.call(sample))
         stream.synchronize()
         seen = tuple(tensor.cpu() for tensor in results)
+    outlasted = not all(sleeper.query() for sleeper in asleep)
     torch.cuda.synchronize()
-    return tuple(tensor.to(subject.device) for tensor in seen)
+    return tuple(tensor.to(subject.device) for tensor in seen), outlasted
 
 
 # -------------- CUDA graphs: a call is captured, and each replay computes from the values that are there then
