@@ -10,6 +10,7 @@ usual tensor.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from dotcu.kernel.arguments.values import (
     ValuePacker,
     describe,
     dtype_names,
+    same_bits,
     value_packer,
 )
 
@@ -178,9 +180,14 @@ def _require_memory(value: Any) -> None:
 
 
 def _require_dtype(tensor: Tensor, element: Element) -> None:
-    if tensor.dtype not in element.dtypes:
-        remedy = f"Pass t.to({element.dtypes[0]}), or a kernel for {tensor.dtype}."
-        raise Mismatch(describe(tensor), remedy)
+    if tensor.dtype in element.dtypes:
+        return
+    wanted = element.dtypes[0]
+    if tensor.is_complex() and tensor.dtype.to_real() == wanted:
+        raise Mismatch(describe(tensor), "Pass torch.view_as_real(t): the same memory.")
+    if same_bits(tensor.dtype, wanted):
+        raise Mismatch(describe(tensor), f"Pass t.view({wanted}): the same memory, read as the kernel does.")
+    raise Mismatch(describe(tensor), f"Pass t.to({wanted}), or a kernel for {tensor.dtype}.")
 
 
 Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
@@ -276,9 +283,12 @@ def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence
         if tensor.device != device:
             position = next(i for i, value in enumerate(expanded(args)) if _tensor_of(value) is tensor)
             where = f"{parameters[position]}" if position < len(parameters) else f"argument {position + 1}"
+            remedy = f'All tensors of a launch must be on one device: pass t.to("{device}").'
+            if position < len(parameters):
+                remedy = _without_copies(remedy, plan.packers[position], tensor, device)
             raise ArgumentError(
                 f"{plan.kernel}: {where} is on {tensor.device}, and the tensors before it on "
-                f'{device}.\nAll tensors of a launch must be on one device: pass t.to("{device}").'
+                f"{device}.\n{remedy}"
             )
 
 
@@ -337,9 +347,32 @@ def _refusal(plan: PackingPlan, parameter: KernelParameter, value: Any, mismatch
     if type(value) is TensorMap and not isinstance(packer, MapPacker):
         remedy = "Pass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap."
         mismatch = Mismatch(repr(value), remedy)
+    remedy, tensor = mismatch.remedy, _tensor_of(value)
+    if isinstance(tensor, Tensor):
+        remedy = _without_copies(remedy, packer, tensor, tensor.device)
     return ArgumentError(
         f"{plan.kernel}: parameter {parameter.index + 1}, {parameter}, takes {packer.takes}, "
-        f"got {mismatch.got}.\n{mismatch.remedy}"
+        f"got {mismatch.got}.\n{remedy}"
+    )
+
+
+_COPY = re.compile(
+    r"t\.(?:contiguous|to|clone|to_dense|to_padded_tensor|resolve_conj|resolve_neg|int_repr)\([^()]*\)"
+)
+"""The calls in remedies that give a copy."""
+
+
+def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: torch.device) -> str:
+    """Return a remedy that loses no result: for memory that may be written, a new tensor instead of a copy."""
+    if isinstance(packer, ValuePacker) or not packer.writes or not _COPY.search(remedy):
+        return remedy
+    element = None if isinstance(packer, MapPacker) else packer.element
+    dtype = tensor.dtype if element is None or tensor.dtype in element.dtypes else element.dtypes[0]
+    shape = "SHAPE" if tensor.is_nested else tuple(tensor.shape)
+    fitting = f'an output that fits, tmp = torch.empty({shape}, dtype={dtype}, device="{device}")'
+    return (
+        f"{_COPY.sub(lambda _: fitting, remedy)}\nThe kernel may write it, and what it writes "
+        "to a copy of t is lost, unless t.copy_(tmp) follows the launch."
     )
 
 
@@ -383,7 +416,7 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
         "Pass the plain tensor inside it, or t.as_subclass(torch.Tensor) if the subclass adds no meaning.",
     ),
     (lambda t: t.is_meta, "without memory", 'Make it on a device: torch.empty_like(t, device="cuda").'),
-    (lambda t: t.is_quantized, "quantized", "Pass t.int_repr() or t.dequantize()."),
+    (lambda t: t.is_quantized, "quantized", "Pass t.int_repr()."),
     (lambda t: t.layout is not torch.strided, "of layout {layout}", "Pass t.to_dense()."),
     (lambda t: t.is_nested, "nested", "Pass t.to_padded_tensor(0.0), or its values and offsets."),
     (lambda t: t.is_conj(), "with a conj bit: its memory is not yet conjugated", "Pass t.resolve_conj()."),
@@ -392,7 +425,7 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
     (
         lambda t: t.device.type not in ("cpu", "cuda"),
         "on {device}",
-        'Move it: t.to("cuda"), or t.cpu() to simulate.',
+        'Make it on device="cuda", or on "cpu" to simulate.',
     ),
 )
 

@@ -106,6 +106,12 @@ def dtype_names(dtypes: tuple[torch.dtype, ...]) -> str:
     return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
+def same_bits(given: torch.dtype, wanted: torch.dtype) -> bool:
+    """Return whether a view turns one dtype into the other: raw bytes or words for a narrow float or bool."""
+    words = sum(dtype in (*_SIGNED, *_UNSIGNED) for dtype in (given, wanted))
+    return given.itemsize == wanted.itemsize <= 2 and words == 1
+
+
 class Mismatch(Exception):
     """A value that a parameter does not take.
 

@@ -236,6 +236,66 @@ def test_a_misaligned_tensor_for_a_vector_type_is_refused() -> None:
     assert "dotcu.is_aligned(t, 16)" in message
 
 
+@pytest.mark.parametrize(
+    ("element", "dtype", "view"),
+    [
+        ("13__nv_fp8_e4m3", torch.uint8, "t.view(torch.float8_e4m3fn)"),
+        ("15__nv_fp8x4_e5m2", torch.int8, "t.view(torch.float8_e5m2)"),
+        ("13__nv_fp8_e8m0", torch.uint8, "t.view(torch.float8_e8m0fnu)"),
+        ("h", torch.float8_e4m3fn, "t.view(torch.uint8)"),
+        ("b", torch.uint8, "t.view(torch.bool)"),
+        ("h", torch.bool, "t.view(torch.uint8)"),
+        ("6__half", torch.int16, "t.view(torch.float16)"),
+        ("t", torch.bfloat16, "t.view(torch.uint16)"),
+        ("6float2", torch.complex64, "torch.view_as_real(t)"),
+    ],
+)
+@pytest.mark.parametrize("const", ["", "K"])
+def test_the_same_bits_in_another_dtype_are_to_be_viewed(
+    const: str, element: str, dtype: torch.dtype, view: str
+) -> None:
+    remedy = refusal(make([f"P{const}{element}"]), torch.zeros(8).to(dtype)).partition("\n")[2]
+    assert f"Pass {view}" in remedy
+    assert ".to(" not in remedy
+
+
+@pytest.mark.parametrize(
+    ("element", "tensor"),
+    [
+        ("f", torch.zeros(4, 3).t()),
+        ("f", torch.zeros(3, 4, dtype=torch.float64)),
+        ("13__nv_fp8_e4m3", torch.zeros(3, 4)),
+        ("6float4", torch.zeros(13)[1:].view(3, 4)),
+        ("f", torch.zeros(3, 4).to_sparse()),
+    ],
+)
+def test_a_copy_is_no_remedy_for_a_pointer_that_is_written(element: str, tensor: torch.Tensor) -> None:
+    remedy = refusal(make([f"P{element}"]), tensor).partition("\n")[2]
+    wanted = ELEMENTS["float" if element.startswith(("f", "6")) else "__nv_fp8_e4m3"].dtypes[0]
+    assert f'tmp = torch.empty((3, 4), dtype={wanted}, device="cpu")' in remedy
+    assert "t.copy_(tmp) follows the launch" in remedy
+    copies = ("t.contiguous()", "t.to(", "t.clone()", "t.to_dense()")
+    assert not any(copy in remedy for copy in copies)
+    read = refusal(make([f"PK{element}"]), tensor)
+    assert any(copy in read for copy in copies)
+    assert "copy_" not in read
+
+
+def test_a_copy_is_no_remedy_for_an_output_on_another_device() -> None:
+    args = [torch.zeros(3), torch.zeros(3, device="meta")]
+    with pytest.raises(ArgumentError, match=r'tmp = torch.empty\(\(3,\), dtype=.*, device="cpu"\)'):
+        require_one_device(make(["PKf", "Pf"]), args, tensors_in(args))
+    with pytest.raises(ArgumentError, match=r'pass t.to\("cpu"\)'):
+        require_one_device(make(["PKf", "PKf"]), args, tensors_in(args))
+
+
+def test_a_copy_is_no_remedy_for_a_tensor_map_that_is_stored_through() -> None:
+    made = make(["14CUtensorMap_st"], {0: Entry(128, 64, "b8")}, maps={0: "stored"})
+    message = refusal(made, tensor_map(torch.zeros(64, 64).t(), box=(8, 8)))
+    assert "t.contiguous()" not in message
+    assert "t.copy_(tmp)" in message
+
+
 def test_the_vector_types_have_the_sizes_and_alignments_of_cuda() -> None:
     rows = {name: (ELEMENTS[name].size, ELEMENTS[name].alignment) for name in ELEMENTS}
     expected = {"char4": (4, 4), "uchar2": (2, 2), "char3": (3, 1), "short4": (8, 8), "int2": (8, 8)}
@@ -342,10 +402,10 @@ def test_tensors_without_plain_memory_are_refused() -> None:
     x = torch.zeros(4)
     complex_ = torch.zeros(4, dtype=torch.complex64)
     cases = [
-        (complex_.conj(), "Pv", "t.resolve_conj()"),
-        (complex_.conj().imag, "Pf", "t.resolve_neg()"),
+        (complex_.conj(), "PKv", "t.resolve_conj()"),
+        (complex_.conj().imag, "PKf", "t.resolve_neg()"),
         (torch._efficientzerotensor(4), "Pf", "ZeroTensor"),
-        (x.to_sparse(), "Pf", "t.to_dense()"),
+        (x.to_sparse(), "PKf", "t.to_dense()"),
         (x.to("meta"), "Pf", "without memory"),
         (torch.quantize_per_tensor(x, 1.0, 0, torch.qint8), "Pa", "quantized"),
         (x.as_subclass(Subclass), "Pf", "of type Subclass, a subclass"),
