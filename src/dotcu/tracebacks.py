@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import linecache
 import logging
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from dotcu.errors import DotcuError, EnvironmentFault, UsageError
 
 _OURS = Path(__file__).parent
 _INSTALLED = tuple(Path(path) for name, path in sysconfig.get_paths().items() if name.endswith("lib"))
+_TORCH = tuple(path / "torch" for path in _INSTALLED)
 _FRAMES = 8
 """The number of frames that are shown; of more, as in a recursion, the outermost and innermost half."""
 
@@ -70,11 +72,20 @@ def describe(error: BaseException) -> str:
     """Return the error in one line or more, behind the user's file and line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{file_line(error.filename, error.lineno)}: {type(error).__name__}: {error.msg}"
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    files = [frame for frame in frames if _has_file(frame[0])]
-    # the last frame in the user's own code; if there is none, the last that has a file
-    deepest = [frame for frame in files if is_user_file(frame[0])][-1:] or files[-1:]
+    files = [frame for frame in _frames(error) if _has_file(frame[0])]
+    # the last frame in the user's own code; if there is none, the last that has a file, but for torch's
+    deepest = [frame for frame in files if is_user_file(frame[0])][-1:] or [
+        frame for frame in files[-1:] if not any(map(Path(frame[0]).is_relative_to, _TORCH))
+    ]
     return "".join(f"{file_line(*place)}: " for place in deepest) + f"{type(error).__name__}: {error}"
+
+
+def _frames(error: BaseException) -> list[tuple[str, int]]:
+    return [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+
+
+def _user_frames(error: BaseException) -> bool:
+    return any(is_user_file(file) for file, _ in _frames(error))
 
 
 def file_line(file: str, line: int | None) -> str:
@@ -98,8 +109,14 @@ def _has_file(file: str) -> bool:
 MOST_LINES = 5
 MOST_COLUMNS = 360
 
-_CPP_FRAMES = "Exception raised from"
-"""The text that begins torch's frames in C++."""
+_STACK = re.compile(r"Exception raised from|User Stack|from user code:|Traceback \(most recent call")
+"""The text that begins torch's frames."""
+
+_HINTS = (
+    "Explanation:", "Hint:", "Developer debug context:", "For more ", "For extended logs", "consider using ",
+    "If you suspect ", "For C++ stack trace",
+)  # fmt: skip
+"""How lines of torch's compiler begin that say nothing of the user's code."""
 
 _LOGGERS = ("torch._subclasses.fake_tensor", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 
@@ -129,15 +146,21 @@ def brief(error: BaseException) -> str:
     for link in chain:
         if isinstance(link, (UsageError, EnvironmentFault)):
             raise link
-    if len(chain) == 1:
-        return first_lines(error)
-    return f"{first_lines(error)}\ncaused by {first_lines(chain[-1])}"
+    root: BaseException | None = chain[-1]
+    while root is not None and not _user_frames(root):  # torch hides what a user's own code raised
+        root = root.__context__
+    told, cause = first_lines(error), first_lines(root or chain[-1])
+    if error is root or told == cause or (len(chain) == 1 and root is None):
+        return told
+    return cause if one_line(error) == one_line(root or chain[-1]) else f"{told}\ncaused by {cause}"
 
 
 def first_lines(error: BaseException) -> str:
     """The first lines of an error, behind the user's file and line, none of them endless."""
-    text = describe(error).partition(_CPP_FRAMES)[0]
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    text = _STACK.split(describe(error))[0]
+    lines = [
+        line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(_HINTS)
+    ]
     shown = [
         line if len(line) <= MOST_COLUMNS else f"{line[:MOST_COLUMNS]}..." for line in lines[:MOST_LINES]
     ]

@@ -18,6 +18,7 @@ from dotcu import report_base
 from dotcu.checking.catalogue import CHECKS, Level, of_level
 from dotcu.checking.trial import REFUSED, Failed, Passed, Result, Skipped
 from dotcu.serialize import plain
+from dotcu.tracebacks import is_user_file
 
 VERSION = 3
 """The version of the JSON form; docs/reference/reports.md has its keys."""
@@ -162,7 +163,7 @@ def _case(result: Result) -> str:
 
 
 SHOWN = 3
-"""The failures of one check of one overload that are shown, and the notes."""
+"""The notes of one check that are shown."""
 
 TOO_FEW_ACCEPTED = 5
 """The report warns of an overload that refuses all of its derived calls, if it has this many."""
@@ -286,26 +287,59 @@ def _skipped_text(found: Mapping[str, Sequence[Result]]) -> str:
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 
+def cause_of(result: Result) -> tuple[str, ...]:
+    """Return what a failure has in common with those of the same cause.
+
+    It is the line of the user's code that the evidence names, with the kind of error or finding. Without one
+    it is the overload, the check and what is said, but for the numbers.
+    """
+    assert isinstance(result.outcome, Failed)
+    located = _LOCATED.findall(result.outcome.evidence)
+    place, kind, message = located[-1] if located else ("", "", result.outcome.reason)
+    if located and is_user_file(place.rpartition(":")[0]):
+        return place, kind
+    return result.overload, result.check, kind + _NUMBER.sub("#", message)
+
+
+_LOCATED = re.compile(r"^(?:caused by )?(\S.*?:\d+): ([\w.-]+)(.*)", re.MULTILINE)
+_NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
+
+
 def _failures(report: CheckReport) -> Iterator[Text]:
-    """Yield of each check of each overload the first few failures that differ."""
-    groups: dict[tuple[str, str], list[Result]] = {
-        (overload.name, check): [] for overload in report.overloads for check in CHECKS
-    }
-    for result in report.failures:
-        groups[result.overload, result.check].append(result)
-    for (overload, check), some in groups.items():
-        unlike: dict[tuple[str, str], Result] = {}
-        for result in some:
-            assert isinstance(result.outcome, Failed)
-            unlike.setdefault((result.outcome.reason, result.outcome.evidence), result)
-        shown = list(unlike.values())[:SHOWN]
-        for result in shown:
-            head, _, rest = failure_text(result).partition("\n")
-            yield Text.assemble((head, "bold"), f"\n{rest}" if rest else "")
-        more = len(some) - len(shown)
-        if more:
-            summary = f"... and {more} more of {overload} failed {check}"
-            yield Text(f"{summary}: --json and report.failures have them all")
+    """Yield the first failure of each cause, those at a line of a kernel first, and count what follows."""
+    order = list(CHECKS)
+    causes: dict[tuple[str, ...], list[Result]] = {}
+    for result in sorted(report.failures, key=lambda result: order.index(result.check)):
+        causes.setdefault(cause_of(result), []).append(result)
+
+    def rank(cause: tuple[str, ...]) -> int:
+        """Return 0 for a line of CUDA C++, 1 for one of Python, 2 for none."""
+        is_cuda = not cause[0].rpartition(":")[0].endswith(".py") or cause[1] == "CompileError"
+        return 2 if len(cause) > 2 else 1 - is_cuda
+
+    for cause in sorted(causes, key=rank):
+        first = causes[cause][0]
+        head, _, rest = failure_text(first).partition("\n")
+        more = _followers(first, causes[cause])
+        yield Text.assemble((head, "bold"), *(f"\n{text}" for text in (rest, more) if text))
+
+
+def _followers(first: Result, results: Sequence[Result]) -> str:
+    """Say how many failures have the cause of one that is shown, and of which checks."""
+    counts = Counter((result.overload, result.check) for result in results)
+    counts[first.overload, first.check] -= 1
+    own = counts.pop((first.overload, first.check))
+    others = [
+        ("" if overload == first.overload else f"{overload} ")
+        + (check if count == 1 else f"{check} ({count} cases)")
+        for (overload, check), count in counts.items()
+    ]
+    parts = [_count(own, "more case")] if own else []
+    parts += [_count(len(others), "other check")] if others else []
+    if not parts:
+        return ""
+    how = "of the same cause" if len(cause_of(first)) == 2 else "alike"
+    return f"    {' and '.join(parts)} failed {how}: {', '.join(others) or '--json has all'}"
 
 
 def _conclusion(report: CheckReport) -> Text:

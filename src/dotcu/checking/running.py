@@ -44,10 +44,10 @@ from dotcu.checking.trials import (
     registration,
     vmap,
 )
-from dotcu.errors import CompileError, EnvironmentFault, FindingError, UsageError
+from dotcu.errors import CompileError, DotcuError, EnvironmentFault, FindingError, UsageError
 from dotcu.kernel.driver.cuda import fault_story
 from dotcu.serialize import from_plain
-from dotcu.tracebacks import describe
+from dotcu.tracebacks import describe, first_lines, quiet
 from dotcu.workers import Channel, Worker, WorkerCrash
 
 _PLANS = (
@@ -158,7 +158,8 @@ def run_one(trial: Trial) -> list[Result]:
     start = time.perf_counter()
     verdicts: list[Verdict] = []
     try:
-        verdicts.extend(trial.run())
+        with quiet():
+            verdicts.extend(trial.run())
     except (Exception, SystemExit) as error:  # whatever a user's body or reference raises
         verdicts += _raised(trial, error)
     seconds = time.perf_counter() - start
@@ -182,7 +183,8 @@ def _raised(trial: Trial, error: BaseException) -> Iterator[Verdict]:
             reason = _NO_CODE
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     story = fault_story(error)
-    yield check, Failed(reason=reason, evidence=f"{describe(error)}\n{story}" if story else describe(error))
+    told = describe(error) if isinstance(error, DotcuError) else first_lines(error)
+    yield check, Failed(reason=reason, evidence=f"{told}\n{story}" if story else told)
 
 
 _FINDINGS = {

@@ -31,14 +31,15 @@ def collect(items: Iterable[T], showing: AbstractContextManager[Callable[[T], No
 
 @contextmanager
 def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
-    """Show which trial is not done, how many are and how many failed; print a check's first failure at once.
+    """Show which trial is not done, how many are and how many failed; print the first of each cause at once.
 
     Yields a function that takes each result.
     """
+    from dotcu.checking.report import cause_of
     from dotcu.checking.trial import Failed
 
     left = {trial.name: f"{trial.overload} {trial.kind}" for trial in trials}
-    printed: set[tuple[str, str]] = set()
+    printed: set[tuple[str, ...]] = set()
     err = console.err()
     with _bar(len(trials), next(iter(left.values()), ""), err=err) as show:
         failures = 0
@@ -47,8 +48,8 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
             nonlocal failures
             if isinstance(result.outcome, Failed):
                 failures += 1
-                if (result.overload, result.check) not in printed:
-                    printed.add((result.overload, result.check))
+                if (cause := cause_of(result)) not in printed:
+                    printed.add(cause)
                     text = f"{result.trial} FAILED {result.check}: {result.outcome.reason}"
                     err.print(text, style="bold red", markup=False, highlight=False, soft_wrap=True)
             left.pop(result.trial, None)

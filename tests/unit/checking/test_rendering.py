@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from dotcu.checking.report import EVIDENCE_LINES, TOO_FEW_ACCEPTED, CheckedOverload, CheckReport, failure_text
 from dotcu.checking.trial import Passed
@@ -117,17 +120,76 @@ def test_long_evidence_is_cut_and_says_so() -> None:
     assert told[EVIDENCE_LINES : EVIDENCE_LINES + 2] == ["    line 19", "    ... and 5 lines more"]
 
 
-def test_of_many_shortfalls_of_a_check_three_are_shown_and_the_others_counted() -> None:
-    shown = str(report(failed("numerics", cases=5, reason="case # is wrong"), failed("written")))
-    assert [n for n in range(5) if f"case {n} is wrong" in shown] == [0, 1, 2]
-    assert "... and 2 more of mylib::scale failed numerics: --json and" in shown
-    assert "more of mylib::scale failed written" not in shown
+def shown_failures(found: CheckReport) -> list[str]:
+    """The failures that are printed in full: check and reason."""
+    return [
+        line.partition(" FAILED ")[2]
+        for line in str(found).splitlines()
+        if "/call/" in line and "FAILED" in line
+    ]
 
 
-def test_shortfalls_that_say_the_same_are_shown_once() -> None:
-    shown = str(report(failed("numerics", cases=5, reason="does not compile")))
-    assert shown.count("does not compile") == 1
-    assert "... and 4 more of mylib::scale" in shown
+def test_failures_of_a_check_that_differ_in_numbers_are_shown_once_and_counted() -> None:
+    reason = "# of 9 elements are wrong, the worst by #.5e+07 times"
+    found = report(failed("numerics", cases=5, reason=reason), failed("written"))
+    assert shown_failures(found) == [
+        "numerics: 0 of 9 elements are wrong, the worst by 0.5e+07 times",
+        "written: it is wrong",
+    ]
+    assert "    4 more cases failed alike: --json has all" in str(found).splitlines()
+    assert str(found).count("alike") == 1
+
+
+CAUSE = "ops.py:11: IndexError: tuple index out of range"
+
+
+def test_one_cause_is_one_failure_and_names_the_checks_that_fail_of_it() -> None:
+    found = report(
+        failed("numerics", reason="it raises IndexError", evidence=CAUSE),
+        failed("fake", reason="it raises IndexError", evidence=CAUSE),
+        failed(
+            "errors", cases=3, reason="it fails with IndexError", evidence=f"{CAUSE}\nRefuse such a call."
+        ),
+        failed("compile", evidence=f"torch/x.py:1: Unsupported: graph break\ncaused by {CAUSE}"),
+        failed("numerics", cases=2, evidence="ops.py:12: IndexError: another line"),
+    )
+    assert shown_failures(found) == ["numerics: it raises IndexError", "numerics: it is wrong"]
+    lines = str(found).splitlines()
+    assert "    3 other checks failed of the same cause: fake, errors (3 cases), compile" in lines
+    assert "    1 more case failed of the same cause: --json has all" in lines
+    assert len(found.failures) == 8
+
+
+def test_one_cause_in_two_overloads_is_one_failure() -> None:
+    evidence = "k.cu:5: out-of-bounds read of 4 bytes at `x`[#]"
+    both = ("mylib::scale", "mylib::scale.out")
+    found = report(
+        *(failed("sanitizer-bounds", overload=name, evidence=evidence) for name in both),
+        overloads=tuple(CheckedOverload(name=name, dtypes=("float32",)) for name in both),
+    )
+    assert len(shown_failures(found)) == 1
+    assert "1 other check failed of the same cause: mylib::scale.out sanitizer-bounds" in str(found)
+
+
+def test_errors_that_a_library_raises_at_one_line_of_torch_are_not_one_cause() -> None:
+    place = f"{Path(torch.__file__).parent}/_ops.py:9: RuntimeError: "
+    found = report(failed("numerics", evidence=f"{place}a"), failed("errors", evidence=f"{place}b"))
+    assert len(shown_failures(found)) == 2
+
+
+def test_a_failure_at_a_line_of_a_kernel_comes_first() -> None:
+    found = report(
+        failed("reference"),
+        failed("fake", reason="it raises IndexError", evidence=CAUSE),
+        failed("sanitizer-race", evidence="k.cu:5: race: it writes `x`[3]"),
+        failed("gradients", evidence="ops.py:9: CompileError: k.cu does not compile"),
+    )
+    assert [line.partition(":")[0] for line in shown_failures(found)] == [
+        "sanitizer-race",
+        "gradients",
+        "fake",
+        "reference",
+    ]
 
 
 def test_shortfalls_come_in_the_order_of_the_checks() -> None:

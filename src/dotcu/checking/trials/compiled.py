@@ -18,7 +18,7 @@ from dotcu.checking.trials.fresh_values import COMPUTED, doubled, first_integer,
 from dotcu.checking.trials.gradients import requiring
 from dotcu.checking.trials.reference import equal
 from dotcu.operator import Sample
-from dotcu.tracebacks import brief, quiet
+from dotcu.tracebacks import brief
 
 CHECK = "compile"
 
@@ -50,7 +50,7 @@ def _look(subject: Subject, case: Case, mode: str) -> Outcome:
     try:
         # Numbers stay those that the author wrote, as they do where a model's code has them.
         numbers = torch._dynamo.config.patch(specialize_int=True)
-        with subject.place(), numbers, quiet(), warnings.catch_warnings():
+        with subject.place(), numbers, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch remarks while it traces is for who compiles
             return _compared(subject, case, mode)
     finally:

@@ -20,7 +20,7 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.tracebacks import brief, one_line, quiet
+from dotcu.tracebacks import brief, one_line
 
 CHECK = "fake"
 
@@ -96,8 +96,7 @@ def look(subject: Subject, case: Case) -> Outcome | None:
         if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
             raise
         return Passed.refused(error) if subject.refuses(error) else None
-    with quiet():
-        return _compare(subject, case, real)
+    return _compare(subject, case, real)
 
 
 def _compare(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outcome:

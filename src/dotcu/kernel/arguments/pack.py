@@ -363,7 +363,7 @@ _COPY = re.compile(
 
 
 def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: torch.device) -> str:
-    """Return a remedy that loses no result: for memory that may be written, a new tensor instead of a copy."""
+    """Return a remedy that loses no result: where the kernel may write, a new tensor instead of a copy."""
     if isinstance(packer, ValuePacker) or not packer.writes or not _COPY.search(remedy):
         return remedy
     element = None if isinstance(packer, MapPacker) else packer.element

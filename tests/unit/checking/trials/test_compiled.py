@@ -107,3 +107,13 @@ def test_a_dtype_that_torch_does_not_add_is_compiled_too() -> None:
 def test_without_samples_it_is_skipped() -> None:
     operator = squaring(sizes=())
     assert said(plan, operator) == {("compile", ""): Skipped(reason="no sample without empty tensors")}
+
+
+def test_an_error_on_fake_tensors_is_told_at_the_line_that_raises_it() -> None:
+    operator = squaring()
+    operator.fake(lambda x: x.new_empty(3, 4) @ x.new_empty(3, 4))
+    outcome = next(outcome for outcome in said(plan, operator).values() if isinstance(outcome, Failed))
+    assert "caused by tests/unit/checking/trials/test_compiled.py:" in outcome.evidence
+    assert "must have same reduction dim" in outcome.evidence
+    assert not any(word in outcome.evidence for word in ("Hint:", "Developer debug", "site-packages"))
+    assert len(outcome.evidence.splitlines()) <= 4

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
+from dotcu.checking.running import run_one
 from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.registration import plan
-from trying import differentiable, multiply, name, said, squaring
+from trying import differentiable, multiply, name, said, squaring, subject
 
 
 def test_a_right_operator_holds_in_its_first_dtype() -> None:
@@ -33,6 +36,34 @@ def test_the_part_that_fails_is_named_with_what_it_says() -> None:
     assert outcome.reason == "the fake kernel disagrees with it (opcheck's test_faketensor)"
     assert "torch.float64" in outcome.evidence
     assert len(outcome.evidence.splitlines()) < 15
+
+
+def test_a_call_that_fails_by_itself_is_no_fault_of_the_registration() -> None:
+    def body(x: Tensor) -> Tensor:
+        return x.new_empty(x.shape[5])
+
+    (trial,) = plan(subject(squaring(body)))
+    (result,) = run_one(trial)
+    assert isinstance(result.outcome, Failed)
+    assert result.outcome.reason == "it raises IndexError"
+    assert "opcheck" not in str(result.outcome)
+    assert result.outcome.evidence.endswith("IndexError: tuple index out of range")
+
+
+def test_torch_logs_no_traceback_of_fake_tensors(caplog: pytest.LogCaptureFixture) -> None:
+    def body(x: Tensor) -> Tensor:
+        return x.reshape(-1, 2) @ x.reshape(-1, 2)
+
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(caplog.handler)
+    try:
+        (trial,) = plan(subject(squaring(body)))
+        (result,) = run_one(trial)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert isinstance(result.outcome, Failed)
+    assert len(result.outcome.evidence.splitlines()) <= 6
+    assert "failed while attempting to run meta" not in caplog.text
 
 
 def test_a_backward_that_cannot_be_traced_is_seen_for_inputs_require_a_gradient() -> None:
