@@ -65,6 +65,7 @@ _HEX = re.compile(r"\b0x[0-9a-f]+\b")
 _SYMBOL = re.compile(r"'([A-Za-z_]\w*)'")
 _NO_BODY = re.compile(r'function ".*" was referenced but not defined')
 _HOST_FUNCTION = "is considered a host function"
+_DEVICE = re.compile(r"\b__(?:global|device)__\b")
 _CANNOT_OPEN = re.compile(
     r"(?m)^(?P<file>[^\s(][^(\n]*)\(\d+\): catastrophic error: "
     r'(?:cannot|could not) open source file "(?P<header>[^"]+)"'
@@ -327,7 +328,8 @@ def _host_code_error(plan: BuildPlan, diagnostics: Sequence[Diagnostic]) -> Host
     """Return the error for host code in the source, by its text and by the compiler's messages."""
     by_line = {line.line: line for line in host_code(plan.includes.main.text, plan.options.defined)}
     for diagnostic in diagnostics:
-        if _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display:
+        is_host = _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display
+        if is_host and not _DEVICE.search(diagnostic.source):  # else an error before it hides its __device__
             by_line.setdefault(
                 diagnostic.line, HostLine(diagnostic.line, diagnostic.source, "a function without __device__")
             )
@@ -385,7 +387,7 @@ def _message(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]) -> st
         return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{options}"
     amount = f"{count(len(errors))}{_instantiated(plan, errors)}"
     headline = f"{plan.display} does not compile for {plan.target}: {amount}."
-    shown = [str(_readable(plan, error)) for error in undefined_first(errors)[:_SHOWN_ERRORS]]
+    shown = [str(_readable(plan, error)) for error in _in_order(errors)[:_SHOWN_ERRORS]]
     if len(errors) > _SHOWN_ERRORS:
         shown.append(f"... and {len(errors) - _SHOWN_ERRORS} more, in the exception's .log")
     return "\n\n".join([headline, *shown, _advice(plan, log, errors) or options])
@@ -512,8 +514,11 @@ def undefined_name(message: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def undefined_first(errors: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """Errors about names that are not known before those that follow from them."""
-    return sorted(
-        errors, key=lambda error: (not header_hint(error.message), not _UNDEFINED.search(error.message))
-    )
+def _in_order(errors: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Return errors in the compiler's order; of one line, names whose header is missing before the others."""
+    lines: dict[tuple[str, int], list[Diagnostic]] = {}
+    for error in errors:
+        lines.setdefault((error.file, error.line), []).append(error)
+    return [
+        error for line in lines.values() for error in sorted(line, key=lambda e: not header_hint(e.message))
+    ]

@@ -257,6 +257,23 @@ def test_a_syntax_error_shows_file_line_caret_and_count(make: Build, tmp_path: P
     assert error.value.command.startswith("nvcc -arch=sm_80")
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("__global__ void k(float* p) {\n  float a = 2.0f\n  float b = a;\n  p[0] = a + b;\n}", 3),
+        ("__device__ float two(float x) { return 2 * x }\n__global__ void k(float* p) { __half h; }", 1),
+        ("struct P { float x; int y }\n__global__ void k(float* p) { p[0] = 1; }", 1),
+    ],
+    ids=["a statement", "before a name that has a header", "a struct before a kernel"],
+)
+def test_a_missing_semicolon_is_the_first_error(make: Build, text: str, cause: int) -> None:
+    with pytest.raises(CompileError) as caught:
+        make(text, "k")
+    (first,) = [line for line in str(caught.value).splitlines() if ": error: " in line][:1]
+    assert f":{cause}:" in first
+    assert 'expected a ";"' in first
+
+
 def test_an_error_in_a_header_names_the_header_and_the_instantiation(make: Build, tmp_path: Path) -> None:
     (tmp_path / "h.cuh").write_text("template <class T>\n__device__ T f(T x) { return x.value(); }\n")
     text = '#include "h.cuh"\ntemplate <class T> __global__ void t(T* x) { *x = f(*x); }\n'
@@ -425,7 +442,7 @@ def test_headers_that_include_each_other_are_named_as_the_user_does(make: Build,
     assert "#pragma once" in str(error.value)
 
 
-def test_a_name_that_is_not_known_comes_first_with_its_header(make: Build) -> None:
+def test_of_one_line_a_name_that_is_not_known_comes_first_with_its_header(make: Build) -> None:
     with pytest.raises(CompileError) as error:
         make("__global__ void k(int64_t* x, __half* y) { }")
     shown = str(error.value).split("\n\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.compile.diagnostics import Diagnostic, header_hint, parse_log, undefined_first
+from dotcu.compile.diagnostics import Diagnostic, header_hint, parse_log
 
 LOG = """/dotcu/k.cu(3): error: identifier "y" is undefined
   \t\tx[0] =\ty;
@@ -189,9 +189,3 @@ def test_a_member_of_a_namespace_has_its_header() -> None:
 @pytest.mark.parametrize("message", ['identifier "my_half" is undefined', 'expected a ";"'])
 def test_another_message_has_no_hint(message: str) -> None:
     assert header_hint(message) == ""
-
-
-def test_unknown_names_come_first_and_those_with_a_header_before_them() -> None:
-    messages = ['expected a ";"', 'identifier "x" is undefined', 'identifier "half" is undefined', "bad"]
-    errors = [Diagnostic(severity="error", file="", line=0, column=0, message=text) for text in messages]
-    assert [messages.index(error.message) for error in undefined_first(errors)] == [2, 1, 0, 3]
