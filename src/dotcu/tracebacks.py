@@ -88,6 +88,12 @@ def _user_frames(error: BaseException) -> bool:
     return any(is_user_file(file) for file, _ in _frames(error))
 
 
+def caller_line() -> str:
+    """Return `file:line` of the innermost frame on the stack that is in the user's code, if any."""
+    frames = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
+    return next((file_line(file, line) for file, line in frames if is_user_file(file)), "")
+
+
 def file_line(file: str, line: int | None) -> str:
     """Return `file:line`, the file relative to the working directory where it lies below it."""
     path = Path(file)

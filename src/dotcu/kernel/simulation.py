@@ -24,10 +24,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from dotcu.compile.target import Target
 from dotcu.errors import SimulationError, UsageError
-from dotcu.kernel.arguments.pack import PackingPlan, count_writes, pack
+from dotcu.kernel.arguments.pack import PackingPlan, count_writes, expanded, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.simulator import CHECKS
+from dotcu.tracebacks import caller_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,6 +125,18 @@ def _buffer(tensor: Tensor, name: str, writable: bool) -> Buffer:
     )
 
 
+def _caller(plan: PackingPlan, args: Sequence[Any], name: str) -> str:
+    """Return the tensor that was passed for the parameter of a name, and the line of the launch."""
+    values = expanded(args)
+    index = next((p.index for p in plan.parameters if p.label == name), len(values))
+    told = [f"launched at {line}"] if (line := caller_line()) else []
+    for tensor in tensors_in(values[index : index + 1]):
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        what = f"`{name}`, argument {index + 1} of `{plan.kernel}`"
+        told.insert(0, f"{what}, shape {tuple(tensor.shape)} {dtype}")
+    return ", ".join(told)
+
+
 def _encode_map(tiled: Tiled, address: int) -> bytes:
     """Encode a tensor map in the simulator's own format."""
     from dotcu.simulator import Map
@@ -195,6 +208,7 @@ class SimulatedDevice:
                 kernel=kernel,
                 cooperative=config.cooperative,
                 parameter_names=tuple(p.label for p in plan.parameters),
+                caller=lambda name: _caller(plan, args, name),
             )
         finally:  # also after a finding, which may come late in the kernel
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on

@@ -6,7 +6,7 @@ import functools
 import linecache
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,6 +180,7 @@ def launch(
     kernel: str,
     parameter_names: tuple[str, ...] = (),
     cooperative: bool = False,
+    caller: Callable[[str], str] = lambda name: "",
 ) -> None:
     """Run a kernel over its whole grid, and note findings and counts in `run`.
 
@@ -195,6 +196,7 @@ def launch(
         kernel: The kernel's name in findings.
         parameter_names: Names of the parameters, for pointers to memory whose buffer has none.
         cooperative: Its blocks may wait for each other by a grid-wide barrier.
+        caller: Returns what findings say of the caller, for the name of the memory at fault.
 
     Raises:
         FindingError: A fault was found and the run stops at the first.
@@ -225,6 +227,7 @@ def launch(
     state = LaunchState(
         decoded=decoded,
         source_line=program.source_line,
+        caller=caller,
         memory=device_memory,
         run=run,
         kernel=kernel,

@@ -95,6 +95,8 @@ class Finding:
         address_of: The kernel's argument, or the variable, whose memory it was; empty if none.
         message: What happened and what is required.
         source: The line's text; empty if it is not known.
+        caller: The tensor that the caller passed for that argument, and the line of the launch; empty if
+            neither is known.
     """
 
     kind: str
@@ -107,14 +109,16 @@ class Finding:
     address_of: str
     message: str
     source: str = ""
+    caller: str = ""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else ""
         count = "1 lane in all" if self.lanes == 1 else f"{self.lanes} lanes in all"
         who = f"by thread {shown_coordinates(self.thread)} of block {shown_coordinates(self.block)}, {count}"
         shown = f"\n    {self.line} | {self.source.strip()}" if self.source.strip() else ""
+        caller = f"\n    {self.caller}" if self.caller else ""
         said = self.message if self.message.startswith(self.kind) else f"{self.kind}: {self.message}"
-        return f"{place}{said}\n    in {self.kernel}, {who}{shown}"
+        return f"{place}{said}\n    in {self.kernel}, {who}{caller}{shown}"
 
 
 def shown_coordinates(coordinates: Coordinates) -> str:

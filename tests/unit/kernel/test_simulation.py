@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import torch
 
 from dotcu.errors import FindingError, UsageError
 from dotcu.kernel import Module, active_run, load_inline, simulate, tracking_allocations
+from dotcu.kernel.arguments.pack import strided
 from dotcu.kernel.simulation import active_allocations, tensor_bytes
 
 SOURCE = """
@@ -32,6 +34,35 @@ def test_a_read_of_what_empty_allocated_is_found(module: Module) -> None:
         run_copy(module, torch.empty(8), torch.empty(8))
     finding = caught.value.finding
     assert (finding.kind, finding.address_of) == ("uninitialized-read", "x")
+
+
+def test_a_finding_names_the_callers_tensor_and_the_line_of_the_launch(module: Module) -> None:
+    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    with simulate(on_finding="collect") as run:
+        module.copy(torch.zeros(2, 4), torch.zeros(9, dtype=torch.float32), 9, grid=1, block=64)
+    (finding,) = run.findings
+    place = f"launched at tests/unit/kernel/test_simulation.py:{line}"
+    assert finding.caller == f"`x`, argument 1 of `copy`, shape (2, 4) float32, {place}"
+    assert finding.caller in str(finding).splitlines()[2]
+
+
+def test_strides_before_an_argument_count_as_in_the_kernel() -> None:
+    source = "__global__ void k(const float* a, int rows, int columns, float* b) { b[9] = a[0]; }"
+    with simulate(on_finding="collect") as run:
+        load_inline(source).k(strided(torch.zeros(2, 4).t()), torch.zeros(3), grid=1, block=1)
+    assert "`b`, argument 4 of `k`, shape (3,) float32" in run.findings[0].caller
+
+
+def test_a_finding_in_shared_memory_has_the_line_of_the_launch() -> None:
+    source = """__global__ void k(float* a) {
+        __shared__ float s[8];
+        s[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        a[0] = s[threadIdx.x];
+    }"""
+    with simulate(on_finding="collect") as run:
+        load_inline(source).k(torch.zeros(3), grid=1, block=9)
+    assert run.findings[0].caller.startswith("launched at tests/unit/kernel/test_simulation.py:")
 
 
 UNWRITTEN: dict[str, Callable[[], torch.Tensor]] = {

@@ -168,6 +168,7 @@ class Chunk:
             address_of=address_of,
             message=message,
             source=grid.source_line(file, line) if line else "",
+            caller=grid.caller(address_of),
         )
         grid.run.report(finding, placed.instruction.text)
 

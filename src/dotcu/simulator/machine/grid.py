@@ -37,6 +37,7 @@ class LaunchState:
     """One launch: what all its chunks share.
 
     Attributes:
+        caller: Returns what `Finding.caller` says, for what `Finding.address_of` names.
         extent: Blocks in x, y, z.
         block: Threads in x, y, z.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
@@ -47,6 +48,7 @@ class LaunchState:
 
     decoded: DecodedKernel
     source_line: Callable[[str, int], str]
+    caller: Callable[[str], str]
     memory: Memory
     run: Run
     kernel: str

@@ -95,23 +95,29 @@ def report_unmapped(
 
 
 def _missed(access: Access, region: Buffer, address: int, hit: Buffer | None) -> str:
-    size = region.itemsize or access.width
-    offset = address - region.base
-    index, rest = divmod(offset, size)
-    at = f"`{region.name}`[{index}]" + (f" + {rest} bytes" if rest else "")
-    past = offset - region.size
-    if offset < 0:
-        how = f"{-offset} bytes before its first byte"
-    elif past >= 0:
-        how = f"{past} bytes past its end" if past else "just past its end"
-    else:
-        how = f"{past + access.bytes} of the bytes past its end"
-    if hit is not None and hit is not region:
-        how += f", in `{hit.name}`"
+    itemsize = region.itemsize or access.width
+    other = f", in `{hit.name}`" if hit is not None and hit is not region else ""
+    at = _element(region.name, address - region.base, itemsize)
+    how = _how_far(access, address - region.base, region.size)
     return (
-        f"out-of-bounds {describe_access(access)} at {at} ({how}); `{region.name}` holds "
-        f"{region.size // size} elements of {size} bytes. Guard the access by the size."
+        f"out-of-bounds {describe_access(access)} at {at} ({how}{other}); `{region.name}` holds "
+        f"{region.size // itemsize} elements of {itemsize} bytes. Guard the access by the size."
     )
+
+
+def _element(name: str, offset: int, itemsize: int) -> str:
+    """Return the words for a place in a tensor or an array, counted in elements: `s`[128]."""
+    index, rest = divmod(offset, itemsize)
+    return f"`{name}`[{index}]" + (f" + {rest} bytes" if rest else "")
+
+
+def _how_far(access: Access, offset: int, size: int) -> str:
+    past = offset - size
+    if offset < 0:
+        return f"{-offset} bytes before its first byte"
+    if past >= 0:
+        return f"{past} bytes past its end" if past else "just past its end"
+    return f"{past + access.bytes} of the bytes past its end"
 
 
 def report_read_only(chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array) -> None:
@@ -152,19 +158,23 @@ def report_private(
     span = chunk.grid.span(access)
     name = display_name(span.name) if span is not None else layout.variable_before(space, first)
     name = "" if is_local_frame(name) else name
-    at = f"at byte {first} of {space} memory" + (f" near `{name}`" if name else "")
+    width = access.width
+    at = f"at byte {first} of {space} memory"
+    if name:
+        at += f", {_element(name, first - layout.variable_start(space, name), width)}"
     size = f"the {owner} has {private.size} bytes"
     if span is not None and name:
         hit = next(
             (
-                f", which is in `{display_name(other)}`"
+                f", in `{display_name(other)}`"
                 for other, (where, start, end) in layout.extents.items()
                 if where == space and other != span.name and start <= first and (end is None or first < end)
             ),
             "",
         )
-        at = f"at byte {first - span.start} of `{name}`{hit}"
-        size = f"`{name}` has {span.end - span.start} bytes of {space} memory"
+        offset, extent = first - span.start, span.end - span.start
+        at = f"at {_element(name, offset, width)} ({_how_far(access, offset, extent)}{hit})"
+        size = f"`{name}` has {extent} bytes of {space} memory, {extent // width} elements of {width}"
     advice = "Guard the index by the array's size"
     if is_shared and (span is None or layout.extents[span.name][2] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
@@ -184,4 +194,5 @@ def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
     name = layout.variable_before(space, byte)
     if not name or is_local_frame(name):
         return "", f"byte {byte} of {space} memory"
-    return name, f"`{name}` + {byte - layout.variable_start(space, name)} bytes in {space} memory"
+    place = _element(name, byte - layout.variable_start(space, name), part.access.width)
+    return name, f"{place} in {space} memory"

@@ -149,6 +149,36 @@ def test_out_of_bounds_in_shared_memory(run_kernel: Any) -> None:
     assert "128 bytes" in str(finding)
 
 
+@pytest.mark.parametrize(
+    ("index", "place"),
+    [("+ 1", "`s`[128] (just past its end)"), ("- 1", "`s`[-1] (4 bytes before its first byte)")],
+)
+def test_a_shared_array_is_named_by_element(run_kernel: Any, index: str, place: str) -> None:
+    source = """extern "C" __global__ void k(float* out) {
+      __shared__ float s[128];
+      s[threadIdx.x] = 1;
+      __syncthreads();
+      out[threadIdx.x] = s[(int)threadIdx.x INDEX];
+    }""".replace("INDEX", index)
+    finding = only(run_kernel(source, {"out": np.zeros(128, "f4")}, block=128, collect=True))
+    assert f"out-of-bounds read of 4 bytes at {place}" in str(finding)
+    assert "`s` has 512 bytes of shared memory, 128 elements of 4" in str(finding)
+
+
+def test_a_race_and_an_unwritten_element_of_a_shared_array_are_named_by_element(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(float* out) {
+      __shared__ float s[128];
+      if (threadIdx.x < 64) s[threadIdx.x] = 1;
+      out[threadIdx.x] = s[threadIdx.x ^ 33];
+    }"""
+    result = run_kernel(source, {"out": np.zeros(128, "f4")}, block=128, collect=True)
+    said = {finding.kind: str(finding) for finding in result.findings}
+    assert "reads `s`[33] in shared memory" in said["race"]
+    assert (
+        "read of 4 bytes at `s`[97] in shared memory, which nothing has written" in said["uninitialized-read"]
+    )
+
+
 def test_out_of_bounds_in_local_memory(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(int* out, int n) {
       int local[8] = {0};

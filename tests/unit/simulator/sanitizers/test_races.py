@@ -86,7 +86,7 @@ def test_a_race_names_both_threads_and_lines_and_what_to_do(run_kernel: Any) -> 
     }"""
     (finding,) = run_kernel(source, {"out": np.zeros(64, "i4")}, block=64, collect=True).findings
     assert (finding.kind, finding.line, finding.lanes, finding.address_of) == ("race", 4, 64, "tile")
-    assert "reads `tile` + 252 bytes in shared memory" in finding.message
+    assert "reads `tile`[63] in shared memory" in finding.message
     assert "thread (63,0,0) of block (0,0,0) writes at line 3" in finding.message
     assert "__syncthreads()" in finding.message
 
