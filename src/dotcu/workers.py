@@ -282,20 +282,31 @@ def _arriving(outbox: queue.SimpleQueue[tuple[str, Any]], running: int) -> Itera
 _MARK = "-- dotcu: step "
 """The prefix of a line that a worker writes to stderr before each step; text before it is older."""
 
-_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in ')
-_NOISE = re.compile(r"Extension modules: |(Current thread|Thread) 0x|$")
+_FRAME = re.compile(r'  File "[^"]+", line \d+ in ')
+_THREAD = re.compile(r"(Current thread|Thread) 0x")
+_INNERMOST = 5
+"""The frames that are shown of a crash none of whose frames is in the user's code."""
 
 
 def relevant_output(stderr: str) -> str:
-    """Return the lines of the last step; of Python's own report of a crash, the frames in the user's code."""
-    lines: list[str] = []
+    """Return the lines of the last step; of Python's own report of a crash, the frames in the user's code.
+
+    Where there are none, the innermost frames of the thread that crashed.
+    """
+    told: list[str] = []
+    stacks: list[tuple[str, list[str]]] = [("", [])]
     for line in stderr.splitlines():
-        frame = _FRAME.match(line)
         if line.startswith(_MARK):
-            lines = []
-        elif not _NOISE.match(line) and (frame is None or is_user_file(frame["file"])):
-            lines.append(line)
-    return "\n".join(lines)
+            told, stacks = [], [("", [])]
+        elif _FRAME.match(line):
+            stacks[-1][1].append(line)
+        elif thread := _THREAD.match(line):
+            stacks.append((thread[1], []))
+        elif line and not line.startswith("Extension modules: "):
+            told.append(line)
+    crashed = next((frames for thread, frames in stacks if thread == "Current thread"), stacks[-1][1])
+    users = [frame for _, frames in stacks for frame in frames if is_user_file(frame.split('"')[1])]
+    return "\n".join([*told, *users, *([] if set(users) & set(crashed) else crashed[:_INNERMOST])])
 
 
 # ------------------------------------------------------------------ inside a worker

@@ -175,3 +175,17 @@ def test_a_crash_report_has_the_users_frames_and_the_last_step_alone() -> None:
         '  File "/home/me/ops.py", line 27 in dies',
     ]
     assert relevant_output("one\ntwo") == "one\ntwo"
+
+
+def test_a_crash_outside_of_the_users_code_has_its_innermost_frames() -> None:
+    frames = [f'  File "{sysconfig.get_path("purelib")}/torch/x.py", line {n} in f' for n in range(9)]
+    report = CRASH.replace('  File "/home/me/ops.py", line 27 in dies\n', "")
+    head = "Current thread 0x00007f6caba8bb80 (most recent call first):\n"
+    report = report.replace(head, head + "\n".join([*frames, ""]))
+    assert relevant_output(report).splitlines() == [
+        "printed by the body",
+        "Fatal Python error: Segmentation fault",
+        *frames[:5],
+    ]
+    hung = "Timeout (0:02:00)!\n" + report.partition("fault\n\n")[2].replace("Current thread", "Thread")
+    assert relevant_output(hung).splitlines() == ["Timeout (0:02:00)!", *frames[:5]]
