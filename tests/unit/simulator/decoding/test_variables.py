@@ -27,7 +27,7 @@ def two_arrays(run_kernel: Any, body: str, *, shift: int = 0, pick: int = 0) -> 
 
 @pytest.mark.parametrize(
     ("shift", "threads", "where"),
-    [(4, 4, "at byte 128 of `a`, which is in `b`"), (32, 32, "at byte 128 of `a`, which is in `b`")],
+    [(4, 4, "at `a`[32] (just past its end, in `b`)"), (32, 32, "at `a`[32] (just past its end, in `b`)")],
 )
 def test_a_read_that_runs_into_the_next_array(run_kernel: Any, shift: int, threads: int, where: str) -> None:
     result = two_arrays(run_kernel, "out[i] = a[i + shift] + b[i];", shift=shift)
@@ -41,7 +41,7 @@ def test_a_write_before_an_array_spares_the_array_before_it(run_kernel: Any) -> 
     result = two_arrays(run_kernel, "b[i - shift] = 7; __syncthreads(); out[i] = a[i] + b[i];", shift=2)
     (finding,) = result.findings
     assert (finding.kind, finding.address_of, finding.lanes) == ("out-of-bounds", "b", 2)
-    assert "at byte -8 of `b`, which is in `a`" in str(finding)
+    assert "at `b`[-2] (8 bytes before its first byte, in `a`)" in str(finding)
     assert result.arrays["out"].tolist() == [8] * 30 + [3] * 2
 
 

@@ -141,7 +141,7 @@ def test_an_unwritten_source_is_found(run_kernel: Any) -> None:
     source = kernel("if (t < 16) tile[0][t] = 1;\n__syncthreads();\nif (t == 0) OUT(out, tile[0], 128);")
     finding = only(run(run_kernel, source, np.ones(1, "f4"), np.ones(32, "f4"), collect=True))
     assert (finding.kind, finding.line) == ("uninitialized-read", line_of(source, "OUT(out"))
-    assert "`tile` + 64 bytes" in finding.message
+    assert "at `tile`[8] in shared memory" in finding.message
 
 
 def test_bytes_that_never_come_end_the_launch(run_kernel: Any) -> None:
