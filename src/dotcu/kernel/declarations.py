@@ -33,14 +33,14 @@ class ScannedDeclarations:
     Attributes:
         kernels: Those with their own name: the source's in order, then its headers'. A
             header's have no line.
-        overloads: The lines of each name that the source gives to several kernels.
+        overloads: The declarations of each name that the source gives to several kernels.
         variables: Qualified names of `__constant__` and `__device__` variables.
         constants: Those of them that no kernel writes.
         has_state: There may be variables that kernels write, in a macro or a function for example.
     """
 
     kernels: tuple[Declaration, ...]
-    overloads: Mapping[str, tuple[int, ...]]
+    overloads: Mapping[str, tuple[Declaration, ...]]
     variables: tuple[str, ...]
     constants: tuple[str, ...]
     has_state: bool
@@ -52,19 +52,19 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
     texts = [file.text for file in include_graph(source, system_headers(()), options=options).files]
     macros = frozenset(name for text in texts for name in macro_names(text))
     own = compiler.kernels(texts[0], defined, macros)
-    lines: dict[str, tuple[int, ...]] = {}
+    named: dict[str, tuple[Declaration, ...]] = {}
     for kernel in own:
-        lines[kernel.name] = (*lines.get(kernel.name, ()), kernel.line)
-    kernels = {kernel.name: kernel for kernel in own if len(lines[kernel.name]) == 1}
+        named[kernel.name] = (*named.get(kernel.name, ()), kernel)
+    kernels = {name: same[0] for name, same in named.items() if len(same) == 1}
     for text in texts[1:]:
         for kernel in compiler.kernels(text, defined, macros):
-            if kernel.name not in lines:
+            if kernel.name not in named:
                 kernels.setdefault(kernel.name, replace(kernel, line=0))
     variables = tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined)))
     shared = {v for text in texts for v in compiler.variables(text, defined, writable=True)}
     return ScannedDeclarations(
         kernels=tuple(kernels.values()),
-        overloads={name: numbers for name, numbers in lines.items() if len(numbers) > 1},
+        overloads={name: same for name, same in named.items() if len(same) > 1},
         variables=variables,
         constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),

@@ -84,7 +84,7 @@ class Module:
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in declared.kernels])
         for name in self.kernels:
-            if hasattr(type(self), name) or name in vars(self) or name.startswith("_"):
+            if hasattr(type(self), name) or name in vars(self):
                 shown = f'module.kernels["{name}"]'
                 _log.warning("%s: module.%s is not the kernel of that name: use %s", self.name, name, shown)
         live_modules.add(self)
@@ -124,7 +124,8 @@ class Module:
             return tuple(self._units)
 
     def __getattr__(self, name: str) -> Kernel:
-        if name.startswith("_"):  # what Python asks of any object; kernels["_k"] is not such a question
+        # what Python asks of any object is no kernel, unless the source has one of that name
+        if name.startswith("_") and name not in vars(self).get("kernels", ()):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(name)
@@ -155,15 +156,20 @@ class Module:
 
     def _only_overload(self, name: str) -> Declaration:
         """Return the one kernel of a name that the preprocessor leaves, where the text has several."""
-        lines = self._declared.overloads[name]
+        same = self._declared.overloads[name]
         overload = default_device().code(self._plain).find_kernel(name)
-        if overload is None or overload.template_parameters:
+        if overload is not None and overload.template_parameters:  # it keeps one template, and not which
+            forms = {declaration.template_parameters for declaration in same}
+            overload = replace(same[0], parameter_names=()) if len(forms) == 1 else None
+        if overload is None:
+            lines = ", ".join(str(declaration.line) for declaration in same)
             raise SourceError(
-                f"{self.name} has {len(lines)} kernels named {name}, on lines {', '.join(map(str, lines))}.\n"
-                "A kernel is called by its name, so overloads are ambiguous.\n"
+                f"{self.name} has {len(same)} kernels named {name}, on lines {lines}.\n"
+                "A kernel is called by its name, so overloads are ambiguous, and so are templates with other "
+                "parameters in the branches of an #if.\n"
                 f"Give each its own name, {name}_float and {name}_double, or make one template of them."
             )
-        return replace(overload, line=lines[0])
+        return replace(overload, line=same[0].line)
 
     def _discover(self, name: str) -> str:
         """Add the kernels that the compiler sees and the scan does not; return why it could not be asked."""

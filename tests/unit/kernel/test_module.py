@@ -192,10 +192,45 @@ def test_overloads_are_refused_with_the_advice_to_name_them() -> None:
         "__global__ void k(float* x) {}\n__global__ void k(double* x) {}\n__global__ void other() {}"
     )
     with pytest.raises(
-        SourceError, match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its own name, k_float"
+        SourceError,
+        match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its own name, k_float",
     ):
         _ = two.k
     two.other(grid=1, block=1)
+
+
+def test_overloads_of_a_template_are_refused_too() -> None:
+    template = "template <typename T> __global__ void k"
+    two = load_inline(f"{template}(T* x) {{}}\n{template}(T* x, int n) {{}}")
+    with pytest.raises(SourceError, match="2 kernels named k, on lines 1, 2"):
+        _ = two.k[torch.float32]
+
+
+def test_a_kernel_whose_name_begins_with_an_underscore_is_an_attribute(
+    device: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = load_inline("namespace {\n__global__ void _fill(float* x) { *x = 3; }\n}")
+    x = torch.zeros(1, device=device)
+    module._fill(x, grid=1, block=1)
+    assert x.item() == 3
+    assert "is not the kernel of that name" not in caplog.text
+    assert not hasattr(module, "_repr_html_")
+
+
+def test_of_templates_in_the_branches_of_an_if_the_one_left_is_the_kernel(
+    device: torch.device,
+) -> None:
+    module = load_inline("""
+    #define WIDE 0
+    #if WIDE > 3
+    template <typename T> __global__ void k(T* x) { *x = 1; }
+    #else
+    template <typename T> __global__ void k(T* x, int n) { *x = n; }
+    #endif
+    """)
+    x = torch.zeros(1, device=device)
+    module.k[torch.float32](x, 5, grid=1, block=1)
+    assert x.item() == 5
 
 
 def test_a_kernel_that_the_preprocessor_hides_is_dropped_and_the_rest_go_on(device: torch.device) -> None:
