@@ -97,21 +97,24 @@ class PointerPacker:
             return bytes(8)
         any_layout = type(value) is Strided
         tensor = value.tensor if any_layout else value
-        _require_memory(tensor)
+        _require_memory(tensor, self)
         if self.element is not None:
-            _require_dtype(tensor, self.element)
+            _require_dtype(tensor, self.element, self)
             alignment = self.element.alignment
             off = tensor.data_ptr() % alignment
             if off:
+                remedy = (
+                    f"Ask dotcu.is_aligned(t, {alignment}) and take a kernel for {self.element.scalar}* "
+                    "where it is not, or pass t.clone()."
+                )
                 raise Mismatch(
                     f"{describe(tensor)} that starts {off} bytes past an address divisible by {alignment}",
-                    f"Ask dotcu.is_aligned(t, {alignment}) and take a kernel for {self.element.scalar}* "
-                    "where it is not, or pass t.clone().",
+                    _without_copies(remedy, self, tensor),
                 )
         if not any_layout and not tensor.is_contiguous():
+            remedy = "Pass t.contiguous(), or dotcu.strided(t) to a kernel that takes strides."
             raise Mismatch(
-                f"{describe(tensor)} with strides {tensor.stride()}",
-                "Pass t.contiguous(), or dotcu.strided(t) to a kernel that takes strides.",
+                f"{describe(tensor)} with strides {tensor.stride()}", _without_copies(remedy, self, tensor)
             )
         return addresses(tensor, self.label, self.writes).to_bytes(8, "little")
 
@@ -137,8 +140,8 @@ class TensorPacker:
     def pack(self, value: Any, addresses: Addresses) -> bytes:
         if value is None:
             return bytes(8 + 16 * self.rank)
-        _require_memory(value)
-        _require_dtype(value, self.element)
+        _require_memory(value, self)
+        _require_dtype(value, self.element, self)
         if value.dim() != self.rank:
             remedy = f"Reshape it to {self.rank} dimensions, or instantiate the kernel for {value.dim()}."
             raise Mismatch(describe(value), remedy)
@@ -165,21 +168,25 @@ class MapPacker:
             raise Mismatch(describe(value), remedy)
         if type(value) is not TensorMap:
             return StructPacker(name=TENSOR_MAP, size=BYTES).pack(value)
-        _require_memory(value.tensor)
-        checked, address = tiled(value), addresses(value.tensor, self.label, self.writes)
+        _require_memory(value.tensor, self)
+        try:
+            checked = tiled(value)
+        except Mismatch as mismatch:
+            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, self, value.tensor)) from None
+        address = addresses(value.tensor, self.label, self.writes)
         return encode(checked, address) if value.tensor.numel() else bytes(BYTES)
 
 
-def _require_memory(value: Any) -> None:
+def _require_memory(value: Any, packer: Packer) -> None:
     if not isinstance(value, Tensor):
         raise Mismatch(describe(value), "Pass a tensor; a number goes in a tensor of one element.")
     if not is_plain(value):
         mismatch = memory_fault(value)
         if mismatch is not None:
-            raise mismatch
+            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer, value))
 
 
-def _require_dtype(tensor: Tensor, element: Element) -> None:
+def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
     if tensor.dtype in element.dtypes:
         return
     wanted = element.dtypes[0]
@@ -187,7 +194,29 @@ def _require_dtype(tensor: Tensor, element: Element) -> None:
         raise Mismatch(describe(tensor), "Pass torch.view_as_real(t): the same memory.")
     if same_bits(tensor.dtype, wanted):
         raise Mismatch(describe(tensor), f"Pass t.view({wanted}): the same memory, read as the kernel does.")
-    raise Mismatch(describe(tensor), f"Pass t.to({wanted}), or a kernel for {tensor.dtype}.")
+    remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
+    raise Mismatch(describe(tensor), _without_copies(remedy, packer, tensor))
+
+
+_COPY = re.compile(
+    r"t\.(?:contiguous|to|clone|to_dense|to_padded_tensor|resolve_conj|resolve_neg|int_repr)\([^()]*\)"
+)
+"""The calls in remedies that give a copy."""
+
+
+def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: object = None) -> str:
+    """Return a remedy that loses no result: where the kernel may write, a new tensor instead of a copy."""
+    if isinstance(packer, ValuePacker) or not packer.writes or not _COPY.search(remedy):
+        return remedy
+    element = None if isinstance(packer, MapPacker) else packer.element
+    dtype = tensor.dtype if element is None or tensor.dtype in element.dtypes else element.dtypes[0]
+    shape = "SHAPE" if tensor.is_nested else tuple(tensor.shape)
+    place = str(device or tensor.device)
+    fitting = f'an output that fits, tmp = torch.empty({shape}, dtype={dtype}, device="{place}")'
+    return (
+        f"{_COPY.sub(lambda _: fitting, remedy)}\nThe kernel may write it, and what it writes to a copy of t "
+        "is lost, unless t.copy_(tmp) follows the launch. If it only reads it, declare it const."
+    )
 
 
 Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
@@ -347,32 +376,9 @@ def _refusal(plan: PackingPlan, parameter: KernelParameter, value: Any, mismatch
     if type(value) is TensorMap and not isinstance(packer, MapPacker):
         remedy = "Pass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap."
         mismatch = Mismatch(repr(value), remedy)
-    remedy, tensor = mismatch.remedy, _tensor_of(value)
-    if isinstance(tensor, Tensor):
-        remedy = _without_copies(remedy, packer, tensor, tensor.device)
     return ArgumentError(
         f"{plan.kernel}: parameter {parameter.index + 1}, {parameter}, takes {packer.takes}, "
-        f"got {mismatch.got}.\n{remedy}"
-    )
-
-
-_COPY = re.compile(
-    r"t\.(?:contiguous|to|clone|to_dense|to_padded_tensor|resolve_conj|resolve_neg|int_repr)\([^()]*\)"
-)
-"""The calls in remedies that give a copy."""
-
-
-def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: torch.device) -> str:
-    """Return a remedy that loses no result: where the kernel may write, a new tensor instead of a copy."""
-    if isinstance(packer, ValuePacker) or not packer.writes or not _COPY.search(remedy):
-        return remedy
-    element = None if isinstance(packer, MapPacker) else packer.element
-    dtype = tensor.dtype if element is None or tensor.dtype in element.dtypes else element.dtypes[0]
-    shape = "SHAPE" if tensor.is_nested else tuple(tensor.shape)
-    fitting = f'an output that fits, tmp = torch.empty({shape}, dtype={dtype}, device="{device}")'
-    return (
-        f"{_COPY.sub(lambda _: fitting, remedy)}\nThe kernel may write it, and what it writes "
-        "to a copy of t is lost, unless t.copy_(tmp) follows the launch."
+        f"got {mismatch.got}.\n{mismatch.remedy}"
     )
 
 
