@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
@@ -135,9 +135,18 @@ class CompiledUnit:
                     from dotcu.kernel.ptx_uses import map_uses  # only tensor maps need it
 
                     uses = map_uses(self.outline, self.symbol(name), [params[index].name for index in maps])
-                plan = packing_plan(name, parameters, dict(zip(maps, uses, strict=True)))
+                plan = packing_plan(
+                    name, parameters, dict(zip(maps, uses, strict=True)), partial(self._is_written, name)
+                )
                 self._plans[name] = plan
         return plan
+
+    def _is_written(self, name: str, index: int) -> bool:
+        """Return whether a kernel may write through a pointer, by its code."""
+        from dotcu.kernel.ptx_uses import parameter_is_written  # only refusals ask
+
+        symbol = self.symbol(name)
+        return parameter_is_written(self.outline, symbol, self.outline.entries[symbol].params[index].name)
 
     def needs(self, name: str) -> KernelNeeds:
         """Return the resources that a kernel takes of a multiprocessor."""

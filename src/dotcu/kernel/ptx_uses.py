@@ -73,6 +73,22 @@ def variable_writes(module: PtxModule, entry: str, symbols: Sequence[str]) -> di
     return uses
 
 
+def parameter_is_written(module: PtxModule, entry: str, symbol: str) -> bool:
+    """Return whether a kernel may write memory that a parameter points to.
+
+    Args:
+        module: The PTX.
+        entry: The kernel's symbol.
+        symbol: The parameter's name in PTX.
+    """
+    body = reached_functions(module, entry)[entry]
+    return _write_is_reached(
+        [one for one in body if one.opcode.startswith("ld.param") or not one.opcode.startswith(_READS)],
+        symbol,
+        lambda instruction, _: instruction.opcode.startswith(_WRITES),
+    )
+
+
 def map_uses(module: PtxModule, entry: str, symbols: Sequence[str]) -> tuple[MapUse, ...]:
     """Return the use of each parameter that is a tensor map.
 

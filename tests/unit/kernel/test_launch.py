@@ -379,3 +379,12 @@ def test_a_kernels_own_clusters_limit_its_grid() -> None:
             module.pairs(out, grid=4, block=32, cluster=4)
         with pytest.raises(UnsupportedInstruction, match="__cluster_dims__"):
             module.pairs(out, grid=4, block=32)
+
+
+def test_of_pointers_without_const_only_one_that_is_written_takes_no_copy() -> None:
+    kernel = load_inline("__global__ void k(float* x, float* out) { out[threadIdx.x] = x[threadIdx.x]; }").k
+    wide, tall = torch.zeros(3, 4), torch.zeros(4, 3).t()
+    with pytest.raises(ArgumentError, match=r"Pass t.contiguous\(\), or"):
+        kernel(tall, wide, grid=1, block=12)
+    with pytest.raises(ArgumentError, match=r"tmp = torch.empty\(\(3, 4\), .*\n.*t.copy_\(tmp\) follows"):
+        kernel(wide, tall, grid=1, block=12)

@@ -7,7 +7,7 @@ import pytest
 from dotcu.compile import CompileOptions, Target, build, inline_source
 from dotcu.errors import SourceError
 from dotcu.kernel.compiled import ModuleVariables
-from dotcu.kernel.ptx_uses import MapUse, map_uses, variable_writes
+from dotcu.kernel.ptx_uses import MapUse, map_uses, parameter_is_written, variable_writes
 from dotcu.ptx.module import parse_module
 
 REGISTERS = ".reg .b32 %r<9>; .reg .b64 %rd<12>; .reg .f32 %f<9>; .reg .pred %p<9>; .param .b64 param0;"
@@ -200,3 +200,20 @@ def test_what_the_compiler_makes_of_a_kernel_is_read_rightly() -> None:
 @pytest.mark.parametrize("const", ["const", ""])
 def test_without_grid_constant_a_map_is_copied(const: str) -> None:
     assert of_source(SOURCE.replace("CONST", const))[0] == "copied"
+
+
+LOAD = "ld.param.u64 %rd1, [_Z1kPf_param_0];\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (f"{LOAD} ld.global.f32 %f1, [%rd1];", False),
+        (f"{LOAD} ld.global.f32 %f1, [%rd1];\n st.global.f32 [%rd7], %f1;", False),
+        (f"{LOAD} cvta.to.global.u64 %rd2, %rd1;\n st.global.u32 [%rd2], 1;", True),
+        (f"{LOAD} add.s64 %rd2, %rd1, 8;\n red.global.add.u32 [%rd2], 1;", True),
+        ("st.global.u32 [%rd7], 1;", False),
+    ],
+)
+def test_a_parameter_is_written_where_its_address_is_stored_through(body: str, found: bool) -> None:
+    assert parameter_is_written(parse_module(module(body)), "_Z1kPf", "_Z1kPf_param_0") is found

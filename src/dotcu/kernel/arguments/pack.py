@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -79,11 +80,17 @@ Encode = Callable[[Tiled, int], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class PointerPacker:
-    """Packs a pointer: a contiguous tensor whose elements fit, or None."""
+    """Packs a pointer: a contiguous tensor whose elements fit, or None.
+
+    Attributes:
+        writes: It is declared as a pointer to memory that may be written.
+        is_written: Tells whether the kernel's code may write it.
+    """
 
     element: Element | None
     label: str
     writes: bool
+    is_written: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
 
     @property
     def takes(self) -> str:
@@ -130,6 +137,7 @@ class TensorPacker:
     rank: int
     label: str
     writes: bool
+    is_written: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
 
     @property
     def takes(self) -> str:
@@ -160,6 +168,7 @@ class MapPacker:
     writes: bool
 
     takes = "a dotcu.tensor_map"
+    is_written = staticmethod(lambda: True)
 
     def pack(self, value: Any, addresses: Addresses, encode: Encode) -> bytes:
         if isinstance(value, Tensor):
@@ -206,7 +215,9 @@ _COPY = re.compile(
 
 def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: object = None) -> str:
     """Return a remedy that loses no result: where the kernel may write, a new tensor instead of a copy."""
-    if isinstance(packer, ValuePacker) or not packer.writes or not _COPY.search(remedy):
+    if isinstance(packer, ValuePacker) or not (
+        packer.writes and _COPY.search(remedy) and packer.is_written()
+    ):
         return remedy
     element = None if isinstance(packer, MapPacker) else packer.element
     dtype = tensor.dtype if element is None or tensor.dtype in element.dtypes else element.dtypes[0]
@@ -215,7 +226,7 @@ def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: object 
     fitting = f'an output that fits, tmp = torch.empty({shape}, dtype={dtype}, device="{place}")'
     return (
         f"{_COPY.sub(lambda _: fitting, remedy)}\nThe kernel may write it, and what it writes to a copy of t "
-        "is lost, unless t.copy_(tmp) follows the launch. If it only reads it, declare it const."
+        "is lost, unless t.copy_(tmp) follows the launch."
     )
 
 
@@ -240,13 +251,17 @@ def is_map(parameter: KernelParameter) -> bool:
 
 
 def packing_plan(
-    kernel: str, parameters: Sequence[KernelParameter], maps: Mapping[int, MapUse] = MappingProxyType({})
+    kernel: str,
+    parameters: Sequence[KernelParameter],
+    maps: Mapping[int, MapUse] = MappingProxyType({}),
+    is_written: Callable[[int], bool] = lambda index: True,
 ) -> PackingPlan:
     """Choose a packer for each parameter.
 
     Args:
         kernel, parameters: The kernel's name and parameters.
         maps: Its use of its tensor maps, by index of their parameter.
+        is_written: Tells whether its code may write through the pointer at an index; asked for refusals.
     """
     for index, use in maps.items():
         if use == "copied":
@@ -256,7 +271,12 @@ def packing_plan(
                 "where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
                 f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
             )
-    packers = tuple(_packer(parameter, maps) for parameter in parameters)
+    packers = tuple(
+        replace(packer, is_written=partial(is_written, index))
+        if isinstance(packer, (PointerPacker, TensorPacker))
+        else packer
+        for index, packer in enumerate(_packer(parameter, maps) for parameter in parameters)
+    )
     return PackingPlan(kernel=kernel, parameters=tuple(parameters), packers=packers)
 
 
