@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from dotcu.checking.report import failure_text, result_json
+from dotcu.checking.report import cause_of, failure_text, result_json
 from dotcu.checking.trial import Result
 from dotcu.watching.state import Event, Row, WatchState, results_of
 
@@ -115,10 +115,10 @@ def _verdicts(state: WatchState, now: float) -> Iterator[Text]:
 
 
 def _distinct(failures: Sequence[Result]) -> list[Result]:
-    """Return the first failure of each check of each overload, of the first few."""
-    unlike: dict[tuple[str, str], Result] = {}
+    """Return the first failure of each cause, of the first few."""
+    unlike: dict[tuple[str, ...], Result] = {}
     for result in failures:
-        unlike.setdefault((result.overload, result.check), result)
+        unlike.setdefault(cause_of(result), result)
     return list(unlike.values())[:_SHOWN]
 
 

@@ -106,6 +106,14 @@ def test_a_caret_is_shown_below_the_line_at_fault() -> None:
     assert lines[place + 1].rstrip() == f"\x1b[1;31m{' ' * 12}^\x1b[0m"
 
 
+def test_failures_of_one_cause_are_shown_once() -> None:
+    second = replace(WRONG, check="fake", trial="ns::op/fake/float32-s0")
+    state = run(
+        saved(), *version(WRONG, 10)[:4], {"event": "tried", "trial": second.trial, "results": [second]}
+    )
+    assert drawn(state, color=None).count("a.cu:3:9: error: no y") == 1
+
+
 def test_a_file_that_is_gone_is_not_called_saved() -> None:
     state = run(saved(10.0, "b.cuh"))
     assert "a.cu saved; b.cuh gone " in drawn(state)
