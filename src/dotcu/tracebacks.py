@@ -23,7 +23,9 @@ from pathlib import Path
 from dotcu.errors import DotcuError, EnvironmentFault, UsageError
 
 _OURS = Path(__file__).parent
-_INSTALLED = tuple(Path(path) for name, path in sysconfig.get_paths().items() if name.endswith("lib"))
+_INSTALLED = tuple(
+    Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "scripts"))
+)
 _TORCH = tuple(path / "torch" for path in _INSTALLED)
 _FRAMES = 8
 """The number of frames that are shown; of more, as in a recursion, the outermost and innermost half."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
+import sysconfig
 
 import pytest
 
 from dotcu.errors import ToolchainError
-from dotcu.tracebacks import MOST_COLUMNS, MOST_LINES, brief, one_line, quiet
+from dotcu.tracebacks import MOST_COLUMNS, MOST_LINES, brief, caller_line, is_user_file, one_line, quiet
 
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:
@@ -48,6 +50,34 @@ def test_one_line_is_the_first() -> None:
 def test_frames_of_cpp_are_left_out() -> None:
     words = brief(raised(RuntimeError("no such size\nException raised from make at tensor.cpp:7\nframe #0")))
     assert words.endswith("RuntimeError: no such size")
+
+
+def test_hints_and_stacks_of_torchs_compiler_are_left_out() -> None:
+    hints = "  Explanation: e\n  Hint: h\nCaused by: x\nFor more information"
+    text = f"graph break\n{hints}\nUser Stack (most recent)\n  f"
+    assert brief(raised(RuntimeError(text))).endswith("RuntimeError: graph break\nCaused by: x")
+
+
+def test_what_the_users_code_raised_is_told_though_torch_hides_it() -> None:
+    def hidden() -> None:
+        try:
+            raise IndexError("in their body")
+        except IndexError:
+            raise TypeError("traced") from None
+
+    with pytest.raises(TypeError) as caught:
+        hidden()
+    caught.value.__traceback__ = None  # as if torch had raised it
+    words = brief(caught.value)
+    assert words.splitlines()[0] == "TypeError: traced"
+    assert words.splitlines()[1].startswith("caused by ")
+    assert words.endswith("IndexError: in their body")
+
+
+def test_a_console_script_is_not_the_users_code() -> None:
+    assert not is_user_file(f"{sysconfig.get_path('scripts')}/dotcu")
+    assert is_user_file("/home/me/ops.py")
+    assert re.match(r".*test_telling\.py:\d+$", caller_line())
 
 
 @pytest.mark.parametrize("name", ["torch._dynamo", "torch._subclasses.fake_tensor"])
