@@ -124,8 +124,8 @@ class Module:
             return tuple(self._units)
 
     def __getattr__(self, name: str) -> Kernel:
-        # what Python asks of any object is no kernel, unless the source has one of that name
-        if name.startswith("_") and name not in vars(self).get("kernels", ()):
+        # of names like these Python asks any object, also one that is not made yet
+        if name.startswith("_") and ("kernels" not in vars(self) or name not in self.kernels):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(name)
