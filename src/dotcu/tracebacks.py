@@ -14,6 +14,7 @@ from __future__ import annotations
 import linecache
 import logging
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -91,9 +92,15 @@ def _user_frames(error: BaseException) -> bool:
 
 
 def caller_line() -> str:
-    """Return `file:line` of the innermost frame on the stack that is in the user's code, if any."""
-    frames = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
-    return next((file_line(file, line) for file, line in frames if is_user_file(file)), "")
+    """Return `file:line` of the innermost frame on the stack that is in the user's code, or in a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    for frame, line in traceback.walk_stack(None):
+        file = frame.f_code.co_filename
+        if shell is not None and (cell := shell.compile.format_code_name(file)):
+            return f"<cell {cell[1]}>:{line}"
+        if is_user_file(file):
+            return file_line(file, line)
+    return ""
 
 
 def file_line(file: str, line: int | None) -> str:

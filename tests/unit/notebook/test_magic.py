@@ -72,6 +72,7 @@ def test_a_finding_shows_the_call_and_the_line_of_the_cell(notebook: Notebook) -
         "FindingError: <cell In[2]>:4: out-of-bounds read of 4 bytes at `x`[100]"
     )
     assert "    4 | x[i] = by * x[i];" in shown
+    assert "shape (100,) float32, launched at <cell In[3]>:2" in shown
     assert ".py" not in shown
 
 
