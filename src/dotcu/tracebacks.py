@@ -94,7 +94,7 @@ def _user_frames(error: BaseException) -> bool:
 def caller_line() -> str:
     """Return `file:line` of the innermost frame on the stack that is in the user's code, or in a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    for frame, line in traceback.walk_stack(None):
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
         file = frame.f_code.co_filename
         if shell is not None and (cell := shell.compile.format_code_name(file)):
             return f"<cell {cell[1]}>:{line}"
