@@ -183,13 +183,16 @@ class CompiledUnit:
 
     @cached_property
     def _device_variables(self) -> dict[str, str]:
-        """The names of the variables in global memory by symbol; not of const ones and string literals."""
+        """The names of the variables in global memory by symbol; not of const ones and string literals.
+
+        NVRTC names the array of an `assert`'s or a function's `__PRETTY_FUNCTION__` `__unnamed_N`.
+        """
         variables = self.unit.variables
         declared = {self.variable_symbol(name): name for name in variables.names}
         names = {
             symbol: declared.get(symbol, symbol)
             for symbol, variable in self.outline.module_variables.items()
-            if variable.space == "global" and not symbol.startswith("$")
+            if variable.space == "global" and not symbol.startswith(("$", "__unnamed_"))
         }
         return {symbol: name for symbol, name in names.items() if name not in variables.constants}
 

@@ -611,3 +611,18 @@ def test_state_of_any_kind_is_never_split(device: torch.device, text: str) -> No
     joined.draw[torch.float32](numbers, grid=1, block=1)
     joined.draw[torch.float16](halves, grid=1, block=1)
     assert (numbers.item(), halves.item()) == (0, 1)
+
+
+def test_the_text_of_an_assert_is_no_state_that_instantiations_share(device: torch.device) -> None:
+    module = load_inline("""
+        #include <cassert>
+        template <typename T> __global__ void fill(T* x, int n) {
+            assert(n > 0);
+            if (n < 0) printf("%s", __PRETTY_FUNCTION__);
+            *x = n;
+        }
+    """)
+    for dtype in (torch.float32, torch.int32, torch.float16):
+        x = torch.zeros(1, dtype=dtype, device=device)
+        module.fill[dtype](x, 3, grid=1, block=1)
+        assert x.item() == 3
