@@ -14,7 +14,7 @@ from dotcu.call_cache.layouts import is_empty
 from dotcu.call_cache.record import Field, FieldKind, Launch, Unsupported
 from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import as_float, identical, is_symbol, pinned, plain, step_of
-from dotcu.kernel.arguments.pack import PointerPacker, Strided, TensorPacker, expanded, pack
+from dotcu.kernel.arguments.pack import PointerPacker, Strided, TensorInfoPacker, TensorPacker, expanded, pack
 from dotcu.kernel.arguments.tensor_map import TensorMap
 from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.scope import RecordedLaunch
@@ -27,6 +27,8 @@ def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field
     is_pointer = isinstance(packer, (PointerPacker, TensorPacker))
     if isinstance(value, TensorMap):
         raise Unsupported("it passes a tensor map, which the driver encodes again for each address")
+    if isinstance(packer, TensorInfoPacker):
+        raise Unsupported("it passes a TensorInfo, whose sizes are not at fixed places")
     if is_pointer and value is not None:
         known = state.known(value.tensor if isinstance(value, Strided) else value)
         if isinstance(packer, PointerPacker):  # guard what the packer has accepted of this call's tensor

@@ -75,6 +75,7 @@ PACKAGES = (
     (r"crt/", "nvidia-cuda-crt", "nvidia-cuda-nvcc-cu12"),
     (r"(cub|cuda|nv|thrust)/", "nvidia-cuda-cccl", "nvidia-cuda-cccl-cu12"),
     (r"(cuda_\w+|mma|cooperative_groups|cuComplex)\.h", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
+    (r"curand\w*\.h", "nvidia-curand", "nvidia-curand-cu12"),
 )
 
 _UNCHOSEN = "cannot determine which instance of function template"
@@ -111,6 +112,11 @@ HEADERS_OF_NAMES = {
     "<cuda.h>": r"CUtensorMap\w*",
     "<cuda_runtime.h>": r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)",
     "<cub/cub.cuh>": r"cub",
+    "<torch/extension.h>": (
+        r"c10|torch|gpuAtomic\w+|fastAtomicAdd|C10_\w+|CUDA_KERNEL_(LOOP|ASSERT)\w*|WARP_(SHFL\w*|BALLOT|SYNC)"
+        r"|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
+        r"|PhiloxCudaState|CustomClassHolder"
+    ),
 }
 _HEADERS = {header: re.compile(pattern) for header, pattern in HEADERS_OF_NAMES.items()}
 _UNDEFINED = re.compile(r'^identifier "(\w+)" is undefined|(?:has no member) "(\w+)"')
@@ -413,7 +419,7 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
         text = _SYMBOL.sub(lambda match: f"'{_name_of(plan, match[1])}'", text)
         return replace(error, file=plan.display, message=text)
     if error.file != NAME_MAP:
-        hint = header_hint(error.message) or _left_out_note(plan, error)
+        hint = header_hint(error.message) or _left_out_note(plan, error) or _launching_note(error)
         return replace(error, notes=(*error.notes, hint)) if hint else error
     name = next((name for name in plan.names if is_about(name, error)), "")
     rename = "CUDA, or this source, has another function of that name. Rename the kernel."
@@ -437,6 +443,17 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
                 f"  If device code needs it, write there: {one.remedy}"
             )
     return ""
+
+
+def _launching_note(error: Diagnostic) -> str:
+    """Name what of CUB the line uses that launches kernels itself; "" if there is nothing."""
+    match = re.search(r"\bcub::Device\w+", error.source)
+    return (
+        f"{match[0]} launches kernels: it is for host code.\n"
+        "  In a kernel use cub::Block... or cub::Warp..., or call an operator of torch's before the launch."
+        if match
+        else ""
+    )
 
 
 def _name_of(plan: BuildPlan, symbol: str) -> str:
@@ -487,7 +504,9 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
     for pattern, cuda_13, cuda_12 in PACKAGES:
         if re.match(pattern, missing[1]):
             package = cuda_13 if major >= 13 else cuda_12
-            return f'{not_found}It comes with: pip install "{package}=={major}.{minor}.*"'
+            if "curand" not in package:  # which has versions of its own
+                package += f"=={major}.{minor}.*"
+            return f'{not_found}It comes with: pip install "{package}"'
     remedy = f"{not_found}If it is yours: load(..., include=[FOLDER])"
     is_hosts = "." not in missing[1] or is_host_include(missing[1], quoted=False, device=())
     if is_hosts or plan.includes.removed:

@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dotcu.compile.host_split.select import RemovedDeclaration
 
 VIRTUAL_ROOT = "/dotcu"
+_SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
+"""Types that nvcc knows without an `#include`. Source: glibc's sys/types.h."""
 
 
 class SystemHeaders:
@@ -212,6 +215,11 @@ class _GraphBuilder:
             virtual, path = self.waiting.pop()
             self.headers[virtual] = self.file(virtual, path, read_text(path))
         headers = dict(sorted(self.headers.items()))
+        types = self.system_headers.find("sys/types.h")
+        if types and any(_SHORT_NAMES.search(file.text) for file in (main, *headers.values())):
+            self.system.add(types)
+            rewritten = f'#include "{types}"\n#line 1\n{main.rewritten}'
+            main = dataclasses.replace(main, rewritten=rewritten)
         edges = tuple(sorted(self.edges))
         digest = hashlib.sha256()
         for file in (main, *headers.values()):

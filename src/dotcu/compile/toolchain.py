@@ -132,8 +132,8 @@ def find_tool(name: str) -> Path | None:
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 _SAMPLE_BYTES = 1 << 16
 _CCCL_VERSION = "cuda/std/__cccl/version.h"
-_PARTS = (_CCCL_VERSION, "crt/mma.h")
-"""A file of each set of headers that pip ships apart from the runtime's, and torch does not install."""
+_PARTS = (_CCCL_VERSION, "crt/mma.h", "curand_kernel.h")
+"""A file of each set of headers that pip ships apart from the runtime's."""
 
 # The architectures that some compilers make code for, so that these need not be loaded to be asked.
 # Source: nvrtcGetSupportedArchs of each.
@@ -236,7 +236,7 @@ def _include(libraries: Path) -> tuple[Path, ...]:
     home = libraries.parent
     folders = [home / "include", home / "include" / "cccl"]
     if home.name == "cuda_nvrtc":  # a pip package of CUDA 12, which has a folder for each
-        parts = ("cuda_runtime", "cuda_cccl", "cuda_nvcc")  # the last has crt/, which <mma.h> includes
+        parts = ("cuda_runtime", "cuda_cccl", "cuda_nvcc", "curand")  # nvcc's has crt/ for <mma.h>
         folders = [home.parent / part / "include" for part in parts]
     return tuple(folder for folder in folders if folder.is_dir())
 

@@ -147,8 +147,9 @@ TYPE_HEADERS = {
     "__nv_fp8_e4m3": "cuda_fp8.h",
     "__nv_fp8_e5m2": "cuda_fp8.h",
     "__nv_fp8_e8m0": "cuda_fp8.h",
+    "(c10|at)::(Half|BFloat16)": "left_out/torch",
 }
-"""The header that declares a C++ type which the language does not have."""
+"""The header that declares a C++ type which the language does not have, by a pattern of its name."""
 
 
 def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:

@@ -232,7 +232,7 @@ def _row(packer: Any, offset: int, size: int) -> bytes:
         kind, flags = _POINTER, _WRITTEN * packer.writes
         if packer.element is not None:
             dtypes, alignment = _codes(packer.element.dtypes), packer.element.alignment
-    elif isinstance(packer, TensorPacker):
+    elif type(packer) is TensorPacker:
         kind, dtypes, rank = _VIEW, _codes(packer.element.dtypes), packer.rank
         flags = _WRITTEN * packer.writes
     elif isinstance(packer, MapPacker):

@@ -330,6 +330,8 @@ def test_a_header_that_is_nowhere_is_named_with_what_to_do(make: Build) -> None:
         make('#include "mine.h"\n' + KERNEL)
     with pytest.raises(CompileError, match='pip install "nvidia-cuda-cccl'):
         make("#include <cuda/no_such_header>\n" + KERNEL)
+    with pytest.raises(CompileError, match=r'pip install "nvidia-curand(-cu12)?"'):
+        make("#include <curand_no_such_header.h>\n" + KERNEL)
 
 
 def test_nothing_on_disk_is_included_behind_the_keys_back(

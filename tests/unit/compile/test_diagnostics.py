@@ -176,6 +176,8 @@ def test_a_long_line_without_a_caret_is_cut() -> None:
         ("cooperative_groups", "<cooperative_groups.h>"),
         ("nvcuda", "<mma.h>"),
         ("cudaGridDependencySynchronize", "<cuda_runtime.h>"),
+        ("c10", "<torch/extension.h>"),
+        ("gpuAtomicAdd", "<torch/extension.h>"),
     ],
 )
 def test_a_known_name_has_its_header(name: str, header: str) -> None:

@@ -104,6 +104,7 @@ def test_each_layout_is_found_with_its_version_and_headers(tmp_path: Path) -> No
     (site / "nvidia/cu13/include/cccl").mkdir(parents=True)
     lay(site / "nvidia/cuda_nvrtc/lib", "12.8")
     (site / "nvidia/cuda_runtime/include").mkdir(parents=True)
+    (site / "nvidia/curand/include").mkdir(parents=True)
     library = lay(home / "lib64", "12.4")
     (home / "lib64/libnvrtc.so.12.4.1").symlink_to(library)  # the same library by another name
     (home / "include").mkdir()
@@ -111,7 +112,7 @@ def test_each_layout_is_found_with_its_version_and_headers(tmp_path: Path) -> No
     include = site / "nvidia/cu13/include"
     assert [(c.version, c.origin, c.include) for c in found] == [
         ((13, 0), "pip", (include, include / "cccl")),
-        ((12, 8), "pip", (site / "nvidia/cuda_runtime/include",)),
+        ((12, 8), "pip", (site / "nvidia/cuda_runtime/include", site / "nvidia/curand/include")),
         ((12, 4), "CUDA_HOME", (home / "include",)),
     ]
     assert compiler_at(found[1].path, ()).include == found[1].include

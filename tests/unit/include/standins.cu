@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cfloat>
 #include <climits>
@@ -23,7 +25,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <initializer_list>
 #include <limits>
+#include <new>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -136,8 +142,44 @@ static_assert(std::is_convertible_v<int, float> && !std::is_convertible_v<Pair, 
 static_assert(std::is_trivially_copyable_v<Pair> && std::true_type::value && !std::false_type());
 static_assert(std::integral_constant<int, 3>::value == 3 && std::bool_constant<true>());
 
-// <algorithm>
+static_assert(std::is_same_v<std::add_pointer_t<int&>, int*> && std::is_array_v<int[2]>);
+static_assert(std::is_same_v<std::common_type_t<int, float>, float> && std::rank_v<int[2][3]> == 2);
+static_assert(std::is_same_v<std::remove_all_extents_t<int[2][3]>, int> &&
+              std::extent_v<int[2][3], 1> == 3);
+static_assert(std::is_lvalue_reference_v<int&> && std::is_rvalue_reference_v<int&&>);
+static_assert(std::is_function_v<int(float)> && !std::is_function_v<int>);
+static_assert(std::is_trivial_v<Pair> && std::is_standard_layout_v<Pair> &&
+              std::is_scalar_v<int*> && std::is_default_constructible_v<Pair>);
+static_assert(std::is_constructible_v<float, int> && !std::is_constructible_v<Pair, int*>);
+static_assert(std::conjunction_v<std::true_type, std::true_type> &&
+              std::disjunction_v<std::false_type, std::true_type> &&
+              std::negation_v<std::false_type>);
+static_assert(std::is_same_v<std::invoke_result_t<std::plus<>, int, float>, float> &&
+              std::is_invocable_v<std::negate<>, int> && !std::is_invocable_v<std::negate<>, Pair>);
+static_assert(sizeof(std::aligned_storage_t<24, 8>) == 24 &&
+              alignof(std::aligned_storage_t<24, 8>) == 8);
+static_assert(alignof(std::aligned_storage<16, 16>::type) == 16);
+
+// <utility>, <tuple>, <array>, <functional>
+static_assert(std::is_same_v<std::make_index_sequence<5>, std::index_sequence<0, 1, 2, 3, 4>>);
+static_assert(std::is_same_v<std::make_integer_sequence<int, 2>, std::integer_sequence<int, 0, 1>>);
+static_assert(std::index_sequence_for<int, float>::size() == 2);
+static_assert(std::is_same_v<std::tuple_element_t<1, std::tuple<int, float>>, float> &&
+              std::is_same_v<std::tuple_element_t<0, const std::pair<int, float>>, const int>);
+static_assert(std::tuple_size_v<std::array<int, 3>> == 3 && std::tuple_size_v<std::tuple<>> == 0);
+static_assert(std::make_pair(1, 2.5f).second == 2.5f && std::get<0>(std::make_tuple(7, 8)) == 7);
+static_assert(std::pair<int, int>(1, 2) < std::pair<int, int>(1, 3));
+static_assert(std::tuple<int, float>(1, 2.f) == std::tuple<int, float>(1, 2.f));
+static_assert(std::array<int, 3>{4, 5, 6}[2] == 6 && std::array<int, 3>{}.size() == 3);
+static_assert(std::is_same_v<decltype(std::pair(1, 2.f)), std::pair<int, float>>);
+static_assert(std::plus<int>()(2, 3) == 5 && std::greater<>()(2.5f, 2) && !std::logical_not<>()(1));
+
+// <algorithm>, <sys/types.h>
 static_assert(std::min(2, 3) == 2 && std::max(2.5f, 3.5f) == 3.5f && std::clamp(7, 0, 5) == 5);
+static_assert(std::max({1, 5, 3}) == 5 && std::min({4, 2}) == 2 &&
+              std::max(1, 2, std::greater<>()) == 1);
+static_assert(sizeof(uint) == 4 && ushort(-1) == 65535 && sizeof(ulong) == 8 &&
+              u_int8_t(-1) == 255);
 
 __global__ void floats(float* out) {
     const int i = threadIdx.x;
@@ -163,6 +205,35 @@ __global__ void rest(int* out) {
     std::memcpy(&a, &copy, sizeof(int));
     out[0] = a;
     out[1] = std::move(b) + abs(-3);
+}
+
+template <typename T, size_t... i>
+__device__ T total(const std::array<T, sizeof...(i)>& a, std::index_sequence<i...>) {
+    return (a[i] + ...);
+}
+
+__device__ std::tuple<int, float, double> parts(int i) { return std::make_tuple(i, 2.f, 3.0); }
+
+__global__ void library(float* out, std::array<int, 4> sizes) {
+    std::array<int, 4> a{1, 2, 3, 4};
+    for (int& each : a) each *= 2;
+    out[0] = total(a, std::make_index_sequence<4>()) + sizes[2];
+    const std::pair<int, float> both = {3, 1.5f};
+    auto [i, f] = both;
+    out[1] = both.first + both.second + i + f;
+    auto [x, y, z] = parts(5);
+    out[2] = x + y + z;
+#ifdef __CUDACC_RTC__  // constexpr, and so for device code, from C++20 on
+    int r;
+    float s;
+    std::tie(r, s) = std::make_pair(8, 9.f);
+    out[3] = r + s + std::get<float>(std::tuple<int, float>(r, s));
+#endif
+    out[4] = std::apply([](int n, float m, double) { return n * m; }, parts(6));
+    for (int each : {1, 2, 3}) out[5] += each;
+    std::aligned_storage_t<sizeof(float4), alignof(float4)> room;
+    new (&room) float4{1, 2, 3, 4};
+    out[6] = reinterpret_cast<float4*>(&room)->w;
 }
 
 __global__ void heap(int** out) {

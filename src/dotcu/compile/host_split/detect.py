@@ -20,7 +20,8 @@ The device compiler accepts only device code. Guard host code, and one file serv
     #endif"""
 
 TENSOR_REMEDY = """\
-The device compiler has no headers of PyTorch. Take a pointer and sizes instead: const float* x, long long n
+The device compiler has no headers of PyTorch, and dotcu has its number types, accessors, atomics and macros
+for device code, not this. Take a pointer and sizes instead: const float* x, long long n
 For sizes and strides, too: #include <dotcu/tensor.cuh> and take dotcu::tensor<const float, 2> x"""
 
 
@@ -35,15 +36,17 @@ class HostLine:
 
 # Signs of host code in a line, and their patterns. Directives are matched with literals, the rest without.
 DIRECTIVES = {
-    "PyTorch's or a binding's header": r'#\s*include\s*[<"](torch|ATen|c10|caffe2|pybind11|nanobind)/',
+    "PyTorch's or a binding's header": r'#\s*include\s*[<"](torch|ATen|c10|caffe2|THC|pybind11|nanobind)/',
     "Python's header": r'#\s*include\s*[<"]Python\.h[>"]',
     "a header of the host's library": (
         r"#\s*include\s*<(iostream|fstream|sstream|vector|string|map|unordered_map|memory|thread|mutex|chrono"
-        r"|functional|stdexcept|iomanip|random|regex|filesystem|(unistd|pthread|omp|mpi|sys/\w+)\.h)>"
+        r"|stdexcept|iomanip|random|regex|filesystem|(unistd|pthread|omp|mpi|sys/\w+)\.h)>"
     ),
     "the header of a host library": (
-        r'#\s*include\s*[<"](cublas|cublasLt|cudnn|cufft|curand|cusolver\w*|cusparse|nccl|thrust/\w+)'
-        r'(\.h|_v2\.h|Xt\.h)?[>"]'
+        r'#\s*include\s*[<"](cub/(device/\w+|util_allocator)\.cuh'
+        r"|(cublas|cublasLt|cudnn|cufft|curand|cusolver\w*|cusparse|nccl"
+        r"|thrust/(?!(complex|functional|pair|tuple)\b)\w+)"
+        r'(\.h|_v2\.h|Xt\.h)?)[>"]'
     ),
 }
 CODE = {
@@ -56,7 +59,9 @@ CODE = {
     ),
     "a Python binding": r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE)\s*\(",
     "a PyTorch macro": r"\b(AT_DISPATCH_\w+|TORCH_CHECK|C10_CUDA_\w+)\s*\(",
-    "PyTorch's C++ interface": r"\b(torch|at|c10)::(\w*Tensor\w*|empty|zeros|ones|cuda)\b",
+    "PyTorch's C++ interface": (
+        r"\b(torch|at|c10)::(\w*Tensor(?!Accessor)\w*|empty|zeros|ones|cuda(?!::(detail|philox|ATenCeilDiv)))\b"
+    ),
     "the host's standard library": (
         r"\bstd::(vector|string|cout|cerr|map|unique_ptr|shared_ptr|thread|runtime_error|[io]fstream)\b"
     ),
@@ -74,7 +79,17 @@ HOST_NAMESPACES = frozenset(
 )
 """Namespaces that no header of a device compiler has."""
 
-HOST_MACROS = re.compile(r"(PYBIND11|NB|TORCH|STABLE_TORCH|AT|C10)_(?!\w*DEVICE)[A-Z0-9_]+")
+TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2|THC)/")
+OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10)::(?!(?:Half|BFloat16|complex|acc_type|opmath_type|OpMathType|AccumulateType|ceil_div"
+    r"|numeric_limits|CustomClassHolder|PhiloxCudaState|\w*TensorAccessor\w*|\w+PtrTraits|native::fastAtomicAdd"
+    r"|cuda::(?:ATenCeilDiv|philox|detail::(?:TensorInfo|IndexToOffset|CUDA_NUM_THREADS)))\b)\w+"
+)
+"""Matches what PyTorch's headers define and dotcu's `left_out/torch`, which stands for them, does not."""
+
+HOST_MACROS = re.compile(
+    r"(PYBIND11|NB|TORCH|STABLE_TORCH|AT|C10)_(?!\w*DEVICE|LAUNCH_BOUNDS|ALWAYS_INLINE)[A-Z0-9_]+"
+)
 """Macros of PyTorch and of bindings whose calls make host code alone."""
 
 DEVICE_WORDS = frozenset({"__device__", "__global__", "__constant__", "__managed__", "__shared__"})

@@ -29,7 +29,9 @@ from dotcu.compile.diagnostics import headers_of
 from dotcu.compile.host_split.detect import (
     CODE,
     HOST_NAMESPACES,
+    OF_TORCH,
     STAND_INS,
+    TORCH_HEADER,
     WORD,
     HostLine,
     Macros,
@@ -43,10 +45,13 @@ from dotcu.compile.source.includes import scan_includes
 from dotcu.compile.source.lexer import code_only, directives, variants, without_comments
 from dotcu.compile.source.source import printable
 
-_TORCH = re.compile(r"\b(?:(?:torch|at|c10)::\w+|PackedTensorAccessor\w*)")
+_NAMESPACE = re.compile(r"\bnamespace\s+(\w+)\s*(?:::|\{)")
 _DEFINED_NAME = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b")
-_LATE_INCLUDE = re.compile(r"#include <cuda_\w+\.h>")  # of a header that a template argument needs
+_LIBRARY = re.compile(r"(cub|thrust)/")
+_LATE_INCLUDE = re.compile(
+    r"#include <(cuda_\w+\.h|left_out/torch)>"
+)  # of a header that a template argument needs
 
 _KNOWN = re.compile(
     r"u?int(_fast|_least)?\d*_t|s?size_t|ptrdiff_t|u?intptr_t|u(int|short|char|long)|dim3"
@@ -148,7 +153,12 @@ class _ParsedFile:
         kept = selection.kept
         host_includes = {
             include.start for include in scan_includes(self.text)
-            if include.needed and is_host_include(include.spelled, include.quoted, _stand_ins())
+            if include.needed
+            and (
+                is_host_include(include.spelled, include.quoted, _stand_ins())
+                # these take a second to compile, and may be there for what launches
+                or (_LIBRARY.match(include.spelled) and include.spelled.split("/")[0] not in selection.used)
+            )
         }  # fmt: skip
         if not host_includes and all(
             each in kept and not each.methods and not each.marks for each in self.declarations
@@ -186,15 +196,17 @@ class _ParsedFile:
     ) -> None:
         """Keep the preprocessor's lines, except for what is inside host code, and the host's `#include`s."""
         bare = without_comments(self.text)
-        instead = _include_instead(used)
+        of_torch = any(TORCH_HEADER.match(include.spelled) for include in scan_includes(self.text))
+        instead = _include_instead(used, of_torch)
         for start, end in directives(self.text):
             line = bare[start:end]
-            name = _DEFINED_NAME.match(line)
+            macro = _DEFINED_NAME.match(line)
             is_inside = any(each.start <= start and end <= each.end for each in gone)
             is_seen = any(variant[start:end] == self.text[start:end] for variant, _ in self.variants)
-            is_needed = is_seen and (not is_inside or bool(name and name[1] in used))
+            is_needed = is_seen and (not is_inside or bool(macro and macro[1] in used))
             if is_needed and not host_includes.isdisjoint(range(start, end)):
-                self.added |= {start: f"#include <{instead}>"} if instead else {}
+                name = "cub/cub.cuh" if "cub/" in line and "cub" in used else instead
+                self.added |= {start: f"#include <{name}>"} if name else {}
             elif is_needed or _CONDITION.match(line):
                 for position in range(start, end):
                     self.kept[position] |= bare[position] != " " or self.text[position] == " "
@@ -252,17 +264,19 @@ def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozen
         defined: Macros known to be defined.
         looked: The indices of those that may have host code; the others stay as they are.
     """
-    macros = macros_of(texts)
+    of_torch = any(TORCH_HEADER.match(include.spelled) for text in texts for include in scan_includes(text))
+    macros = macros_of((*texts, (STAND_INS / "left_out/torch").read_text()) if of_torch else texts)
     files = [_ParsedFile(index, texts[index], defined, macros) for index in sorted(looked)]
     declarations = [each for file in files for each in file.declarations]
     aliases = frozenset(
         each.name for each in declarations
-        if each.verdict == "shared" and each.name and _TORCH.search(each.text)
+        if each.verdict == "shared" and each.name and OF_TORCH.search(each.text)
     )  # fmt: skip
-    unclear = [line for file in files for line in file.lines(_unclear(file, aliases))]
+    own = frozenset(name for text in texts for name in _NAMESPACE.findall(code_only(text)))
+    unclear = [line for file in files for line in file.lines(_unclear(file, aliases, own))]
     if not unclear:
         whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
-        selection = _Selection(declarations, whole, macros)
+        selection = _Selection(declarations, whole, macros, own)
         for file in files:
             unclear += file.lines(one for each in file.declarations for one in selection.problems[each])
     if unclear:
@@ -283,16 +297,17 @@ def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozen
     )
 
 
-def _unclear(file: _ParsedFile, aliases: frozenset[str]) -> Iterator[Problem]:
+def _unclear(file: _ParsedFile, aliases: frozenset[str], own: frozenset[str]) -> Iterator[Problem]:
     """Yield statements that cannot be classified, and device code that takes PyTorch's types."""
     ends: dict[int, str] = {}
     for each in file.declarations:
         if each.verdict == "unclear":
             yield each.start, f"host code or device code? {each.what}"
         elif each.verdict == "device":
-            names = "|".join([_TORCH.pattern, *(rf"\b{name}\b" for name in sorted(each.types & aliases))])
+            names = "|".join([OF_TORCH.pattern, *(rf"\b{name}\b" for name in sorted(each.types & aliases))])
             for match in re.finditer(names, each.text):
-                yield each.start + match.start(), f"device code with PyTorch's type {match[0]}"
+                if match[0].partition("::")[0] not in own:
+                    yield each.start + match.start(), f"device code with PyTorch's type {match[0]}"
         if {ends.setdefault(each.end, each.verdict), each.verdict} == {"device", "host"}:
             yield each.start, "device code in one branch of an #if, host code in another"
 
@@ -309,11 +324,19 @@ class _Selection:
     """
 
     def __init__(
-        self, declarations: Sequence[ParsedDeclaration], whole: Sequence[str], macros: Macros
+        self,
+        declarations: Sequence[ParsedDeclaration],
+        whole: Sequence[str],
+        macros: Macros,
+        own: frozenset[str],
     ) -> None:
-        """Choose of all files' declarations; `whole` is the code of the texts that stay as they are."""
+        """Choose of all files' declarations.
+
+        `whole` is the code of the texts that stay as they are, `own` the namespaces that the texts declare.
+        """
         self._macros = macros
         self._whole = self._words(whole)
+        self._hosts = HOST_NAMESPACES - own
         self.kept, self.used = self._choose(declarations)
         names = [name for each in self.kept for name in each.names]
         self._outside = frozenset(names) | self._whole
@@ -340,7 +363,7 @@ class _Selection:
         kept = {each for each in declarations if each.verdict == "device"}
         used = self._whole | self._words(each.text for each in kept)
         shared = [each for each in declarations if each.verdict == "shared"]
-        able = [each for each in shared if not (sign_of(CODE, each.text) or each.types & HOST_NAMESPACES)]
+        able = [each for each in shared if not (sign_of(CODE, each.text) or self._is_hosts(each))]
         gone = {each.name for each in declarations if each.verdict == "host"}
         gone |= {each.name for each in set(shared) - set(able)}
         while True:
@@ -353,6 +376,12 @@ class _Selection:
                 return frozenset(kept), used
             kept |= set(more)
             used |= self._words(each.text for each in more)
+
+    def _is_hosts(self, declaration: ParsedDeclaration) -> bool:
+        """Return whether a declaration names what only a host's header has."""
+        named = declaration.types & self._hosts
+        has_torch = named <= {"torch", "at", "c10"} and "using" not in declaration.what
+        return bool(OF_TORCH.search(declaration.text) if has_torch else named)
 
     def _is_plain(self, declaration: ParsedDeclaration, known: set[str], gone: set[str]) -> bool:
         """Return whether nothing is in a declaration that a device compiler may lack."""
@@ -420,9 +449,16 @@ def _stand_ins() -> frozenset[str]:
     return frozenset(path.name for path in STAND_INS.iterdir())
 
 
-def _include_instead(used: frozenset[str]) -> str:
-    """Return the header to include in place of a host header, for the names that it declares; "" for none."""
+def _include_instead(used: frozenset[str], of_torch: bool) -> str:
+    """Return the header to include in place of a host header, for the names that it declares; "" for none.
+
+    Args:
+        used: The words of device code.
+        of_torch: It is a header of PyTorch.
+    """
     needed = headers_of(used)
+    if of_torch and "<torch/extension.h>" in needed:
+        return "left_out/torch"
     if "<cuda_bf16.h>" in needed:
         return "left_out/bfloat16"
     if "<cuda_fp16.h>" in needed:

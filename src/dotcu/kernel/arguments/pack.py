@@ -38,6 +38,8 @@ from dotcu.kernel.arguments.values import (
 )
 
 TENSOR = "dotcu::tensor"
+ACCESSORS = (TENSOR, "at::GenericPackedTensorAccessor")
+TENSOR_INFO = "at::cuda::detail::TensorInfo"
 TENSOR_MAP = "CUtensorMap_st"
 
 MapUse = Literal["loaded", "stored", "copied"]
@@ -128,7 +130,7 @@ class PointerPacker:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPacker:
-    """Packs a `dotcu::tensor<T, rank>`: a tensor of that dtype and rank, strided or not, or None.
+    """Packs a `dotcu::tensor<T, rank>` or PyTorch's accessor: a tensor of its dtype and rank, strided or not.
 
     Layout: `T* data; long long sizes[rank]; long long strides[rank];`, strides in elements.
     """
@@ -155,6 +157,39 @@ class TensorPacker:
             raise Mismatch(describe(value), remedy)
         address = addresses(value, self.label, self.writes)
         return struct.pack(f"<Q{2 * self.rank}q", address, *value.shape, *value.stride())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorInfoPacker(TensorPacker):
+    """Packs PyTorch's `TensorInfo<T, index>`: a tensor of up to 25 dimensions, its `rank`, strided or not.
+
+    Layout: `T* data; index sizes[25]; index strides[25]; int dims;`.
+
+    Attributes:
+        index: The type of sizes and strides, as `struct` writes it.
+    """
+
+    index: str
+    rank: int = 25
+
+    @property
+    def takes(self) -> str:
+        return super().takes.replace("of 25", "of up to 25")
+
+    def pack(self, value: Any, addresses: Addresses) -> bytes:
+        size = struct.calcsize(self.index)
+        if value is None:
+            return bytes(16 + 2 * size * self.rank)
+        _require_memory(value, self)
+        _require_dtype(value, self.element, self)
+        if value.dim() > self.rank:
+            raise Mismatch(describe(value), "Reshape it to 25 dimensions.")
+        if max((0, *value.shape, *value.stride())) >= 2 ** (8 * size - 1):
+            raise Mismatch(describe(value), "Instantiate the kernel for indices of 64 bits.")
+        address = addresses(value, self.label, self.writes)
+        blanks = [0] * (self.rank - value.dim())
+        numbers = (*value.shape, *blanks, *value.stride(), *blanks)
+        return struct.pack(f"<Q{len(numbers)}{self.index}q", address, *numbers, value.dim())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,11 +325,16 @@ def _packer(parameter: KernelParameter, maps: Mapping[int, MapUse]) -> Packer:
             target = target.pointee
         element = ADDRESS if target.kind == "pointer" else ELEMENTS.get(target.name)
         return PointerPacker(element=element, label=parameter.label, writes=not target.const)
-    if ctype.name == TENSOR and len(ctype.arguments) == 2:
-        scalar, rank = ctype.arguments
+    if ctype.name in (*ACCESSORS, TENSOR_INFO) and len(ctype.arguments) >= 2:
+        scalar, rank = ctype.arguments[:2]
         element = ELEMENTS.get(scalar.name) if isinstance(scalar, CType) else None
-        if isinstance(scalar, CType) and isinstance(rank, int) and element is not None and element.lanes == 1:
-            return TensorPacker(element=element, rank=rank, label=parameter.label, writes=not scalar.const)
+        if isinstance(scalar, CType) and element is not None and element.lanes == 1:
+            about: Any = {"element": element, "label": parameter.label, "writes": not scalar.const}
+            if isinstance(rank, int) and parameter.size == 8 + 16 * rank:
+                return TensorPacker(rank=rank, **about)
+            index = {216: "i", 416: "q"}.get(parameter.size)
+            if ctype.name == TENSOR_INFO and index:
+                return TensorInfoPacker(index=index, **about)
     return value_packer(parameter)
 
 

@@ -53,7 +53,8 @@ _SCALARS: dict[str, tuple[torch.dtype, ...]] = {
     "short": _INTS[2], "unsigned short": _UINTS[2], "int": _INTS[4], "unsigned int": _UINTS[4],
     "long": _INTS[8], "unsigned long": _UINTS[8], "long long": _INTS[8], "unsigned long long": _UINTS[8],
     "float": (torch.float32,), "double": (torch.float64,),
-    "__half": (torch.float16,), "__nv_bfloat16": (torch.bfloat16,),
+    **dict.fromkeys(("__half", "c10::Half"), (torch.float16,)),
+    **dict.fromkeys(("__nv_bfloat16", "c10::BFloat16"), (torch.bfloat16,)),
     "__nv_fp8_e4m3": (torch.float8_e4m3fn,), "__nv_fp8_e5m2": (torch.float8_e5m2,),
     "__nv_fp8_e8m0": (torch.float8_e8m0fnu,),
 }  # fmt: skip

@@ -99,7 +99,6 @@ KEPT = [
     "#pragma once",
     "#include <cuda_fp16.h>",
     '#include "mine.cuh"',
-    "#include <cub/cub.cuh>",
 ]
 
 
@@ -462,7 +461,7 @@ UNCLEAR = {
         "PyTorch's type torch::Tensor",
     ),
     "a tensor by another name": (
-        "typedef torch::PackedTensorAccessor64<float, 2> Rows;\n__global__ void k(int n,\n    Rows x) {}\n",
+        "typedef torch::Tensor Rows;\n__global__ void k(int n,\n    Rows x) {}\n",
         3,
         "PyTorch's type Rows",
     ),
