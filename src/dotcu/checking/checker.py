@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import torch
 
+from dotcu.checking.budget import Budget
 from dotcu.checking.cases.samples import short
 from dotcu.checking.catalogue import Level
 from dotcu.checking.report import CheckedOverload, CheckReport
@@ -155,8 +156,8 @@ def subjects_of(
     """
     place, height = resolve_device(device), resolve_level(level)
     return [
-        Subject(overload=overload, device=place, level=height, seed=seed)
-        for operator in operators_of(op)
+        Subject(overload=overload, device=place, level=height, seed=seed, budget=budget)
+        for operator, budget in ((operator, Budget()) for operator in operators_of(op))
         for overload in operator.overloads.values()
     ]
 

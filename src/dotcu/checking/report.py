@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dotcu import report_base
 from dotcu.checking.catalogue import CHECKS, Level, of_level
-from dotcu.checking.trial import REFUSED, Failed, Passed, Result, Skipped
+from dotcu.checking.trial import LEFT_OUT, REFUSED, Failed, Passed, Result, Skipped
 from dotcu.serialize import plain
 from dotcu.tracebacks import is_user_file
 
@@ -344,7 +344,10 @@ def _followers(first: Result, results: Sequence[Result]) -> str:
 
 def _conclusion(report: CheckReport) -> Text:
     cases = _count(len({result.trial for result in report.results}), "case")
-    took = f"{cases}, {report.seconds:.1f} s"
+    reasons = {r.trial: r.outcome.reason for r in report.results if isinstance(r.outcome, Skipped)}
+    skipped = sum(reason.startswith(LEFT_OUT) for reason in reasons.values())
+    left = f", {skipped} left out, which the standard level runs (without --quick)" if skipped else ""
+    took = f"{cases}, {report.seconds:.1f} s{left}"
     if report.unfinished:
         return Text(f"interrupted: {report.unfinished} not run; {took}", style="bold red")
     if report.passed:

@@ -25,6 +25,7 @@ import torch
 
 from dotcu import workers
 from dotcu.checking import compute_sanitizer
+from dotcu.checking.budget import LeftOut
 from dotcu.checking.cases.derived import choose
 from dotcu.checking.catalogue import Level, of_level
 from dotcu.checking.subject import ReferenceCalls, Subject
@@ -162,6 +163,8 @@ def run_one(trial: Trial) -> list[Result]:
             verdicts.extend(trial.run())
     except (Exception, SystemExit) as error:  # whatever a user's body or reference raises
         verdicts += _raised(trial, error)
+    except LeftOut as left:
+        verdicts.append((trial.checks[0], Skipped(reason=str(left))))
     seconds = time.perf_counter() - start
     return [_result(trial, check, outcome, seconds) for check, outcome in verdicts]
 
@@ -362,14 +365,14 @@ class TrialWorker:
     """Runs trials one at a time, for pytest: in a worker, but in this process in the simulator."""
 
     def __init__(self) -> None:
-        self._worker = Worker(WORKER)
+        self._worker, self._runner = Worker(WORKER), Runner(limited=True)
         self._crashes: Counter[str] = Counter()
 
     def run(self, subject: Subject, trial: Trial) -> list[Result]:
         """Return the results of one trial."""
         request = None if subject.simulated else request_for(subject)
         if request is None:
-            return Runner(limited=True).run(trial)
+            return self._runner.run(trial)
         return list(_run_task(self._worker, (request, [trial]), self._crashes))
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from dotcu.checking.budget import Budget
 from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory
@@ -61,12 +62,14 @@ class Subject:
     Attributes:
         device: CUDA tensors go to the GPU, CPU tensors to the simulator.
         seed: What every random number starts from, together with the name of what it is for.
+        budget: Of the simulator's work, at the quick level.
     """
 
     overload: Overload
     device: torch.device
     level: Level = Level.STANDARD
     seed: int = 0
+    budget: Budget = field(default_factory=Budget)
     _given: dict[torch.dtype, list[Case]] = field(default_factory=dict)
 
     @property
@@ -88,6 +91,11 @@ class Subject:
     def simulated(self) -> bool:
         """Return whether calls run in the simulator."""
         return self.has_body and not self.on_gpu
+
+    @property
+    def bounded(self) -> bool:
+        """Return whether only so much is simulated as a quick check has time for."""
+        return self.simulated and self.level == Level.QUICK
 
     @property
     def where(self) -> str:
@@ -164,13 +172,17 @@ class Subject:
         """Return whether the operator refuses a call by an error; a library's checks raise RuntimeError."""
         return isinstance(error, REFUSALS) or (not self.has_body and type(error) is RuntimeError)
 
-    def place(self, seed: int | None = None) -> AbstractContextManager[object]:
+    @contextmanager
+    def place(self, seed: int | None = None) -> Iterator[None]:
         """Return the context in which calls are made: the simulator, for CPU tensors.
 
         Args:
             seed: Shuffles warps and colliding atomics of the simulator.
         """
-        return simulate(seed=seed) if self.simulated else nullcontext()
+        with simulate(seed=seed) if self.simulated else nullcontext() as run:
+            if run is not None and self.bounded:
+                self.budget.watch(run)
+            yield
 
     def poisoning(self, byte: int) -> AbstractContextManager[PoisonedBuffers]:
         """Fill with a byte what the operator allocates of torch, until the block ends."""

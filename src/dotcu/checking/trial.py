@@ -54,6 +54,9 @@ Outcome: TypeAlias = Passed | Failed | Skipped
 REFUSED = "refused: "
 """The prefix of the note of a call that passed because it was refused with a clear error."""
 
+LEFT_OUT = "left out"
+"""The prefix of the reason of a trial that did not fit into a quick check."""
+
 Verdict: TypeAlias = tuple[str, Outcome]
 """A check's name, and its outcome."""
 

@@ -1,13 +1,22 @@
-"""Progress bars on standard error while a command runs; in a pipe or a file, nothing."""
+"""Progress on standard error while a command runs: a bar; in a pipe or a file, lines of a check."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from dotcu.cli import console
 
@@ -16,6 +25,9 @@ if TYPE_CHECKING:
     from dotcu.checking.trial import Result, Trial
 
 T = TypeVar("T")
+
+FIRST_S, NEXT_S = 10.0, 60.0
+"""Without a bar, the seconds until a line says how much of a check is left, and until the next one."""
 
 
 def collect(items: Iterable[T], showing: AbstractContextManager[Callable[[T], None]]) -> tuple[list[T], bool]:
@@ -33,26 +45,41 @@ def collect(items: Iterable[T], showing: AbstractContextManager[Callable[[T], No
 def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
     """Show which trial is not done, how many are and how many failed; print the first of each cause at once.
 
+    In a pipe, each kind of trial has a line when it is done, and what is left has one now and then.
     Yields a function that takes each result.
     """
-    from dotcu.checking.report import cause_of
+    from dotcu.checking.report import cause_of, failure_text
     from dotcu.checking.trial import Failed
 
     left = {trial.name: f"{trial.overload} {trial.kind}" for trial in trials}
+    kinds, waiting = Counter(left.values()), Counter(left.values())
     printed: set[tuple[str, ...]] = set()
-    err = console.err()
+    err, start = console.err(), time.monotonic()
+    due = start + FIRST_S
+
+    def say(text: str, style: str = "") -> None:
+        err.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
     with _bar(len(trials), next(iter(left.values()), ""), err=err) as show:
         failures = 0
 
         def report(result: Result) -> None:
-            nonlocal failures
+            nonlocal failures, due
             if isinstance(result.outcome, Failed):
                 failures += 1
                 if (cause := cause_of(result)) not in printed:
+                    text = failure_text(result)  # the first one whole: a reader may stop the check here
+                    say(text.partition("\n")[0] if printed else text, "bold red")
                     printed.add(cause)
-                    text = f"{result.trial} FAILED {result.check}: {result.outcome.reason}"
-                    err.print(text, style="bold red", markup=False, highlight=False, soft_wrap=True)
-            left.pop(result.trial, None)
+            kind, now = left.pop(result.trial, ""), time.monotonic()
+            waiting[kind] -= 1
+            if kind and not waiting[kind] and not err.is_terminal:
+                say(f"{kind}: {kinds[kind]} done, at {now - start:.1f} s")
+            if kind and left and now >= due and not err.is_terminal:
+                done = len(trials) - len(left)
+                rest = (now - start) * len(left) / done
+                say(f"{done} of {len(trials)} done in {now - start:.0f} s; about {rest:.0f} s more")
+                due = now + NEXT_S
             short = f"{failures} failed" if failures else ""
             show(len(trials) - len(left), next(iter(left.values()), ""), short)
 
@@ -108,6 +135,7 @@ def _bar(
         MofNCompleteColumn(),
         TextColumn("{task.fields[short]}", style="bold red"),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     err = err or console.err()
     with Progress(

@@ -34,6 +34,12 @@ _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 _CALLS = re.compile(r"__cudaLaunchKernel|cuda[A-Z]\w*|cu[A-Z][a-z]\w*")
 """Functions of the CUDA runtime and driver, but not those that nvcc has every file call, used or not."""
 
+_INCLUDE = re.compile(r"[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]")
+_IF = re.compile(r"[ \t]*#[ \t]*(?:if|(end)if)(?!ndef[ \t]+\w+_(?:H|HH|HPP|CUH)_*[ \t]*$)")
+_TORCH_CUDA = re.compile(r"(?:ATen|c10|torch)/(?:.*/)?cuda/|ATen/native/cu|THC/")
+"""Headers of torch's that a build without CUDA has, and that include what only one with CUDA has."""
+_TOOLKIT = re.compile(r"(?:cu(?:da|blas|sparse|dnn|fft|rand|solver)\w*|nvToolsExt|nvrtc)\.h")
+
 Paths = str | Path | Sequence[str | Path]
 Names = str | Sequence[str]
 
@@ -109,6 +115,7 @@ def load_native(
         SourceNotFound: A source cannot be read.
         CompileError: The compiler or the linker refused; the first error, and where the whole output is.
         ToolchainError: No host compiler, no nvcc, or one of another CUDA major than torch's.
+        EnvironmentFault: No torch, or the sources need a torch that is built with CUDA.
         DuplicateOperator: This process has loaded another build of the same namespace.
     """
     file = sys._getframe(1).f_globals.get("__file__")
@@ -132,8 +139,13 @@ def load_native(
         cuda=cuda if cuda is not None else torch.cuda is not None and has_cuda,
         targets=targets(arch) if has_cuda else (),
     )
+    if torch.cuda is None and cuda is not False:
+        _require_possible(request, torch)
     if request.left_out:
-        _log.warning("Without CUDA: %s is left out", ", ".join(path.name for path in request.left_out))
+        _log.warning(
+            "Without CUDA: %s is left out, and C++ is compiled for the CPU, where it cannot call that file",
+            ", ".join(path.name for path in request.left_out),
+        )
     nvcc = tools.nvcc(torch.cuda) if request.cuda else None
     built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch))
     texts = [path.read_text(errors="replace") for path in request.compiled]
@@ -141,6 +153,49 @@ def load_native(
     return python_module(built.path, request.name) or NativeLibrary(
         path=built.path, operators=operators, cuda=request.cuda, left_out=request.left_out
     )
+
+
+def _require_possible(request: NativeRequest, torch: tools.TorchInstall) -> None:
+    """Refuse, before anything is compiled, what a torch without CUDA cannot be the base of.
+
+    Raises:
+        EnvironmentFault: It is that; says what works instead.
+    """
+    pattern = _TORCH_CUDA if request.cuda else re.compile(f"{_TORCH_CUDA.pattern}|{_TOOLKIT.pattern}")
+    found = _included(request.compiled, request.include, pattern)
+    if found is None and request.compiled:
+        return
+    kernels = next(filter(is_cuda, request.sources), None)
+    happened = f"{found} needs CUDA" if found else f"{request.sources[0].name} is CUDA"
+    raise EnvironmentFault(
+        f"torch {torch.version} is built without CUDA, and {happened}.\n"
+        + (f"Its kernels run on CPU tensors: dotcu.load({str(kernels)!r})\n" if kernels else "")
+        + (f"Their code is shown by: dotcu inspect {kernels}\n" if kernels else "")
+        + "C++ is compiled for the CPU where the includes and calls of CUDA are inside #ifdef WITH_CUDA.\n"
+        "The whole needs a torch that is built with CUDA: pip install torch, and no index of CPU builds"
+    )
+
+
+def _included(paths: Sequence[Path], folders: Sequence[Path], pattern: re.Pattern[str]) -> str | None:
+    """Return `file:line: #include <header>` of the first include of some headers, under no #if.
+
+    Sources are followed into the headers beside them and in their include folders.
+    """
+    queue = list(paths)
+    for path in queue:
+        depth = 0
+        for number, line in enumerate(
+            path.read_text(errors="replace").splitlines() if path.is_file() else (), 1
+        ):
+            if match := _IF.match(line):
+                depth = max(0, depth - 1) if match[1] else depth + 1
+            elif not depth and (match := _INCLUDE.match(line)):
+                quote, header = match.groups()
+                if pattern.match(header):
+                    return f"{path.name}:{number}: #include <{header}>"
+                near = (folder / header for folder in (path.parent, *folders) if quote == '"')
+                queue += [each for each in near if each.is_file() and each not in queue][:1]
+    return None
 
 
 def _absolute(paths: Sequence[str | Path], base: Path) -> tuple[Path, ...]:

@@ -167,7 +167,8 @@ def make_wheel(planned: WheelPlan, out: Path, *, isolated: bool = True) -> Conte
         ToolchainError: pip is missing, or could not build it; has pip's words.
     """
     with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
-        wheel = pip_wheel(planned.project.root, Path(folder), isolated=isolated)
+        checked = {"DOTCU_NVRTC": str(toolchain.nvrtc().path)}  # an index may have a newer one
+        wheel = pip_wheel(planned.project.root, Path(folder), isolated=isolated, given=checked)
         place = out / wheel.name
         shutil.move(wheel, place)
     return contents(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -26,6 +27,8 @@ class Run:
         checks: Of `CHECKS`, those that are on. A faulty access is left out in any case.
         step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
             finding.
+        watch: Asked before each basic block, with the steps so far of blocks that run together, and the
+            block's steps, lanes and place; ends the launch as `step_limit` does, or raises.
         findings: What was found, one for each kind and line of a kernel.
         output: What the kernels printed.
         counters: What was executed.
@@ -36,6 +39,7 @@ class Run:
     seed: int | None = None
     checks: frozenset[str] = CHECKS
     step_limit: int = DEFAULT_STEP_LIMIT
+    watch: Callable[[int, int, int, Callable[[], str]], bool] | None = None
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)

@@ -67,8 +67,7 @@ class Watcher:
             import watchfiles
         except ModuleNotFoundError as error:
             raise EnvironmentFault(
-                "dotcu watch needs watchfiles, which is not installed.\nIt comes with the tools: "
-                'pip install "dotcu[tools]"'
+                "dotcu watch needs watchfiles, which is not installed.\nType: pip install watchfiles"
             ) from error
         self._watch_files: Any = watchfiles.watch
         self._inbox: queue.SimpleQueue[tuple[Worker, Event] | None] = queue.SimpleQueue()  # None: a notice

@@ -17,12 +17,13 @@ import dotcu
 from dotcu import errors, serialize
 from dotcu.checking import running
 from dotcu.checking.catalogue import Level
-from dotcu.checking.running import run_here, run_one
+from dotcu.checking.running import TrialWorker, run_here, run_one
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import TrialRequest, resolve
 from dotcu.checking.trial import Failed, Passed, Result, Skipped, Trial, Verdict
 from dotcu.simulator.run import Finding
 from dotcu.workers import Unusable, Worker
+from subjects import operator, subject
 
 
 def trial(work: Callable[[], Iterator[Verdict]], case: str = "case") -> Trial:
@@ -159,11 +160,19 @@ def test_a_later_timer_goes_on_after_a_trial_with_the_time_that_is_left(alarms: 
     assert not alarms
 
 
+def negated(x: torch.Tensor) -> torch.Tensor:
+    return -x
+
+
 def test_after_three_trials_that_do_not_end_the_rest_of_an_overload_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(running, "limit_s", lambda kind: 0.05)
     other = replace(trial(lambda: iter([("numerics", Passed())])), overload="a::c")
+    one_by_one = TrialWorker()  # as pytest runs them
+    simulated = subject(operator(negated, dotcu.Sample(torch.zeros(1))))
+    last = [one_by_one.run(simulated, endless(str(i))) for i in range(4)][-1]
+    assert [type(result.outcome) for result in last] == [Skipped, Skipped]
     results = list(run_here([*(endless(str(i)) for i in range(4)), other]))
     assert outcomes(results) == [
         *[("call", "numerics", "Failed")] * 3,

@@ -208,7 +208,34 @@ class TestProgress:
         with progress.following(self.TRIALS) as tell:
             for result in self.results():
                 tell(result)
-                assert stream.getvalue().strip() == "a::b/call/float32-s0 FAILED numerics: wrong"
+                assert stream.getvalue().startswith("a::b/call/float32-s0 FAILED numerics: wrong\n")
+        assert stream.getvalue().count("FAILED") == 1
+
+    def test_a_pipe_shows_the_evidence_of_the_first_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = self.shown(monkeypatch, terminal=False)
+        outcome = Failed(reason="step-limit in the simulator", evidence="k.cu:7: step-limit: still running")
+        with progress.following(self.TRIALS) as tell:
+            name = self.TRIALS[0].name
+            tell(Result(overload="a::b", check="sanitizer-barrier", trial=name, outcome=outcome))
+        assert "\n    k.cu:7: step-limit: still running\n" in stream.getvalue()
+
+    def test_a_pipe_shows_each_kind_of_trial_as_it_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = self.shown(monkeypatch, terminal=False)
+        with progress.following(self.TRIALS) as tell:
+            first, second = self.results()
+            tell(first)
+            assert "\na::b call: 1 done, at 0.0 s\n" in stream.getvalue()
+            assert "compile" not in stream.getvalue()
+            tell(second)
+        assert stream.getvalue().endswith("\na::b compile: 1 done, at 0.0 s\n")
+
+    def test_a_pipe_shows_how_long_the_rest_will_take(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = self.shown(monkeypatch, terminal=False)
+        monkeypatch.setattr(progress, "FIRST_S", 0.0)
+        with progress.following(self.TRIALS) as tell:
+            for result in self.results():
+                tell(result)
+        assert stream.getvalue().count("1 of 2 done in 0 s; about 0 s more") == 1
 
     def test_nothing_to_do_is_fine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shown(monkeypatch, terminal=True)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 
 def dotcu(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -112,11 +113,9 @@ def test_a_project_passes_its_own_checks_at_once(tmp_path: Path, monkeypatch: py
         assert linted.returncode == 0, linted.stdout + linted.stderr
 
     benched = run("make", python, "bench", folder=project)
-    if "needs a GPU" in benched.stderr:
-        assert benched.stderr.count("This benchmark needs a GPU") == 2
-        assert "Error 3" in benched.stderr
-    else:
-        assert benched.returncode == 0, benched.stdout + benched.stderr
+    assert benched.returncode == 0, benched.stdout + benched.stderr
+    if not torch.cuda.is_available():
+        assert benched.stdout.count("bounds for H200, no measurements") == 2
 
     listed = run("make", folder=project).stdout
     assert [line.split()[1] for line in listed.splitlines()] == [

@@ -6,13 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 import dotcu
-from dotcu.errors import CompileError, DuplicateOperator, UsageError
+from dotcu.errors import CompileError, DuplicateOperator, EnvironmentFault, UsageError
 from dotcu.extension.load import targets
 from native_projects import missing_nvcc
 
@@ -110,6 +111,60 @@ def test_without_cuda_the_cu_is_left_out(tmp_path: Path) -> None:
     text = MODULE.replace("return 2 * x", "\n#ifdef WITH_CUDA\n    return 0;\n#endif\n    return 2 * x")
     (tmp_path / "launch.cu").write_text("this is no C++")
     module = dotcu.load_native([write(tmp_path, "native_cpu", text), tmp_path / "launch.cu"], cuda=False)
+    assert module.twice(2) == 4
+
+
+WRAPPER = '#include <torch/extension.h>\n#include "launch.h"\nint twice(int x) { return 2 * x; }\n'
+LAUNCH_H = "#ifndef LAUNCH_H_\n#define LAUNCH_H_\n@INCLUDE@\n#endif\n"
+KERNEL = "#include <torch/extension.h>\n@INCLUDE@\n__global__ void fill(int* x) { *x = 1; }\n"
+
+without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="needs a torch without CUDA")
+
+
+@without_cuda
+@pytest.mark.parametrize(
+    ("include", "cuda"),
+    [
+        ("#include <c10/cuda/CUDAGuard.h>", None),
+        ("#include <cuda_runtime.h>", None),
+        ("#include <ATen/cuda/CUDAContext.h>", True),
+    ],
+)
+def test_a_torch_without_cuda_says_at_once_what_it_can_do(
+    tmp_path: Path, include: str, cuda: bool | None
+) -> None:
+    (tmp_path / "launch.h").write_text(LAUNCH_H.replace("@INCLUDE@", include))
+    (tmp_path / "launch.cu").write_text(KERNEL.replace("@INCLUDE@", include))
+    source, start = write(tmp_path, "native_wrapper", WRAPPER), time.perf_counter()
+    with pytest.raises(EnvironmentFault) as raised:
+        dotcu.load_native([source, tmp_path / "launch.cu"], cuda=cuda)
+    assert time.perf_counter() - start < 1
+    header = include.partition("<")[2]
+    assert re.search(
+        rf"is built without CUDA, and launch\.(h:3|cu:2): #include <{header} needs CUDA\.", str(raised.value)
+    )
+    assert f"dotcu.load('{tmp_path / 'launch.cu'}')" in str(raised.value)
+    assert f"dotcu inspect {tmp_path / 'launch.cu'}\n" in str(raised.value)
+
+
+@without_cuda
+def test_a_cu_alone_says_how_its_kernels_load_on_a_torch_without_cuda(tmp_path: Path) -> None:
+    cu = tmp_path / "launch.cu"
+    cu.write_text(KERNEL.replace("@INCLUDE@", "#include <ATen/cuda/CUDAContext.h>"))
+    with pytest.raises(EnvironmentFault, match=r"launch\.cu is CUDA") as raised:
+        dotcu.load_native(cu)
+    assert f"dotcu.load('{cu}')" in str(raised.value)
+    x = torch.zeros(1, dtype=torch.int32)
+    dotcu.load(cu).fill(x, grid=1, block=1)
+    assert x.item() == 1
+
+
+@pytest.mark.slow
+@without_cuda
+def test_cuda_inside_an_ifdef_is_compiled_for_the_cpu(tmp_path: Path) -> None:
+    guarded = "#ifdef WITH_CUDA\n#include <c10/cuda/CUDAGuard.h>\n#endif\n"
+    (tmp_path / "launch.cu").write_text("this is no C++")
+    module = dotcu.load_native([write(tmp_path, "native_ifdef", guarded + MODULE), tmp_path / "launch.cu"])
     assert module.twice(2) == 4
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import shipped
-from dotcu.errors import CompileError, DotcuError, NotCovered, UsageError
+from dotcu import process
+from dotcu.compile import toolchain
+from dotcu.errors import CompileError, DotcuError, NotCovered, ToolchainError, UsageError
 from dotcu.shipping import building, lock, project
 
 
@@ -196,6 +198,22 @@ def test_a_damaged_lock_is_refused(made: shipped.Made, text: str) -> None:
     (made.root / "dotcu.lock").write_text(text)
     with pytest.raises(UsageError, match=r"dotcu\.lock(.|\n)*dotcu build"):
         lock.read(made.root)
+
+
+def test_the_wheel_is_compiled_by_the_nvrtc_that_was_checked(
+    made: shipped.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+
+    def run(command: object, *, environment: dict[str, str], **_: object) -> process.Finished:
+        given.append(environment["DOTCU_NVRTC"])
+        return process.Finished(command=(), status=1, stdout="", stderr="")
+
+    planned = shipped.lock(made)
+    monkeypatch.setattr(building.process, "run", run)
+    with pytest.raises(ToolchainError):
+        building.make_wheel(planned, tmp_path)
+    assert given == [str(toolchain.nvrtc().path)]
 
 
 def test_an_nvrtc_that_is_not_installed_is_named_with_those_that_are() -> None:

@@ -98,7 +98,7 @@ class Scheduler:
                 continue
             chunk.steps += len(block.steps) + 1
             grid.steps += len(block.steps)
-            if chunk.steps > grid.run.step_limit:
+            if chunk.steps > grid.run.step_limit or (grid.run.watch and self._is_ended(block)):
                 _report_over_limit(grid, chunk, block.placed)
                 return "stopped"
             grid.visit(number, chunk)
@@ -108,6 +108,16 @@ class Scheduler:
             if self._only_spins(number):
                 return "spinning"
         return "done"
+
+    def _is_ended(self, block: DecodedBlock) -> bool:
+        """Ask the run's watch about the basic block that is next."""
+        grid, chunk = self.grid, self.chunk
+        lanes = chunk.lanes if chunk.active is None else len(chunk.active)
+
+        def where() -> str:
+            return "{}:{}".format(*grid.decoded.location_of(block.placed)[:2])
+
+        return bool(grid.run.watch and grid.run.watch(chunk.steps, len(block.steps) + 1, lanes, where))
 
     def park(self) -> None:
         """Record the state of a chunk that spins, and whether it repeats since anything changed."""
@@ -255,8 +265,9 @@ def _waits(chunk: Chunk) -> Iterator[tuple[Lanes, FlatInstruction, str]]:
 def _report_over_limit(grid: LaunchState, chunk: Chunk, placed: FlatInstruction) -> None:
     """Report that a chunk ran for longer than it may."""
     lanes = chunk.everyone() if chunk.active is None else chunk.active
+    steps = min(chunk.steps, grid.run.step_limit)
     message = (
-        f"still running after {grid.run.step_limit} steps: a loop that does not end, or a wait for something "
+        f"still running after {steps} steps: a loop that does not end, or a wait for something "
         "that never happens. If the kernel is only long, try a smaller grid."
     )
     chunk.report("step-limit", placed, lanes, message)

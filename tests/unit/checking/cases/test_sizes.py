@@ -43,6 +43,10 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+def test_a_row_that_ascends_has_a_scalar_of_its_range() -> None:
+    assert 3 <= int(_alike(torch.arange(3, 9), (), generator())) <= 8
+
+
 def test_an_equal_size_changes_in_every_tensor() -> None:
     made = of(matrices(), [7])
     assert {name: shapes(case) for name, case in made.items()} == {

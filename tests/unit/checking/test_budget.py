@@ -1,0 +1,146 @@
+"""A quick check in the simulator ends in time, whatever its samples, and says what it left out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import dotcu
+from dotcu.checking import budget
+from dotcu.checking.cases.derived import choose
+from dotcu.checking.catalogue import Level
+from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Failed, Skipped
+from dotcu.operator import Operator
+
+KERNELS = """
+extern "C" __global__ void conv(const float* x, const float* w, float* out, int C, int K, int H, int W) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= K * H * W) return;
+    int col = i % W, row = i / W % H, k = i / (W * H);
+    float sum = 0;
+    for (int c = 0; c < C; ++c)
+        for (int n = 0; n < 9; ++n) {
+            int y = row + n / 3 - 1, z = col + n % 3 - 1;
+            bool inside = y >= 0 && y < H && z >= 0 && z < W;
+            sum += (inside ? x[(c * H + y) * W + z] : 0.f) * w[(k * C + c) * 9 + n];
+        }
+    out[i] = sum;
+}
+
+extern "C" __global__ void spin(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, k = 0;
+    if (i >= n) return;
+    while (k >= 0)
+        k = (k + 1) & 1023;
+    out[i] = x[i] + k;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    source = tmp_path_factory.mktemp("budget") / "images.cu"
+    source.write_text(KERNELS)
+    return dotcu.load(source)
+
+
+def convolution(kernels: Any, *shapes: tuple[int, int, int, int]) -> Operator:
+    """A 3x3 convolution of images (C, H, W), a thread for each element; shapes with the outputs first."""
+
+    def conv(x: Tensor, w: Tensor) -> Tensor:
+        if x.dim() != 3 or w.shape[1:] != (x.shape[0], 3, 3) or not w.numel() or not x.numel():
+            raise ValueError("conv takes (C, H, W) and (K, C, 3, 3)")
+        x, w, out = x.contiguous(), w.contiguous(), x.new_empty(w.shape[0], *x.shape[1:])
+        sizes = (x.shape[0], *out.shape)
+        kernels.conv(x, w, out, *sizes, grid=-(-out.numel() // 256), block=256)
+        return out
+
+    def samples(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+        for k, c, h, w in shapes:
+            x = torch.randn(c, h, w, device=device, dtype=dtype)
+            yield dotcu.Sample(x, torch.randn(k, c, 3, 3, device=device, dtype=dtype) / 8)
+
+    operator = dotcu.op(f"budget::conv{len(shapes)}_{shapes[0][0]}", dtypes=(torch.float32,))(conv)
+    operator.reference(lambda x, w: F.conv2d(F.pad(x, (1, 1, 1, 1)), w))
+    operator.samples(samples)
+    return operator
+
+
+@pytest.fixture
+def endless(kernels: Any) -> Operator:
+    def spin(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        if x.numel():
+            kernels.spin(x.contiguous(), out, x.numel(), grid=-(-x.numel() // 256), block=256)
+        return out
+
+    operator = dotcu.op("budget::spin", dtypes=(torch.float32,))(spin)
+    operator.reference(lambda x: x + 1)
+    operator.samples(lambda device, dtype: [dotcu.Sample(torch.randn(2, 3, 64, 64, device=device))])
+    return operator
+
+
+def seconds(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What a function returns, and the time of this thread that it took."""
+    start = time.thread_time()
+    return work(), time.thread_time() - start
+
+
+def test_derived_sizes_keep_an_image_small_where_another_size_is_large(kernels: Any) -> None:
+    operator = convolution(kernels, (8, 3, 64, 64))
+    (overload,) = operator.overloads.values()
+    for case in choose(Subject(overload=overload, device=torch.device("cpu"), level=Level.QUICK)):
+        x, w = (tensor.shape for tensor in case.sample.tensors)
+        if case.derived:
+            assert math.prod(w) * math.prod(x[1:]) < 9 * 2**17, case.name
+
+
+def test_what_does_not_fit_is_left_out_and_counted(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"CALL_S": 0.3, "CASES_S": 2.0, "OPERATOR_S": 4.0}.items():
+        monkeypatch.setattr(budget, name, value)
+    operator = convolution(kernels, (8, 3, 16, 16), (32, 32, 28, 28))
+    report = dotcu.check(operator, level="quick", device="simulator")
+    left = {
+        result.trial
+        for result in report.results
+        if isinstance(result.outcome, Skipped) and result.outcome.reason.startswith("left out")
+    }
+    assert report.passed, str(report)
+    assert "budget::conv2_8/call/float32-s1" in left
+    assert "budget::conv2_8/call/float32-s0" not in left
+    assert f"{len(left)} left out, which the standard level runs" in str(report)
+
+
+@pytest.mark.slow
+def test_an_operator_on_images_takes_less_than_half_a_minute(kernels: Any) -> None:
+    operator = convolution(kernels, (8, 3, 64, 64), (64, 64, 56, 56), (32, 16, 96, 96))
+    report, took = seconds(lambda: dotcu.check(operator, level="quick", device="simulator"))
+    assert report.passed, str(report)
+    assert took < 30
+
+
+def test_a_loop_that_does_not_end_is_stopped_with_its_line(endless: Operator, tmp_path: Path) -> None:
+    report, took = seconds(lambda: dotcu.check(endless, level="quick", device="simulator"))
+    assert took < 15
+    (failure,) = report.failures
+    assert failure.check == "sanitizer-barrier"
+    assert isinstance(failure.outcome, Failed)
+    assert "images.cu:20: step-limit: still running after" in failure.outcome.evidence
+    assert "left out: a call did not end, at " in str(report)
+
+
+def test_other_levels_leave_nothing_out(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "CALL_S", 0.0)
+    operator, only = convolution(kernels, (4, 2, 8, 8)), "budget::conv1_4/call/float32-s0"
+    report = dotcu.check(operator, level="standard", device="simulator", only=only)
+    assert report.passed
+    assert "left out" not in str(report)
