@@ -152,6 +152,24 @@ def warps_that_leave_early() -> Launch:
 
 
 @case
+def early_return_before_a_barrier() -> Launch:
+    x, out = ints(50), zeros(50)
+    return Launch(args=(x, out, 50), out=out, want=x.flip(0), block=64)
+
+
+@case
+def loops_that_end_at_a_barrier() -> Launch:
+    length, out = torch.arange(64, dtype=i32) // 32 + 2, zeros(64)
+    return Launch(args=(length, out), out=out, want=length.clone(), block=64)
+
+
+@case
+def barrier_of_each_half() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, out), out=out, want=2 * x.flip(0), block=128)
+
+
+@case
 def barriers_that_vote() -> Launch:
     x, out = ints(96), zeros(96)
     want = (x < 10).sum(dtype=i32).expand(96) + 11000

@@ -1,4 +1,4 @@
-// Each thread goes round as often as it has elements, and there is a barrier inside.
+// Each thread goes round as often as it has elements, with a barrier inside, and reads what others made.
 __global__ void rounds(const int* length, int* out) {
     __shared__ int tile[64];
     int i = threadIdx.x;
@@ -12,5 +12,6 @@ __global__ void rounds(const int* length, int* out) {
 #endif
         __syncthreads();  // FAULT: barrier
     }
-    out[i] = tile[i];
+    __syncthreads();  // OTHER
+    out[i] = tile[63 - i];
 }

@@ -58,6 +58,7 @@ def simulate(
     on_finding: Literal["raise", "collect"] = "raise",
     seed: int | None = None,
     checks: Collection[str] = CHECKS,
+    step_limit: int | None = None,
 ) -> Iterator[Run]:
     """Run operators on CPU tensors in the simulator, and gather what it finds and counts.
 
@@ -68,6 +69,9 @@ def simulate(
             one address take effect; None keeps all warps in step.
         checks: Which of "bounds" (and alignment), "init" (reads of what nothing wrote), "race" and
             "barrier" are on. A faulty access is left out in any case.
+        step_limit: Instructions that blocks which run together may issue before a launch ends with a
+            `step-limit` finding. None allows any number, as long as every 5 million of them end some thread
+            or reach code for the first time.
 
     Yields:
         The run: `.findings`, `.counters`.
@@ -84,7 +88,11 @@ def simulate(
         raise UsageError(f'on_finding is "raise" or "collect", got {on_finding!r}.')
     if isinstance(checks, str) or not CHECKS.issuperset(checks):
         raise UsageError(f"checks are some of {sorted(CHECKS)}, got {checks!r}.")
-    run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks))
+    if step_limit is not None and step_limit < 1:
+        raise UsageError(f"step_limit is a positive number of instructions, got {step_limit}.")
+    run = Run(
+        arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks), step_limit=step_limit
+    )
     token = _active.set(run)
     try:
         with tracking_allocations():

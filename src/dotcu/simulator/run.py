@@ -11,7 +11,7 @@ from dotcu.errors import FindingError
 from dotcu.simulator import CHECKS
 from dotcu.simulator.counting.counters import Counters
 
-DEFAULT_STEP_LIMIT = 5_000_000
+PATIENCE_STEPS = 5_000_000
 
 
 @dataclass
@@ -26,7 +26,8 @@ class Run:
             memory; None: all warps in step, and lane order.
         checks: Of `CHECKS`, those that are on. A faulty access is left out in any case.
         step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
-            finding.
+            finding; None: `PATIENCE_STEPS` in which no thread of these ends and none reaches code for the
+            first time, however many there are in all.
         watch: Asked before each basic block, with the steps so far of blocks that run together, and the
             block's steps, lanes and place; ends the launch as `step_limit` does, or raises.
         findings: What was found, one for each kind and line of a kernel.
@@ -38,7 +39,7 @@ class Run:
     on_finding: Literal["raise", "collect"] = "raise"
     seed: int | None = None
     checks: frozenset[str] = CHECKS
-    step_limit: int = DEFAULT_STEP_LIMIT
+    step_limit: int | None = None
     watch: Callable[[int, int, int, Callable[[], str]], bool] | None = None
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import Array, Lanes
+from dotcu.simulator.machine.shape import WARP, Array, Lanes
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.inlining import FlatInstruction
@@ -39,6 +39,10 @@ class BlockBarriers:
         self.finish: dict[int, Finish] = {}
         self.place: dict[int, FlatInstruction] = {}
         self.arrived: Array | None = None
+        # Beyond what all passed together: how many barriers of the block each lane passed.
+        self.passed = np.zeros(chunk.lanes, np.int64)
+        # The last lanes of each block that were released from several places at once, and those places.
+        self._apart: dict[int, tuple[Lanes, Array]] = {}
 
     def wait(
         self,
@@ -156,36 +160,54 @@ class BlockBarriers:
                 finish(lanes[here], yes[keys[here]], everyone[keys[here]])
 
     def _judge(self, lanes: Lanes, default: Array) -> None:
-        """Report barriers that not all threads of their block reached, or not at one place."""
+        """Report a warp whose threads are at two aligned barriers; note blocks whose warps are at several.
+
+        Threads that have exited are not waited for, and warps may meet at different barriers of one number.
+        Each warp has to take an aligned one as a whole, and all that met so as often as each other.
+
+        Source: PTX ISA, "bar, barrier": it waits for "non-exited threads"; ".aligned": all threads of a warp
+        execute the same instruction.
+        """
         chunk = self.chunk
         lanes = lanes[default[self.key[lanes]]]
-        if not len(lanes):
+        self.passed[lanes] += 1
+        resumes = self.resume[lanes]
+        if not (resumes != resumes[:1]).any():
             return
-        blocks, resumes = lanes // chunk.shape.pitch, self.resume[lanes]
-        missing = np.flatnonzero(chunk.existing & ~chunk.live)
-        if len(missing):
-            missing = missing[np.isin(missing // chunk.shape.pitch, blocks)]
-        if len(missing):
-            message = (
-                f"a barrier that {len(missing)} threads never reach, since they exited before it: they did "
-                "not take the branch that it is in, returned early, or made fewer loop iterations. Every "
-                "thread of the block has to reach it: take it out of the condition, move the `return` after "
-                "it, or give all threads the same number of iterations."
-            )
-            chunk.report("barrier", self.place[int(resumes[0])], missing, message)
-        divergent = (resumes != resumes[0]).any()
-        for resume in np.unique(resumes)[1:].tolist() if divergent else ():
-            here = resumes == resume
-            mixed = np.isin(blocks, np.intersect1d(blocks[here], blocks[~here]))
+        aligned = np.array([_is_aligned(self.place[resume]) for resume in resumes.tolist()])
+        for resume in np.unique(resumes)[1:].tolist():
+            here, others = resumes == resume, resumes < resume
+            warps = np.intersect1d(lanes[here & aligned] // WARP, lanes[others & aligned] // WARP)
+            mixed = np.isin(lanes // WARP, warps)
             if mixed.any():
-                other = self.place[int(resumes[~here & mixed][0])]
-                message = (
-                    f"threads of one block wait here and others at line "
-                    f"{chunk.grid.decoded.location_of(other)[1]}, at the same time. "
-                    "All threads of a block have to reach the same __syncthreads(): "
-                    "take it out of the condition."
+                self._report_apart(
+                    lanes[others & mixed], lanes[here & mixed], "threads of one warp wait here and others"
                 )
-                chunk.report("barrier", self.place[resume], lanes[here & mixed], message)
+        blocks = lanes // chunk.shape.pitch
+        for block in np.unique(blocks).tolist():
+            own = blocks == block
+            if (resumes[own] != resumes[own][0]).any():
+                self._apart[block] = (lanes[own], resumes[own])
+
+    def judge_counts(self) -> None:
+        """Report blocks whose warps met at different barriers, and not equally often in the end."""
+        for lanes, resumes in self._apart.values():
+            passed = self.passed[lanes]
+            if (passed != passed[0]).any():
+                here = resumes == resumes.min()
+                counts = " and ".join(map(str, np.unique(passed).tolist()))
+                self.resume[lanes] = resumes
+                what = f"warps of one block, which reach {counts} barriers in all, wait here and others"
+                self._report_apart(lanes[here], lanes[~here], what)
+
+    def _report_apart(self, lanes: Lanes, others: Lanes, what: str) -> None:
+        placed, other = (self.place[int(self.resume[side[0]])] for side in (lanes, others))
+        message = (
+            f"{what} at line {self.chunk.grid.decoded.location_of(other)[1]}, at the same time. "
+            "All threads of a block have to reach the same __syncthreads(), equally often: "
+            "take it out of the condition."
+        )
+        self.chunk.report("barrier", placed, lanes, message)
 
     def state(self) -> tuple[Array, ...]:
         """Return which lanes wait at which barrier, and what has arrived."""
@@ -201,3 +223,7 @@ class BlockBarriers:
         lanes = self.lanes()
         resumes = self.resume[lanes]
         return [(lanes[resumes == resume], self.place[resume]) for resume in np.unique(resumes).tolist()]
+
+
+def _is_aligned(placed: FlatInstruction) -> bool:
+    return placed.instruction.opcode == "bar" or "aligned" in placed.instruction.flags

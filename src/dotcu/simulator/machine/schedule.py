@@ -20,6 +20,7 @@ import numpy as np
 
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Lanes, merged
+from dotcu.simulator.run import PATIENCE_STEPS
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.decode import DecodedBlock
@@ -51,6 +52,7 @@ def execute(grid: LaunchState) -> None:
         if outcome == "stopped":
             return
         if outcome == "done":
+            chunk.barriers.judge_counts()
             chunk.retire()
             continue
         chunk.scheduler.park()
@@ -83,6 +85,7 @@ class Scheduler:
         self._digests: set[int] = set()
         self._digests_since = -1
         self._retried_at_step = -1
+        self._advanced = (chunk.living, len(grid.visits))
         self._progress = self._reads = self._idle = self._crowded = self._pauses = 0
 
     def run(self) -> Literal["done", "spinning", "stopped"]:
@@ -90,6 +93,7 @@ class Scheduler:
         grid, chunk, blocks = self.grid, self.chunk, self.grid.decoded.blocks
         self._progress, self._reads = grid.progress, grid.strong_reads
         self._idle = self._crowded = self._pauses = 0
+        limit = chunk.steps + PATIENCE_STEPS if grid.run.step_limit is None else grid.run.step_limit
         self._retry_stalled()
         while chunk.ready or self._resume():
             number = self._next()
@@ -98,9 +102,15 @@ class Scheduler:
                 continue
             chunk.steps += len(block.steps) + 1
             grid.steps += len(block.steps)
-            if chunk.steps > grid.run.step_limit or (grid.run.watch and self._is_ended(block)):
+            if grid.run.watch and self._is_ended(block):
                 _report_over_limit(grid, chunk, block.placed)
                 return "stopped"
+            if chunk.steps > limit:
+                if self._advances():
+                    limit = chunk.steps + PATIENCE_STEPS
+                else:
+                    _report_over_limit(grid, chunk, block.placed)
+                    return "stopped"
             grid.visit(number, chunk)
             for step in block.steps:
                 step(chunk)
@@ -118,6 +128,11 @@ class Scheduler:
             return "{}:{}".format(*grid.decoded.location_of(block.placed)[:2])
 
         return bool(grid.run.watch and grid.run.watch(chunk.steps, len(block.steps) + 1, lanes, where))
+
+    def _advances(self) -> bool:
+        """Return whether threads have ended, or code was reached for the first time, since the last call."""
+        was, self._advanced = self._advanced, (self.chunk.living, self.grid.visits.count(0))
+        return self.grid.run.step_limit is None and self._advanced != was
 
     def park(self) -> None:
         """Record the state of a chunk that spins, and whether it repeats since anything changed."""
@@ -265,9 +280,10 @@ def _waits(chunk: Chunk) -> Iterator[tuple[Lanes, FlatInstruction, str]]:
 def _report_over_limit(grid: LaunchState, chunk: Chunk, placed: FlatInstruction) -> None:
     """Report that a chunk ran for longer than it may."""
     lanes = chunk.everyone() if chunk.active is None else chunk.active
-    steps = min(chunk.steps, grid.run.step_limit)
+    steps = min(chunk.steps, grid.run.step_limit or PATIENCE_STEPS)
     message = (
         f"still running after {steps} steps: a loop that does not end, or a wait for something "
-        "that never happens. If the kernel is only long, try a smaller grid."
+        "that never happens. If the kernel is only long, pass a higher limit: "
+        f"dotcu.simulate(step_limit={10 * steps})."
     )
     chunk.report("step-limit", placed, lanes, message)

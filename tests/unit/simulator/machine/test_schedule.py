@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dotcu.simulator.machine import schedule
+
 i32 = np.int32
 SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2)))
 by_seed = pytest.mark.parametrize("seed", SEEDS)
@@ -126,6 +128,26 @@ def test_a_deadlock_across_chunks_counts_all_who_wait(run_kernel: Any) -> None:
     assert finding.lanes == blocks * 1024
     assert f"{blocks} threads at line 2 spin" in finding.message
     assert f"{blocks * 1023} threads at line 3 wait" in finding.message
+
+
+_TURNS_OF_ONE_THREAD = """extern "C" __global__ void k(unsigned* x, int n) {
+  unsigned v = threadIdx.x;
+  for (int i = 0; i < n * (1 + threadIdx.x); ++i) v = v * 1664525u + i;
+  x[threadIdx.x] = v;
+}"""
+
+
+def test_a_kernel_whose_threads_end_may_take_any_number_of_steps(
+    run_kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "PATIENCE_STEPS", 30_000)
+    x = np.zeros(32, "u4")
+    run = run_kernel(_TURNS_OF_ONE_THREAD, {"x": x, "n": i32(2000)}).run
+    assert run.findings == []
+    assert run.counters.steps > 3 * 30_000
+    (finding,) = run_kernel(_TURNS_OF_ONE_THREAD, {"x": x, "n": i32(100_000)}, collect=True).findings
+    assert (finding.kind, finding.line) == ("step-limit", 3)
+    assert "dotcu.simulate(step_limit=300000)" in finding.message
 
 
 def test_a_wait_that_counts_ends_at_the_step_limit(run_kernel: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -206,49 +207,56 @@ def test_atomic_out_of_bounds(run_kernel: Any) -> None:
     assert x.tolist() == [8, 8, 8]
 
 
-def test_divergent_barrier(run_kernel: Any) -> None:
-    source = """extern "C" __global__ void k(int* out, int n) {
-      if (threadIdx.x < n) {
-        out[threadIdx.x] = 1;
-        __syncthreads();
-        out[threadIdx.x] += 3;
-      } else {
-        out[threadIdx.x] = 2;
-        __syncthreads();
-        out[threadIdx.x] += 5;
-      }
-    }"""
-    arguments = {"out": np.zeros(64, "i4"), "n": i32(32)}
-    finding = only(run_kernel(source, arguments, block=64, collect=True))
-    assert finding.kind == "barrier"
-    assert finding.line in (4, 8)
-    assert finding.lanes == 32
+_TWO_PLACES = """extern "C" __global__ void k(int* out, int n) {
+  __shared__ int tile[64];
+  tile[threadIdx.x] = threadIdx.x;
+  if (threadIdx.x < n) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+}"""
 
 
-def test_threads_that_return_before_a_barrier(run_kernel: Any) -> None:
+def test_warps_may_meet_at_two_barriers(run_kernel: Any) -> None:
+    out = np.zeros(64, "i4")
+    run_kernel(_TWO_PLACES, {"out": out, "n": i32(32)}, block=64)
+    assert out.tolist() == list(range(63, -1, -1))
+
+
+def test_a_warp_that_is_at_two_barriers(run_kernel: Any) -> None:
+    source = _TWO_PLACES.replace("{\n    __", "{\n    out[threadIdx.x] = 1;\n    __", 1)  # else one barrier
+    finding = only(run_kernel(source, {"out": np.zeros(64, "i4"), "n": i32(16)}, block=64, collect=True))
+    assert (finding.kind, finding.lanes) == ("barrier", 16)
+    assert "threads of one warp" in str(finding)
+    assert {str(finding.line), *re.findall(r"at line (\d)", str(finding))} == {"6", "8"}
+
+
+def test_threads_that_returned_before_a_barrier_are_not_waited_for(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(int* out, int n) {
       if (threadIdx.x >= n) return;
       out[threadIdx.x] = 1;
       __syncthreads();
       out[threadIdx.x] += 1;
     }"""
-    arguments = {"out": np.zeros(64, "i4"), "n": i32(50)}
-    finding = only(run_kernel(source, arguments, block=64, collect=True))
-    assert (finding.kind, finding.line, finding.lanes) == ("barrier", 4, 14)
-    assert finding.thread == (50, 0, 0)
-    assert arguments["out"].tolist() == [2] * 50 + [0] * 14
+    out = np.zeros(128, "i4")
+    run_kernel(source, {"out": out, "n": i32(50)}, block=128)
+    assert out.tolist() == [2] * 50 + [0] * 78
 
 
-def test_a_barrier_in_a_branch_that_some_threads_do_not_take(run_kernel: Any) -> None:
+def test_a_barrier_in_a_branch_that_some_warps_do_not_take(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(int* out) {
       out[threadIdx.x] = 1;
-      if (threadIdx.x < 16)
+      if (threadIdx.x < 32)
         __syncthreads();
+      out[threadIdx.x] = 2;
+      __syncthreads();
     }"""
     finding = only(run_kernel(source, {"out": np.zeros(64, "i4")}, block=64, collect=True))
-    assert (finding.kind, finding.line, finding.thread, finding.lanes) == ("barrier", 4, (16, 0, 0), 48)
-    assert "48 threads never reach" in str(finding)
-    assert "they did not take the branch that it is in" in str(finding)
+    assert (finding.kind, finding.line, finding.lanes) == ("barrier", 4, 32)
+    assert "1 and 2 barriers in all" in str(finding)
+    assert "at line 6" in str(finding)
     assert "take it out of the condition" in str(finding)
 
 

@@ -116,7 +116,7 @@ def test_a_fence_on_both_sides_publishes(run_kernel: Any) -> None:
         ("race", SHARED + "out[t] = s[63 - t];"),
         ("init", "__shared__ int s[64]; if (t > 70) s[t] = 1; __syncthreads(); out[t] = s[t];"),
         ("bounds", "out[t] = a[t + 5000];"),
-        ("barrier", "if (t > 40) return; __syncthreads(); out[t] = 1;"),
+        ("barrier", "if (t > 40) __syncthreads(); out[t] = 1; __syncthreads();"),
     ],
 )
 def test_each_check_can_be_turned_off(run_kernel: Any, check: str, body: str) -> None:
