@@ -6,7 +6,8 @@ that others may change, and nothing changes. Blocks of such a loop then run only
 lanes elsewhere in the chunk go on, and after them other chunks. When every chunk spins, and its state
 repeats with nothing changed since, no thread can ever go on: that is a deadlock.
 
-With a seed, warps run at different speeds: some are paused until the others can do no more.
+With a seed, warps run at different speeds: now and then some are paused until the others can do no more, or
+have run ahead for a while. Half as many lanes cost more than half as much, so most steps are of all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import WARP, Lanes, merged
+from dotcu.simulator.machine.shape import WARP, Array, Lanes, merged
 from dotcu.simulator.run import PATIENCE_STEPS
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 PATIENCE = 48
 # The same for a loop that was seen to spin before.
 PATIENCE_WITH_SPINNERS = 8
-# How often other warps are paused instead, before all of them run.
-MAX_PAUSES = 4
+# With a seed: rounds that some warps run ahead at most, and the share of steps that are such rounds.
+ROUNDS_AHEAD = 16
+SHARE_AHEAD = 0.15
 # Rounds that a chunk spins before others run; a prime, so that it stops at any point of a loop.
 SPIN_ROUNDS = 257
 # Rounds after which the lanes of the last block run once, whether or not anything spins.
@@ -69,7 +71,7 @@ class Scheduler:
         spinning: Basic blocks of loops that spin, with the round in which each last ran.
         stuck_since: The launch's progress at which the chunk's state repeated; -1 if it never did.
         random: Chooses which warps run; None without a seed.
-        awake: For each warp whether it may run.
+        awake: For each warp whether it may run; None while all may.
         paused: Lanes of paused warps, by the basic block where they stand.
     """
 
@@ -77,30 +79,33 @@ class Scheduler:
         self.grid, self.chunk = grid, chunk
         self.spinning: dict[int, int] = {}
         self.stuck_since = -1
-        seed, warps = grid.run.seed, chunk.lanes // WARP
+        seed = grid.run.seed
         self.random = None if seed is None else np.random.default_rng((seed, chunk.shape.first))
-        self.awake = np.ones(warps, bool) if self.random is None else self.random.random(warps) < 0.5
+        self.awake: Array | None = None
         self.paused: dict[int, Lanes] = {}
-        self._spin_rounds = 0
+        self._spin_rounds = self._until = self._steps_ahead = 0
         self._digests: set[int] = set()
         self._digests_since = -1
         self._retried_at_step = -1
         self._advanced = (chunk.living, len(grid.visits))
-        self._progress = self._reads = self._idle = self._crowded = self._pauses = 0
+        self._progress = self._reads = self._idle = self._crowded = 0
 
     def run(self) -> Literal["done", "spinning", "stopped"]:
         """Run the chunk until it has ended or spins, or the launch's limit of steps is reached."""
         grid, chunk, blocks = self.grid, self.chunk, self.grid.decoded.blocks
         self._progress, self._reads = grid.progress, grid.strong_reads
-        self._idle = self._crowded = self._pauses = 0
+        self._idle = self._crowded = 0
         limit = chunk.steps + PATIENCE_STEPS if grid.run.step_limit is None else grid.run.step_limit
         self._retry_stalled()
         while chunk.ready or self._resume():
+            if self.random is not None:
+                self._let_run_ahead()
             number = self._next()
             block = blocks[number]
             if not self._admit(block, number):
                 continue
             chunk.steps += len(block.steps) + 1
+            self._steps_ahead += (len(block.steps) + 1) * (self.awake is not None)
             grid.steps += len(block.steps)
             if grid.run.watch and self._is_ended(block):
                 _report_over_limit(grid, chunk, block.placed)
@@ -181,8 +186,8 @@ class Scheduler:
             chunk.send(number, chunk.active)
             chunk.send(number, chunk.stalled.pop(number))
             chunk.active = chunk.ready.pop(number)
-        if self.random is not None:
-            chunk.active = self._pause_warps(number, chunk.active)
+        if self.awake is not None:
+            chunk.active = self._pause_warps(number, chunk.active, self.awake)
             if not len(chunk.active):
                 return False
         return block.admit is None or block.admit(chunk)
@@ -191,7 +196,7 @@ class Scheduler:
         """Return, after a round, whether the chunk only waits for what others have to do."""
         grid = self.grid
         if grid.progress != self._progress:
-            self._progress, self._reads, self._idle, self._pauses = grid.progress, grid.strong_reads, 0, 0
+            self._progress, self._reads, self._idle = grid.progress, grid.strong_reads, 0
             return False
         self._idle += 1
         patience = PATIENCE_WITH_SPINNERS if number in self.spinning else PATIENCE
@@ -200,9 +205,8 @@ class Scheduler:
         self._spin_rounds += 1
         self.spinning[number] = self._spin_rounds
         if self.paused:
-            self._pauses += 1
-            self._wake_warps(everyone=self._pauses > MAX_PAUSES)
-            self._idle = 0
+            self._wake_warps()
+            self._idle = 1
         return self._idle > SPIN_ROUNDS
 
     def _resume(self) -> bool:
@@ -225,24 +229,34 @@ class Scheduler:
             self.chunk.send(number, lanes)
         self.chunk.stalled.clear()
 
-    def _pause_warps(self, number: int, lanes: Lanes | None) -> Lanes:
+    def _let_run_ahead(self) -> None:
+        """Pause some warps for the rounds to come, or wake them after those."""
+        assert self.random is not None
+        self._until -= 1
+        if self.awake is not None and self._until <= 0:
+            self._wake_warps()
+        elif self.spinning and self._idle:
+            return  # whether all wait is to be seen
+        elif self.awake is None and self._steps_ahead <= SHARE_AHEAD * self.chunk.steps:
+            # The first blocks are always shuffled; of many that do the same, some.
+            if self.chunk.steps or self.chunk.shape.first == 0 or self.random.random() < SHARE_AHEAD:
+                self.awake = self.random.random(self.chunk.lanes // WARP) < 0.5
+            self._until = int(self.random.integers(1, ROUNDS_AHEAD))
+
+    def _pause_warps(self, number: int, lanes: Lanes | None, awake: Array) -> Lanes:
         """Pause the lanes whose warps are not to run now; return the others."""
         lanes = self.chunk.everyone() if lanes is None else lanes
-        awake = self.awake[lanes // WARP]
-        if awake.all():
+        runs = awake[lanes // WARP]
+        if runs.all():
             return lanes
-        paused = lanes[~awake]
+        paused = lanes[~runs]
         self.paused[number] = merged(self.paused[number], paused) if number in self.paused else paused
-        running: Lanes = lanes[awake]
+        running: Lanes = lanes[runs]
         return running
 
-    def _wake_warps(self, *, everyone: bool = False) -> None:
-        """Make paused lanes ready, and choose which warps may run from now on."""
-        assert self.random is not None
-        waiting = np.unique(np.concatenate(list(self.paused.values())) // WARP)
-        self.awake = self.random.random(self.chunk.lanes // WARP) < (1.0 if everyone else 0.5)
-        self.awake[self.random.choice(waiting)] = True
-        paused, self.paused = self.paused, {}
+    def _wake_warps(self) -> None:
+        """Make paused lanes ready, and let all warps run."""
+        paused, self.paused, self.awake = self.paused, {}, None
         for number, lanes in paused.items():
             self.chunk.send(number, lanes)
 

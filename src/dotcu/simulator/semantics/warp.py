@@ -5,7 +5,10 @@ at the same instruction. Only then does any of them go on.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: shfl.sync", "Parallel
 Synchronization and Communication Instructions: vote.sync, match.sync, redux.sync, activemask,
-elect.sync, bar.warp.sync".
+elect.sync, bar.warp.sync": the executing thread waits for "all non-exited threads" of the mask, and a
+shuffle that reads an inactive one is undefined; so __syncwarp may name threads that have exited. "CUDA C++
+Guidelines for Robust and Safety-Critical Programming", 2.1 and 2.3: the mask of a vote, a match or a shuffle has no
+thread that takes no part.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Pair, Sink
+from dotcu.simulator.decoding.basic_blocks import RENDEZVOUS
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
@@ -70,6 +74,8 @@ def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> 
             "the condition."
         )
         chunk.report("barrier", placed, lanes[outside], message)
+    if placed.instruction.opcode in _RESULTS_OF_ALL:
+        _check_members(chunk, placed, living, np.broadcast_to(mask, lanes.shape))
     absent = (mask & living & ~here) != 0
     if absent.any():
         chunk.stall(number, lanes[absent])
@@ -127,6 +133,8 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
 
+    members = _members(placed, binding)
+
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, a.read(chunk))
         offset, control = b.read(chunk), c.read(chunk)
@@ -136,11 +144,65 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         else:
             source, holds = _sources(mode, _rows(chunk, offset), _rows(chunk, control))
             result = np.take_along_axis(value, source, axis=1)
+        if chunk.active is not None:
+            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), chunk.read(members))
         _give_back(chunk, target, result)
         if inside is not None:
             _give_back(chunk, inside, np.broadcast_to(holds, result.shape))
 
-    return Rendezvous(step, placed, _members(placed, binding))
+    return Rendezvous(step, placed, members)
+
+
+def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array) -> None:
+    """Report lanes that read a lane which is not there to give a value, though their mask may name it."""
+    lanes = chunk.numbers()
+    read = source.reshape(-1)[lanes]
+    wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & _BITS[read]) == 0)
+    if len(wrong):
+        lane, mask = lanes[wrong[0]], int(np.broadcast_to(mask, lanes.shape)[wrong[0]])
+        message = (
+            f"lane {lane % WARP} reads from lane {read[wrong[0]]}, which takes no part: "
+            f"{_describe_mask(chunk, lane, mask)}. What it gets is undefined. {_REMEDY}"
+        )
+        chunk.report("barrier", placed, lanes[wrong], message)
+
+
+def _check_members(chunk: Chunk, placed: FlatInstruction, living: Array, mask: Array) -> None:
+    """Report lanes whose mask names lanes that can never come."""
+    lanes = chunk.numbers()
+    wrong = np.flatnonzero((mask & ~living) != 0)
+    if len(wrong) and not chunk.grid.decoded.location_of.is_library(placed):
+        shown = _describe_mask(chunk, lanes[wrong[0]], int(mask[wrong[0]]))
+        message = f"{shown}. They have no say in the result. {_REMEDY}"
+        chunk.report("barrier", placed, lanes[wrong], message)
+
+
+_RESULTS_OF_ALL = RENDEZVOUS - {"shfl"}
+_REMEDY = (
+    "Let every lane that the mask names reach this: return after it, and let lanes without work pass a neutral "
+    "value; or name only those that are left, by unsigned mask = __ballot_sync(0xffffffff, condition) before "
+    "the others leave."
+)
+
+
+def _describe_mask(chunk: Chunk, lane: int, mask: int) -> str:
+    """Return the words for a mask, and for the lanes of it that have exited or are not there."""
+    first = lane // WARP * WARP
+    named = [k for k in range(WARP) if mask >> k & 1 and not chunk.live[first + k]]
+    sides = [
+        (f"lanes {_shown([k for k in named if chunk.existing[first + k] == exists])}, which {why}", exists)
+        for exists, why in ((True, "have exited"), (False, "the block does not have"))
+    ]
+    there = [words for words, exists in sides if any(chunk.existing[first + k] == exists for k in named)]
+    return f"the mask {mask:#010x} names {' and '.join(there) or 'other lanes'}"
+
+
+def _shown(lanes: list[int]) -> str:
+    """Return ascending lanes as ranges: `8 to 15, 31`."""
+    starts = [lane for lane in lanes if lane - 1 not in lanes]
+    ends = [lane for lane in lanes if lane + 1 not in lanes]
+    pairs = zip(starts, ends, strict=True)
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in pairs)
 
 
 def _sources(mode: str, offset: Array, control: Array) -> tuple[Array, Array]:

@@ -268,6 +268,52 @@ def test_mask_that_does_not_name_the_caller(run_kernel: Any) -> None:
     assert (finding.kind, finding.line, finding.thread, finding.lanes) == ("barrier", 2, (8, 0, 0), 24)
 
 
+_SUM = """
+  if (EXIT) return;
+  int v = x[threadIdx.x];
+  for (int d = 16; d; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+  x[threadIdx.x] = v;"""
+
+
+@pytest.mark.parametrize(
+    ("body", "lanes", "who"),
+    [
+        (_SUM.replace("EXIT", "threadIdx.x >= 40"), 8, "names lanes 8 to 31, which have exited"),
+        ("int v = __shfl_down_sync(~0u, x[threadIdx.x], 4);\n\nx[threadIdx.x] = v;", 4, "the block does not"),
+        ("if (threadIdx.x % 2) return;\n\nx[threadIdx.x] = __ballot_sync(~0u, 1);", 16, "1, 3, 5"),
+        ("if (threadIdx.x == 9) return;\n\nx[0] = __any_sync(~0u, x[threadIdx.x]);", 31, "lanes 9, which"),
+        ("if (threadIdx.x == 9) return;\n\nx[threadIdx.x] = __match_any_sync(~0u, 1);", 31, "lanes 9, which"),
+        ("if (threadIdx.x == 9) return;\n\nx[threadIdx.x] = __reduce_add_sync(~0u, 1);", 31, "lanes 9, which"),
+    ],
+)
+def test_a_mask_that_names_lanes_which_are_not_there(
+    run_kernel: Any, body: str, lanes: int, who: str
+) -> None:
+    source = 'extern "C" __global__ void k(int* x) {\n' + body + "\n}"
+    block = 64 if "40" in body else 32 if "return" in body else 40
+    result = run_kernel(source, {"x": np.zeros(64, "i4")}, block=block, collect=True)
+    finding = result.findings[0]
+    assert (finding.kind, finding.lanes >= lanes) == ("barrier", True), str(finding)
+    assert "_sync(" in source.splitlines()[finding.line - 1]
+    assert "the mask 0xffffffff names lanes" in str(finding)
+    assert who in str(finding)
+    assert "__ballot_sync(0xffffffff, condition)" in str(finding)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if (threadIdx.x >= 40) return; x[threadIdx.x] = 1; __syncwarp(); x[threadIdx.x] += 1;",
+        "unsigned m = __ballot_sync(~0u, threadIdx.x < 40); if (threadIdx.x >= 40) return;"
+        "x[threadIdx.x] = __shfl_sync(m, threadIdx.x, 7) + __popc(__ballot_sync(m, 1));",
+        "if (threadIdx.x >= 40) return; x[threadIdx.x] = __shfl_down_sync(~0u, threadIdx.x, 4, 8);",
+        "if (threadIdx.x >= 40) return; x[threadIdx.x] = __ballot_sync(__activemask(), 1);",
+    ],
+)
+def test_a_mask_of_lanes_that_are_there_is_right(run_kernel: Any, body: str) -> None:
+    run_kernel(f'extern "C" __global__ void k(int* x) {{ {body} }}', {"x": np.zeros(64, "i4")}, block=64)
+
+
 def test_a_barrier_that_never_fills_is_a_deadlock(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(int* out) {
       if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;" ::: "memory");
