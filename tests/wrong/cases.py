@@ -174,6 +174,12 @@ def warp_synchronous_reduction() -> Launch:
 
 
 @case
+def warp_volatile_without_sync() -> Launch:
+    x, out = ints(64), zeros(1)
+    return Launch(args=(x, out), out=out, want=x.sum(dtype=i32).view(1))
+
+
+@case
 def warp_sync_of_each_half() -> Launch:
     x, out = ints(32), zeros(32)
     return Launch(args=(x, out), out=out, want=x.roll(16))

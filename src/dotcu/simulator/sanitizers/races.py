@@ -57,6 +57,38 @@ def check_read(part: AccessPart, index: Array) -> None:
         shadow.note(at)
 
 
+def check_proxy(part: AccessPart, index: Array) -> None:
+    """Report bulk copies out of shared memory that ordinary writes filled, with no proxy fence between.
+
+    The fence is one of the writer's after it wrote, or of the lane that copies.
+
+    Source: PTX ISA, "Async proxy": accesses "across multiple proxies need a cross-proxy fence".
+    """
+    chunk, shadow = part.chunk, part.races
+    if shadow is None or shadow.writes is None:
+        return
+    at, fences, lanes = _lane_access(part, index), chunk.proxy_fences, chunk.numbers(part.positions)
+    for places, _ in shadow.touches(at):
+        old = shadow.writes.take(places)
+        writers = (old & LANE).astype(np.int64) - chunk.shape.first * chunk.shape.pitch
+        missing = event_of(old) >= np.maximum(fences[np.where(old, writers, 0)], fences[lanes])
+        for place in np.flatnonzero(missing & (old != 0)).tolist():
+            placed = shadow.events[int(event_of(old[place]))].access.placed
+            if "bulk" in placed.instruction.flags:
+                continue
+            name, shown = describe_element(part, int(index[place]))
+            line = chunk.grid.decoded.location_of(placed)[1]
+            thread = shown_coordinates(chunk.shape.coordinates(int(writers[place]))[1])
+            message = (
+                f"race: this bulk copy reads {shown}, which thread {thread} writes at line {line}, through another "
+                "proxy: a barrier alone does not make ordinary writes visible to it. Each thread that writes "
+                'calls dotcu::tma_fence(), or asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), after '
+                "it has written and before the barrier."
+            )
+            chunk.report("race", at.access.placed, np.unique(lanes), message, address_of=name)
+            return
+
+
 def check_write(part: AccessPart, index: Array, value: Array) -> None:
     """Check a write against all accesses before it; `value` is what it is about to store.
 

@@ -112,6 +112,11 @@ class EventLog:
         """Return a lower bound of every later stamp."""
         return len(self.known) << _EVENT_BITS
 
+    def fence_proxy(self, chunk: Chunk) -> None:
+        """Note that what the active lanes wrote so far is ordered before the async proxy's accesses."""
+        chunk.proxy_fences[chunk.numbers()] = len(self.known)
+        chunk.events.clear()  # a write by the same instruction is another event from now on
+
 
 def event_of(stamps: Array) -> Array:
     """The numbers of the events of stamps."""

@@ -48,8 +48,14 @@ def _nothing(placed: FlatInstruction, binding: Binding) -> Step:
 
 
 def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
-    """membar and fence: what was seen holds from here on, what was done can be published."""
-    scope = "cta" if "cta" in placed.instruction.flags else "gpu"
+    """membar and fence: what was seen holds from here on, what was done can be published.
+
+    A fence of the async proxy orders the lane's own accesses alone.
+    """
+    flags = placed.instruction.flags
+    if flags[:2] == ("proxy", "async"):
+        return lambda chunk: chunk.grid.events.fence_proxy(chunk)
+    scope = "cta" if "cta" in flags else "gpu"
     return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 
 

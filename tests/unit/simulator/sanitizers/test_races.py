@@ -35,6 +35,8 @@ ORDERED = {
     "different bytes": "reinterpret_cast<char*>(a)[t] = t;",
     "guess before a swap": "int old = a[0], seen;"
     "do { seen = old; old = atomicCAS(a, seen, seen + t); } while (old != seen);",
+    "guess past L1 before a swap": "for (int h = out[t] & 7;; h = (h + 1) & 7) { int seen = __ldcg(a + h);"
+    "if (seen >= 7 || seen == atomicCAS(a + h, seen, seen + 1)) return; }",
 }
 
 RACES = {
@@ -51,6 +53,7 @@ RACES = {
     "plain read of a volatile flag": "volatile int* v = a; if (t == 0) v[0] = 1; out[t] = a[0];",
     "values differ": "a[0] = t;",
     "word beside its byte": "if (t == 0) a[0] = 5; if (t == 33) reinterpret_cast<char*>(a)[3] = 1;",
+    "plain write beside a read past L1": "if (t == 0) a[0] = 1; out[t] = __ldcg(a);",
     "second reader": SHARED + "__syncthreads(); out[t] = s[0]; if (t == 63) s[0] = 1;",
 }
 

@@ -26,7 +26,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
-from dotcu.simulator.sanitizers.races import check_atomic, check_read, check_write
+from dotcu.simulator.sanitizers.races import check_atomic, check_proxy, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.rounding import flush
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
@@ -220,6 +220,8 @@ def _read_rows(part: AccessPart) -> Array:
             check_written(part._replace(positions=positions), first)
     if part.races is not None:
         with _each_element(part, index) as (whole, indices):
+            if part.region is None:
+                check_proxy(whole, indices)
             if part.access.order.strong:
                 check_atomic(whole, indices, None)
             else:

@@ -106,8 +106,10 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
         if found is not None:
             return _bind_parameter(instruction, found, binding)
     elements = elements_of(instruction.operands[0])
-    # The first guess of a loop around a compare-and-swap may be stale: the swap detects it.
-    order = MemoryOrder(strong=True) if binding.is_swapped(address) else None
+    # The first guess of a loop around a compare-and-swap may be stale: the swap detects it. A load of up to 8
+    # bytes that goes past L1 (__ldcg) gives what atomics left in L2, whole.
+    is_guess = "cg" in instruction.flags and len(elements) * TYPE_BYTES[instruction.types[0]] <= 8
+    order = MemoryOrder(strong=True) if is_guess or binding.is_swapped(address) else None
     access = access_of(placed, address, space, len(elements), "read", binding, order)
     targets = [binding.destination(e) for e in elements]
     type_ = instruction.types[0]

@@ -96,7 +96,7 @@ def test_reading_before_the_mbarrier_is_found(run_kernel: Any) -> None:
 
 
 def test_writing_over_a_source_that_is_still_read_is_found(run_kernel: Any) -> None:
-    body = "tile[0][t] = t;\n__syncthreads();\nif (t == 0) { OUT(out, tile[0], 128);\nCOMMIT(); }\nWAIT\n"
+    body = "tile[0][t] = t;\nFENCE(); __syncthreads();\nif (t == 0) { OUT(out, tile[0], 128);\nCOMMIT(); }\nWAIT\n"
     source = kernel(body + "__syncthreads();\nout[32 + t] = tile[0][t];\ntile[0][t] = 5;")
     out = np.zeros(64, "f4")
     finding = only(run(run_kernel, source.replace("WAIT\n", "\n"), np.ones(1, "f4"), out, collect=True))
@@ -107,9 +107,30 @@ def test_writing_over_a_source_that_is_still_read_is_found(run_kernel: Any) -> N
     run(run_kernel, source.replace("WAIT\n", "if (t == 0) WAIT_GROUP(0);\n"), np.ones(1, "f4"), out)
 
 
+PROXY = """tile[0][t] = t;
+BEFORE
+__syncthreads();
+if (t == 0) { AFTER OUT(out, tile[0], 128); COMMIT(); WAIT_GROUP(0); }"""
+
+
+@pytest.mark.parametrize(("before", "after"), [("FENCE();", ""), ("", "FENCE();")])
+def test_a_copy_of_what_threads_wrote_needs_a_proxy_fence(run_kernel: Any, before: str, after: str) -> None:
+    right = kernel(PROXY.replace("BEFORE", before).replace("AFTER", after))
+    run(run_kernel, right, np.ones(1, "f4"), np.zeros(32, "f4"))
+
+
+@pytest.mark.parametrize("fence", ["", "__threadfence();", "if (t >= 16) FENCE();"])
+def test_a_copy_without_a_proxy_fence_is_found(run_kernel: Any, fence: str) -> None:
+    wrong = kernel(PROXY.replace("BEFORE", fence).replace("AFTER", "if (n == 0) FENCE();\n"))
+    finding = only(run(run_kernel, wrong, np.ones(1, "f4"), np.zeros(32, "f4"), collect=True))
+    assert (finding.kind, finding.line) == ("race", line_of(wrong, "OUT(out"))
+    assert f"writes at line {line_of(wrong, '= t;')}" in finding.message
+    assert "fence.proxy.async" in finding.message
+
+
 def test_of_two_groups_out_the_older_is_read(run_kernel: Any) -> None:
     source = kernel(
-        "tile[0][t] = tile[1][t] = t; __syncthreads();\n"
+        "tile[0][t] = tile[1][t] = t; FENCE(); __syncthreads();\n"
         "if (t == 0) { OUT(out, tile[0], 128); COMMIT();\n"
         "OUT(out + 32, tile[1], 128); COMMIT(); WAIT_GROUP(1); }\n"
         "__syncthreads(); tile[WHICH][t] = 5;"
@@ -138,7 +159,7 @@ def test_what_a_bulk_copy_may_not_do(run_kernel: Any, copy: str, said: str) -> N
 
 
 def test_an_unwritten_source_is_found(run_kernel: Any) -> None:
-    source = kernel("if (t < 16) tile[0][t] = 1;\n__syncthreads();\nif (t == 0) OUT(out, tile[0], 128);")
+    source = kernel("if (t < 16) tile[0][t] = 1;\nFENCE(); __syncthreads();\nif (t == 0) OUT(out, tile[0], 128);")
     finding = only(run(run_kernel, source, np.ones(1, "f4"), np.ones(32, "f4"), collect=True))
     assert (finding.kind, finding.line) == ("uninitialized-read", line_of(source, "OUT(out"))
     assert "at `tile`[8] in shared memory" in finding.message
@@ -166,7 +187,7 @@ def test_lanes_may_ask_for_different_sizes(run_kernel: Any) -> None:
 @pytest.mark.parametrize(("type_", "dtype"), [("u32", "u4"), ("f32", "f4")])
 def test_reductions_of_many_blocks_add_up(run_kernel: Any, type_: str, dtype: str) -> None:
     source = kernel(
-        "tile[0][t] = in[blockIdx.x * 32 + t]; __syncthreads();\n"
+        "tile[0][t] = in[blockIdx.x * 32 + t]; FENCE(); __syncthreads();\n"
         f'if (t == 0) {{ ADD(out, tile[0], 128, "{type_}"); COMMIT(); WAIT_GROUP(0); }}'
     )
     x = np.random.default_rng(1).integers(1, 1000, (5, 32)).astype(dtype)
@@ -177,7 +198,7 @@ def test_reductions_of_many_blocks_add_up(run_kernel: Any, type_: str, dtype: st
 
 def test_float_reductions_flush_subnormals(run_kernel: Any) -> None:
     source = kernel(
-        "tile[0][t] = in[t]; __syncthreads();\n"
+        "tile[0][t] = in[t]; FENCE(); __syncthreads();\n"
         'if (t == 0) { ADD(out, tile[0], 128, "f32"); COMMIT(); WAIT_GROUP(0); }'
     )
     x = np.full(32, 1e-40, "f4")

@@ -71,7 +71,7 @@ def test_writing_over_a_box_that_is_still_stored_is_a_race() -> None:
 
 def test_a_tensor_that_is_stored_to_while_another_thread_writes_it_is_a_race() -> None:
     out = torch.zeros(8, 32)
-    text = source("for (int i = 0; i < 8; ++i) tile[i][t] = 1;\n__syncthreads();\n" + STORE + "p[t] = 3;")
+    text = source("for (int i = 0; i < 8; ++i) tile[i][t] = 1;\ndotcu::tma_fence(); __syncthreads();\n" + STORE + "p[t] = 3;")
     finding = only(text, *maps(out=out), out.view(-1))
     assert finding.kind == "race"
 
@@ -152,7 +152,7 @@ def test_a_box_that_is_larger_than_shared_memory_is_found() -> None:
 
 
 def test_a_tile_that_nothing_wrote_is_found() -> None:
-    text = source("tile[0][t] = 1; __syncthreads();\n" + STORE)
+    text = source("tile[0][t] = 1; dotcu::tma_fence(); __syncthreads();\n" + STORE)
     assert [f.kind for f in findings(text)] == ["uninitialized-read"]
 
 
