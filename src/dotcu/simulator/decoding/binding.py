@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import (
     SPECIAL_REGISTERS,
     TYPE_BYTES,
@@ -22,7 +23,14 @@ from dotcu.ptx.instructions import (
     Symbol,
 )
 from dotcu.simulator.decoding.inlining import FlatKernel
-from dotcu.simulator.decoding.variables import NONE, Origin, VariableLayout, VariableSpot, parameter_offset
+from dotcu.simulator.decoding.variables import (
+    NONE,
+    Origin,
+    VariableLayout,
+    VariableSpot,
+    parameter_offset,
+    read_names,
+)
 from dotcu.simulator.semantics.memory.registers import SPECIAL_VALUES
 from dotcu.simulator.semantics.table import (
     Array,
@@ -61,6 +69,7 @@ class Binding:
     swapped: frozenset[tuple[str, int]] = frozenset()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     entered: list[Any] = field(default_factory=list)
+    _values: frozenset[str] | None = None
 
     def constant(self, array: Array) -> int:
         """A new slot that begins with a value."""
@@ -241,6 +250,14 @@ class Binding:
         if not isinstance(operand, Address) or not isinstance(operand.base, Register):
             return False
         return (operand.base.name, operand.offset) in self.swapped
+
+    def is_exchange(self, instruction: Instruction) -> bool:
+        """Return whether a load is volatile and its value is used in more than a comparison, as a flag's is."""
+        if "volatile" not in instruction.flags:
+            return False
+        if self._values is None:
+            self._values = read_names(self.linked, but=("setp", "and", "cvt"))
+        return any(r.name in self._values for r in registers_of(instruction.operands[0]))
 
     def is_read(self, operand: Operand) -> bool:
         """Return whether any instruction reads a register."""

@@ -10,7 +10,7 @@ memory of the lane's own, nothing is known, and nothing is checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -147,11 +147,10 @@ def _align(offset: int, alignment: int) -> int:
 _READS_ALL = frozenset({"st", "red", "bar", "barrier", "bra", "brx", "call", "enter", "assertfail"})
 
 
-def read_names(linked: FlatKernel) -> frozenset[str]:
-    """Return the names of the registers that any instruction reads."""
+def read_names(linked: FlatKernel, but: Container[str] = ()) -> frozenset[str]:
+    """Return the names of the registers that any instruction reads, but those of some opcodes."""
     names: set[str] = set()
-    for placed in linked.code:
-        instruction = placed.instruction
+    for instruction in (p.instruction for p in linked.code if p.instruction.opcode not in but):
         if instruction.guard is not None:
             names.add(instruction.guard.register.name)
         for number, operand in enumerate(instruction.operands):

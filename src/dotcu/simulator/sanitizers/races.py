@@ -5,7 +5,9 @@ without its barriers gives the right answer. So every access of shared and globa
 compared with the last accesses of those bytes, by the clocks of both lanes.
 
 No race: strong accesses (atomic, volatile, relaxed or stronger) among each other, within
-their scope; and a write of the very bytes that are there already.
+their scope; and a write of the very bytes that are there already. Lanes of one warp that pass values,
+not flags, through volatile shared memory rely on running in step, as they did before Volta: that is
+reported as a race, though each access is whole.
 
 Source: PTX ISA, "Memory Consistency Model: Data races, Morally strong operations".
 """
@@ -215,8 +217,9 @@ def _compare_with(
     places, own = touch
     old = stamps.take(places)
     suspect = ((old ^ own) & LANE != 0) & (old >= picked(shadow.floor, at.lanes)) & (old != 0)
+    in_step = order.exchange and part.region is None
     if order.strong and order.scope != "cta":
-        suspect &= (old & STRONG) == 0
+        suspect &= ((old & STRONG) == 0) | (((old ^ own) & LANE < WARP) if in_step else False)
     if value is not None and suspect.any():
         suspect &= part.view.take(at.indices) != value
     if not suspect.any():
@@ -228,13 +231,15 @@ def _compare_with(
         here = numbers == number
         event = shadow.events[number]
         first = (old[here] & LANE).astype(np.int64) - event.shape.first * event.shape.pitch
-        bad = _unordered(at, event, first, lanes[here])
+        bad = _unordered(at, event, first, lanes[here], in_step=in_step)
         if bad.any():
             index = int(indices[here][bad][0]) * shadow.granule // at.access.width - part.skew
             _report(at, part, event, action, int(first[bad][0]), lanes[here][bad], index)
 
 
-def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes) -> Array:
+def _unordered(
+    at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes, *, in_step: bool
+) -> Array:
     """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order."""
     shape, order, known = event.shape, at.access.order, at.chunk.clocks.known
     then = event.times_of(first)
@@ -248,7 +253,8 @@ def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes) 
     late_warp = late_block & (then.warp >= _known_of(known.warp, second, first % WARP))
     result: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
     if both_strong:
-        result = result & ~(same_block | np.bool_(is_wide))
+        relies = same_warp & np.bool_(in_step and event.access.action == "write")
+        result = result & (relies | ~(same_block | np.bool_(is_wide)))
     return result
 
 
@@ -296,6 +302,11 @@ def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
     is_write = at.access.action == "write" and event.access.action != "atomic"
     if earlier.location == later.location and is_write:
         return "Use an atomic where several threads change the same place, or put __syncthreads() between."
+    if at.access.order.exchange and event.access.order.strong:
+        return (
+            "Since Volta the lanes of a warp do not run in step, and volatile orders none of them: put __syncwarp() "
+            "between the write and the read, and between the read and the next write."
+        )
     if "volatile" in (*earlier.flags, *later.flags):
         return "Make both sides volatile or atomic, with __threadfence_block() before and after."
     if other // WARP == own // WARP and pitch == WARP:

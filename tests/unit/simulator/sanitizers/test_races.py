@@ -32,6 +32,10 @@ ORDERED = {
     "atomics": "atomicAdd(a, t); out[t] = atomicAdd(a + 1, 1);",
     "same value": "a[0] = 7;",
     "volatile both": "volatile int* v = a; if (t == 0) v[0] = 1; out[t] = v[0];",
+    "volatile with warp barriers": "__shared__ volatile int s[64]; s[t] = t; __syncwarp(); int o = s[t ^ 1];"
+    "__syncwarp(); s[t] = o;",
+    "volatile flag of a lane": "__shared__ volatile int f, d; if (t == 0) f = 0; __syncthreads();"
+    "if (t == 9) { d = 7; __threadfence_block(); f = 1; } while (f == 0) {} __threadfence_block(); out[t] = d;",
     "different bytes": "reinterpret_cast<char*>(a)[t] = t;",
     "guess before a swap": "int old = a[0], seen;"
     "do { seen = old; old = atomicCAS(a, seen, seen + t); } while (old != seen);",
@@ -54,6 +58,8 @@ RACES = {
     "values differ": "a[0] = t;",
     "word beside its byte": "if (t == 0) a[0] = 5; if (t == 33) reinterpret_cast<char*>(a)[3] = 1;",
     "plain write beside a read past L1": "if (t == 0) a[0] = 1; out[t] = __ldcg(a);",
+    "warp in step through volatile": "__shared__ volatile int s[64]; s[t] = t; s[t] = s[t] + s[t ^ 1];"
+    "out[t] = s[t];",
     "second reader": SHARED + "__syncthreads(); out[t] = s[0]; if (t == 63) s[0] = 1;",
 }
 

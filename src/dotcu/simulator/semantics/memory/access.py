@@ -44,6 +44,7 @@ class MemoryOrder(NamedTuple):
         acquire: What follows it sees what came before the release that it observed.
         release: What came before it is seen by those who acquire it.
         scope: "cta", "gpu" or "sys": who is promised.
+        exchange: It is a volatile read of a value, not of a flag.
 
     Source: PTX ISA, "Memory Consistency Model" (chapter 8).
     """
@@ -52,6 +53,7 @@ class MemoryOrder(NamedTuple):
     acquire: bool = False
     release: bool = False
     scope: str = "sys"
+    exchange: bool = False
 
 
 WEAK = MemoryOrder()

@@ -110,6 +110,8 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
     # bytes that goes past L1 (__ldcg) gives what atomics left in L2, whole.
     is_guess = "cg" in instruction.flags and len(elements) * TYPE_BYTES[instruction.types[0]] <= 8
     order = MemoryOrder(strong=True) if is_guess or binding.is_swapped(address) else None
+    if binding.is_exchange(instruction):
+        order = order_of(instruction.flags)._replace(exchange=True)
     access = access_of(placed, address, space, len(elements), "read", binding, order)
     targets = [binding.destination(e) for e in elements]
     type_ = instruction.types[0]
