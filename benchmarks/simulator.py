@@ -297,6 +297,7 @@ class Timing:
         median_s: Seconds of one launch: median, least and most of n.
         steps: Instructions issued, each for however many lanes stood there together.
         lane_instructions: Instructions, counted once for each lane that ran them.
+        seeded: Times as long as that a launch with `seed=` takes, measured alternating; at most 2.5.
         peer_median_s: Seconds of the peer on the same work.
         goal: What was aimed at, and whether it holds.
     """
@@ -306,6 +307,7 @@ class Timing:
     median_s: float
     min_s: float
     max_s: float
+    seeded: float
     steps: int
     lane_instructions: int
     peer_median_s: float | None = None
@@ -421,8 +423,12 @@ def measure(case: Case, repeat: int | None, peers: dict[str, list[float]]) -> Ti
         with dotcu.simulate() as run:
             launch()
         check()
-        with dotcu.simulate():
-            seconds = [timed(launch) for _ in range(n)]
+        seconds, seeded = [], []
+        for seed in range(n):
+            with dotcu.simulate():
+                seconds.append(timed(launch))
+            with dotcu.simulate(seed=seed):
+                seeded.append(timed(launch))
     except UnsupportedInstruction as error:
         return Skipped(case=case.name, reason=str(error).splitlines()[0])
     median = statistics.median(seconds)
@@ -436,6 +442,7 @@ def measure(case: Case, repeat: int | None, peers: dict[str, list[float]]) -> Ti
         median_s=median,
         min_s=min(seconds),
         max_s=max(seconds),
+        seeded=statistics.median(seeded) / median,
         steps=run.counters.steps,
         lane_instructions=lane_instructions,
         peer_median_s=peer_median,
@@ -498,7 +505,7 @@ def show(results: list[Timing | Skipped]) -> None:
     """Print a line for each case."""
     print(
         f"{'case':28} {'n':>2} {'median':>10} {'min':>10} {'max':>10} {'M lane/s':>9} {'us/step':>8} "
-        f"{'x peer':>8}  goal"
+        f"{'x seeded':>8} {'x peer':>8}  goal"
     )
     for result in results:
         if isinstance(result, Skipped):
@@ -510,7 +517,8 @@ def show(results: list[Timing | Skipped]) -> None:
         ratio = f"{result.peer_median_s / result.median_s:8.1f}" if result.peer_median_s else f"{'-':>8}"
         verdict = "" if result.reached is None else (", reached" if result.reached else ", missed")
         print(
-            f"{result.case:28} {result.n:2} {times} {rate:9.1f} {step:8.1f} {ratio}  {result.goal}{verdict}"
+            f"{result.case:28} {result.n:2} {times} {rate:9.1f} {step:8.1f} {result.seeded:8.2f} {ratio}  "
+            f"{result.goal}{verdict}"
         )
 
 

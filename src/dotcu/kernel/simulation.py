@@ -90,9 +90,7 @@ def simulate(
         raise UsageError(f"checks are some of {sorted(CHECKS)}, got {checks!r}.")
     if step_limit is not None and step_limit < 1:
         raise UsageError(f"step_limit is a positive number of instructions, got {step_limit}.")
-    run = Run(
-        arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks), step_limit=step_limit
-    )
+    run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks), step_limit=step_limit)
     token = _active.set(run)
     try:
         with tracking_allocations():

@@ -252,7 +252,7 @@ class Binding:
         return (operand.base.name, operand.offset) in self.swapped
 
     def is_exchange(self, instruction: Instruction) -> bool:
-        """Return whether a load is volatile and its value is used in more than a comparison, as a flag's is."""
+        """Return whether a load is volatile and its value is more than a flag, which is only compared."""
         if "volatile" not in instruction.flags:
             return False
         if self._values is None:

@@ -82,6 +82,12 @@ class Chunk:
             self.located.pop(id(register), None)
         register[active] = value
 
+    def unify(self) -> None:
+        """Keep one element of each register that has the same value in all lanes, after these ran apart."""
+        for slot, register in enumerate(self.registers):
+            if register.size > 1 and register[0] == register[-1] and (register == register[0]).all():
+                self.registers[slot] = register[:1].copy()
+
     def numbers(self, positions: Array | None = None) -> Lanes:
         """The active lanes' numbers, or those at some positions among them."""
         lanes = self.active

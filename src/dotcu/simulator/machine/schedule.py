@@ -35,6 +35,8 @@ PATIENCE_WITH_SPINNERS = 8
 # With a seed: rounds that some warps run ahead at most, and the share of steps that are such rounds.
 ROUNDS_AHEAD = 16
 SHARE_AHEAD = 0.15
+# Steps that most of the later chunks begin with in step.
+STEPS_IN_STEP = 512
 # Rounds that a chunk spins before others run; a prime, so that it stops at any point of a loop.
 SPIN_ROUNDS = 257
 # Rounds after which the lanes of the last block run once, whether or not anything spins.
@@ -82,8 +84,13 @@ class Scheduler:
         seed = grid.run.seed
         self.random = None if seed is None else np.random.default_rng((seed, chunk.shape.first))
         self.awake: Array | None = None
+        self._were_apart = False
+        # The first blocks are always shuffled; most of the others, which do the same, begin in step.
+        self._steps_ahead = 0.0
+        if self.random is not None and chunk.shape.first and self.random.random() > SHARE_AHEAD:
+            self._steps_ahead = STEPS_IN_STEP * SHARE_AHEAD
         self.paused: dict[int, Lanes] = {}
-        self._spin_rounds = self._until = self._steps_ahead = 0
+        self._spin_rounds = self._until = 0
         self._digests: set[int] = set()
         self._digests_since = -1
         self._retried_at_step = -1
@@ -116,6 +123,9 @@ class Scheduler:
                 else:
                     _report_over_limit(grid, chunk, block.placed)
                     return "stopped"
+            if self._were_apart and chunk.active is None:
+                self._were_apart = False
+                chunk.unify()
             grid.visit(number, chunk)
             for step in block.steps:
                 step(chunk)
@@ -238,9 +248,7 @@ class Scheduler:
         elif self.spinning and self._idle:
             return  # whether all wait is to be seen
         elif self.awake is None and self._steps_ahead <= SHARE_AHEAD * self.chunk.steps:
-            # The first blocks are always shuffled; of many that do the same, some.
-            if self.chunk.steps or self.chunk.shape.first == 0 or self.random.random() < SHARE_AHEAD:
-                self.awake = self.random.random(self.chunk.lanes // WARP) < 0.5
+            self.awake = self.random.random(self.chunk.lanes // WARP) < 0.5
             self._until = int(self.random.integers(1, ROUNDS_AHEAD))
 
     def _pause_warps(self, number: int, lanes: Lanes | None, awake: Array) -> Lanes:
@@ -256,7 +264,7 @@ class Scheduler:
 
     def _wake_warps(self) -> None:
         """Make paused lanes ready, and let all warps run."""
-        paused, self.paused, self.awake = self.paused, {}, None
+        paused, self.paused, self.awake, self._were_apart = self.paused, {}, None, True
         for number, lanes in paused.items():
             self.chunk.send(number, lanes)
 

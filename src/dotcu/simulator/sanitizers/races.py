@@ -82,8 +82,8 @@ def check_proxy(part: AccessPart, index: Array) -> None:
             line = chunk.grid.decoded.location_of(placed)[1]
             thread = shown_coordinates(chunk.shape.coordinates(int(writers[place]))[1])
             message = (
-                f"race: this bulk copy reads {shown}, which thread {thread} writes at line {line}, through another "
-                "proxy: a barrier alone does not make ordinary writes visible to it. Each thread that writes "
+                f"race: this bulk copy reads {shown}, which thread {thread} writes at line {line}, through "
+                "another proxy: a barrier alone does not make ordinary writes visible to it. Each writer "
                 'calls dotcu::tma_fence(), or asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), after '
                 "it has written and before the barrier."
             )
@@ -237,9 +237,7 @@ def _compare_with(
             _report(at, part, event, action, int(first[bad][0]), lanes[here][bad], index)
 
 
-def _unordered(
-    at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes, *, in_step: bool
-) -> Array:
+def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes, *, in_step: bool) -> Array:
     """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order."""
     shape, order, known = event.shape, at.access.order, at.chunk.clocks.known
     then = event.times_of(first)
@@ -304,8 +302,8 @@ def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
         return "Use an atomic where several threads change the same place, or put __syncthreads() between."
     if at.access.order.exchange and event.access.order.strong:
         return (
-            "Since Volta the lanes of a warp do not run in step, and volatile orders none of them: put __syncwarp() "
-            "between the write and the read, and between the read and the next write."
+            "Since Volta the lanes of a warp do not run in step, and volatile orders none of them: put "
+            "__syncwarp() between the write and the read, and between the read and the next write."
         )
     if "volatile" in (*earlier.flags, *later.flags):
         return "Make both sides volatile or atomic, with __threadfence_block() before and after."

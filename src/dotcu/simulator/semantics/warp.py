@@ -5,10 +5,10 @@ at the same instruction. Only then does any of them go on.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: shfl.sync", "Parallel
 Synchronization and Communication Instructions: vote.sync, match.sync, redux.sync, activemask,
-elect.sync, bar.warp.sync": the executing thread waits for "all non-exited threads" of the mask, and a
-shuffle that reads an inactive one is undefined; so __syncwarp may name threads that have exited. "CUDA C++
-Guidelines for Robust and Safety-Critical Programming", 2.1 and 2.3: the mask of a vote, a match or a shuffle has no
-thread that takes no part.
+elect.sync, bar.warp.sync": the executing thread waits for "all non-exited threads" of the mask, and
+a shuffle that reads an inactive one is undefined; so __syncwarp may name threads that have exited.
+"CUDA C++ Guidelines for Robust and Safety-Critical Programming", 2.1 and 2.3: the mask of a vote, a
+match or a shuffle has no thread that takes no part.
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: A
     read = source.reshape(-1)[lanes]
     wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & _BITS[read]) == 0)
     if len(wrong):
-        lane, mask = lanes[wrong[0]], int(np.broadcast_to(mask, lanes.shape)[wrong[0]])
+        lane, named = int(lanes[wrong[0]]), int(np.broadcast_to(mask, lanes.shape)[wrong[0]])
         message = (
             f"lane {lane % WARP} reads from lane {read[wrong[0]]}, which takes no part: "
-            f"{_describe_mask(chunk, lane, mask)}. What it gets is undefined. {_REMEDY}"
+            f"{_describe_mask(chunk, lane, named)}. What it gets is undefined. {_REMEDY}"
         )
         chunk.report("barrier", placed, lanes[wrong], message)
 
@@ -172,16 +172,16 @@ def _check_members(chunk: Chunk, placed: FlatInstruction, living: Array, mask: A
     lanes = chunk.numbers()
     wrong = np.flatnonzero((mask & ~living) != 0)
     if len(wrong) and not chunk.grid.decoded.location_of.is_library(placed):
-        shown = _describe_mask(chunk, lanes[wrong[0]], int(mask[wrong[0]]))
+        shown = _describe_mask(chunk, int(lanes[wrong[0]]), int(mask[wrong[0]]))
         message = f"{shown}. They have no say in the result. {_REMEDY}"
         chunk.report("barrier", placed, lanes[wrong], message)
 
 
 _RESULTS_OF_ALL = RENDEZVOUS - {"shfl"}
 _REMEDY = (
-    "Let every lane that the mask names reach this: return after it, and let lanes without work pass a neutral "
-    "value; or name only those that are left, by unsigned mask = __ballot_sync(0xffffffff, condition) before "
-    "the others leave."
+    "Let every lane that the mask names reach this: return after it, and let lanes without work pass a "
+    "neutral value; or name only those that are left, by unsigned mask = __ballot_sync(0xffffffff, condition) "
+    "before the others leave."
 )
 
 

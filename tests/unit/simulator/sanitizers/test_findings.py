@@ -283,7 +283,11 @@ _SUM = """
         ("if (threadIdx.x % 2) return;\n\nx[threadIdx.x] = __ballot_sync(~0u, 1);", 16, "1, 3, 5"),
         ("if (threadIdx.x == 9) return;\n\nx[0] = __any_sync(~0u, x[threadIdx.x]);", 31, "lanes 9, which"),
         ("if (threadIdx.x == 9) return;\n\nx[threadIdx.x] = __match_any_sync(~0u, 1);", 31, "lanes 9, which"),
-        ("if (threadIdx.x == 9) return;\n\nx[threadIdx.x] = __reduce_add_sync(~0u, 1);", 31, "lanes 9, which"),
+        (
+            "if (threadIdx.x == 9) return;\n\nx[threadIdx.x] = __reduce_add_sync(~0u, 1);",
+            31,
+            "lanes 9, which",
+        ),
     ],
 )
 def test_a_mask_that_names_lanes_which_are_not_there(
@@ -304,8 +308,8 @@ def test_a_mask_that_names_lanes_which_are_not_there(
     "body",
     [
         "if (threadIdx.x >= 40) return; x[threadIdx.x] = 1; __syncwarp(); x[threadIdx.x] += 1;",
-        "unsigned m = __ballot_sync(~0u, threadIdx.x < 40); if (threadIdx.x >= 40) return;"
-        "x[threadIdx.x] = __shfl_sync(m, threadIdx.x, 7) + __popc(__ballot_sync(m, 1));",
+        """unsigned m = __ballot_sync(~0u, threadIdx.x < 40); if (threadIdx.x >= 40) return;
+        x[threadIdx.x] = __shfl_sync(m, threadIdx.x, 7) + __popc(__ballot_sync(m, 1));""",
         "if (threadIdx.x >= 40) return; x[threadIdx.x] = __shfl_down_sync(~0u, threadIdx.x, 4, 8);",
         "if (threadIdx.x >= 40) return; x[threadIdx.x] = __ballot_sync(__activemask(), 1);",
     ],

@@ -35,7 +35,8 @@ ORDERED = {
     "volatile with warp barriers": "__shared__ volatile int s[64]; s[t] = t; __syncwarp(); int o = s[t ^ 1];"
     "__syncwarp(); s[t] = o;",
     "volatile flag of a lane": "__shared__ volatile int f, d; if (t == 0) f = 0; __syncthreads();"
-    "if (t == 9) { d = 7; __threadfence_block(); f = 1; } while (f == 0) {} __threadfence_block(); out[t] = d;",
+    "if (t == 9) { d = 7; __threadfence_block(); f = 1; } while (f == 0) {}"
+    "__threadfence_block(); out[t] = d;",
     "different bytes": "reinterpret_cast<char*>(a)[t] = t;",
     "guess before a swap": "int old = a[0], seen;"
     "do { seen = old; old = atomicCAS(a, seen, seen + t); } while (old != seen);",

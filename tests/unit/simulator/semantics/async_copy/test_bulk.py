@@ -96,7 +96,8 @@ def test_reading_before_the_mbarrier_is_found(run_kernel: Any) -> None:
 
 
 def test_writing_over_a_source_that_is_still_read_is_found(run_kernel: Any) -> None:
-    body = "tile[0][t] = t;\nFENCE(); __syncthreads();\nif (t == 0) { OUT(out, tile[0], 128);\nCOMMIT(); }\nWAIT\n"
+    body = "tile[0][t] = t;\nFENCE(); __syncthreads();\nif (t == 0) { OUT(out, tile[0], 128);\nCOMMIT(); }\n"
+    body += "WAIT\n"
     source = kernel(body + "__syncthreads();\nout[32 + t] = tile[0][t];\ntile[0][t] = 5;")
     out = np.zeros(64, "f4")
     finding = only(run(run_kernel, source.replace("WAIT\n", "\n"), np.ones(1, "f4"), out, collect=True))
@@ -159,7 +160,9 @@ def test_what_a_bulk_copy_may_not_do(run_kernel: Any, copy: str, said: str) -> N
 
 
 def test_an_unwritten_source_is_found(run_kernel: Any) -> None:
-    source = kernel("if (t < 16) tile[0][t] = 1;\nFENCE(); __syncthreads();\nif (t == 0) OUT(out, tile[0], 128);")
+    source = kernel(
+        "if (t < 16) tile[0][t] = 1;\nFENCE(); __syncthreads();\nif (t == 0) OUT(out, tile[0], 128);"
+    )
     finding = only(run(run_kernel, source, np.ones(1, "f4"), np.ones(32, "f4"), collect=True))
     assert (finding.kind, finding.line) == ("uninitialized-read", line_of(source, "OUT(out"))
     assert "at `tile`[8] in shared memory" in finding.message

@@ -71,7 +71,11 @@ def test_writing_over_a_box_that_is_still_stored_is_a_race() -> None:
 
 def test_a_tensor_that_is_stored_to_while_another_thread_writes_it_is_a_race() -> None:
     out = torch.zeros(8, 32)
-    text = source("for (int i = 0; i < 8; ++i) tile[i][t] = 1;\ndotcu::tma_fence(); __syncthreads();\n" + STORE + "p[t] = 3;")
+    text = source(
+        "for (int i = 0; i < 8; ++i) tile[i][t] = 1;\ndotcu::tma_fence(); __syncthreads();\n"
+        + STORE
+        + "p[t] = 3;"
+    )
     finding = only(text, *maps(out=out), out.view(-1))
     assert finding.kind == "race"
 
