@@ -84,8 +84,8 @@ def check_proxy(part: AccessPart, index: Array) -> None:
             message = (
                 f"race: this bulk copy reads {shown}, which thread {thread} writes at line {line}, through "
                 "another proxy: a barrier alone does not make ordinary writes visible to it. Each writer "
-                'calls dotcu::tma_fence(), or asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), after '
-                "it has written and before the barrier."
+                'calls dotcu::tma_fence(), or asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), '
+                "after it has written and before the barrier."
             )
             chunk.report("race", at.access.placed, np.unique(lanes), message, address_of=name)
             return

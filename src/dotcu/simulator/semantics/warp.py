@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Pair, Sink
-from dotcu.simulator.decoding.basic_blocks import RENDEZVOUS
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
@@ -75,7 +74,8 @@ def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> 
         )
         chunk.report("barrier", placed, lanes[outside], message)
     if placed.instruction.opcode in _RESULTS_OF_ALL:
-        _check_members(chunk, placed, living, np.broadcast_to(mask, lanes.shape))
+        exited = pack_bits(chunk.existing & ~chunk.live)[warps]
+        _check_members(chunk, placed, exited, np.broadcast_to(mask, lanes.shape))
     absent = (mask & living & ~here) != 0
     if absent.any():
         chunk.stall(number, lanes[absent])
@@ -167,21 +167,21 @@ def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: A
         chunk.report("barrier", placed, lanes[wrong], message)
 
 
-def _check_members(chunk: Chunk, placed: FlatInstruction, living: Array, mask: Array) -> None:
-    """Report lanes whose mask names lanes that can never come."""
+def _check_members(chunk: Chunk, placed: FlatInstruction, exited: Array, mask: Array) -> None:
+    """Report lanes whose mask names lanes that have exited; a short last warp may name what it lacks."""
     lanes = chunk.numbers()
-    wrong = np.flatnonzero((mask & ~living) != 0)
+    wrong = np.flatnonzero((mask & exited) != 0)
     if len(wrong) and not chunk.grid.decoded.location_of.is_library(placed):
         shown = _describe_mask(chunk, int(lanes[wrong[0]]), int(mask[wrong[0]]))
         message = f"{shown}. They have no say in the result. {_REMEDY}"
         chunk.report("barrier", placed, lanes[wrong], message)
 
 
-_RESULTS_OF_ALL = RENDEZVOUS - {"shfl"}
+_RESULTS_OF_ALL = frozenset({"vote", "match", "redux", "elect"})
 _REMEDY = (
     "Let every lane that the mask names reach this: return after it, and let lanes without work pass a "
-    "neutral value; or name only those that are left, by unsigned mask = __ballot_sync(0xffffffff, condition) "
-    "before the others leave."
+    "neutral value; or name only those that are left, by "
+    "unsigned mask = __ballot_sync(0xffffffff, condition) before the others leave."
 )
 
 
