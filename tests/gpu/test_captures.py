@@ -51,6 +51,27 @@ def test_a_warm_operator_is_captured_and_replayed_on_new_inputs(warm: Operator, 
         torch.testing.assert_close(out, a + 2 * b + 3 * b)
 
 
+def test_a_list_of_tensors_is_written_again_at_each_replay() -> None:
+    module = dotcu.load_inline("""
+        __global__ void add(float* const* xs, int n) {
+            if (threadIdx.x < n) xs[blockIdx.x][threadIdx.x] += 1;
+        }
+    """)
+    xs = [torch.zeros(8, device="cuda") for _ in range(3)]
+    module.add(xs, 8, grid=3, block=32)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(2):
+            module.add(xs, 8, grid=3, block=32)
+            module.add(xs[::-1], 8, grid=1, block=32)
+    other = [torch.full((1000,), float(i), device="cuda") for i in range(50)]
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert [x[0].item() for x in xs] == [7, 7, 13]
+    assert [x.sum().item() for x in other] == [1000.0 * i for i in range(50)]
+
+
 def test_calls_between_captures_and_replays_go_their_own_way(warm: Operator) -> None:
     graphs = []
     for n in (300, 5000, 300):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.kernel import Module, load, tensor_map
+from dotcu.kernel import Module, load, load_inline, tensor_map
 from dotcu.kernel.arguments.tensor_map import DTYPES, tiled
 from dotcu.kernel.driver import cuda
 
@@ -84,6 +84,35 @@ def test_a_launch_with_maps_can_be_captured_and_replayed(module: Module) -> None
     x.normal_()
     graph.replay()
     assert torch.equal(out, 2 * x)
+
+
+def test_maps_behind_a_pointer_and_in_a_struct_are_read_by_the_hardware() -> None:
+    held = load_inline("""
+        #include <dotcu/tma.cuh>
+        struct Both { CUtensorMap x; CUtensorMap out; };
+        __device__ void copy(const CUtensorMap& x, const CUtensorMap& out) {
+            __shared__ alignas(128) float tile[8][16];
+            __shared__ dotcu::mbarrier arrived;
+            if (threadIdx.x) return;
+            arrived.init(1);
+            arrived.arrive_expect(sizeof(tile));
+            dotcu::tma_load(tile, x, arrived, 0, 0);
+            arrived.wait(0);
+            dotcu::tma_fence();
+            dotcu::tma_store(out, tile, 0, 0);
+            dotcu::tma_commit();
+            dotcu::tma_wait<0>();
+        }
+        __global__ void within(const __grid_constant__ Both both) { copy(both.x, both.out); }
+        __global__ void behind(const CUtensorMap* maps) { copy(maps[0], maps[1]); }
+    """)
+    for _ in range(3):
+        for place in (lambda x, out: {"x": x, "out": out}, lambda x, out: [x, out]):
+            x, out = torch.randn(8, 16, device="cuda"), torch.zeros(8, 16, device="cuda")
+            maps = place(tensor_map(x, box=(8, 16)), tensor_map(out, box=(8, 16)))
+            kernel = held.within if isinstance(maps, dict) else held.behind
+            kernel(maps, grid=1, block=32)
+            assert torch.equal(out, x)
 
 
 def test_a_thread_that_is_new_to_cuda_can_encode(module: Module) -> None:

@@ -305,6 +305,28 @@ def struct_by_value() -> Launch:
 
 
 @case
+def tensors_in_a_struct() -> Launch:
+    gradients = [torch.arange(float(n)) for n in (40, 7, 90)]
+    weights = [torch.ones_like(x) for x in gradients]
+    blocks = [(i, part) for i, x in enumerate(weights) for part in range(-(-x.numel() // 32))]
+    tensors = {
+        "addresses": [gradients, weights],
+        "sizes": [x.numel() for x in weights],
+        "block_to_tensor": [i for i, _ in blocks],
+        "block_to_chunk": [part for _, part in blocks],
+    }
+    return Launch(args=(32, tensors, 0.5), out=weights[2], want=1 - gradients[2] / 2, grid=len(blocks))
+
+
+@case
+def list_of_tensors() -> Launch:
+    parts = [torch.arange(float(n)) for n in (5, 0, 70, 1)]
+    starts = torch.tensor([0, 5, 5, 75, 76], dtype=i32)
+    out = torch.empty(76)
+    return Launch(args=(parts, starts, out), out=out, want=torch.cat(parts), grid=4)
+
+
+@case
 def words_by_memcpy() -> Launch:
     x, out = (torch.arange(161) * 5 % 256).to(torch.uint8), zeros(32)
     rows = torch.stack([x[1 + 5 * i : 5 + 5 * i] for i in range(32)])

@@ -101,6 +101,20 @@ def tensor_map_one_column_on() -> Launch:
 
 
 @case
+def past_a_tensor_of_a_list() -> Launch:
+    parts, out = [torch.ones(32), torch.ones(20), torch.ones(32)], torch.empty(32)
+    want = 3 - (torch.arange(32) >= 20).float()
+    return Launch(args=(parts, torch.tensor([32, 20, 32], dtype=i32), 3, out), out=out, want=want)
+
+
+@case
+def state_of_a_struct_races() -> Launch:
+    x, total = ints(64), zeros(1)
+    want = x.sum(dtype=i32).view(1)
+    return Launch(args=({"x": x, "total": total, "n": 64},), out=total, want=want, grid=2)
+
+
+@case
 def null_bias() -> Launch:
     x, out = torch.arange(32.0), torch.empty(32)
     return Launch(args=(x, None, out), out=out, want=x.clone())

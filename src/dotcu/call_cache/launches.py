@@ -14,7 +14,16 @@ from dotcu.call_cache.layouts import is_empty
 from dotcu.call_cache.record import Field, FieldKind, Launch, Unsupported
 from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import as_float, identical, is_symbol, pinned, plain, step_of
-from dotcu.kernel.arguments.pack import PointerPacker, Strided, TensorInfoPacker, TensorPacker, expanded, pack
+from dotcu.kernel.arguments.pack import (
+    Placement,
+    PointerPacker,
+    Strided,
+    TensorInfoPacker,
+    TensorPacker,
+    expanded,
+    members_of,
+    pack,
+)
 from dotcu.kernel.arguments.tensor_map import TensorMap
 from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.scope import RecordedLaunch
@@ -73,6 +82,8 @@ def expressed(state: TraceState, launch: RecordedLaunch) -> tuple[Launch, Launch
 
 
 def _symbolic(state: TraceState, launch: RecordedLaunch) -> Launch:
+    if any(members_of(value) is not None or type(value) is list for value in launch.args):
+        raise Unsupported(f"{launch.kernel} takes a list, or the members of a struct")
     if not any(isinstance(value, (Tensor, Strided)) for value in launch.args):
         raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
     parameters, offsets, fields = bytearray(), [], []
@@ -125,7 +136,8 @@ def _concrete(state: TraceState, launch: RecordedLaunch, symbolic: Launch) -> La
         tensors.append(tensor)
         return 0
 
-    packed, _ = pack(launch.plan, plain(list(launch.args)), note, lambda *tensor_map: b"")
+    nowhere = Placement(note, lambda *tensor_map: b"", lambda *data: 0)
+    packed, _ = pack(launch.plan, plain(list(launch.args)), nowhere)
     parameters, fields = b"", []
     values = _values(state, launch)
     for packer, parameter, value in zip(launch.plan.packers, packed, values, strict=True):

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dotcu.compile import cache, driver, prebuilt, toolchain
-from dotcu.compile.build import BuildPlan, build, build_visible, plan_build
+from dotcu.compile.build import BuildPlan, build, build_visible, parameter_layouts, plan_build
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.declarations import Declaration, kernels, variables
@@ -30,6 +30,7 @@ __all__ = [
     "driver",
     "inline_source",
     "kernels",
+    "parameter_layouts",
     "plan_build",
     "plan_target",
     "prebuilt",

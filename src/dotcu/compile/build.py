@@ -41,6 +41,7 @@ from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.compile.toolchain import Compiler
 from dotcu.errors import CompileError, JitDisabled, KernelNotFound, SourceError
+from dotcu.ptx.debug_info import TypeRow, parameter_types
 
 if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
@@ -214,6 +215,30 @@ def build(
 
 build_visible = functools.partial(build, visible=True)
 """`build`, leaving out plain names that the preprocessor has hidden."""
+
+
+def parameter_layouts(
+    source: Source, options: CompileOptions, target: Target, names: Sequence[str], *, simulated: bool
+) -> dict[str, list[TypeRow]]:
+    """Return the types of kernels' parameters as `parameter_types` has them, by a compile for debugging.
+
+    Args:
+        source, options, target, names, simulated: As `build` takes them.
+
+    Raises:
+        SourceError: The debug information lacks a kernel.
+    """
+    if not names:
+        return {}
+    code = build(
+        source, options=replace(options, debug=True), target=target.virtual, names=names,
+        simulated=simulated, probed=False,
+    )  # fmt: skip
+    found = {name: parameter_types(code.ptx, code.lowered[name]) for name in names}
+    missing = [name for name, rows in found.items() if not rows]
+    if missing:
+        raise SourceError(f"The debug information that NVRTC writes with {options.options} lacks {missing}.")
+    return found
 
 
 def _build(request: BuildInputs) -> ObjectCode:

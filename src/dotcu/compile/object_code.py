@@ -8,11 +8,12 @@ variable or a tensor map, to find out which a kernel writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dotcu.compile.target import Target
+from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.lexer import braces
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ _VARIABLE = re.compile(
     r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\b([^;=]*)", re.MULTILINE
 )
 _WORD = re.compile(r"(?<![\w$.])[A-Za-z_$][\w$]*")
-_MAP = re.compile(r"\.param\s+\.align\s+(?:64|128)\s+\.b8\s+\S+\[128\]")
+_MAP = re.compile(
+    r"\.param\s+\.align\s+(?:64|128)\s+\.b8\s+\S+\[128\]|\bcp\.(?:reduce\.)?async\.bulk\.tensor\b"
+)
 
 _PROBE = re.compile(
     rf"^[^\n]*\.entry \w*{PROBE}\w*\(\s*\)\s*(?:\.\w+[^\n]*\n)*\{{.*?^\}}\n?", re.MULTILINE | re.DOTALL
@@ -82,6 +85,7 @@ class ObjectCode:
         lowered: Symbol of each requested name expression.
         signatures: For each kernel's name expression the symbol of a probe that holds its whole
             function type, such as `_Z13__dotcu_probeIPFvPKfS1_fPfxEEvv`; empty if none was compiled.
+        layouts: Of prebuilt code, the types of the parameters of kernels that take structs, by the kernel.
         resources: By kernel symbol; empty without a cubin.
         warnings: The compiler's and the assembler's, about user files by their real path.
         log: The compiler's whole output.
@@ -105,6 +109,7 @@ class ObjectCode:
     build_digest: str
     cached: bool
     seconds: float
+    layouts: Mapping[str, Sequence[TypeRow]] = field(default_factory=dict)
 
 
 def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources]:

@@ -31,6 +31,7 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import Source
 from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
+from dotcu.ptx.debug_info import TypeRow
 
 FORMAT = 3
 FOLDER = "__dotcu__"
@@ -52,6 +53,7 @@ class PrebuiltCode:
     Attributes:
         lowered: Symbol of each name expression.
         signatures: For each kernel's name expression the symbol of its probe.
+        layouts: The types of the parameters of kernels that take structs, by the kernel's name expression.
         resources: By kernel symbol; empty without machine code.
         files: For each file name in the PTX, the path from the folder of the source, or a name to show.
     """
@@ -62,11 +64,14 @@ class PrebuiltCode:
     files: Mapping[str, str]
     ptx: str
     cubin: bytes | None
+    layouts: Mapping[str, Sequence[TypeRow]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the record as it is stored."""
         words = asdict(self)
         cubin = words.pop("cubin")
+        if not self.layouts:  # which few kernels need
+            del words["layouts"]
         text = json.dumps(words, sort_keys=True, separators=(",", ":")).encode()
         return _HEAD.pack(len(text)) + text + (cubin or b"")
 
@@ -331,6 +336,7 @@ def find_prebuilt(
         target=best.target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
         signatures=record.signatures, resources=record.resources, warnings=(), log="",
         command=f"prebuilt, in {folder}", files=files, build_digest=digest_of(data), cached=True, seconds=0.0,
+        layouts=record.layouts,
     )  # fmt: skip
 
 

@@ -27,12 +27,16 @@ from dotcu.errors import (
     SourceError,
     ToolchainError,
 )
-from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
+from dotcu.kernel.arguments.layout import TypeLayout
+from dotcu.kernel.arguments.pack import MapUse, PackingPlan, packing_plan
 from dotcu.kernel.arguments.signature import read_parameters
+from dotcu.kernel.arguments.tensor_map import BYTES, MAP_ALIGNMENT
+from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.declarations import CXX_TYPES, split_arguments
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import ForkSafeLock
+from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.module import PtxModule, parse_module
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ class CompiledUnit:
         self._alone: dict[str, ObjectCode] = {}
         self._lock = ForkSafeLock()
         self._plans: dict[str, PackingPlan] = {}
+        self._rows: dict[str, Sequence[TypeRow]] = {}
         self._needs: dict[str, KernelNeeds] = {}
         self._program: Program | None = None
         self._library: cuda.Library | None = None
@@ -129,14 +134,25 @@ class CompiledUnit:
                     names=self.unit.parameter_names.get(name, ()),
                     entry=params,
                 )
-                maps = [parameter.index for parameter in parameters if is_map(parameter)]
+                maps = [
+                    index
+                    for index, param in enumerate(params)
+                    if param.size == BYTES
+                    and param.align >= MAP_ALIGNMENT
+                    and parameters[index].ctype.kind == "named"
+                ]
                 uses: Sequence[MapUse] = ()
                 if maps:
                     from dotcu.kernel.ptx_uses import map_uses  # only tensor maps need it
 
                     uses = map_uses(self.outline, self.symbol(name), [params[index].name for index in maps])
                 plan = packing_plan(
-                    name, parameters, dict(zip(maps, uses, strict=True)), partial(self._is_written, name)
+                    name,
+                    parameters,
+                    dict(zip(maps, uses, strict=True)),
+                    partial(self._is_written, name),
+                    partial(self._layout, name),
+                    partial(self._stores_through_maps, name),
                 )
                 self._plans[name] = plan
         return plan
@@ -147,6 +163,30 @@ class CompiledUnit:
 
         symbol = self.symbol(name)
         return parameter_is_written(self.outline, symbol, self.outline.entries[symbol].params[index].name)
+
+    def _layout(self, name: str, index: int) -> TypeLayout:
+        """Return the type of a kernel's parameter: as a wheel says, else from a compile for debugging."""
+        rows = self.object.layouts.get(name) or self._rows.get(name)
+        if rows is None:
+            target, simulated = self._target
+            try:
+                found = compiler.parameter_layouts(
+                    self.unit.source, self.unit.options, target, (name,), simulated=simulated
+                )
+                rows = self._rows[name] = found[name]
+            except DotcuError as error:
+                reason = str(error).partition("\n")[0]
+                raise Mismatch(
+                    f"values for the members of a struct, whose places a compile has to tell: {reason}",
+                    "Pass its bytes, or a ctypes.Structure without tensors.",
+                ) from error
+        return TypeLayout(rows, rows[0]["members"][index][3])
+
+    def _stores_through_maps(self, name: str, index: int) -> bool:
+        from dotcu.kernel.ptx_uses import stores_through_maps  # only tensor maps in memory need it
+
+        symbol = self.symbol(name)
+        return stores_through_maps(self.outline, symbol, self.outline.entries[symbol].params[index].name)
 
     def needs(self, name: str) -> KernelNeeds:
         """Return the resources that a kernel takes of a multiprocessor."""

@@ -154,8 +154,9 @@ class Kernel:
 
         Args:
             args: One for each parameter. A tensor stands for a pointer or a `dotcu::tensor`, None
-                for a null pointer, a number for a number, a `tensor_map` for a `CUtensorMap`; a struct
-                is a ctypes.Structure, a NumPy structured scalar or its bytes.
+                for a null pointer, a number for a number, a `tensor_map` for a `CUtensorMap`, a list of
+                these for a pointer to them. A struct is a dataclass, a dict, a named tuple or a
+                ctypes.Structure with a value for each member (a `py_object` for a tensor), or its bytes.
             grid: In blocks, also with clusters; an int or up to three. With a zero in it nothing runs.
             block: In threads; an int or up to three.
             smem_bytes: Dynamic shared memory per block, up to what the architecture has.
@@ -175,9 +176,9 @@ class Kernel:
             FindingError: The simulator found a fault.
 
         Note:
-            The version counter of each tensor passed for a pointer to non-const, or as a tensor map that
-            the kernel stores through, is bumped. While a profiler looks on, the launch is in a range of
-            the kernel's name.
+            The version counter of each tensor passed for a pointer to non-const, also in a struct or a list,
+            or as a tensor map that the kernel stores through, is bumped. While a profiler looks on, the
+            launch is in a range of the kernel's name.
         """
         if is_dynamo_compiling():
             refuse_compiled(self.name)

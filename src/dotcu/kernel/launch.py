@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError, LaunchConfigError
-from dotcu.kernel.arguments.pack import PackingPlan, count_writes, pack, require_one_device, tensors_in
+from dotcu.kernel.arguments.pack import (
+    PackingPlan,
+    Placement,
+    count_writes,
+    pack,
+    require_one_device,
+    tensors_in,
+)
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
@@ -67,11 +74,20 @@ class GpuDevice:
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
+        copies: list[Tensor] = []  # what the launch reads; freed after it, in the order of the stream
+
+        def store(data: bytes, name: str, writable: bool) -> int:
+            copies.append(cuda.device_copy(data, self.index))
+            return copies[-1].data_ptr()
+
         parameters, written = pack(
             plan,
             args,
-            lambda tensor, name, writable: tensor.data_ptr(),
-            lambda tiled, address: cuda.encode_tensor_map(tiled, address, self.index),
+            Placement(
+                addresses=lambda tensor, name, writable: tensor.data_ptr(),
+                encode=lambda tiled, address: cuda.encode_tensor_map(tiled, address, self.index),
+                store=store,
+            ),
         )
         if config.blocks:  # on torch's current stream
             cuda.launch(code.library(), code.symbol(kernel), self.index, config, parameters, kernel)

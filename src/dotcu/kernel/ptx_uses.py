@@ -97,10 +97,26 @@ def map_uses(module: PtxModule, entry: str, symbols: Sequence[str]) -> tuple[Map
         entry: The kernel's symbol.
         symbols: The parameters' names in PTX.
     """
+    own, stored_elsewhere = _own_and_elsewhere(module, entry)
+    return tuple(_map_use(own, symbol, stored_elsewhere) for symbol in symbols)
+
+
+def stores_through_maps(module: PtxModule, entry: str, symbol: str) -> bool:
+    """Return whether a kernel may store through a tensor map that is in, or behind, a parameter.
+
+    Args:
+        module: The PTX.
+        entry: The kernel's symbol.
+        symbol: The parameter's name in PTX.
+    """
+    return _reaches_map_store(*_own_and_elsewhere(module, entry), symbol)
+
+
+def _own_and_elsewhere(module: PtxModule, entry: str) -> tuple[Sequence[InstructionNames], bool]:
+    """Return a kernel's body, and whether a function that it calls stores through a tensor map."""
     bodies = reached_functions(module, entry)
     own = bodies.pop(entry)
-    stored_elsewhere = any(_MAP_STORE.match(one.opcode) for body in bodies.values() for one in body)
-    return tuple(_map_use(own, symbol, stored_elsewhere) for symbol in symbols)
+    return own, any(_MAP_STORE.match(one.opcode) for body in bodies.values() for one in body)
 
 
 def _map_use(body: Sequence[InstructionNames], symbol: str, stored_elsewhere: bool) -> MapUse:
@@ -112,7 +128,11 @@ def _map_use(body: Sequence[InstructionNames], symbol: str, stored_elsewhere: bo
     }
     if any(one.opcode.startswith("st.local") and not loaded.isdisjoint(one.names) for one in body):
         return "copied"
+    others = [instruction for instruction in body if not instruction.opcode.startswith("ld")]
+    return "stored" if _reaches_map_store(others, stored_elsewhere, symbol) else "loaded"
 
+
+def _reaches_map_store(body: Sequence[InstructionNames], stored_elsewhere: bool, symbol: str) -> bool:
     def is_write(instruction: InstructionNames, addresses: set[str]) -> bool | None:
         if _MAP_STORE.match(instruction.opcode):  # of a copy out, the map is the first operand
             return not addresses.isdisjoint(instruction.results) or None
@@ -120,5 +140,4 @@ def _map_use(body: Sequence[InstructionNames], symbol: str, stored_elsewhere: bo
             return stored_elsewhere or None
         return False
 
-    others = [instruction for instruction in body if not instruction.opcode.startswith("ld")]
-    return "stored" if _write_is_reached(others, symbol, is_write) else "loaded"
+    return _write_is_reached(body, symbol, is_write)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from dotcu.compile.target import Target
 from dotcu.errors import SimulationError, UsageError
-from dotcu.kernel.arguments.pack import PackingPlan, count_writes, expanded, pack, tensors_in
+from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack
 from dotcu.kernel.arguments.tensor_map import Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.simulator import CHECKS
@@ -131,14 +132,16 @@ def _buffer(tensor: Tensor, name: str, writable: bool) -> Buffer:
     )
 
 
-def _caller(plan: PackingPlan, args: Sequence[Any], name: str) -> str:
-    """Return the tensor that was passed for the parameter of a name, and the line of the launch."""
-    values = expanded(args)
-    index = next((p.index for p in plan.parameters if p.label == name), len(values))
+def _caller(plan: PackingPlan, passed: Mapping[str, Tensor], name: str) -> str:
+    """Return the tensor that findings call by a name, such as `params.x`, and the line of the launch."""
+    label = re.split(r"[.\[]", name)[0]
+    number = next((p.index + 1 for p in plan.parameters if p.label in (name, label)), 0)
     told = [f"launched at {line}"] if (line := caller_line()) else []
-    for tensor in tensors_in(values[index : index + 1]):
+    if number and name in passed:
+        tensor = passed[name]
         dtype = str(tensor.dtype).removeprefix("torch.")
-        what = f"`{name}`, argument {index + 1} of `{plan.kernel}`"
+        place = "argument" if name == label else "in argument"
+        what = f"`{name}`, {place} {number} of `{plan.kernel}`"
         told.insert(0, f"{what}, shape {tuple(tensor.shape)} {dtype}")
     return ", ".join(told)
 
@@ -189,10 +192,22 @@ class SimulatedDevice:
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
-        from dotcu.simulator import Memory, launch
+        from dotcu.simulator import Buffer, Memory, launch
 
         memory = Memory()
-        parameters, written = pack(plan, args, lambda *tensor: memory.map(_buffer(*tensor)), _encode_map)
+
+        def store(data: bytes, name: str, writable: bool) -> int:
+            copy = np.frombuffer(data, np.uint8).copy()
+            return memory.map(Buffer(name=name, data=copy, read_only=not writable))
+
+        passed: dict[str, Tensor] = {}
+
+        def address(tensor: Tensor, name: str, writable: bool) -> int:
+            passed[name] = tensor
+            return memory.map(_buffer(tensor, name, writable))
+
+        to = Placement(address, _encode_map, store)
+        parameters, written = pack(plan, args, to)
         if not config.blocks:
             return
         if config.cluster not in (None, (1, 1, 1)):
@@ -214,7 +229,7 @@ class SimulatedDevice:
                 kernel=kernel,
                 cooperative=config.cooperative,
                 parameter_names=tuple(p.label for p in plan.parameters),
-                caller=lambda name: _caller(plan, args, name),
+                caller=lambda name: _caller(plan, passed, name),
             )
         finally:  # also after a finding, which may come late in the kernel
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on

@@ -13,12 +13,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.__about__ import __version__
-from dotcu.compile import ObjectCode, Source, Target, build_visible, toolchain
+from dotcu.compile import ObjectCode, Source, Target, build_visible, parameter_layouts, toolchain
 from dotcu.compile.object_code import skeleton, without_probes
 from dotcu.compile.prebuilt import (
     FOLDER,
@@ -34,6 +34,7 @@ from dotcu.compile.prebuilt import (
     text_digest,
 )
 from dotcu.errors import SourceError, UsageError
+from dotcu.ptx.debug_info import TypeRow
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 
 ReportJob = Callable[[str], object]
@@ -143,13 +144,22 @@ def assemble(codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> d
 def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
     known = {(job.locked, job.unit): code.signatures for job, code in codes.items() if code.signatures}
     records = {}
+    layouts: dict[tuple[LockedSource, LockedUnit], dict[str, list[TypeRow]]] = {}
     for job, code in codes.items():
+        unit = job.locked, job.unit
+        if unit not in layouts:
+            names = [name for name in job.unit.names if _takes_struct(code, name)]
+            layouts[unit] = {}
+            with suppress(SourceError):  # then such a struct takes its bytes alone
+                layouts[unit] = parameter_layouts(
+                    job.source, job.locked.options, job.target, names, simulated=job.simulated
+                )
         signatures = known.get((job.locked, job.unit))
         if signatures is None:  # there is no PTX, which has them
             probed = _compile(job, probed=True)
             assert probed is not None  # as it compiled before
             signatures = known[job.locked, job.unit] = probed.signatures
-        records[job] = _record(code, signatures, folder, in_wheel).to_bytes()
+        records[job] = _record(code, signatures, layouts[unit], folder, in_wheel).to_bytes()
     alike: dict[str, list[bytes]] = {}  # GPUs of one major: what one compiles to says most of the others'
     for job in sorted(records, key=lambda job: (job.locked.path, job.unit, job.target, job.simulated)):
         alike.setdefault(f"{job.target.kind}_{job.target.major}x", []).append(records[job])
@@ -166,8 +176,19 @@ def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path
     return {INDEX: described.to_json().encode(), **files}
 
 
+def _takes_struct(code: ObjectCode, kernel: str) -> bool:
+    """Return whether a kernel has a parameter that is a struct: an array of bytes in PTX."""
+    symbol = code.lowered.get(kernel)
+    head = re.search(rf"\.entry {re.escape(symbol)}\((.*?)\)", code.ptx, re.DOTALL) if symbol else None
+    return head is not None and ".b8 " in head[1]
+
+
 def _record(
-    code: ObjectCode, signatures: Mapping[str, str], folder: str, in_wheel: Mapping[Path, str]
+    code: ObjectCode,
+    signatures: Mapping[str, str],
+    layouts: Mapping[str, Sequence[TypeRow]],
+    folder: str,
+    in_wheel: Mapping[Path, str],
 ) -> PrebuiltCode:
     machine = code.cubin is not None
     places = {name: in_wheel.get(Path(path).resolve()) for name, path in code.files.items()}
@@ -179,6 +200,7 @@ def _record(
         files={} if machine else shown,
         ptx=skeleton(code.ptx) if machine else without_probes(code.ptx),
         cubin=code.cubin,
+        layouts=layouts,
     )
 
 

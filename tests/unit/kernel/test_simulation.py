@@ -231,5 +231,5 @@ def test_an_address_that_was_stored_in_memory_is_told_apart_from_a_wrong_index()
         FindingError, match=r"where nothing is mapped\. An address stored in memory"
     ) as caught:
         follow.follow(torch.tensor([x.data_ptr()]), grid=1, block=1)
-    assert "only tensors that are passed as arguments" in str(caught.value)
+    assert "Pass the tensors themselves: in a list for an array of pointers" in str(caught.value)
     assert x.tolist() == [0] * 8

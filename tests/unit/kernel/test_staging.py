@@ -21,6 +21,7 @@ from dotcu.errors import DotcuError, LaunchConfigError
 from dotcu.kernel import load_inline, native, staging
 from dotcu.kernel.arguments.pack import (
     PackingPlan,
+    Placement,
     count_writes,
     pack,
     require_one_device,
@@ -178,7 +179,8 @@ class Road:
         read = self.stages.config("echo", config["grid"], (*shape, *flags))
         require_one_device(self.plan, args, tensors_in(args))
         require_fit("echo", read, NEEDS, ARCH)
-        packed = pack(self.plan, args, lambda tensor, name, writable: tensor.data_ptr(), lambda *_: b"")
+        to = Placement(lambda tensor, name, writable: tensor.data_ptr(), lambda *_: b"", lambda *_: 0)
+        packed = pack(self.plan, args, to)
         return read, packed
 
 
@@ -248,6 +250,35 @@ def _may_be_left(args: list[Any], config: dict[str, Any]) -> bool:
     flags = [config.get(name, False) for name in ("cooperative", "programmatic")]
     others = [config.get(name) for name in ("device", "cluster")]
     return any(flag is not False for flag in flags) or any(other is not None for other in others)
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("x", ctypes.py_object), ("n", ctypes.c_int))
+
+
+class Plain(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_void_p), ("n", ctypes.c_int))
+
+
+def test_structs_and_lists_of_tensors_are_left_to_python(driver: Driver) -> None:
+    module = load_inline("""
+        struct Pair { float* x; int n; };
+        __global__ void within(Pair pair, float* out) { out[0] = pair.x[pair.n]; }
+        __global__ void listed(float* const* xs, float* out) { out[0] = xs[0][0]; }
+    """)
+    code = module.within.unit.code(Target.parse("compute_80"), simulated=True)
+    x, config = torch.zeros(4), {"grid": 1, "block": 32}
+    within, listed = Road(driver, code.plan("within")), Road(driver, code.plan("listed"))
+    for value in ({"x": x, "n": 3}, Pair(x, 3)):
+        assert not within.native([value, x], config)
+        _, packed = within.python([value, x], config)
+        assert packed[0][0][:12] == x.data_ptr().to_bytes(8, "little") + b"\3\0\0\0"
+        assert packed[1] == (x, x)
+    assert not listed.native([[x, x], x], config)
+    assert driver.launches == []
+    driver.sizes = (16, 8)
+    assert within.native([Plain(x.data_ptr(), 3), x], config), "what is bytes already needs no Python"
+    assert driver.launches[0][3][0] == bytes(Plain(x.data_ptr(), 3))
 
 
 def test_a_strided_tensor_takes_the_place_of_its_strides(

@@ -41,6 +41,34 @@ def test_it_runs_where_nothing_can_be_compiled(package: Path, tmp_path: Path) ->
     assert not (tmp_path / "empty").exists()
 
 
+TABLE = (
+    shipped.SCALE
+    + """
+struct Rows { const float* x[2]; float* out; int n; };
+__global__ void add_rows(Rows rows) {
+    int i = threadIdx.x;
+    if (i < rows.n) rows.out[i] = rows.x[0][i] + rows.x[1][i];
+}
+"""
+)
+
+
+def test_it_knows_the_members_of_structs(tmp_path: Path) -> None:
+    ops = shipped.OPS.replace("    return out\n", """\
+    rows = {{"x": [x, out], "out": out, "n": 4}}
+    kernels.add_rows(rows, grid=1, block=32)
+    return out
+""", 1)  # fmt: skip
+    made = shipped.make(tmp_path, source=TABLE, ops=ops.replace("x * by", "x * by + 0"))
+    shipped.lock(made)
+    package = shipped.install(made, tmp_path / "site")
+    x, out = torch.arange(4.0), torch.empty(4)
+    with shipped.no_compiler(tmp_path):
+        kernels = dotcu.load(package / "scale.cu")
+        kernels.add_rows({"x": [x, x], "out": out, "n": 4}, grid=1, block=32)
+    assert torch.equal(out, 2 * x)
+
+
 def test_it_is_taken_before_the_compiler(package: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(package)
     assert ": prebuilt (" in caplog.text

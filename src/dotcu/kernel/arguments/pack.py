@@ -1,7 +1,10 @@
 """Python values -> checked, packed parameters.
 
-A `PackingPlan` is made once for each instantiation of a kernel; `pack()` follows it at every launch. An
-`Addresses` function gives the address of a tensor, so the GPU and the simulator share every check.
+A `PackingPlan` is made once for each instantiation of a kernel; `pack()` follows it at every launch. A
+`Placement` gives the addresses of tensors, so the GPU and the simulator share every check.
+
+A struct takes its members by name, and a pointer to pointers a list. What is in them is packed by the packers
+that parameters have; the layout of a struct is asked for when the first such value is passed.
 
 Only plain memory has a pointer. Conj and neg bits, zero tensors, sparse and quantized layouts, functorch's
 wrappers and functional tensors each have a dispatch key, so one look-up in a set of known key sets clears the
@@ -10,18 +13,23 @@ usual tensor.
 
 from __future__ import annotations
 
+import ctypes
+import difflib
+import operator
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError, SourceError
+from dotcu.kernel.arguments.layout import Member, TypeLayout
 from dotcu.kernel.arguments.signature import CType, KernelParameter
 from dotcu.kernel.arguments.tensor_map import BYTES, TensorMap, Tiled, tiled
 from dotcu.kernel.arguments.values import (
@@ -33,6 +41,7 @@ from dotcu.kernel.arguments.values import (
     ValuePacker,
     describe,
     dtype_names,
+    holds_objects,
     same_bits,
     value_packer,
 )
@@ -79,6 +88,17 @@ Addresses = Callable[[Tensor, str, bool], int]
 Encode = Callable[[Tiled, int], bytes]
 """(checked tensor map, address of its tensor) -> what the kernel's instructions take for it."""
 
+Store = Callable[[bytes, str, bool], int]
+"""(bytes, their name, whether the kernel may write them) -> the address of a copy for the launch."""
+
+
+class Placement(NamedTuple):
+    """The addresses that a device gives to tensors and to bytes, and its encoding of tensor maps."""
+
+    addresses: Addresses
+    encode: Encode
+    store: Store
+
 
 @dataclass(frozen=True, kw_only=True)
 class PointerPacker:
@@ -101,7 +121,7 @@ class PointerPacker:
         aligned = f", {self.element.alignment}-byte aligned" if self.element.lanes > 1 else ""
         return f"a contiguous {dtype_names(self.element.dtypes)} tensor{aligned}, or None"
 
-    def pack(self, value: Any, addresses: Addresses) -> bytes:
+    def pack(self, value: Any, addresses: Addresses, label: str = "") -> bytes:
         if value is None:
             return bytes(8)
         any_layout = type(value) is Strided
@@ -125,7 +145,7 @@ class PointerPacker:
             raise Mismatch(
                 f"{describe(tensor)} with strides {tensor.stride()}", _without_copies(remedy, self, tensor)
             )
-        return addresses(tensor, self.label, self.writes).to_bytes(8, "little")
+        return addresses(tensor, label or self.label, self.writes).to_bytes(8, "little")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +167,7 @@ class TensorPacker:
             f"a {dtype_names(self.element.dtypes)} tensor of {self.rank} dimensions, strided or not, or None"
         )
 
-    def pack(self, value: Any, addresses: Addresses) -> bytes:
+    def pack(self, value: Any, addresses: Addresses, label: str = "") -> bytes:
         if value is None:
             return bytes(8 + 16 * self.rank)
         _require_memory(value, self)
@@ -155,7 +175,7 @@ class TensorPacker:
         if value.dim() != self.rank:
             remedy = f"Reshape it to {self.rank} dimensions, or instantiate the kernel for {value.dim()}."
             raise Mismatch(describe(value), remedy)
-        address = addresses(value, self.label, self.writes)
+        address = addresses(value, label or self.label, self.writes)
         return struct.pack(f"<Q{2 * self.rank}q", address, *value.shape, *value.stride())
 
 
@@ -176,7 +196,7 @@ class TensorInfoPacker(TensorPacker):
     def takes(self) -> str:
         return super().takes.replace("of 25", "of up to 25")
 
-    def pack(self, value: Any, addresses: Addresses) -> bytes:
+    def pack(self, value: Any, addresses: Addresses, label: str = "") -> bytes:
         size = struct.calcsize(self.index)
         if value is None:
             return bytes(16 + 2 * size * self.rank)
@@ -186,7 +206,7 @@ class TensorInfoPacker(TensorPacker):
             raise Mismatch(describe(value), "Reshape it to 25 dimensions.")
         if max((0, *value.shape, *value.stride())) >= 2 ** (8 * size - 1):
             raise Mismatch(describe(value), "Instantiate the kernel for indices of 64 bits.")
-        address = addresses(value, self.label, self.writes)
+        address = addresses(value, label or self.label, self.writes)
         blanks = [0] * (self.rank - value.dim())
         numbers = (*value.shape, *blanks, *value.stride(), *blanks)
         return struct.pack(f"<Q{len(numbers)}{self.index}q", address, *numbers, value.dim())
@@ -265,6 +285,182 @@ def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: object 
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ListPacker(PointerPacker):
+    """Packs a pointer to pointers, structs or tensor maps: a list of what they take; or what a pointer takes.
+
+    Attributes:
+        item: Packs each of the list.
+        is_const: The kernel does not write the array that is made of the list.
+    """
+
+    item: Packer
+    is_const: bool
+
+    @property
+    def takes(self) -> str:
+        return f"a list, each item {self.item.takes}; or {super().takes}"
+
+    def place(self, value: Any, to: Placement, label: str) -> bytes:
+        is_struct = isinstance(self.item, RecordPacker)
+        if is_struct and (type(value) is TensorMap or members_of(value) is not None):
+            data = _part(self.item, value, label, to)
+        elif isinstance(value, (list, tuple)):
+            data = _items(self.item, value, label, to)
+        else:
+            if isinstance(value, Tensor) and self.element is ADDRESS and value.dtype not in ADDRESS.dtypes:
+                raise Mismatch(describe(value), "Pass a list of tensors, of which dotcu makes an array: [t].")
+            return self.pack(value, to.addresses, label)
+        return (to.store(data, label, not self.is_const) if data else 0).to_bytes(8, "little")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayPacker(StructPacker):
+    """Packs an array in a struct: up to as many values as it has elements, then zeros; or its bytes."""
+
+    item: Packer
+    length: int
+
+    @property
+    def takes(self) -> str:
+        return f"a list of up to {self.length}, each item {self.item.takes}"
+
+    def place(self, value: Any, to: Placement, label: str) -> bytes:
+        if isinstance(value, ctypes.Array):
+            value = _objects_in(value, range(len(value)), operator.getitem)
+        elif isinstance(value, np.ndarray):
+            value = list(value)
+        if not isinstance(value, (list, tuple)):
+            return self.pack(value)
+        if len(value) > self.length:
+            raise Mismatch(f"{len(value)} values", f"Pass at most {self.length}; what is left is zeros.")
+        return _items(self.item, value, label, to).ljust(self.size, b"\0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordPacker(StructPacker):
+    """Packs a struct: from values for its members, by name, or from its bytes.
+
+    Attributes:
+        size: 0 if the layout has to say it.
+        layout: Gives the members.
+        stores: Tells whether the kernel may store through a tensor map in it; None where there is none.
+    """
+
+    layout: Callable[[], TypeLayout] = field(compare=False, repr=False)
+    stores: Stores = field(compare=False, repr=False)
+
+    @property
+    def takes(self) -> str:
+        size = f"its {self.size} bytes" if self.size else "its bytes"
+        return f"its members in a dataclass, a dict or a ctypes.Structure, or {size}"
+
+    def place(self, value: Any, to: Placement, label: str) -> bytes:
+        if type(value) is TensorMap:
+            if self.stores is None or (self.size or self.layout().size) != BYTES:
+                raise Mismatch(repr(value), _NO_MAP)
+            return MapPacker(label=label, writes=self.stores()).pack(value, to.addresses, to.encode)
+        given = members_of(value)
+        size, members = self.size or self.layout().size, {} if given is None else self._members
+        if given is None:
+            return StructPacker(name=self.name, size=size).pack(value)
+        if given.keys() != members.keys():
+            self._require_names(given, is_padded=isinstance(value, ctypes.Structure))
+        data = bytearray(size)
+        for name, (member, packer) in members.items():
+            if name not in given:
+                continue
+            part = _part(packer, given[name], f"{label}.{name}", to)
+            data[member.offset : member.offset + len(part)] = part
+        return bytes(data)
+
+    @cached_property
+    def _members(self) -> dict[str, tuple[Member, Packer]]:
+        rows = {}
+        for member in self.layout().members():
+            if member.is_bits:
+                raise Mismatch(
+                    f"values for a struct whose member {member.name} is a bit-field",
+                    "Pass a ctypes.Structure without tensors, or its bytes.",
+                )
+            rows[member.name] = member, _packer_of(member.layout, member.name, self.stores)
+        return rows
+
+    def _require_names(self, given: Mapping[str, Any], *, is_padded: bool) -> None:
+        """Refuse names that the struct lacks, and members without a value."""
+        members = {name: member for name, (member, _) in self._members.items()}
+        shown = {name: f"{name} ({member.layout.ctype})" for name, member in members.items()}
+        remedy = f"The members: {', '.join(shown.values())}."
+        unknown = [name for name in given if name not in members and not (is_padded and name[:1] == "_")]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], members, n=1, cutoff=0.0)
+            meant = f"Did you mean {near[0]}? " if near else ""
+            raise Mismatch(f"a value for {unknown[0]}, which is no member", meant + remedy)
+        known = [members[name] for name in given if name in members]
+        missing = [name for name in members if name not in given and not _overlaps(members[name], known)]
+        if missing:
+            raise Mismatch(f"no value for {', '.join(shown[name] for name in missing)}", remedy)
+
+
+def _overlaps(member: Member, others: Iterable[Member]) -> bool:
+    """Return whether one of some members has bytes of this one, as in a union."""
+    end = member.offset + member.layout.size
+    return any(member.offset < one.offset + one.layout.size and one.offset < end for one in others)
+
+
+def members_of(value: Any) -> dict[str, Any] | None:
+    """Return the values of a struct's members by name; None if a value is not made of such."""
+    if isinstance(value, (Tensor, Strided, TensorMap)):
+        return None
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if isinstance(value, ctypes.Structure) and holds_objects(type(value)):
+        bases = [getattr(base, "_fields_", ()) for base in reversed(type(value).__mro__)]
+        keys = [one[0] for names in bases for one in names]
+        return dict(zip(keys, _objects_in(value, keys, getattr), strict=True))
+    return None
+
+
+def _objects_in(value: Any, keys: Iterable[Any], get: Callable[[Any, Any], Any]) -> list[Any]:
+    """Return values in a structure or an array of ctypes; None for a py_object that was not assigned."""
+    found = []
+    for key in keys:
+        try:
+            found.append(get(value, key))
+        except ValueError:
+            found.append(None)
+    return found
+
+
+def _items(packer: Packer, values: Sequence[Any], label: str, to: Placement) -> bytes:
+    return b"".join(_part(packer, value, f"{label}[{index}]", to) for index, value in enumerate(values))
+
+
+def _part(packer: Packer, value: Any, label: str, to: Placement) -> bytes:
+    """Pack a part of an argument; what does not fit is named by its place in the argument."""
+    try:
+        return _packed(packer, value, to, label)
+    except Mismatch as mismatch:
+        if not mismatch.part:
+            mismatch.part, mismatch.takes = label, packer.takes
+        raise
+
+
+def _packed(packer: Packer, value: Any, to: Placement, label: str) -> bytes:
+    if isinstance(packer, (RecordPacker, ListPacker, ArrayPacker)):
+        return packer.place(value, to, label)
+    if isinstance(packer, MapPacker):
+        return packer.pack(value, to.addresses, to.encode)
+    if isinstance(packer, (PointerPacker, TensorPacker)):
+        return packer.pack(value, to.addresses, label)
+    return packer.pack(value)
+
+
+Stores = Callable[[], bool] | None
 Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
 
 
@@ -280,9 +476,8 @@ class PackingPlan:
         return f"{self.kernel}({', '.join(map(str, self.parameters))})"
 
 
-def is_map(parameter: KernelParameter) -> bool:
-    """Return whether a parameter is a tensor map by value."""
-    return parameter.ctype.kind == "named" and parameter.ctype.name == TENSOR_MAP
+def _no_layout(index: int) -> TypeLayout:
+    raise Mismatch("values for its members, whose places are not known", "Pass its bytes.")
 
 
 def packing_plan(
@@ -290,6 +485,8 @@ def packing_plan(
     parameters: Sequence[KernelParameter],
     maps: Mapping[int, MapUse] = MappingProxyType({}),
     is_written: Callable[[int], bool] = lambda index: True,
+    layouts: Callable[[int], TypeLayout] = _no_layout,
+    stores: Callable[[int], bool] = lambda index: True,
 ) -> PackingPlan:
     """Choose a packer for each parameter.
 
@@ -297,54 +494,112 @@ def packing_plan(
         kernel, parameters: The kernel's name and parameters.
         maps: Its use of its tensor maps, by index of their parameter.
         is_written: Tells whether its code may write through the pointer at an index; asked for refusals.
+        layouts: Gives the type of a parameter, by its index, as the compiler lays it out.
+        stores: Tells whether the kernel may store through tensor maps that are in, or behind, a parameter.
     """
     for index, use in maps.items():
-        if use == "copied":
-            parameter = parameters[index]
+        parameter = parameters[index]
+        if use == "copied" and parameter.ctype.name == TENSOR_MAP:
             raise SourceError(
                 f"{kernel}: parameter {index + 1}, {parameter}, is copied into each thread's own memory, "
                 "where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
                 f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
             )
-    packers = tuple(
-        replace(packer, is_written=partial(is_written, index))
-        if isinstance(packer, (PointerPacker, TensorPacker))
-        else packer
-        for index, packer in enumerate(_packer(parameter, maps) for parameter in parameters)
-    )
-    return PackingPlan(kernel=kernel, parameters=tuple(parameters), packers=packers)
+    packers: list[Packer] = []
+    for parameter in parameters:
+        index, map_use = parameter.index, maps.get(parameter.index)
+        if map_use is not None and parameter.ctype.name == TENSOR_MAP:
+            packers.append(MapPacker(label=parameter.label, writes=map_use == "stored"))
+            continue
+        asked: Stores = partial(stores, index)
+        if parameter.ctype.kind == "named" and parameter.size == BYTES:
+            asked = partial(_stores_through, parameter, map_use) if map_use else None
+        packer = _packer(parameter, partial(layouts, index), asked)
+        if isinstance(packer, (PointerPacker, TensorPacker)):
+            packer = replace(packer, is_written=partial(is_written, index))
+        packers.append(packer)
+    return PackingPlan(kernel=kernel, parameters=tuple(parameters), packers=tuple(packers))
 
 
-def _packer(parameter: KernelParameter, maps: Mapping[int, MapUse]) -> Packer:
-    ctype = parameter.ctype
-    if parameter.index in maps:
-        return MapPacker(label=parameter.label, writes=maps[parameter.index] == "stored")
+def _stores_through(parameter: KernelParameter, use: MapUse) -> bool:
+    if use == "copied":
+        raise Mismatch(
+            "a tensor map for a parameter that is copied into each thread's own memory",
+            f"Declare it: const __grid_constant__ {parameter.ctype.name} {parameter.name or 'map'}",
+        )
+    return use == "stored"
+
+
+def _packer(parameter: KernelParameter, layout: Callable[[], TypeLayout], stores: Stores) -> Packer:
+    """Choose the packer of a parameter, or of a member of a struct.
+
+    Args:
+        parameter: Its name is that by which findings call what it leads to.
+        layout: Gives its type as the compiler lays it out.
+        stores: As in `RecordPacker`.
+    """
+    ctype, label = parameter.ctype, parameter.label
     if ctype.kind == "pointer" and ctype.pointee.kind != "function":
         target = ctype.pointee
         while target.kind == "array":
             target = target.pointee
         element = ADDRESS if target.kind == "pointer" else ELEMENTS.get(target.name)
-        return PointerPacker(element=element, label=parameter.label, writes=not target.const)
+        pointer = PointerPacker(element=element, label=label, writes=not target.const)
+        is_struct = target.kind == "named" and element is None
+        if target is not ctype.pointee or not (is_struct or target.kind == "pointer"):
+            return pointer
+        size = 8 if target.kind == "pointer" else BYTES if target.name == TENSOR_MAP else 0
+        pointee = replace(parameter, name=label, ctype=target, size=size, ptx_type="b8")
+        item = _packer(pointee, lambda: layout().target, stores)
+        return ListPacker(**vars(pointer), item=item, is_const=target.const)
+    if ctype.kind == "array":
+        inner = layout().target
+        item = _packer_of(inner, label, stores)
+        size = ctype.length * inner.size
+        return ArrayPacker(name=label, size=size, item=item, length=ctype.length)
     if ctype.name in (*ACCESSORS, TENSOR_INFO) and len(ctype.arguments) >= 2:
         scalar, rank = ctype.arguments[:2]
         element = ELEMENTS.get(scalar.name) if isinstance(scalar, CType) else None
         if isinstance(scalar, CType) and element is not None and element.lanes == 1:
-            about: Any = {"element": element, "label": parameter.label, "writes": not scalar.const}
+            about: Any = {"element": element, "label": label, "writes": not scalar.const}
             if isinstance(rank, int) and parameter.size == 8 + 16 * rank:
                 return TensorPacker(rank=rank, **about)
             index = {216: "i", 416: "q"}.get(parameter.size)
             if ctype.name == TENSOR_INFO and index:
                 return TensorInfoPacker(index=index, **about)
-    return value_packer(parameter)
+    packer = value_packer(parameter)
+    if type(packer) is StructPacker and ctype.kind == "named":
+        return RecordPacker(name=packer.name, size=packer.size, layout=layout, stores=stores)
+    return packer
 
 
-def tensors_in(args: Sequence[Any]) -> list[Tensor]:
-    """Return the tensors among the arguments, those in `strided` and `tensor_map` included."""
-    return [value for value in map(_tensor_of, args) if isinstance(value, Tensor)]
+def _packer_of(layout: TypeLayout, label: str, stores: Stores) -> Packer:
+    parameter = KernelParameter(
+        index=0, name=label, ctype=layout.ctype, size=layout.size, ptx_type=layout.ptx_type
+    )
+    return _packer(parameter, lambda: layout, stores)
 
 
-def _tensor_of(value: Any) -> Any:
-    return value.tensor if type(value) in (Strided, TensorMap) else value
+def tensors_in(args: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among the arguments, and those in their lists, structs and tensor maps."""
+    found: list[Tensor] = []
+    for value in args:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif type(value) in (Strided, TensorMap):
+            found += tensors_in([value.tensor])
+        elif type(value) not in _NUMBERS:
+            members = members_of(value)
+            if members is not None:
+                found += tensors_in(members.values())
+            elif isinstance(value, (list, tuple)):
+                found += tensors_in(value)
+            elif isinstance(value, ctypes.Array) and holds_objects(type(value)):
+                found += tensors_in(_objects_in(value, range(len(value)), operator.getitem))
+    return found
+
+
+_NUMBERS = (int, float, bool, bytes, type(None))
 
 
 def expanded(
@@ -370,25 +625,31 @@ def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence
     for tensor in tensors[1:]:
         device, parameters = tensors[0].device, plan.parameters
         if tensor.device != device:
-            position = next(i for i, value in enumerate(expanded(args)) if _tensor_of(value) is tensor)
+            values = enumerate(expanded(args))
+            position = next(i for i, value in values if any(one is tensor for one in tensors_in([value])))
             where = f"{parameters[position]}" if position < len(parameters) else f"argument {position + 1}"
             remedy = f'All tensors of a launch must be on one device: pass t.to("{device}").'
             if position < len(parameters):
-                remedy = _without_copies(remedy, plan.packers[position], tensor, device)
+                remedy = _without_copies(remedy, _innermost(plan.packers[position]), tensor, device)
             raise ArgumentError(
                 f"{plan.kernel}: {where} is on {tensor.device}, and the tensors before it on "
                 f"{device}.\n{remedy}"
             )
 
 
+def _innermost(packer: Packer) -> Packer:
+    """Return what packs the tensors of a list."""
+    return _innermost(packer.item) if isinstance(packer, ListPacker) else packer
+
+
 def pack(
-    plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: Encode
+    plan: PackingPlan, args: Sequence[Any], placement: Placement
 ) -> tuple[tuple[bytes, ...], tuple[Tensor, ...]]:
     """Check every argument, and return the bytes of each parameter, and the tensors that may be written.
 
     Args:
         plan, args: The kernel's, and its arguments; a `strided` tensor stands for several.
-        addresses, encode: Called once for each tensor, after its checks, and for each tensor map.
+        placement: Asked once for each tensor, after its checks, and for each tensor map and list.
     """
     values = args
     if any(type(value) is Strided for value in args):
@@ -406,20 +667,18 @@ def pack(
         )
     packed: list[bytes] = []
     written: list[Tensor] = []
+
+    def address(tensor: Tensor, name: str, writes: bool) -> int:
+        if writes:
+            written.append(tensor)
+        return placement.addresses(tensor, name, writes)
+
+    to = placement._replace(addresses=address)
     for parameter, packer, value in zip(plan.parameters, plan.packers, values, strict=True):
         try:
-            if isinstance(packer, MapPacker):
-                packed.append(packer.pack(value, addresses, encode))
-            elif isinstance(packer, (PointerPacker, TensorPacker)):
-                packed.append(packer.pack(value, addresses))
-            else:
-                packed.append(packer.pack(value))
-                continue
+            packed.append(_packed(packer, value, to, parameter.label))
         except Mismatch as mismatch:
             raise _refusal(plan, parameter, value, mismatch) from None
-        tensor = _tensor_of(value)
-        if packer.writes and isinstance(tensor, Tensor):
-            written.append(tensor)
     return tuple(packed), tuple(written)
 
 
@@ -433,13 +692,16 @@ def _refuse_strides(plan: PackingPlan, values: Sequence[Any]) -> None:
 
 def _refusal(plan: PackingPlan, parameter: KernelParameter, value: Any, mismatch: Mismatch) -> ArgumentError:
     packer = plan.packers[parameter.index]
-    if type(value) is TensorMap and not isinstance(packer, MapPacker):
-        remedy = "Pass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap."
-        mismatch = Mismatch(repr(value), remedy)
+    if type(value) is TensorMap and not isinstance(packer, (MapPacker, RecordPacker)) and not mismatch.part:
+        mismatch = Mismatch(repr(value), _NO_MAP)
+    part = f": {mismatch.part}" if mismatch.part else ""
     return ArgumentError(
-        f"{plan.kernel}: parameter {parameter.index + 1}, {parameter}, takes {packer.takes}, "
-        f"got {mismatch.got}.\n{mismatch.remedy}"
+        f"{plan.kernel}: parameter {parameter.index + 1}, {parameter}{part}, takes "
+        f"{mismatch.takes or packer.takes}, got {mismatch.got}.\n{mismatch.remedy}"
     )
+
+
+_NO_MAP = "Pass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap."
 
 
 _MEMORY_TYPES = (Tensor, torch.nn.Parameter)

@@ -22,6 +22,9 @@ from dotcu.kernel.arguments.values import Mismatch, describe
 BYTES = 128
 """The size of an encoded map."""
 
+MAP_ALIGNMENT = 64
+"""The alignment in bytes of an encoded map."""
+
 MAX_RANK = 5
 MAX_BOX = 256
 MAX_ELEMENT_STRIDE = 8

@@ -119,12 +119,15 @@ class Mismatch(Exception):
     Attributes:
         got: The value, described.
         remedy: The line to type.
+        part: The part of the argument that it was given for, such as `params.x`; empty for all of it.
+        takes: What that part takes.
     """
 
     def __init__(self, got: str, remedy: str) -> None:
         super().__init__(got)
         self.got = got
         self.remedy = remedy
+        self.part = self.takes = ""
 
 
 def describe(value: Any) -> str:
@@ -259,6 +262,17 @@ class FloatPacker:
         return bytes(narrow.tobytes())
 
 
+@functools.cache
+def holds_objects(kind: Any) -> bool:
+    """Return whether a type of ctypes has Python objects in it, such as tensors."""
+    if issubclass(kind, ctypes.Array):
+        return holds_objects(kind._type_)
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        bases = [getattr(base, "_fields_", ()) for base in kind.__mro__]
+        return any(holds_objects(one[1]) for names in bases for one in names)
+    return issubclass(kind, ctypes.py_object)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StructPacker:
     """Packs a struct from something that already has its bytes.
@@ -278,14 +292,17 @@ class StructPacker:
     def pack(self, value: Any) -> bytes:
         if self.nullable and value is None:
             return bytes(self.size)
+        if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array)) and holds_objects(type(value)):
+            raise Mismatch(f"a {type(value).__name__} with Python objects", "Pass a dict of its members.")
         if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, bytes, bytearray, memoryview)):
             data = bytes(value)
         elif isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.dtype.names is not None):
             data = value.tobytes()
         else:
+            members = "" if self.nullable else "a dataclass or a dict of its members, or "
             remedy = (
-                "Pass a ctypes.Structure, a NumPy structured scalar or bytes, laid out as in C++: "
-                f"{self.size} bytes."
+                f"Pass {members}a ctypes.Structure, a NumPy structured scalar "
+                f"or bytes, laid out as in C++: {self.size} bytes."
             )
             raise Mismatch(describe(value), remedy)
         if len(data) != self.size:

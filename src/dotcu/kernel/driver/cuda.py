@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 from torch._C._autograd import _profiler_enabled
 
 from dotcu import settings, stopwatch
@@ -383,6 +384,28 @@ def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
             "It keeps every limit that the driver documents.\nSee what fits together: dotcu doctor"
         )
     return ctypes.string_at(target, BYTES)
+
+
+def device_copy(data: bytes, index: int) -> Tensor:
+    """Return a tensor with some bytes on a GPU, without a wait for it.
+
+    While a CUDA graph is captured, kernels write the copy, with the words among their own arguments, so that
+    each replay of the graph writes it again, into memory that the graph has.
+
+    Args:
+        data, index: The bytes, and the GPU's index.
+
+    Source: CUDA Runtime API 13.0, "API synchronization behavior": pageable memory is read before an
+    asynchronous copy of it returns.
+    """
+    words = torch.frombuffer(bytearray(data + bytes(-len(data) % 8)), dtype=torch.int64)
+    device = torch.device("cuda", index)
+    if not _captured(index):
+        return words.to(device, non_blocking=True)
+    copy = torch.empty(len(words), dtype=torch.int64, device=device)
+    for at, word in enumerate(words.tolist()):
+        copy[at].fill_(word)
+    return copy
 
 
 @functools.lru_cache(maxsize=256)

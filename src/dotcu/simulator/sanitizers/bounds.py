@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 _FOREIGN = (
-    "An address stored in memory or in a struct is the host's: the simulator knows only tensors that are "
-    "passed as arguments."
+    "An address stored in memory or in a struct is the host's. Pass the tensors themselves: in a list for an "
+    "array of pointers, in a dataclass for a struct."
 )
 _PREPOSITION = {"read": "of", "write": "of", "atomic": "on"}
 

@@ -17,6 +17,7 @@ from dotcu.errors import ArgumentError, SourceError
 from dotcu.kernel.arguments.pack import (
     MapUse,
     PackingPlan,
+    Placement,
     pack,
     packing_plan,
     require_one_device,
@@ -58,15 +59,19 @@ def make(
 
 
 def run(made: PackingPlan, *args: Any) -> tuple[bytes, ...]:
-    return pack(made, args, lambda tensor, name, writable: tensor.data_ptr(), encoded)[0]
+    return pack(made, args, Placement(lambda tensor, name, writable: tensor.data_ptr(), encoded, stored))[0]
 
 
 def written(made: PackingPlan, *args: Any) -> tuple[torch.Tensor, ...]:
-    return pack(made, args, lambda tensor, name, writable: tensor.data_ptr(), encoded)[1]
+    return pack(made, args, Placement(lambda tensor, name, writable: tensor.data_ptr(), encoded, stored))[1]
 
 
 def encoded(tiled: Tiled, address: int) -> bytes:
     return str(address).encode().ljust(128, b"!")
+
+
+def stored(data: bytes, name: str, writable: bool) -> int:
+    raise AssertionError("there is no list")
 
 
 def refusal(made: PackingPlan, *args: Any) -> str:
@@ -375,8 +380,8 @@ def test_a_struct_is_a_ctypes_structure_a_numpy_scalar_or_its_bytes() -> None:
     ("value", "says"),
     [
         (b"12345678", "got a bytes of 8 bytes.\nGive it the fields and padding of the C++ struct: 16 bytes."),
-        (3, "Pass a ctypes.Structure, a NumPy structured scalar or bytes"),
-        ((3, 0.5), "Pass a ctypes.Structure"),
+        (3, "Pass a dataclass or a dict of its members, or a ctypes.Structure, a NumPy structured scalar or"),
+        ((3, 0.5), "Pass a dataclass or a dict of its members, or a ctypes.Structure"),
     ],
 )
 def test_a_struct_of_another_size_is_refused(value: Any, says: str) -> None:
@@ -503,7 +508,7 @@ def test_whether_a_map_is_stored_through_is_told_to_the_one_who_gives_addresses(
         return 0
 
     x = tensor_map(torch.zeros(64), box=64)
-    pack(make_maps("loaded", "stored"), [x, x, None], address, encoded)
+    pack(make_maps("loaded", "stored"), [x, x, None], Placement(address, encoded, stored))
     assert asked == [("a", False), ("b", True)]
 
 

@@ -92,7 +92,7 @@ def test_templates_and_extern_c_have_their_whole_type(name: str, expression: str
 
 def test_every_parameter_of_it_has_a_packer() -> None:
     takes = [packer.takes for packer in packing_plan("k", read("k")).packers]
-    assert takes[0] == "its 24 bytes"
+    assert takes[0] == "its members in a dataclass, a dict or a ctypes.Structure, or its 24 bytes"
     assert takes[7] == "a tuple of 4 numbers"
     assert takes[12] == "a contiguous float32 tensor, or None"
     assert takes[15] == "an int from -2147483648 to 4294967295"

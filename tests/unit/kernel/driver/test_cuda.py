@@ -190,6 +190,33 @@ def test_neither_import_nor_load_touches_the_driver() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+# Copies that a launch reads
+
+
+def test_a_copy_for_a_launch_is_not_waited_for(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *args, **kw: asked.append((args, kw)) or self)
+    assert cuda.device_copy(bytes(range(16)) + b"abc", 1).view(torch.uint8)[:19].tolist() == [
+        *range(16), *b"abc",
+    ]  # fmt: skip
+    assert asked == [((torch.device("cuda", 1),), {"non_blocking": True})]
+
+
+def test_in_a_capture_kernels_write_the_copy(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.streams[1] = CAPTURED
+    empty, devices = torch.empty, []
+
+    def on_cpu(size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        devices.append(device)
+        return empty(size, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", on_cpu)
+    data = (1 << 63 | 5).to_bytes(8, "little") + (7).to_bytes(8, "little")
+    copy = cuda.device_copy(data, 1)
+    assert bytes(copy.view(torch.uint8).tolist()) == data
+    assert devices == [torch.device("cuda", 1)]
+
+
 # How the driver is asked to encode a map; what it makes of it is in tests/gpu/test_tensor_map_cuda.py.
 
 
