@@ -4,20 +4,23 @@
 
 A file passes if `dotcu.load` takes it and NVRTC compiles it: its plain kernels for sm_80, or for sm_90a if
 they need that, and of a file of templates everything that is not instantiated. It gets include paths and
-nothing else: its own folder, those above it in its checkout, and those named `include`, `inc` or `Common`.
-The checkouts are not part of this repository: clone them, submodules included.
+nothing else: its own folder, those above it in its checkout, those named `include`, `inc` or `Common`, and
+the nearest that has a header which it names and which is in none of these. The checkouts are not part of
+this repository: clone them, submodules included.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
+import os
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -51,11 +54,42 @@ class Outcome:
     load_s: float = 0.0
 
 
+@functools.cache
+def headers_of(root: Path) -> Mapping[str, Sequence[Path]]:
+    """Return the files of a checkout that may be headers, by name."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".h", ".hpp", ".cuh", ".inl", ".hxx", ".cu", ".inc") and path.is_file():
+            found.setdefault(path.name, []).append(path)
+    return found
+
+
+@functools.cache
+def include_folders(root: Path) -> Sequence[Path]:
+    """Return the folders of a checkout that are named as folders of headers are."""
+    return [folder for name in INCLUDE_FOLDERS for folder in sorted(root.rglob(name)) if folder.is_dir()]
+
+
 def include_paths(file: Path, root: Path) -> list[Path]:
     """Return the folders in which a file's build would look for headers."""
     above = [folder for folder in file.parents if folder == root or root in folder.parents]
-    named = [folder for name in INCLUDE_FOLDERS for folder in sorted(root.rglob(name)) if folder.is_dir()]
-    return list(dict.fromkeys([*above, *named]))
+    folders = list(dict.fromkeys([*above, *include_folders(root)]))
+    seen, waiting = {file}, [file]
+    while waiting:
+        path = waiting.pop()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', text, re.MULTILINE):
+            header = next((f / name for f in (path.parent, *folders) if (f / name).is_file()), None)
+            if header is None:
+                ending = [each for each in headers_of(root).get(Path(name).name, ())
+                          if each.as_posix().endswith(f"/{name}")]  # fmt: skip
+                header = max(ending, key=lambda each: len(os.path.commonpath([each, path])), default=None)
+                if header is not None:
+                    folders.append(header.parents[len(Path(name).parts) - 1])
+            if header is not None and header.resolve() not in seen:
+                seen.add(header.resolve())
+                waiting.append(header.resolve())
+    return list(dict.fromkeys(folders))
 
 
 def attempt(file: Path, root: Path) -> Outcome:

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, stopwatch
 from dotcu.compile import cache, toolchain
 from dotcu.compile.cache import CacheEntry, Store
+from dotcu.compile.host_split.detect import NOT_FOUND, is_host_include
 from dotcu.compile.include_graph import (
+    VIRTUAL_ROOT,
     IncludeGraph,
     SystemHeaders,
     bundled_headers_identity,
@@ -45,6 +48,7 @@ from dotcu.ptx.debug_info import TypeRow, parameter_types
 
 if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
+    from dotcu.compile.host_split.select import Refusal
 
 _log = logging.getLogger("dotcu")
 
@@ -129,14 +133,12 @@ def plan_build(source: Source, *, options: CompileOptions, target: Target, names
     return _plan(BuildInputs(source=source, options=options, target=target, names=tuple(names)))
 
 
-def _plan(
-    request: BuildInputs, *, extra: Mapping[str, tuple[str, ...]] | None = None, always_split: bool = False
-) -> BuildPlan:
-    """Decide a build; `extra` and `always_split` are as `include_graph` takes them."""
+def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
+    """Decide a build; `found` is what compiling it has found out, as `include_graph` takes it."""
     compiler = toolchain.nvrtc()
     headers = system_headers(compiler.include)
     names = tuple(sorted(set(request.names)))
-    graph = include_graph(request.source, headers, extra, options=request.options, always_split=always_split)
+    graph = include_graph(request.source, headers, options=request.options, **found)
     system = ""  # what headers of dotcu and the toolkit add to the key: nothing where none is reached
     if graph.system:
         # dotcu's stand-ins lead to the toolkit's headers as well
@@ -154,7 +156,7 @@ def _plan(
         **({} if request.lines else {"lines": "none"}),
     }
     files = {f"file {file.virtual}": _text_digest(file.text)[:16] for file in graph.files}
-    wanted = {field.name: getattr(request, field.name) for field in fields(BuildInputs)}
+    wanted = {one.name: getattr(request, one.name) for one in fields(BuildInputs)}
     return BuildPlan(
         **{**wanted, "names": names},
         compiler=compiler,
@@ -244,14 +246,7 @@ def parameter_layouts(
 def _build(request: BuildInputs) -> ObjectCode:
     started = time.perf_counter()
     with stopwatch.during("build"):
-        plan = _plan(request)
-        try:
-            return _get_or_compile(plan, started)
-        except (SourceError, JitDisabled):
-            split = _plan(request, always_split=True)  # there may be host code without a sign of it
-            if split.build_digest == plan.build_digest:
-                raise
-        return _get_or_compile(split, started)
+        return _get_or_compile(_plan(request), started)
 
 
 def _build_visible(request: BuildInputs) -> ObjectCode:
@@ -359,55 +354,169 @@ def _rebuild_reason(plan: BuildPlan, records: Sequence[Mapping[str, Any]]) -> st
 
 
 def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
-    """Call the compiler.
+    """Call the compiler until it takes the source, or nothing more can be left out.
 
-    A header that no scan can see, since macros put its name together, is added when the
-    compiler asks for it, and the compile is tried again.
+    Left out are headers that are nowhere, and host code that only the compiler recognises: what it refuses
+    and no annotation claims for the device. A header that no scan can see, since macros put its name
+    together, is added when the compiler asks for it.
 
     Returns:
         The result; False where a user's header came in that the plan's digest does not cover.
     """
-    extra: dict[str, tuple[str, ...]] = {}  # by including file, the user's headers that no scan sees
-    aliases: dict[str, bytes] = {}  # by the name that the compiler asks for, what it gets
-    seen = plan
+    from dotcu.compile import diagnostics
+
+    key = (plan.includes.digest, repr(plan.options.key))
+    attempt = _Attempt(plan=plan)
+    if key in _found_out:
+        attempt = replace(_found_out[key], plan=plan)._planned()
     for _ in range(_RETRIES):
         with stopwatch.during("compile"):
-            main, user = seen.includes.main, seen.includes.headers.values()
-            headers = {
-                **seen.system_headers.reachable(seen.includes.system),
-                **{file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in user},
-                **aliases,
-            }
-            reply = load(plan.compiler.path).compile(
-                main.virtual,
-                with_probe(main.rewritten) if plan.probed else main.rewritten,
-                headers=headers,
-                arguments=plan.arguments,
-                expressions=with_probes(plan.names) if plan.probed else plan.names,
-            )
+            reply = attempt.compile()
         if reply.ok:
-            return _entry(plan, reply), not extra
-        from dotcu.compile.diagnostics import explain_failure, unopened
+            absent = [
+                name
+                for name in diagnostics.left_out_headers(reply.log)
+                if not is_host_include(name, quoted=False, device=())
+            ]
+            if absent:
+                _log.warning(
+                    "%s compiles without headers that were not found: %s. If its kernels need them: "
+                    "load(..., include=[FOLDER])", plan.display, ", ".join(absent),
+                )  # fmt: skip
+            return _entry(plan, reply), not attempt.extra
+        following = attempt.after(reply.log)
+        if following is None:
+            break
+        attempt = _found_out[key] = following
+        if len(_found_out) > _MOST_FOUND_OUT:
+            _found_out.pop(next(iter(_found_out)))
+    raise diagnostics.explain_failure(attempt.plan, reply.log, _diagnostics(attempt.plan, reply.log))
 
-        missing = unopened(reply.log)
-        if missing is None or missing[1] in aliases:
-            break
-        including, spelled = missing
-        if including in seen.shown_files:
-            extra[including] = (*extra.get(including, ()), spelled)
-            seen = _plan(plan, extra=extra)
-            edges = {(file, name): leads_to for file, name, leads_to in seen.includes.edges}
-            virtual: str | None = edges[including, spelled]
-        else:
-            virtual = "system"
-        if virtual == "system":
-            virtual = seen.system_headers.find(spelled)
-        if virtual is None:
-            break
-        aliases[spelled] = f'#include "{virtual}"\n'.encode("utf-8", "surrogateescape")
-        if virtual not in seen.includes.headers:
-            aliases |= seen.system_headers.reachable([virtual])
-    raise explain_failure(plan, reply.log, _diagnostics(seen, reply.log))
+
+# What nvcc has from the host's compiler and its headers and NVRTC lacks, by what shows that it is needed.
+_FROM_THE_HOST = (
+    (r"#error directive", "#define __linux__ 1\n#define __x86_64__ 1\n#define __GNUC__ 11\n"),
+    (r"\b__extension__\b", "#define __extension__\n"),
+    (r'"CLOCKS_PER_SEC" is undefined', "#define CLOCKS_PER_SEC 1000000\n"),
+)
+_NO_MEMBER = re.compile(r'namespace "std" has no member "(\w+)"')
+_FROM_THE_HOST_NAME = f"{VIRTUAL_ROOT}/@host"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """A call of the compiler, and what those before it found out.
+
+    Attributes:
+        plan: The build with that in it.
+        before: Included before the source: what nvcc has from the host.
+        extra: By including file, the user's headers that no scan sees.
+        aliases: By the name that the compiler asks for, what it gets.
+        suspects, refused: As `include_graph` takes them.
+    """
+
+    plan: BuildPlan
+    before: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    aliases: Mapping[str, bytes] = field(default_factory=dict)
+    suspects: frozenset[str] = frozenset()
+    refused: frozenset[tuple[str, Refusal]] = frozenset()
+
+    def compile(self) -> CompileReply:
+        plan = self.plan
+        main, user = plan.includes.main, plan.includes.headers.values()
+        headers = {
+            **plan.system_headers.reachable(plan.includes.system),
+            **{file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in user},
+            **self.aliases,
+            _FROM_THE_HOST_NAME: self.before.encode(),
+        }
+        before = (f"--pre-include={_FROM_THE_HOST_NAME}",) if self.before else ()
+        return load(plan.compiler.path).compile(
+            main.virtual,
+            with_probe(main.rewritten) if plan.probed else main.rewritten,
+            headers=headers,
+            arguments=(*plan.arguments, *before),
+            expressions=with_probes(plan.names) if plan.probed else plan.names,
+        )
+
+    def after(self, log: str) -> _Attempt | None:
+        """Return what to try after a failure; None if nothing is left to try."""
+        from dotcu.compile.diagnostics import unopened
+
+        missing = unopened(log)
+        if missing is None:
+            seen = "\n".join([log, *(file.text for file in self.plan.includes.files)])
+            before = "".join(text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen))
+            if before not in self.before:
+                return replace(self, before=self.before + before)
+            return self._without_refused(log)
+        return None if missing[1] in self.aliases else self._with_header(*missing)
+
+    def _planned(self, **changes: Any) -> _Attempt:
+        after = replace(self, **changes)
+        found = {"extra": after.extra, "suspects": after.suspects, "refused": after.refused}
+        return replace(after, plan=_plan(self.plan, **found))
+
+    def _with_header(self, including: str, spelled: str) -> _Attempt | None:
+        """Give the compiler a header that no scan saw, or stand-ins for all that are nowhere."""
+        from dotcu.compile.diagnostics import package_of
+
+        after, virtual, headers = self, "system", self.plan.system_headers
+        if including in self.plan.shown_files:
+            after = self._planned(extra={**self.extra, including: (*self.extra.get(including, ()), spelled)})
+            edges = {(file, name): leads_to for file, name, leads_to in after.plan.includes.edges}
+            virtual = edges[including, spelled]
+        found = headers.find(spelled) if virtual == "system" else virtual
+        if found is not None:
+            aliases = {**self.aliases, spelled: f'#include "{found}"\n'.encode("utf-8", "surrogateescape")}
+            if found not in after.plan.includes.headers:
+                aliases |= headers.reachable([found])
+            return replace(after, aliases=aliases)
+        graph = self.plan.includes
+        absent = {spelled, *graph.missing} - graph.optional
+        if including not in self.plan.shown_files or package_of(spelled):
+            return None
+        stand_in = headers.find("left_out/std")
+        assert stand_in is not None
+        text = f'#warning {NOT_FOUND}\n#include "{stand_in}"\n'.encode()
+        named = {name: text for name in absent if not package_of(name)}
+        return replace(self, aliases={**self.aliases, **named, **headers.reachable([stand_in])})
+
+    def _without_refused(self, log: str) -> _Attempt | None:
+        """Leave out what the compiler refused, if it is host code or may be."""
+        from dotcu.compile.diagnostics import error_lines
+
+        if self.plan.options.all_is_device:
+            return None
+        lines = error_lines(log, self.plan)
+        suspects = {virtual for virtual, _ in lines if virtual in self.plan.shown_files}
+        lacking = set(_NO_MEMBER.findall(log))  # the compiler stops at a hundred errors: where else are they?
+        suspects |= {
+            file.virtual for file in self.plan.includes.files
+            if any(name in file.text for name in lacking)
+        }  # fmt: skip
+        after = self
+        if suspects - self.plan.includes.split:
+            after = self._planned(suspects=self.suspects | suspects)
+            if after.plan.includes.digest != self.plan.includes.digest:
+                return after
+        refused: set[tuple[str, Refusal]] = set()
+        for virtual, line in lines:
+            on_it = (
+                piece.key for name, piece in after.plan.includes.pieces
+                if name == virtual and piece.first <= line <= piece.last
+            )  # fmt: skip
+            refused |= {(virtual, key) for key in itertools.islice(on_it, 1)}
+        asserts = {(name, piece.key) for name, piece in after.plan.includes.pieces if piece.is_assert}
+        if refused & asserts:  # the compiler stops at a hundred errors, and these are the host's to check
+            refused |= asserts
+        return after._planned(refused=self.refused | refused) if refused - self.refused else None
+
+
+_MOST_FOUND_OUT = 16
+_found_out: dict[tuple[str, str], _Attempt] = {}
+"""By source and options, the last attempt: other names, and other architectures, begin with what it knows."""
 
 
 def _entry(plan: BuildPlan, reply: CompileReply) -> CacheEntry:
@@ -473,7 +582,8 @@ def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
     def shown(name: str) -> str:
         return plan.shown_files.get(name) or str(plan.system_headers.path(name) or name)
 
-    return diagnostics.parse_log(log, shown, lines, main=plan.includes.main.virtual)
+    found = diagnostics.parse_log(log, shown, lines, main=plan.includes.main.virtual)
+    return tuple(one for one in found if NOT_FOUND not in one.message)
 
 
 def _lines(text: str) -> list[str]:

@@ -49,6 +49,10 @@ _INDEX = "entry.json"
 _WAIT_S = 0.01
 
 
+MOST_NOTES = 1000
+"""The most notes about sources, the newest, that are kept."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CacheEntry:
     """The result of a compile.
@@ -459,6 +463,9 @@ class Store:
             records = [dict(record), *(old for old in self.history(source) if old != record)][:8]
             temporary.write_text(json.dumps(records))
             temporary.replace(folder / source)
+            notes = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)
+            for old in notes[:-MOST_NOTES]:
+                old.unlink(missing_ok=True)
 
     def history(self, source: str) -> list[Mapping[str, Any]]:
         """Return what `add_history` noted of a source, newest first."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from dotcu.compile import toolchain
 from dotcu.compile.host_split.detect import (
     GUARD_REMEDY,
+    NOT_FOUND,
+    WORD,
     HostLine,
     host_code,
     host_code_message,
@@ -65,10 +67,14 @@ _HEX = re.compile(r"\b0x[0-9a-f]+\b")
 _SYMBOL = re.compile(r"'([A-Za-z_]\w*)'")
 _NO_BODY = re.compile(r'function ".*" was referenced but not defined')
 _HOST_FUNCTION = "is considered a host function"
+_HOST_CODE = re.compile("is considered a host |explicitly marked as a __host__")
 _DEVICE = re.compile(r"\b__(?:global|device)__\b")
 _CANNOT_OPEN = re.compile(
     r"(?m)^(?P<file>[^\s(][^(\n]*)\(\d+\): catastrophic error: "
     r'(?:cannot|could not) open source file "(?P<header>[^"]+)"'
+)
+_NOT_FOUND = re.compile(
+    rf"(?m)^([^\s(][^(\n]*)\(\d+\): warning(?: #[\w-]+)?: #warning directive: {re.escape(NOT_FOUND)}"
 )
 # The pip package that has a header of the toolkit: under CUDA 13 and later, and under CUDA 12.
 PACKAGES = (
@@ -82,6 +88,7 @@ _UNCHOSEN = "cannot determine which instance of function template"
 _OVERLOADED = "cannot determine which instance of overloaded function"
 _UNKNOWN_TARGET = "invalid value for --gpu-architecture"
 _SHOWN_ERRORS = 20
+_LAST_WORD = re.compile(r'(\w+)"')
 
 # By header, the names that it declares, as a pattern.
 # Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
@@ -302,9 +309,14 @@ def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]
             f'For a newer GPU: pip install -U "dotcu[cu{major}]"\n'
             f'For an older one: pip install "dotcu[cu{major - 1}]"'
         )
-    if plan.includes.unclear:
-        lines = [(plan.shown_files[virtual], line) for virtual, line in plan.includes.unclear]
-        return HostCodeError(unclear_message(plan.display, lines))
+    unclear = [(plan.shown_files[virtual], line) for virtual, line in plan.includes.unclear]
+    blamed = [
+        (file, line) for file, line in unclear
+        if any(one.file == file and line.line <= one.line <= line.last for one in diagnostics
+               if one.severity == "error")
+    ]  # fmt: skip
+    if blamed:
+        return HostCodeError(unclear_message(plan.display, blamed))
     return (
         _host_code_error(plan, diagnostics)
         or _not_found_error(plan, diagnostics)
@@ -320,6 +332,28 @@ def unopened(log: str) -> tuple[str, str] | None:
     return (match["file"], match["header"]) if match else None
 
 
+def error_lines(log: str, plan: BuildPlan) -> tuple[tuple[str, int], ...]:
+    """Return the lines that the compiler refuses, with the virtual names of their files.
+
+    Where some have host functions or variables on them, only those: the rest may follow from them. A
+    function without a body that is called is not among them: its call is at fault.
+    """
+    found = parse_log(log, lambda name: name, lambda _: (), main=plan.includes.main.virtual)
+    errors = [one for one in found if one.severity == "error" and not _NO_BODY.search(one.message)]
+    certain = [one for one in errors if _HOST_CODE.search(one.message)]
+    return tuple(dict.fromkeys((one.file, one.line) for one in certain or errors))
+
+
+def left_out_headers(log: str) -> tuple[str, ...]:
+    """Return the headers that were not found, and that the compiler got stand-ins for."""
+    return tuple(dict.fromkeys(_NOT_FOUND.findall(log)))
+
+
+def package_of(header: str) -> tuple[str, str] | None:
+    """Return the pip packages, under CUDA 13 and 12, that have a header of the toolkit; None for others."""
+    return next((row[1:] for row in PACKAGES if re.match(row[0], header)), None)
+
+
 def is_unchosen(error: CompileError) -> bool:
     """Return whether a template was requested without its arguments."""
     return any(_UNCHOSEN in diagnostic.message for diagnostic in error.diagnostics)
@@ -332,7 +366,9 @@ def is_overloaded(error: CompileError) -> bool:
 
 def _host_code_error(plan: BuildPlan, diagnostics: Sequence[Diagnostic]) -> HostCodeError | None:
     """Return the error for host code in the source, by its text and by the compiler's messages."""
-    by_line = {line.line: line for line in host_code(plan.includes.main.text, plan.options.defined)}
+    signs = host_code(plan.includes.main.text, plan.options.defined)
+    refused = {one.line for one in diagnostics if one.severity == "error" and one.file == plan.display}
+    by_line = {line.line: line for line in signs if any(one.line in refused for one in signs)}
     for diagnostic in diagnostics:
         is_host = _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display
         if is_host and not _DEVICE.search(diagnostic.source):  # else an error before it hides its __device__
@@ -433,9 +469,12 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
 def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
     """Say that a name is unknown because its declaration is host code; "" if that is not so."""
     name, is_called = undefined_name(error.message), bool(_NO_BODY.search(error.message))
+    at_caret = WORD.match(error.source, max(error.column - 1, 0))
+    # a stand-in for what was left out is a type that nothing is known of
+    named = {name} if name else {*_LAST_WORD.findall(error.message), at_caret[0] if at_caret else ""}
     for virtual, one in plan.includes.removed:
-        is_it = one.line == error.line and one.name in error.message if is_called else one.name == name
-        if is_it and (name or is_called):
+        is_it = one.line == error.line and one.name in error.message if is_called else one.name in named
+        if is_it and (one.name or is_called):
             name = one.name or "It"
             where = f"at line {one.line} of {plan.shown_files[virtual]}"
             return (
@@ -494,24 +533,37 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
             "Write for a larger one: extern __shared__ float s[]; and pass smem_bytes=BYTES at the launch."
         )
     missing = unopened(log)
-    if missing is None:
+    names = (missing[1],) if missing else left_out_headers(log)
+    if not names:
         return ""
+    placed = ", ".join(f"{name!r}{_included_at(plan, name)}" for name in names)
+    which = f"The header {placed} was" if len(names) == 1 else f"The headers {placed} were"
     not_found = (
-        f"The header {missing[1]!r} was not found: not next to the file that includes it, not in "
-        "include=[...], not among the headers of dotcu and of the toolkit.\n"
+        f"{which} not found: not next to the file that includes it, not in include=[...], not among the "
+        "headers of dotcu and of the toolkit.\n"
     )
     major, minor = plan.compiler.version
-    for pattern, cuda_13, cuda_12 in PACKAGES:
-        if re.match(pattern, missing[1]):
-            package = cuda_13 if major >= 13 else cuda_12
-            if "curand" not in package:  # which has versions of its own
-                package += f"=={major}.{minor}.*"
-            return f'{not_found}It comes with: pip install "{package}"'
-    remedy = f"{not_found}If it is yours: load(..., include=[FOLDER])"
-    is_hosts = "." not in missing[1] or is_host_include(missing[1], quoted=False, device=())
+    package = package_of(names[0])
+    if package is not None:
+        name = package[major < 13]
+        version = "" if "curand" in name else f"=={major}.{minor}.*"  # which has versions of its own
+        return f'{not_found}It comes with: pip install "{name}{version}"'
+    remedy = f"{not_found}If device code needs it: load(..., include=[FOLDER])"
+    is_hosts = any("." not in name or is_host_include(name, quoted=False, device=()) for name in names)
     if is_hosts or plan.includes.removed:
         return f"{remedy}\nIf it is for the host: {GUARD_REMEDY}"
     return remedy
+
+
+def _included_at(plan: BuildPlan, header: str) -> str:
+    """Return where the first `#include` of a header is, in brackets; "" where macros make the name."""
+    pattern = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*["<]{re.escape(header)}[">]', re.MULTILINE)
+    for file in plan.includes.files:
+        match = pattern.search(file.text)
+        if match:
+            line = file.text.count("\n", 0, match.start()) + 1
+            return f" ({plan.shown_files[file.virtual]}:{line})"
+    return ""
 
 
 def header_hint(message: str) -> str:

@@ -11,28 +11,34 @@ the compiler, two headers of one spelling stay two, and no install path gets int
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import os
 import posixpath
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dotcu.compile import cache
 from dotcu.compile.host_split.detect import BUNDLED_FOLDER, STAND_INS, HostLine, files_with_host_code
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.includes import Include, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, read_text
 
 if TYPE_CHECKING:
-    from dotcu.compile.host_split.select import RemovedDeclaration
+    from dotcu.compile.host_split.select import DeviceParts, Piece, Refusal, RemovedDeclaration
 
 VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
 """Types that nvcc knows without an `#include`. Source: glibc's sys/types.h."""
+
+NOTED_S = 0.02
+"""A split that takes longer, in seconds, is noted for the next process."""
 
 
 class SystemHeaders:
@@ -133,20 +139,26 @@ class IncludeGraph:
         headers: The user headers, by virtual name.
         system: Headers of dotcu and the toolkit that user files name, by virtual name.
         missing: Names that lead nowhere: host headers in a branch not taken, mostly.
+        optional: Names that a condition asks for: `#if __has_include(<name>)`.
         edges: (including file, spelled name, where it leads) for each; "system" where not to a user file.
         digest: Of names, texts and edges; holds no path of this machine.
         removed: Host declarations that are left out, with the virtual name of their file.
         unclear: Lines that are neither clearly host code nor clearly device code, by virtual name.
+        split: The virtual names of the files that were looked at for host code.
+        pieces: What the compiler may refuse, to be left out then, with the virtual name of its file.
     """
 
     main: UserFile
     headers: Mapping[str, UserFile]
     system: tuple[str, ...]
     missing: tuple[str, ...]
+    optional: frozenset[str]
     edges: tuple[tuple[str, str, str], ...]
     digest: str
     removed: tuple[tuple[str, RemovedDeclaration], ...] = ()
     unclear: tuple[tuple[str, HostLine], ...] = ()
+    split: frozenset[str] = frozenset()
+    pieces: tuple[tuple[str, Piece], ...] = ()
 
     @property
     def files(self) -> tuple[UserFile, ...]:
@@ -159,7 +171,8 @@ def include_graph(
     extra: Mapping[str, tuple[str, ...]] | None = None,
     *,
     options: CompileOptions,
-    always_split: bool = False,
+    suspects: frozenset[str] = frozenset(),
+    refused: frozenset[tuple[str, Refusal]] = frozenset(),
 ) -> IncludeGraph:
     """Follow every `#include` of a source through the user's files, and leave out their host code.
 
@@ -169,18 +182,19 @@ def include_graph(
         extra: More names that a file includes, by its virtual name: what no scan can see, such as a
             name that macros put together.
         options: They define macros.
-        always_split: Look for host code even where no sign of it is seen.
+        suspects: The virtual names of files with host code, whether or not a sign of it is seen.
+        refused: Pieces that the compiler did not take, with the virtual name of their file.
     """
     graph = _GraphBuilder(source, headers, extra or {}, {}).build()
     if options.all_is_device:
         return graph
     names, texts = [file.virtual for file in graph.files], tuple(file.text for file in graph.files)
-    looked = frozenset(range(len(texts))) if always_split else files_with_host_code(texts, options.defined)
-    if not looked:
+    indices = {name: index for index, name in enumerate(names)}
+    looked = frozenset(indices[name] for name in suspects if name in indices)
+    without = frozenset((indices[name], *key[1:]) for name, key in refused if name in indices)
+    parts = _split(texts, options.defined, looked, without)
+    if parts is None:
         return graph
-    from dotcu.compile.host_split.select import device_parts  # a file of kernels alone does without
-
-    parts = device_parts(texts, options.defined, looked)
     if parts.texts != texts:
         device_texts = dict(zip(names, parts.texts, strict=True))
         graph = _GraphBuilder(source, headers, extra or {}, device_texts).build()
@@ -188,7 +202,45 @@ def include_graph(
         graph,
         removed=tuple((names[one.file], one) for one in parts.removed),
         unclear=tuple((names[file], line) for file, line in parts.unclear),
+        split=frozenset(names[index] for index in parts.looked),
+        pieces=tuple((names[piece.key[0]], piece) for piece in parts.pieces),
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _split(
+    texts: tuple[str, ...], defined: frozenset[str], suspects: frozenset[int], refused: frozenset[Refusal]
+) -> DeviceParts | None:
+    """Return the device parts of some texts, None where none has host code; noted if that takes long."""
+    digest = hashlib.sha256(_splitter_identity())
+    for part in (repr((sorted(defined), sorted(suspects), sorted(refused))), *texts):
+        data = part.encode("utf-8", "surrogateescape")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    store, name = cache.Store(cache.location()), f"split-{digest.hexdigest()}"
+    noted = store.history(name)
+    if noted:
+        from dotcu.compile.host_split.select import DeviceParts
+
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return DeviceParts.from_note(noted[0], texts)
+    started = time.perf_counter()
+    looked = files_with_host_code(texts, defined) | suspects
+    if not looked:
+        return None
+    from dotcu.compile.host_split.select import device_parts  # a file of kernels alone does without
+
+    parts = device_parts(texts, defined, looked, refused)
+    if time.perf_counter() - started > NOTED_S:
+        store.add_history(name, parts.to_note(texts))
+    return parts
+
+
+@functools.cache
+def _splitter_identity() -> bytes:
+    """Return the code that decides what host code is."""
+    folder = Path(__file__).parent
+    files = sorted([*folder.glob("host_split/*.py"), *folder.glob("source/*.py")])
+    return b"\0".join(file.read_bytes() for file in files)
 
 
 @dataclass
@@ -200,11 +252,14 @@ class _GraphBuilder:
     extra: Mapping[str, tuple[str, ...]]
     device_texts: Mapping[str, str]
     virtual: dict[Path, str] = field(default_factory=dict)
+    found: dict[tuple[Path, str], bool] = field(default_factory=dict)
+    real: dict[Path, Path] = field(default_factory=dict)
     headers: dict[str, UserFile] = field(default_factory=dict)
     waiting: list[tuple[str, Path]] = field(default_factory=list)
     edges: set[tuple[str, str, str]] = field(default_factory=set)
     system: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
+    optional: set[str] = field(default_factory=set)
 
     def build(self) -> IncludeGraph:
         main_name = f"{VIRTUAL_ROOT}/{self.source.name.lstrip('/')}"
@@ -229,7 +284,8 @@ class _GraphBuilder:
         digest.update(repr(edges).encode("utf-8", "surrogateescape"))
         return IncludeGraph(
             main=main, headers=headers, system=tuple(sorted(self.system)),
-            missing=tuple(sorted(self.missing)), edges=edges, digest=digest.hexdigest(),
+            missing=tuple(sorted(self.missing)), optional=frozenset(self.optional), edges=edges,
+            digest=digest.hexdigest(),
         )  # fmt: skip
 
     def file(self, virtual: str, path: Path | None, original: str) -> UserFile:
@@ -245,15 +301,15 @@ class _GraphBuilder:
         """Return the virtual name that an `#include` leads to, and note the edge."""
         folders = [path.parent] if include.quoted and path is not None else []
         target = None
-        if not any((folder / include.spelled).is_file() for folder in folders):
+        if not include.needed:
+            self.optional.add(include.spelled)
+        if not any(self.is_file(folder, include.spelled) for folder in folders):
             target = self.system_headers.find(include.spelled)
         if target is None or target.startswith(f"{VIRTUAL_ROOT}/@cuda"):
             folders += self.source.include
-        real = next(
-            (folder / include.spelled for folder in folders if (folder / include.spelled).is_file()), None
-        )
-        if real is not None:
-            name = self.name(real)
+        folder = next((one for one in folders if self.is_file(one, include.spelled)), None)
+        if folder is not None:
+            name = self.name(folder / include.spelled)
             self.edges.add((including, include.spelled, name))
             return name
         self.edges.add((including, include.spelled, "system"))
@@ -263,12 +319,21 @@ class _GraphBuilder:
             self.missing.add(include.spelled)
         return target
 
+    def is_file(self, folder: Path, spelled: str) -> bool:
+        """Return whether a folder has a file, looked up once."""
+        key = (folder, spelled)
+        if key not in self.found:
+            self.found[key] = (folder / spelled).is_file()
+        return self.found[key]
+
     def name(self, path: Path) -> str:
         """Return the virtual name of a user header: one for each real file, however it is reached.
 
         It is relative to the source or an include folder, never made of the whole path.
         """
-        real = path.resolve()
+        if path not in self.real:
+            self.real[path] = path.resolve()
+        real = self.real[path]
         if real not in self.virtual:
             roots = [(self.source.path.parent, VIRTUAL_ROOT)] if self.source.path else []
             roots += [(folder, f"{VIRTUAL_ROOT}/@include{i}") for i, folder in enumerate(self.source.include)]

@@ -325,9 +325,10 @@ def test_a_kernel_that_a_macro_makes_is_found_by_the_compiler(make: Build) -> No
 
 def test_a_header_that_is_nowhere_is_named_with_what_to_do(make: Build) -> None:
     with pytest.raises(
-        CompileError, match=r"(?s)'mine\.h' was not found.*load\(\.\.\., include=\[FOLDER\]\)"
+        CompileError,
+        match=r"(?s)'mine\.h' \(inline\.cu:1\) was not found.*load\(\.\.\., include=\[FOLDER\]\)",
     ):
-        make('#include "mine.h"\n' + KERNEL)
+        make('#include "mine.h"\n__device__ Mine mine;\n' + KERNEL)
     with pytest.raises(CompileError, match='pip install "nvidia-cuda-cccl'):
         make("#include <cuda/no_such_header>\n" + KERNEL)
     with pytest.raises(CompileError, match=r'pip install "nvidia-curand(-cu12)?"'):
@@ -337,10 +338,10 @@ def test_a_header_that_is_nowhere_is_named_with_what_to_do(make: Build) -> None:
 def test_nothing_on_disk_is_included_behind_the_keys_back(
     make: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine.h").write_text("")
+    (tmp_path / "mine.h").write_text("#define MINE 1\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CompileError, match=r"mine\.h"):
-        make('#include "mine.h"\n' + KERNEL)  # an inline source has no folder
+        make('#include "mine.h"\n__device__ int mine = MINE;\n' + KERNEL)  # an inline source has no folder
 
 
 def test_a_header_that_cannot_be_read_is_reported(make: Build, tmp_path: Path) -> None:
@@ -455,10 +456,10 @@ def test_of_one_line_a_name_that_is_not_known_comes_first_with_its_header(make: 
 
 def test_host_code_is_explained_where_the_missing_header_looks_like_it(make: Build) -> None:
     with pytest.raises(CompileError) as error:
-        make('#include "nothere.cuh"\n' + KERNEL)
+        make('#include "nothere.cuh"\n__device__ Mine mine;\n' + KERNEL)
     assert "host" not in str(error.value)
     with pytest.raises(CompileError, match="If it is for the host"):
-        make("#include <mylib/all>\n" + KERNEL)
+        make("#include <mylib/all>\n__device__ Mine mine;\n" + KERNEL)
 
 
 SOURCE = """

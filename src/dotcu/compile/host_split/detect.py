@@ -27,11 +27,12 @@ For sizes and strides, too: #include <dotcu/tensor.cuh> and take dotcu::tensor<c
 
 @dataclass(frozen=True)
 class HostLine:
-    """A line that only a host compiler can take."""
+    """A line that only a host compiler can take; `last` is the last of its statement, if that is known."""
 
     line: int
     text: str
     what: str
+    last: int = 0
 
 
 # Signs of host code in a line, and their patterns. Directives are matched with literals, the rest without.
@@ -54,7 +55,7 @@ CODE = {
     "main()": r"\bint\s+main\s*\(",
     "a call of the CUDA runtime": (
         r"\bcuda(Malloc\w*|Free\w*|Memcpy\w*|Memset\w*|DeviceSynchronize|DeviceReset|SetDevice|GetDevice\w*"
-        r"|GetLastError|PeekAtLastError|GetErrorString|HostAlloc|(Stream|Event|Graph)[A-Z]\w*|Launch[A-Z]\w*"
+        r"|GetLastError|PeekAtLastError|GetErrorString|HostAlloc|(Stream|Event|Graph(?!SetConditional))[A-Z]\w*|Launch[A-Z]\w*"
         r"|FuncSetAttribute|FuncGetAttributes|OccupancyMax\w*)\s*\("
     ),
     "a Python binding": r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE)\s*\(",
@@ -70,10 +71,36 @@ BUNDLED_FOLDER = Path(__file__).parents[2] / "include"
 STAND_INS = BUNDLED_FOLDER / "nvrtc"
 """Stand-ins for the host headers that NVRTC lacks; they are for NVRTC alone."""
 
+NOT_FOUND = "this header was not found and is left out"
+"""The warning in what stands for a header that is nowhere."""
+
+# Headers that only a host compiler has, by what they belong to.
+# Sources: ISO C11 7.1.2; POSIX.1-2017, "Headers"; the toolkit's include folder; Khronos' registry.
 HOST_HEADERS = {
-    "Eigen/Dense", "cublas.h", "cuda_profiler_api.h", "errno.h", "signal.h", "time.h", "mpi.h", "getopt.h",
-    "nvToolsExt.h", "nvtx3/nvToolsExt.h", "nvtx3/nvtx3.hpp", "cudaProfiler.h", "bits/stdc++.h",
-}  # fmt: skip
+    "C": (
+        r"(complex|ctype|errno|fenv|inttypes|iso646|locale|malloc|memory|alloca|setjmp|signal|stdalign|stdarg"
+        r"|stdatomic|stdbool|stdnoreturn|tgmath|threads|time|uchar|wchar|wctype)\.h"
+    ),
+    "POSIX": (
+        r"(aio|cpio|dirent|dlfcn|execinfo|fcntl|fmtmsg|fnmatch|ftw|getopt|glob|grp|iconv|langinfo|libgen|monetary"
+        r"|mqueue|ndbm|netdb|nl_types|poll|pthread|pwd|regex|sched|search|semaphore|spawn|strings|stropts"
+        r"|syslog|tar|termios|trace|ulimit|unistd|utime|utmpx|wordexp|(arpa|net|netinet|sys)/\w+)\.h"
+    ),
+    "a system or its compilers": (
+        r"(asm|bits|gnu|linux|mach|wrl)/.+|(\w*intrin|numa\w*|io|direct|process|[Ww]in(dows|sock\d?|base)"
+        r"|wrl|d3d\w*|dxgi\w*|DirectX\w+)\.h"
+    ),
+    "the toolkit's libraries": (
+        r"nvtx3/.+|(nvToolsExt\w*|nvml|nvperf\w*|cupti\w*|cuda_profiler_api|cudaProfiler|cufile|nvjpeg|npp\w*|nvrtc"
+        r"|nvJitLink|nvblas|cublas|cuda(EGL|GL|VDPAU|D3D\w+)|cuda_\w+_interop|nvshmem\w*|nvsci\w+)\.h"
+    ),
+    "graphics": r"(GL|GLES\d?|GLFW|GLUT|EGL|KHR|CL|SDL2?|X11|glad|vulkan)/.+",
+    "other libraries": (
+        r"(mpi|omp|openacc|mkl\w*|cblas|lapacke?|hdf5|zlib|png|jpeglib|FreeImage)\.h"
+        r"|(Eigen|absl|benchmark|boost|fmt|gmock|gtest|json|nlohmann|opencv2|spdlog|tbb)/.+"
+    ),
+}
+_HOST_HEADER = re.compile("|".join(HOST_HEADERS.values()))
 HOST_NAMESPACES = frozenset(
     {"torch", "at", "c10", "caffe2", "pybind11", "py", "nanobind", "nb", "Eigen", "boost", "fmt", "chrono"}
 )
@@ -183,7 +210,7 @@ def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
         return not quoted or "/" in name
     if quoted:
         return False
-    return name in HOST_HEADERS or ("." not in name and "/" not in name and name not in device)
+    return bool(_HOST_HEADER.fullmatch(name)) or ("." not in name and "/" not in name and name not in device)
 
 
 def sign_of(patterns: Mapping[str, str], text: str) -> str:

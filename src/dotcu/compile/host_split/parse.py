@@ -34,13 +34,14 @@ _PLAIN = DEVICE_WORDS | {
 }  # fmt: skip
 _BRACKETED = frozenset({
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__align__", "__attribute__",
-    "__declspec", "alignas",
+    "__builtin_align__", "__declspec", "alignas",
 })  # fmt: skip
 _SPECIFIERS = (
     _PLAIN | _BRACKETED | {"inline", "static", "constexpr", "extern", "const", "volatile", "unsigned"}
 )
 
-_IN_BRACKETS = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
+_INNERMOST_BRACKETS = re.compile(r"\([^()]*\)")
+_UNKNOWN_OPERATOR = re.compile(r"(\boperator\s*)(?:<<=|>>=|<=>)")  # the grammar has none of these
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 _TYPES = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
@@ -79,6 +80,7 @@ class ParsedDeclaration:
         is_implicit: It is called without its name: a constructor or a virtual function.
         is_inline: Its head says inline or virtual.
         is_own: It declares its name, and does not repeat a declaration of another scope.
+        is_guessed: The parser did not understand it, and it stays unless the compiler refuses it.
     """
 
     verdict: Verdict
@@ -100,6 +102,7 @@ class ParsedDeclaration:
     is_implicit: bool = False
     is_inline: bool = False
     is_own: bool = False
+    is_guessed: bool = False
 
 
 def parse_declarations(text: str, macros: Macros) -> tuple[ParsedDeclaration, ...]:
@@ -117,7 +120,8 @@ class _StatementReader(CodeTokens):
     def __init__(self, text: str, macros: Macros) -> None:
         super().__init__(code_only(text))
         self.macros = macros
-        self.shown = bytearray(_NOT_ASCII.sub("_", without_directives(without_comments(text))), "ascii")
+        shown = _NOT_ASCII.sub("_", without_directives(without_comments(text)))
+        self.shown = bytearray(_UNKNOWN_OPERATOR.sub(r"\1+= ", shown), "ascii")
         self.hidden: list[tuple[int, int]] = []  # where annotations stand
         self._hide_annotations()
 
@@ -155,13 +159,16 @@ class _StatementReader(CodeTokens):
             elif self._is_macro_call(first):
                 last = self.close(first + 1) if self.at(first + 1) == "(" else first
                 last = self.close(last + 1) if self.at(last + 1) == "{" else last + (self.at(last + 1) == ";")
-                yield self.declaration(first, last, self._macro_verdict(word), f"what the macro {word} makes")
+                yield self._made(first, last)
+            elif self._is_after_unknown(first):
+                last = self.close(first + 1)
+                yield self.declaration(first, last)
             elif word != ";":
                 last, body = self.extent(first)
                 if body is not None and self.opens_scope(first, body):
                     last = body
                     yield self.declaration(first, body, "device", "the head of a scope")
-                elif last == len(self.tokens) or self._is_after_unknown(first):
+                elif last == len(self.tokens):
                     yield self.declaration(first, last)
                 else:
                     yield self.classified(first, last, body)
@@ -218,7 +225,7 @@ class _StatementReader(CodeTokens):
                 has_call = has_call or token == "("
                 index = self.close(index)
             elif token == "=":
-                has_value = has_value or "operator" not in (before, self.at(index - 2))
+                has_value = has_value or "operator" not in [self.at(index - i) for i in (1, 2, 3)]
             elif token == ":":
                 in_list = has_call
             index += 1
@@ -235,6 +242,15 @@ class _StatementReader(CodeTokens):
             return is_called and bool(HOST_MACROS.fullmatch(word))
         macro = self.macros[word]
         return any(set(value) & set("{};") for value in macro.values) and (is_called or not macro.called)
+
+    def _made(self, first: int, last: int) -> ParsedDeclaration:
+        """Return what the call of a macro makes; without an annotation in it the compiler decides."""
+        word = self.at(first)
+        verdict, what = self._macro_verdict(word), f"what the macro {word} makes"
+        words = self.words(self.tokens[first][1], self.tokens[min(last, len(self.tokens) - 1)][2])
+        if verdict == "unclear" and not words & DEVICE_WORDS:
+            return self.declaration(first, last, "device", what, is_guessed=True)
+        return self.declaration(first, last, verdict, what)
 
     def _macro_verdict(self, word: str) -> Verdict:
         """Return the kind of the declarations that a macro makes; unclear where they are of both kinds."""
@@ -270,9 +286,23 @@ class _StatementReader(CodeTokens):
         fields = self._classify(children[0], words) if len(children) == 1 else {}
         if not fields and words & DEVICE_WORDS:
             fields = {"verdict": "device", "what": "an annotated declaration"}
-        if fields.get("verdict", "unclear") == "unclear" and word in self.macros:
-            fields = {"verdict": self._macro_verdict(word), "what": f"what the macro {word} makes"}
-        return self.declaration(first, last, **fields)
+        if not fields and word in self.macros:
+            return self._made(first, last)
+        return self.declaration(first, last, **(fields or self._by_tokens(first, last, body)))
+
+    def _by_tokens(self, first: int, last: int, body: int | None) -> dict[str, Any]:
+        """Return the fields of a statement without annotations that the parser does not understand."""
+        head = [self.at(i) for i in range(first, last if body is None else body)]
+        while head[:2] == ["template", "<"]:
+            head = head[self.close(first + 1) + 1 - first :]
+            first = last - len(head) if body is None else body - len(head)
+        if head[:1] == ["template"] or head[:2] == ["extern", "template"]:
+            return {"verdict": "host", "what": "an explicit instantiation"}
+        if body is not None and "constexpr" not in head:
+            return {"verdict": "host", "what": "a function without __device__"}
+        if head[:1] and (head[0] in _TYPE_WORDS or "constexpr" in head or "const" in head):
+            return {"verdict": "device", "what": "a declaration", "is_guessed": True}
+        return {}
 
     def _classify(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
         """Return the fields of a declaration by its node and the words of its head; none where unclear."""
@@ -310,7 +340,9 @@ class _StatementReader(CodeTokens):
         for member, owner in _member_functions(node):
             body = next((part for part in _walk(member) if part.type == "compound_statement"), None)
             end = body.start_byte if body is not None else member.end_byte
-            own = self.words(self.before(member.start_byte), end)
+            # the parser takes a macro before a member for an error, and not as a part of it
+            begin = max(self.text.rfind(mark, node.start_byte, member.start_byte) for mark in "{;}") + 1
+            own = self.words(min(begin, self.before(member.start_byte)), end)
             is_defaulted = any(
                 each.type in ("default_method_clause", "delete_method_clause") for each in _walk(member)
             )
@@ -360,6 +392,7 @@ class _StatementReader(CodeTokens):
         }  # fmt: skip
 
 
+_TYPE_WORDS = frozenset({"struct", "class", "union", "enum", "typedef", "using", "static_assert", "concept"})
 _CONSTEXPR = frozenset({"constexpr", "consteval"})
 _OPERATORS = ("operator_name", "operator_cast", "destructor_name")
 _POINTERS = ("pointer_declarator", "reference_declarator", "parenthesized_declarator")
@@ -370,8 +403,14 @@ def _is_annotation(word: str, macros: Macros) -> bool:
     if word in _SPECIFIERS or word not in macros:
         return word in _SPECIFIERS
     others = {name: macro for name, macro in macros.items() if name != word}
-    outside = (_IN_BRACKETS.sub(" ", value).replace('"C"', " ") for value in macros[word].values)
-    return all(_is_annotation(each, others) for value in outside for each in value.split())
+    for value in macros[word].values:
+        outside, changes = value.replace('"C"', " "), 1
+        while changes:
+            outside, changes = _INNERMOST_BRACKETS.subn(" ", outside)
+        is_expression = bool(value) and not outside.strip()  # `(check(x, __LINE__))`
+        if is_expression or not all(_is_annotation(each, others) for each in outside.split()):
+            return False
+    return True
 
 
 @functools.cache

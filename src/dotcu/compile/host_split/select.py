@@ -8,22 +8,28 @@ a kernel of another needs. Removed code becomes blanks.
                     it, or where it is made of nothing but what a device compiler knows
     host code       removed: all other functions and variables, main, calls of binding macros,
                     what mentions PyTorch or the host's library, its #include lines
-    unclear         no text is changed, and the lines are reported if the compiler refuses them
+    unclear         kept, and the lines are reported if the compiler refuses them
 
 Removing a declaration could silently change what a name in device code means. So the head of a host function
 stays where needed, as a declaration without a body: overloads, types and layouts are then what they are for
 nvcc, and the compiler refuses a call at the function's own line. Where the head has in it what only a host
-knows, a name that device code could mean is an error.
+knows, or a removed name is declared in another scope too, a declaration that nothing can use takes its place.
+
+What is kept without an annotation is a `Piece`: where the compiler refuses one, the selection is made again
+without it.
 """
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dotcu.compile.diagnostics import headers_of
 from dotcu.compile.host_split.detect import (
@@ -62,9 +68,6 @@ _KNOWN = re.compile(
 """Types and namespaces that a device compiler knows by itself or by its own headers."""
 
 _DEVICE = "__device__ "
-_OUT_OF_REACH = re.compile(r"\b(?:torch|at|c10)::\w*Tensor\b|\bstd::\w*stream\s*&")
-"""Matches a parameter or result type that no value of device code can have."""
-
 _MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1
             fabs fdim floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 modf nearbyint
             pow remainder rint round rsqrt sin sinh sqrt tan tanh tgamma trunc"""
@@ -80,8 +83,8 @@ _STANDARD = {"<cassert>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cst
              "<type_traits>", "<utility>"}  # fmt: skip
 """Headers of the standard library that a host's header includes."""
 
-Problem = tuple[int, str]
-"""The position of code that is not clearly host code or device code, and why."""
+Problem = tuple[int, int, str]
+"""Where code begins and ends that is not clearly host code or device code, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,21 @@ class RemovedDeclaration:
         return "const, or __device__" if "variable" in self.what else "nothing of the host's library in it"
 
 
+Refusal = tuple[int, int, str]
+"""What the compiler refused: the index of its text, its position there, and in which form it was: "whole",
+the "head" of a function, or a "stand-in" for one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Code that is kept as long as the compiler takes it: the lines that it is on, of the text in `key`."""
+
+    key: Refusal
+    first: int
+    last: int
+    is_assert: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceParts:
     """The device part of some texts.
@@ -113,12 +131,33 @@ class DeviceParts:
         texts: The compiled part of each; the text itself where nothing is removed.
         removed: The named declarations that are not in them.
         unclear: Lines that are neither clearly host code nor clearly device code, with the index of their
-            text. Where there is one, `texts` are unchanged.
+            text.
+        pieces: What can be left out, too, the innermost first.
+        looked: The indices of the texts that may have host code.
     """
 
     texts: tuple[str, ...]
     removed: tuple[RemovedDeclaration, ...] = ()
     unclear: tuple[tuple[int, HostLine], ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    looked: frozenset[int] = frozenset()
+
+    def to_note(self, texts: tuple[str, ...]) -> dict[str, Any]:
+        """Return it as JSON has it, without the texts that are as they were."""
+        changed = {str(i): text for i, text in enumerate(self.texts) if text != texts[i]}
+        return {**dataclasses.asdict(self), "texts": changed, "looked": sorted(self.looked)}
+
+    @staticmethod
+    def from_note(note: Mapping[str, Any], texts: tuple[str, ...]) -> DeviceParts:
+        """Return what `to_note` wrote down for the same texts."""
+        changed = note["texts"]
+        return DeviceParts(
+            texts=tuple(changed.get(str(i), text) for i, text in enumerate(texts)),
+            removed=tuple(RemovedDeclaration(**row) for row in note["removed"]),
+            unclear=tuple((file, HostLine(**line)) for file, line in note["unclear"]),
+            pieces=tuple(Piece(**{**row, "key": tuple(row["key"])}) for row in note["pieces"]),
+            looked=frozenset(note["looked"]),
+        )
 
 
 class _ParsedFile:
@@ -133,20 +172,21 @@ class _ParsedFile:
         self.index, self.text = index, text
         self.variants = [(each, parse_declarations(each, macros)) for each in variants(text, defined)]
         self.declarations = [each for _, declarations in self.variants for each in declarations]
-        self.kept = bytearray(len(text))
+        self._ends = [match.start() for match in re.finditer("\n", text)]
+        self.kept = bytearray()
         self.added: dict[int, str] = {}
 
     def line(self, position: int) -> int:
-        return self.text.count("\n", 0, position) + 1
+        return bisect.bisect_left(self._ends, position) + 1
 
     def lines(self, problems: Iterable[Problem]) -> Iterator[tuple[int, HostLine]]:
         """Yield the first problem of each line, with the index of the text."""
         lines = printable(self.text).split("\n")
-        first: dict[int, str] = {}
-        for position, what in problems:
-            first.setdefault(self.line(position), what)
-        for line, what in sorted(first.items()):
-            yield self.index, HostLine(line, lines[line - 1].rstrip("\r"), what)
+        first: dict[int, tuple[int, str]] = {}
+        for start, end, what in problems:
+            first.setdefault(self.line(start), (self.line(end - 1), what))
+        for line, (last, what) in sorted(first.items()):
+            yield self.index, HostLine(line, lines[line - 1].rstrip("\r"), what, last)
 
     def device_text(self, selection: _Selection) -> str:
         """Return the text with nothing but its device part in it; the text itself where that is all."""
@@ -164,6 +204,7 @@ class _ParsedFile:
             each in kept and not each.methods and not each.marks for each in self.declarations
         ):
             return self.text
+        self.kept, self.added = bytearray(len(self.text)), {}
         for variant, in_variant in self.variants:
             for each in in_variant:
                 self._keep_declaration(variant, each, selection)
@@ -183,6 +224,8 @@ class _ParsedFile:
             span = range(declaration.start, declaration.end)
             self._keep(variant, (i for i in span if i not in methods))
             self.added |= dict.fromkeys(declaration.marks, _DEVICE)
+        for one in selection.stand_ins.keys() & {declaration, *declaration.methods}:
+            self.added[one.start] = selection.stand_ins[one]
         for head in selection.heads.intersection((declaration, *declaration.methods)):
             body = head.start + len(head.head)
             self._keep(variant, range(head.start, body))
@@ -255,45 +298,57 @@ class _ParsedFile:
         return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
 
 
+@functools.lru_cache(maxsize=8)
+def _macros(texts: tuple[str, ...], of_torch: bool) -> Macros:
+    return macros_of((*texts, (STAND_INS / "left_out/torch").read_text()) if of_torch else texts)
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed_file(index: int, texts: tuple[str, ...], defined: frozenset[str], of_torch: bool) -> _ParsedFile:
+    return _ParsedFile(index, texts[index], defined, _macros(texts, of_torch))
+
+
 @functools.lru_cache(maxsize=64)
-def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozenset[int]) -> DeviceParts:
+def device_parts(
+    texts: tuple[str, ...],
+    defined: frozenset[str],
+    looked: frozenset[int],
+    refused: frozenset[Refusal] = frozenset(),
+) -> DeviceParts:
     """Remove from some texts, which are compiled together, what only a host compiler can take.
 
     Args:
         texts: Those of a source and of the user's headers that it reaches.
         defined: Macros known to be defined.
         looked: The indices of those that may have host code; the others stay as they are.
+        refused: Pieces that the compiler did not take.
     """
     of_torch = any(TORCH_HEADER.match(include.spelled) for text in texts for include in scan_includes(text))
-    macros = macros_of((*texts, (STAND_INS / "left_out/torch").read_text()) if of_torch else texts)
-    files = [_ParsedFile(index, texts[index], defined, macros) for index in sorted(looked)]
-    declarations = [each for file in files for each in file.declarations]
+    macros = _macros(texts, of_torch)
+    files = [_parsed_file(index, texts, defined, of_torch) for index in sorted(looked)]
     aliases = frozenset(
-        each.name for each in declarations
+        each.name for file in files for each in file.declarations
         if each.verdict == "shared" and each.name and OF_TORCH.search(each.text)
     )  # fmt: skip
     own = frozenset(name for text in texts for name in _NAMESPACE.findall(code_only(text)))
-    unclear = [line for file in files for line in file.lines(_unclear(file, aliases, own))]
-    if not unclear:
-        whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
-        selection = _Selection(declarations, whole, macros, own)
-        for file in files:
-            unclear += file.lines(one for each in file.declarations for one in selection.problems[each])
-    if unclear:
-        return DeviceParts(texts=texts, unclear=tuple(unclear))
+    whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
+    selection = _Selection(files, whole, macros, refused, own)
     removed = []
     for file in files:
         for each in file.declarations:
-            gone = [(method, method.mark) for method in each.methods]
-            if each.name and each not in selection.kept:
-                gone.insert(0, (each, each.start))
-            for one, position in gone:
+            gone = [(method.name, method.what, method.mark) for method in each.methods]
+            if each not in selection.kept:
+                gone = [(name, each.what, each.start) for name in sorted(each.names)] + gone
+            for name, what, position in gone:
                 line = file.line(position)
-                removed.append(RemovedDeclaration(name=one.name, file=file.index, line=line, what=one.what))
+                removed.append(RemovedDeclaration(name=name, file=file.index, line=line, what=what))
     device_texts = {file.index: file.device_text(selection) for file in files}
     return DeviceParts(
         texts=tuple(device_texts.get(index, text) for index, text in enumerate(texts)),
         removed=tuple(dict.fromkeys(removed)),
+        unclear=tuple(line for file in files for line in file.lines(_unclear(file, aliases, own))),
+        pieces=tuple(piece for file in files for piece in selection.pieces(file)),
+        looked=looked,
     )
 
 
@@ -302,14 +357,15 @@ def _unclear(file: _ParsedFile, aliases: frozenset[str], own: frozenset[str]) ->
     ends: dict[int, str] = {}
     for each in file.declarations:
         if each.verdict == "unclear":
-            yield each.start, f"host code or device code? {each.what}"
+            yield each.start, each.end, f"host code or device code? {each.what}"
         elif each.verdict == "device":
             names = "|".join([OF_TORCH.pattern, *(rf"\b{name}\b" for name in sorted(each.types & aliases))])
             for match in re.finditer(names, each.text):
                 if match[0].partition("::")[0] not in own:
-                    yield each.start + match.start(), f"device code with PyTorch's type {match[0]}"
+                    start, end = (each.start + position for position in match.span())
+                    yield start, end, f"device code with PyTorch's type {match[0]}"
         if {ends.setdefault(each.end, each.verdict), each.verdict} == {"device", "host"}:
-            yield each.start, "device code in one branch of an #if, host code in another"
+            yield each.start, each.end, "device code in one branch of an #if, host code in another"
 
 
 class _Selection:
@@ -319,15 +375,15 @@ class _Selection:
         kept: Device code, and what it needs of what host and device may both have.
         used: The words of what stays.
         heads: Host functions that stay as a declaration without a body.
-        problems: By declaration, where its removal, or that of a part of it, could give device code
-            another meaning.
+        stand_ins: By removed declaration, a declaration in its place that nothing can use.
     """
 
     def __init__(
         self,
-        declarations: Sequence[ParsedDeclaration],
+        files: Sequence[_ParsedFile],
         whole: Sequence[str],
         macros: Macros,
+        refused: frozenset[Refusal],
         own: frozenset[str],
     ) -> None:
         """Choose of all files' declarations.
@@ -336,7 +392,15 @@ class _Selection:
         """
         self._macros = macros
         self._whole = self._words(whole)
+        self._refused = {
+            form: {
+                each for file in files for one in file.declarations for each in (one, *one.methods)
+                if (file.index, each.start, form) in refused
+            }
+            for form in ("whole", "head", "stand-in")
+        }  # fmt: skip
         self._hosts = HOST_NAMESPACES - own
+        declarations = [each for file in files for each in file.declarations]
         self.kept, self.used = self._choose(declarations)
         names = [name for each in self.kept for name in each.names]
         self._outside = frozenset(names) | self._whole
@@ -351,7 +415,22 @@ class _Selection:
         # what is only probed for, or found through a namespace, is seen by no name that is declared here
         self._is_probed = is_opened or bool(self._called & {"decltype", "requires"})
         self.heads: set[ParsedDeclaration] = set()
-        self.problems = {each: list(self._keep_heads(each)) for each in declarations}
+        self.stand_ins: dict[ParsedDeclaration, str] = {}
+        for each in declarations:
+            self._keep_heads(each)
+
+    def pieces(self, file: _ParsedFile) -> Iterator[Piece]:
+        """Yield what is kept of a file without an annotation."""
+        for each in file.declarations:
+            for one in (*each.methods, each):
+                forms = {"head": one in self.heads, "stand-in": one in self.stand_ins}
+                forms["whole"] = one in self.kept and (one.verdict == "shared" or one.is_guessed)
+                for form in (form for form, is_it in forms.items() if is_it):
+                    first, last = file.line(one.start), file.line(one.end - 1)
+                    is_assert = one.what == "a static_assert"
+                    yield Piece(
+                        key=(file.index, one.start, form), first=first, last=last, is_assert=is_assert
+                    )
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
         words = frozenset(word for text in texts for word in WORD.findall(text))
@@ -360,10 +439,14 @@ class _Selection:
     def _choose(
         self, declarations: Sequence[ParsedDeclaration]
     ) -> tuple[frozenset[ParsedDeclaration], frozenset[str]]:
-        kept = {each for each in declarations if each.verdict == "device"}
+        refused = self._refused["whole"]
+        kept = {each for each in declarations if each.verdict in ("device", "unclear")} - refused
         used = self._whole | self._words(each.text for each in kept)
         shared = [each for each in declarations if each.verdict == "shared"]
-        able = [each for each in shared if not (sign_of(CODE, each.text) or self._is_hosts(each))]
+        able = [
+            each for each in shared
+            if not (each in refused or sign_of(CODE, each.text) or self._is_hosts(each))
+        ]  # fmt: skip
         gone = {each.name for each in declarations if each.verdict == "host"}
         gone |= {each.name for each in set(shared) - set(able)}
         while True:
@@ -399,28 +482,33 @@ class _Selection:
         """Return whether a device compiler knows a name by itself, or by what stays."""
         return name in self._inside or name in self._macros or bool(_KNOWN.fullmatch(name))
 
-    def _keep_heads(self, declaration: ParsedDeclaration) -> Iterator[Problem]:
-        """Keep the heads of a declaration's host functions; yield what has to stay and cannot."""
-        name = declaration.name
+    def _keep_heads(self, declaration: ParsedDeclaration) -> None:
+        """Keep the heads of a declaration's host functions, and put stand-ins for what would be missed."""
+        name, instead = declaration.name, ""
         if declaration in self.kept:
             for method in declaration.methods:
-                if not self._keep_head(method) and self._is_missed(declaration, method):
-                    yield method.start, f"host code in a type of device code: {name}"
-            return
-        missed = []
-        if not declaration.head:
+                if not self._keep_head(method) and method.is_implicit:
+                    result = "" if method.name == name else "virtual void "
+                    self._stand_in(method, f"{_DEVICE}{result}{method.name}(struct host_only&);")
+        elif not declaration.head:
             # a name stays declared by another declaration, but not by a forward one of a removed type
             others = [each for each in self.kept if not (each.is_forward and declaration.what == each.what)]
             stays = self._whole.union(*(each.names for each in others))
             missed = sorted(declaration.names & self._called & stays)
-        elif self._is_overload(declaration) and not self._keep_head(declaration):
-            missed = [] if _OUT_OF_REACH.search(declaration.head) else [name]
-        for one in missed:
-            yield declaration.start, f"host code with a name that device code uses: {one}"
+            instead = " ".join(f"struct {one};" for one in missed)
+        elif self._is_overload(declaration):
+            self._keep_head(declaration)
+        if instead:
+            self._stand_in(declaration, instead)
+
+    def _stand_in(self, declaration: ParsedDeclaration, text: str) -> None:
+        if declaration not in self._refused["stand-in"]:
+            self.stand_ins[declaration] = text
 
     def _keep_head(self, function: ParsedDeclaration) -> bool:
         """Keep a head if nothing is in it that a device compiler lacks."""
-        if not all(map(self._is_known, function.needs)) or sign_of(CODE, function.head):
+        is_taken = function not in self._refused["head"] and not sign_of(CODE, function.head)
+        if not is_taken or not all(map(self._is_known, function.needs)):
             return False
         self.heads.add(function)
         return True
@@ -434,13 +522,6 @@ class _Selection:
             return any(map(self._is_known, function.needs)) or "template" in function.head
         is_anothers = name in self._outside or bool(_COMPILERS.fullmatch(name))
         return name in self._called and (is_anothers or self._is_probed)
-
-    def _is_missed(self, declaration: ParsedDeclaration, method: ParsedDeclaration) -> bool:
-        if _OUT_OF_REACH.search(method.head) and not method.is_implicit:
-            return False
-        if method.is_special:
-            return not declaration.name or declaration.name in self._called
-        return method.name in self._called and (self._is_probed or method.name in self._inside)
 
 
 @functools.cache

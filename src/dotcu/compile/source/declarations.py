@@ -48,6 +48,7 @@ _TYPE_WORDS = {
 }  # fmt: skip
 _VARIABLE = {"__constant__", "__device__", "__managed__"}
 _SCOPES = {"namespace", "struct", "class", "union", "enum"}
+_NOT_FUNCTIONS = {"typedef", "using", "static_assert", "template", "alignas"}
 _NOT_IN_A_NAME = {"inline", "class", "struct", "final", "[", "]"}
 
 
@@ -93,7 +94,8 @@ def has_unannotated_function(text: str, defined: Collection[str], annotations: C
     for scanner in _scanners(text, frozenset(defined)):
         for begin, end, _ in scanner.statements():
             head = [scanner.at(i) for i in range(begin, end)]
-            is_function = head[-1] == "{" and "(" in head and "=" not in head
+            is_declared = head[-1] == ";" and head[0] not in _NOT_FUNCTIONS and head[1] != "("
+            is_function = (head[-1] == "{" or is_declared) and "(" in head and "=" not in head
             if is_function and not any(word in annotations for word in head):
                 return True
     return False

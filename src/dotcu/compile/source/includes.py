@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class Include:
     needed: bool
 
 
+@functools.lru_cache(maxsize=1024)
 def scan_includes(text: str, *, exact: bool = True) -> tuple[Include, ...]:
     """Return every header that a text names, whatever `#if` it is in; exactly, without those in comments.
 

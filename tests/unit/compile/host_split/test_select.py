@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -323,7 +324,7 @@ __global__ void k(float* o) { *o = W; }
 }
 """,
         3,
-        "uses: W",
+        "W, at line 3 of inline.cu",
     ),
     "a type": (
         """struct T { int n; };
@@ -333,7 +334,7 @@ __global__ void k(int* o) { *o = sizeof(T); }
 }
 """,
         3,
-        "uses: T",
+        "T, at line 3 of inline.cu",
     ),
     "a constructor that the compiler cannot take": (
         """struct V {
@@ -343,15 +344,7 @@ __global__ void k(int* o) { *o = sizeof(T); }
 __global__ void k(float* o) { V v; *o = v.x; }
 """,
         3,
-        "in a type of device code: V",
-    ),
-    "an overload that the compiler cannot take": (
-        """__device__ int f(int* x) { return 1; }
-int f(std::vector<int> x) { return 2; }
-__global__ void k(int* o) { *o = f({}); }
-""",
-        2,
-        "uses: f",
+        "V, at line 3 of inline.cu",
     ),
 }
 
@@ -361,9 +354,9 @@ def test_no_name_of_device_code_changes_its_meaning(case: str, make: Build) -> N
     text, line, what = REBOUND[case]
     with pytest.raises((CompileError, HostCodeError)) as error:
         make(f"{text}int main() {{}}\n", names=())
-    assert f"inline.cu:{line}: " in str(error.value)
+    assert re.search(rf"inline\.cu:{line}: |at line {line} of inline\.cu", str(error.value))
     assert what in str(error.value)
-    assert "__device__" in str(error.value) or "#ifndef __CUDACC_RTC__" in str(error.value)
+    assert re.search("__device__|#ifndef __CUDACC_RTC__|was left out as host code", str(error.value))
 
 
 def test_heads_of_host_functions_stay_where_nothing_calls_them(make: Build) -> None:
@@ -439,6 +432,108 @@ def test_crlf_and_bytes_that_are_not_utf_8_do_no_harm(make: Build, tmp_path: Pat
     assert (found.line, found.column) == (11, 24)
     path.write_bytes(path.read_bytes().replace(b"missing();", b""))
     assert make(read_source(path)).lowered == {"k": "_Z1kPi"}
+
+
+# What other people's files have in them that is host code, or that only looks as if it were.
+AS_THEY_ARE = {
+    "an attribute macro": (
+        '#define API __attribute__((visibility("default"))) extern\nAPI void start(const char* name);\n'
+    ),
+    "an attribute macro of a header that is not there": (
+        "#include <nowhere/export.h>\nNOWHERE_API void start(int n) { k<<<1, n>>>(nullptr); }\n"
+    ),
+    "a macro with the name of its function": (
+        "#include <stdio.h>\nvoid check(int e, const char* file, int line) { if (e) printf(file); }\n"
+        "#define check(e) (check(e, __FILE__, __LINE__))\nint main() { check(cudaDeviceSynchronize()); }\n"
+    ),
+    "a host class with a member of a host type": (
+        "class Timer {\n  struct timeval begin;\n  void start() { gettimeofday(&begin, 0); }\n};\n"
+    ),
+    "a host class that is a template, and its instantiation": (
+        "template <class T> class Runner : public Base<T> {\n  std::vector<T> v;\n  void run();\n};\n"
+        "template class Runner<float>;\ntemplate <class T> void Runner<T>::run() { go(v); }\n"
+    ),
+    "a macro that stamps out launchers": (
+        "#define CHECK(x) if (!(x)) { throw 1; }\n#define LAUNCHER(name, type) \\\n"
+        "  void run_##name(torch::Tensor x) { CHECK(x.dtype() == type) \\\n"
+        "    if (x.dim() != 2) { k<<<dim3(1), dim3(2)>>>(reinterpret_cast<name *>(x.data_ptr())); } }\n"
+        "LAUNCHER(int, torch::kInt)\nLAUNCHER(long, torch::kLong)\n"
+    ),
+    "a callback": "void CUDART_CB done(cudaStream_t s, int e, void* p) { printf(p); }\n",
+    "an aligned type": (
+        "struct __builtin_align__(16) Four { float x, y, z, w; };\n"
+        "__global__ void j(Four* f) { f->x = 1; }\nint main() {}\n"
+    ),
+    "operators that assign": (
+        "template <class T> struct V {\n  T x;\n"
+        "  template <class U> __device__ V& operator<<=(V<U> const& n);\n"
+        "  template <class U> __device__ V& operator>>=(V<U> const& n) { x >>= n.x; return *this; }\n};\n"
+        "template <class T> template <class U>\n"
+        "__device__ V<T>& V<T>::operator<<=(V<U> const& n) { x <<= n.x; return *this; }\n"
+        "__global__ void j(V<int> v, int* o) { v <<= v; *o = v.x; }\nint main() {}\n"
+    ),
+    "a host variable with the name of a parameter": (
+        "namespace a { std::vector<int> data; }\nnamespace b { const int data = 3; }\n"
+        "__global__ void j(int* data) { *data = 1; }\n"
+    ),
+    "a host overload that device code cannot call": (
+        "__device__ int f(int x) { return x; }\nint f(std::vector<int> x) { return 2; }\n"
+        "__global__ void j(int* o) { *o = f(3); }\n"
+    ),
+    "overloads that are told apart by their types": (
+        "#include <type_traits>\n"
+        "template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0> void go(std::vector<T> x) {}\n"
+        "template <class T, std::enable_if_t<!std::is_integral_v<T>, int> = 0> void go(std::vector<T> x) {}\n"
+        "template <class T> __device__ void go(T* x) { *x = 1; }\n"
+        "__global__ void j(int* x) { go(x); }\n"
+    ),
+    "types that the host's headers have": "__global__ void j(uint* x, ushort y) { *x = y; }\n",
+    "a constant of the host's headers": (
+        "__global__ void j(float* x, long long t) { *x = float(t) / CLOCKS_PER_SEC; }\n"
+    ),
+    "a word of the host's compiler": (
+        "typedef struct { __extension__ union { int a; float b; }; } U;\n"
+        "__global__ void j(U* u) { u->a = 1; }\nint main() {}\n"
+    ),
+    "an #error for systems that are not known": (
+        "#if defined(__linux__)\n#include <unistd.h>\n#else\n#error Unsupported system\n#endif\n"
+    ),
+    "headers of the host": (
+        "#include <strings.h>\n#include <arpa/inet.h>\n#include <nvtx3/nvToolsExt.h>\n#include <nvml.h>\n"
+        "#include <GL/gl.h>\n#include <mpi.h>\n"
+    ),
+    "headers that are nowhere": '#include <nowhere.h>\n#include "nowhere/else.hpp"\nint main() {}\n',
+}
+
+
+@pytest.mark.parametrize("case", AS_THEY_ARE)
+def test_files_of_others_compile_as_they_are(case: str, make: Build) -> None:
+    text = AS_THEY_ARE[case]
+    names = ("k", "j") if "void j(" in text else ("k",)
+    assert set(make(f"{text}{KERNEL}", names=names).lowered) == set(names)
+
+
+def test_all_missing_headers_are_named_at_once_with_their_lines(make: Build) -> None:
+    text = '#include "a.h"\n#include <strings.h>\n#include <b/c.h>\n__device__ Unknown u;\n' + KERNEL
+    with pytest.raises(CompileError) as error:
+        make(text)
+    assert "The headers 'a.h' (inline.cu:1), 'b/c.h' (inline.cu:3) were not found" in str(error.value)
+    assert "load(..., include=[FOLDER])" in str(error.value)
+
+
+def test_a_missing_header_that_nothing_needs_is_a_warning(
+    make: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(f'#include "a.h"\n#include <strings.h>\n{KERNEL}')
+    (warning,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+    assert "inline.cu compiles without headers that were not found: a.h." in warning
+
+
+def test_an_error_in_device_code_is_reported_where_host_code_was_refused_too(make: Build) -> None:
+    text = f"class Timer {{\n  struct timeval begin;\n}};\n{KERNEL}__global__ void j(int* x) {{ y = 1; }}\n"
+    with pytest.raises(CompileError) as error:
+        make(text)
+    assert [one.line for one in error.value.diagnostics] == [5]
 
 
 # Of each: a text, the line that is told, and what of it is told.
@@ -540,10 +635,13 @@ def test_a_header_of_the_user_loses_its_host_part_too(make: Build, tmp_path: Pat
 
 def test_a_missing_header_behind_host_code_is_reported_at_its_own_line(make: Build, tmp_path: Path) -> None:
     (tmp_path / "a.cuh").write_text("")
-    (tmp_path / "k.cu").write_text(f'{KERNEL}int main()\n{{\n}}\n#include "a.cuh"\n#include "missing.h"\n')
+    (tmp_path / "k.cu").write_text(
+        f'{KERNEL}int main()\n{{\n}}\n#include "a.cuh"\n#include "missing.h"\n__device__ Unknown u;\n'
+    )
     with pytest.raises(CompileError) as error:
         make(read_source(tmp_path / "k.cu"))
-    assert [(one.line, one.source) for one in error.value.diagnostics] == [(6, '#include "missing.h"')]
+    assert [(one.line, one.source) for one in error.value.diagnostics] == [(7, "__device__ Unknown u;")]
+    assert f"The header 'missing.h' ({tmp_path / 'k.cu'}:6) was not found" in str(error.value)
 
 
 def test_a_guarded_file_is_compiled_as_it_is() -> None:
