@@ -1,4 +1,5 @@
-// Each warp leaves the loop when its elements are done, and the others go on meeting at the barrier.
+// Each warp leaves the loop when its elements are done, and the others go on meeting at the
+// barrier.
 __global__ void rounds(const int* length, int* out) {
     __shared__ int tile[64];
     int i = threadIdx.x;

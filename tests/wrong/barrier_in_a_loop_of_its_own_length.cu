@@ -1,4 +1,5 @@
-// Each thread goes round as often as it has elements, with a barrier inside, and reads what others made.
+// Each thread goes round as often as it has elements, with a barrier inside, and reads what others
+// made.
 __global__ void rounds(const int* length, int* out) {
     __shared__ int tile[64];
     int i = threadIdx.x;

@@ -1,4 +1,5 @@
-// The end of a reduction as it was written before Volta: volatile shared memory, and a warp taken to be in step.
+// The end of a reduction as it was written before Volta: volatile shared memory, and a warp taken
+// to be in step.
 __global__ void sum(const int* x, int* out) {
     __shared__ int part[64];
     int i = threadIdx.x;
