@@ -66,6 +66,7 @@ _ASSEMBLER = "[ptxas]"
 _HEX = re.compile(r"\b0x[0-9a-f]+\b")
 _SYMBOL = re.compile(r"'([A-Za-z_]\w*)'")
 _NO_BODY = re.compile(r'function ".*" was referenced but not defined')
+_NOT_ITS_OWN = re.compile(rf"{_NO_BODY.pattern}|static assertion failed")
 _HOST_FUNCTION = "is considered a host function"
 _HOST_CODE = re.compile("is considered a host |explicitly marked as a __host__")
 _DEVICE = re.compile(r"\b__(?:global|device)__\b")
@@ -336,10 +337,11 @@ def error_lines(log: str, plan: BuildPlan) -> tuple[tuple[str, int], ...]:
     """Return the lines that the compiler refuses, with the virtual names of their files.
 
     Where some have host functions or variables on them, only those: the rest may follow from them. A
-    function without a body that is called is not among them: its call is at fault.
+    function without a body that is called is not among them: its call is at fault. Nor is an assertion
+    that is false: the compiler understood it.
     """
     found = parse_log(log, lambda name: name, lambda _: (), main=plan.includes.main.virtual)
-    errors = [one for one in found if one.severity == "error" and not _NO_BODY.search(one.message)]
+    errors = [one for one in found if one.severity == "error" and not _NOT_ITS_OWN.search(one.message)]
     certain = [one for one in errors if _HOST_CODE.search(one.message)]
     return tuple(dict.fromkeys((one.file, one.line) for one in certain or errors))
 

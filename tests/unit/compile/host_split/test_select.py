@@ -529,6 +529,16 @@ def test_a_missing_header_that_nothing_needs_is_a_warning(
     assert "inline.cu compiles without headers that were not found: a.h." in warning
 
 
+def test_an_assertion_that_is_false_is_an_error_beside_one_that_only_the_host_can_check(make: Build) -> None:
+    text = (
+        "#include <string>\nstruct P {\n  float a;\n};\nstatic_assert(sizeof(HostOnly) == 8);\n"
+        'static_assert(sizeof(P) == 8, "P has two floats");\n__global__ void k(P* x) { x->a = 1; }\n'
+    )
+    with pytest.raises(CompileError, match="P has two floats") as error:
+        make(text)
+    assert [one.line for one in error.value.diagnostics] == [6]
+
+
 def test_an_error_in_device_code_is_reported_where_host_code_was_refused_too(make: Build) -> None:
     text = f"class Timer {{\n  struct timeval begin;\n}};\n{KERNEL}__global__ void j(int* x) {{ y = 1; }}\n"
     with pytest.raises(CompileError) as error:
