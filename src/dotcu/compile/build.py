@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("dotcu")
 
-FORMAT = "dotcu build 2"
+FORMAT = "dotcu build 3"
 """Changed when the same inputs give different code, as when the probe or the virtual names change."""
 
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
@@ -363,34 +363,40 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
     Returns:
         The result; False where a user's header came in that the plan's digest does not cover.
     """
-    from dotcu.compile import diagnostics
-
     key = (plan.includes.digest, repr(plan.options.key))
     attempt = _Attempt(plan=plan)
     if key in _found_out:
         attempt = replace(_found_out[key], plan=plan)._planned()
+    failures: list[tuple[BuildPlan, str]] = []
     for _ in range(_RETRIES):
         with stopwatch.during("compile"):
             reply = attempt.compile()
         if reply.ok:
-            absent = [
-                name
-                for name in diagnostics.left_out_headers(reply.log)
-                if not is_host_include(name, quoted=False, device=())
-            ]
-            if absent:
-                _log.warning(
-                    "%s compiles without headers that were not found: %s. If its kernels need them: "
-                    "load(..., include=[FOLDER])", plan.display, ", ".join(absent),
-                )  # fmt: skip
             return _entry(plan, reply), not attempt.extra
+        failures.append((attempt.plan, reply.log))
         following = attempt.after(reply.log)
         if following is None:
             break
-        attempt = _found_out[key] = following
+        attempt = following
+        # another target or instantiation may take what this one refuses
+        _found_out[key] = replace(following, refused=frozenset())
         if len(_found_out) > _MOST_FOUND_OUT:
-            _found_out.pop(next(iter(_found_out)))
-    raise diagnostics.explain_failure(attempt.plan, reply.log, _diagnostics(attempt.plan, reply.log))
+            _found_out.pop(next(iter(_found_out)), None)
+    raise _explained(failures)
+
+
+def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> CompileError:
+    """Return the last failure, or where it is of a name that was left out for an error, that error."""
+    from dotcu.compile import diagnostics
+
+    undefined = set(_UNDEFINED.findall(failures[-1][1]))
+    for failed, log in reversed(failures):
+        plan, shown = failed, log
+        if undefined.isdisjoint(one.name for _, one in failed.includes.removed):
+            break
+    else:
+        plan, shown = failures[-1]
+    return diagnostics.explain_failure(plan, shown, _diagnostics(plan, shown))
 
 
 # What nvcc has from the host's compiler and its headers and NVRTC lacks, by what shows that it is needed.
@@ -399,6 +405,7 @@ _FROM_THE_HOST = (
     (r"\b__extension__\b", "#define __extension__\n"),
     (r'"CLOCKS_PER_SEC" is undefined', "#define CLOCKS_PER_SEC 1000000\n"),
 )
+_UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _NO_MEMBER = re.compile(r'namespace "std" has no member "(\w+)"')
 _FROM_THE_HOST_NAME = f"{VIRTUAL_ROOT}/@host"
 
@@ -481,7 +488,7 @@ class _Attempt:
         assert stand_in is not None
         text = f'#warning {NOT_FOUND}\n#include "{stand_in}"\n'.encode()
         named = {name: text for name in absent if not package_of(name)}
-        return replace(self, aliases={**self.aliases, **named, **headers.reachable([stand_in])})
+        return replace(after, aliases={**self.aliases, **named, **headers.reachable([stand_in])})
 
     def _without_refused(self, log: str) -> _Attempt | None:
         """Leave out what the compiler refused, if it is host code or may be."""
@@ -541,6 +548,8 @@ def _finish(
     """Keep an entry in memory, if it is in a store, log its outcome, and return its object code."""
     if store is not None and outcome != "in memory":
         cache.keep_in_memory(store.directory, plan.build_digest, entry)
+    if NOT_FOUND in entry.log and outcome != "in memory":
+        _warn_of_absent(plan, entry.log)
     code = ObjectCode(
         target=plan.target,
         ptx=entry.ptx,
@@ -565,6 +574,17 @@ def _finish(
     )
     _log.info("%s for %s: %s, %.3f s: %s", plan.source.name, plan.target, outcome, code.seconds, plan.command)
     return code
+
+
+def _warn_of_absent(plan: BuildPlan, log: str) -> None:
+    from dotcu.compile.diagnostics import left_out_headers
+
+    absent = [name for name in left_out_headers(log) if not is_host_include(name, quoted=False, device=())]
+    if absent:
+        _log.warning(
+            "%s compiles without headers that were not found: %s. If its kernels need them: "
+            "load(..., include=[FOLDER])", plan.display, ", ".join(absent),
+        )  # fmt: skip
 
 
 def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:

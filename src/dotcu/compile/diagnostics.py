@@ -121,7 +121,7 @@ HEADERS_OF_NAMES = {
     "<cuda_runtime.h>": r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)",
     "<cub/cub.cuh>": r"cub",
     "<torch/extension.h>": (
-        r"c10|torch|gpuAtomic\w+|fastAtomicAdd|C10_\w+|CUDA_KERNEL_(LOOP|ASSERT)\w*|WARP_(SHFL\w*|BALLOT|SYNC)"
+        r"c10|torch|at|ceil_div|gpuAtomic\w+|fastAtomicAdd|C10_\w+|CUDA_KERNEL_(LOOP|ASSERT)\w*|WARP_(SHFL\w*|BALLOT|SYNC)"
         r"|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
         r"|PhiloxCudaState|CustomClassHolder"
     ),

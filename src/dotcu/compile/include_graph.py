@@ -240,7 +240,8 @@ def _splitter_identity() -> bytes:
     """Return the code that decides what host code is."""
     folder = Path(__file__).parent
     files = sorted([*folder.glob("host_split/*.py"), *folder.glob("source/*.py")])
-    return b"\0".join(file.read_bytes() for file in files)
+    parts = [file.read_bytes() for file in (*files, folder / "diagnostics.py")]
+    return b"\0".join([*parts, bundled_headers_identity().encode()])
 
 
 @dataclass

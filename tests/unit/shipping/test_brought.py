@@ -175,8 +175,10 @@ def test_the_simulator_runs_a_wheel_for_later_gpus_than_the_one_it_stands_for(tm
 
 
 def test_a_header_that_the_wheel_lacks_is_told_with_what_the_wheel_lacks(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path / "project", source='#include "far.cuh"\n' + shipped.SCALE)
-    made.write("far.cuh", "// far\n")
+    made = shipped.make(
+        tmp_path / "project", source='#include "far.cuh"\n__device__ Far far;\n' + shipped.SCALE
+    )
+    made.write("far.cuh", "struct Far {};\n")
     shipped.lock(made)
     package = shipped.install(made, tmp_path / "site", without=(f"{made.name}/far.cuh",))
     x, out = torch.ones(4).double(), torch.empty(4).double()

@@ -418,13 +418,25 @@ class _Selection:
         self.stand_ins: dict[ParsedDeclaration, str] = {}
         for each in declarations:
             self._keep_heads(each)
+        self._fixed = self._without_which_others_would_be_meant()
+
+    def _without_which_others_would_be_meant(self) -> frozenset[ParsedDeclaration]:
+        """Return what device code needs of a name that others of what is kept declare, too."""
+        needed = self._whole | self._words(each.text for each in self.kept if each.verdict == "device")
+        left = [each for each in self.kept if each.verdict == "shared"]
+        while more := [each for each in left if each.name in needed]:
+            left = [each for each in left if each not in more]
+            needed |= self._words(each.text for each in more)
+        places = Counter(name for name, _ in {(e.name, e.text) for e in self.kept if not e.is_forward})
+        return frozenset(each for each in self.kept if each.name in needed and places[each.name] > 1)
 
     def pieces(self, file: _ParsedFile) -> Iterator[Piece]:
         """Yield what is kept of a file without an annotation."""
         for each in file.declarations:
             for one in (*each.methods, each):
                 forms = {"head": one in self.heads, "stand-in": one in self.stand_ins}
-                forms["whole"] = one in self.kept and (one.verdict == "shared" or one.is_guessed)
+                is_free = one in self.kept and one not in self._fixed
+                forms["whole"] = is_free and (one.verdict == "shared" or one.is_guessed)
                 for form in (form for form, is_it in forms.items() if is_it):
                     first, last = file.line(one.start), file.line(one.end - 1)
                     is_assert = one.what == "a static_assert"

@@ -37,6 +37,9 @@ class FakeStream:
     def synchronize(self) -> None:
         self.asleep.discard(self.cuda_stream)
 
+    def query(self) -> bool:
+        return self.cuda_stream not in self.asleep
+
 
 @contextmanager
 def on(stream: FakeStream) -> Iterator[None]:

@@ -539,6 +539,50 @@ def test_an_assertion_that_is_false_is_an_error_beside_one_that_only_the_host_ca
     assert [one.line for one in error.value.diagnostics] == [6]
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            """template <class T>
+struct Vec {
+  static constexpr int n = 1;
+};
+template <>
+struct Vec<float> {
+  static constexpr int n = FLOATS;
+};
+__global__ void k(int* x) { x[0] = Vec<float>::n; }
+""",
+            7,
+        ),
+        (
+            """constexpr int width(long) { return 1; }
+constexpr int width(int) { return ROWS; }
+__global__ void k(int* x) { x[0] = width(3); }
+""",
+            2,
+        ),
+        ("constexpr int n = 4 * TILE;\n__global__ void k(int* x) { x[0] = n; }\n", 1),
+    ],
+    ids=["a specialization", "an overload", "a constant"],
+)
+def test_what_device_code_needs_is_not_left_out_for_an_error_in_it(make: Build, text: str, line: int) -> None:
+    with pytest.raises(CompileError) as error:
+        make(f"#include <string>\n{text}")
+    assert error.value.diagnostics[0].line == line + 1
+
+
+def test_what_one_instantiation_refuses_another_takes(make: Build) -> None:
+    text = (
+        "#include <string>\n"
+        "template <class T>\nstruct Vec {\n  static_assert(sizeof(T) == 4);\n  T v[4];\n};\n"
+        "template <class T>\n__global__ void k(T* x) { x[0] = Vec<T>{}.v[0]; }\n"
+    )
+    with pytest.raises(CompileError, match="static assertion failed"):
+        make(text, names=("k<double>",))
+    assert "k<float>" in make(text, names=("k<float>",)).lowered
+
+
 def test_an_error_in_device_code_is_reported_where_host_code_was_refused_too(make: Build) -> None:
     text = f"class Timer {{\n  struct timeval begin;\n}};\n{KERNEL}__global__ void j(int* x) {{ y = 1; }}\n"
     with pytest.raises(CompileError) as error:
