@@ -17,7 +17,14 @@ import torch
 
 from dotcu import settings
 from dotcu.kernel import native
-from dotcu.kernel.arguments.pack import MapPacker, PackingPlan, PointerPacker, TensorPacker
+from dotcu.kernel.arguments.pack import (
+    MapPacker,
+    PackingPlan,
+    PointerPacker,
+    RecordPacker,
+    TensorPacker,
+    members_of,
+)
 from dotcu.kernel.arguments.values import BoolPacker, FloatPacker, IntPacker
 from dotcu.kernel.config import (
     ArchLimits,
@@ -217,7 +224,8 @@ def _launcher(plan: PackingPlan) -> Any:
     rows, packs, offset = [], [], 0
     for parameter, packer in zip(plan.parameters, plan.packers, strict=True):
         rows.append(_row(packer, offset, parameter.size))
-        packs.append(_pack_map(packer) if isinstance(packer, MapPacker) else packer.pack)
+        own = {MapPacker: _pack_map, RecordPacker: _pack_record}.get(type(packer))
+        packs.append(own(packer) if own else packer.pack)
         offset += -(-parameter.size // 16) * 16
     try:
         return native.library().Launcher(b"".join(rows), tuple(packs), offset, _fail)
@@ -258,6 +266,17 @@ def _pack_map(packer: MapPacker) -> Callable[..., bytes]:
         lambda tensor, label, writable: tensor.data_ptr(),
         lambda tiled, address: cuda.encode_tensor_map(tiled, address, index),
     )
+
+
+def _pack_record(packer: RecordPacker) -> Callable[[Any], bytes]:
+    """Return the packing of a struct's bytes for native code; values for its members are left to Python."""
+
+    def pack(value: Any) -> bytes:
+        if members_of(value) is not None:
+            raise TypeError
+        return packer.pack(value)
+
+    return pack
 
 
 def _fail(label: LaunchLabel, grid: tuple[int, int, int], smem_bytes: int, status: int) -> None:

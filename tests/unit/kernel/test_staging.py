@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import roads
 from dotcu import settings
 from dotcu.compile import Target
-from dotcu.errors import DotcuError, LaunchConfigError
+from dotcu.errors import ArgumentError, DotcuError, LaunchConfigError
 from dotcu.kernel import load_inline, native, staging
 from dotcu.kernel.arguments.pack import (
     PackingPlan,
@@ -28,6 +29,7 @@ from dotcu.kernel.arguments.pack import (
     strided,
     tensors_in,
 )
+from dotcu.kernel.arguments.values import StructPacker
 from dotcu.kernel.config import LIMITS, ArchLimits, KernelNeeds, LaunchConfig, limits, require_fit
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, use_native_record
@@ -260,7 +262,9 @@ class Plain(ctypes.Structure):
     _fields_ = (("x", ctypes.c_void_p), ("n", ctypes.c_int))
 
 
-def test_structs_and_lists_of_tensors_are_left_to_python(driver: Driver) -> None:
+def test_structs_and_lists_of_tensors_are_left_to_python(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = load_inline("""
         struct Pair { float* x; int n; };
         __global__ void within(Pair pair, float* out) { out[0] = pair.x[pair.n]; }
@@ -276,6 +280,14 @@ def test_structs_and_lists_of_tensors_are_left_to_python(driver: Driver) -> None
         assert packed[1] == (x, x)
     assert not listed.native([[x, x], x], config)
     assert driver.launches == []
+    monkeypatch.setattr(torch.Tensor, "__repr__", lambda *_, **__: pytest.fail("reads the tensor"))
+    for value in ({"x": x, "n": 3}, namedtuple("Both", "x n")(x, 3), [x], {"x": [x]}, (x,)):
+        assert not within.native([value, x], config)
+    with pytest.raises(ArgumentError, match="got list of 1 values"):
+        within.python([[x], x], config)
+    monkeypatch.setattr(StructPacker, "pack", lambda *_: pytest.fail("makes a message"))
+    assert not within.native([{"x": x, "n": 3}, x], config)
+    monkeypatch.undo()
     driver.sizes = (16, 8)
     assert within.native([Plain(x.data_ptr(), 3), x], config), "what is bytes already needs no Python"
     assert driver.launches[0][3][0] == bytes(Plain(x.data_ptr(), 3))

@@ -14,8 +14,8 @@ import ctypes
 import functools
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -131,15 +131,24 @@ class Mismatch(Exception):
 
 
 def describe(value: Any) -> str:
-    """Return a short description of a value for a message."""
+    """Return a short description of a value for a message; it reads no tensor, which could wait for a GPU."""
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         shape = "" if value.is_nested else f" of shape {tuple(value.shape)}"
         return f"{'an' if dtype[0] == 'i' else 'a'} {dtype} tensor{shape} on {value.device}"
     if value is None or isinstance(value, (bool, np.bool_)):
         return str(value)
-    text = repr(value)
+    if isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type)):
+        names = value if isinstance(value, Mapping) else [one.name for one in fields(value)]
+        text = f"of {', '.join(name for name in names if isinstance(name, str))}"
+    elif isinstance(value, (list, tuple, set)) and not all(isinstance(one, _SHOWN) for one in value):
+        text = f"of {len(value)} values"
+    else:
+        text = type(value.value).__name__ if isinstance(value, ctypes.py_object) else repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+_SHOWN = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
 
 
 def not_a_number(value: Any, wanted: str) -> Mismatch:
