@@ -138,12 +138,12 @@ class PointerPacker:
                 )
                 raise Mismatch(
                     f"{describe(tensor)} that starts {off} bytes past an address divisible by {alignment}",
-                    _without_copies(remedy, self, tensor),
+                    _without_copies(remedy, self),
                 )
         if not any_layout and not tensor.is_contiguous():
             remedy = "Pass t.contiguous(), or dotcu.strided(t) to a kernel that takes strides."
             raise Mismatch(
-                f"{describe(tensor)} with strides {tensor.stride()}", _without_copies(remedy, self, tensor)
+                f"{describe(tensor)} with strides {tensor.stride()}", _without_copies(remedy, self)
             )
         return addresses(tensor, label or self.label, self.writes).to_bytes(8, "little")
 
@@ -236,7 +236,7 @@ class MapPacker:
         try:
             checked = tiled(value)
         except Mismatch as mismatch:
-            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, self, value.tensor)) from None
+            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, self)) from None
         address = addresses(value.tensor, self.label, self.writes)
         return encode(checked, address) if value.tensor.numel() else bytes(BYTES)
 
@@ -247,7 +247,7 @@ def _require_memory(value: Any, packer: Packer) -> None:
     if not is_plain(value):
         mismatch = memory_fault(value)
         if mismatch is not None:
-            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer, value))
+            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer))
 
 
 def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
@@ -259,29 +259,24 @@ def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
     if same_bits(tensor.dtype, wanted):
         raise Mismatch(describe(tensor), f"Pass t.view({wanted}): the same memory, read as the kernel does.")
     remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
-    raise Mismatch(describe(tensor), _without_copies(remedy, packer, tensor))
+    raise Mismatch(describe(tensor), _without_copies(remedy, packer))
 
 
 _COPY = re.compile(
-    r"t\.(?:contiguous|to|clone|to_dense|to_padded_tensor|resolve_conj|resolve_neg|int_repr)\([^()]*\)"
+    r"t\.(?:(contiguous|to|clone|resolve_conj|resolve_neg)|to_dense|to_padded_tensor|int_repr)\([^()]*\)"
 )
-"""The calls in remedies that give a copy."""
+"""The calls in remedies that give a copy; by name those whose copy `t.copy_` takes back."""
 
 
-def _without_copies(remedy: str, packer: Packer, tensor: Tensor, device: object = None) -> str:
-    """Return a remedy that loses no result: where the kernel may write, a new tensor instead of a copy."""
-    if isinstance(packer, ValuePacker) or not (
-        packer.writes and _COPY.search(remedy) and packer.is_written()
-    ):
+def _without_copies(remedy: str, packer: Packer) -> str:
+    """Return a remedy that loses no result: a copy that the kernel may write is read afterwards."""
+    copy = _COPY.search(remedy)
+    if copy is None or isinstance(packer, ValuePacker) or not (packer.writes and packer.is_written()):
         return remedy
-    element = None if isinstance(packer, MapPacker) else packer.element
-    dtype = tensor.dtype if element is None or tensor.dtype in element.dtypes else element.dtypes[0]
-    shape = "SHAPE" if tensor.is_nested else tuple(tensor.shape)
-    place = str(device or tensor.device)
-    fitting = f'an output that fits, tmp = torch.empty({shape}, dtype={dtype}, device="{place}")'
+    then = "t.copy_(tmp)" if copy[1] else "take the result from tmp"
     return (
-        f"{_COPY.sub(lambda _: fitting, remedy)}\nThe kernel may write it, and what it writes to a copy of t "
-        "is lost, unless t.copy_(tmp) follows the launch."
+        f"{remedy.replace(copy[0], f'tmp = {copy[0]}', 1)}\n"
+        f"After the launch {then}: the kernel may write it, and the result would be lost in the copy."
     )
 
 
@@ -630,7 +625,7 @@ def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence
             where = f"{parameters[position]}" if position < len(parameters) else f"argument {position + 1}"
             remedy = f'All tensors of a launch must be on one device: pass t.to("{device}").'
             if position < len(parameters):
-                remedy = _without_copies(remedy, _innermost(plan.packers[position]), tensor, device)
+                remedy = _without_copies(remedy, _innermost(plan.packers[position]))
             raise ArgumentError(
                 f"{plan.kernel}: {where} is on {tensor.device}, and the tensors before it on "
                 f"{device}.\n{remedy}"

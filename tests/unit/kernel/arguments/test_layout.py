@@ -230,9 +230,9 @@ def test_a_member_that_does_not_fit_is_named_by_its_path(kernels: Module) -> Non
     message = refused(kernels.follow, {**OK, "x": x.double()})
     assert message.startswith(
         "follow: parameter 1, Node node: node.x, takes a contiguous float32 tensor, or None, got a float64 "
-        "tensor of shape (4,) on cpu.\nPass an output that fits, tmp = torch.empty((4,), dtype=torch.float32"
+        "tensor of shape (4,) on cpu.\nPass tmp = t.to(torch.float32), or"
     )
-    assert "is lost, unless t.copy_(tmp) follows the launch" in message
+    assert "After the launch t.copy_(tmp)" in message
     read = refused(kernels.add_all, [x], [x.double()], 1, 4)
     assert read.endswith("\nPass t.to(torch.float32), or a kernel for torch.float64.")
     nested = {"next": [{**OK, "x": 3}], "x": x}
