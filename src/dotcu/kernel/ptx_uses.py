@@ -74,7 +74,7 @@ def variable_writes(module: PtxModule, entry: str, symbols: Sequence[str]) -> di
 
 
 def parameter_is_written(module: PtxModule, entry: str, symbol: str) -> bool:
-    """Return whether a kernel may write memory that a parameter points to.
+    """Return whether a kernel may write memory that a parameter points to; True where its body was left out.
 
     Args:
         module: The PTX.
@@ -82,7 +82,7 @@ def parameter_is_written(module: PtxModule, entry: str, symbol: str) -> bool:
         symbol: The parameter's name in PTX.
     """
     body = reached_functions(module, entry)[entry]
-    return _write_is_reached(
+    return all(one.opcode == "ret" for one in body) or _write_is_reached(
         [one for one in body if one.opcode.startswith("ld.param") or not one.opcode.startswith(_READS)],
         symbol,
         lambda instruction, _: instruction.opcode.startswith(_WRITES),

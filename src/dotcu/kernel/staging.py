@@ -224,7 +224,7 @@ def _launcher(plan: PackingPlan) -> Any:
     rows, packs, offset = [], [], 0
     for parameter, packer in zip(plan.parameters, plan.packers, strict=True):
         rows.append(_row(packer, offset, parameter.size))
-        own = {MapPacker: _pack_map, RecordPacker: _pack_record}.get(type(packer))
+        own: Any = {MapPacker: _pack_map, RecordPacker: _pack_record}.get(type(packer))
         packs.append(own(packer) if own else packer.pack)
         offset += -(-parameter.size // 16) * 16
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dotcu.compile import CompileOptions, Target, build, inline_source
+from dotcu.compile.object_code import skeleton
 from dotcu.errors import SourceError
 from dotcu.kernel.compiled import ModuleVariables
 from dotcu.kernel.ptx_uses import MapUse, map_uses, parameter_is_written, variable_writes
@@ -217,3 +218,11 @@ LOAD = "ld.param.u64 %rd1, [_Z1kPf_param_0];\n"
 )
 def test_a_parameter_is_written_where_its_address_is_stored_through(body: str, found: bool) -> None:
     assert parameter_is_written(parse_module(module(body)), "_Z1kPf", "_Z1kPf_param_0") is found
+
+
+def test_a_parameter_of_a_skeleton_may_be_written() -> None:
+    text = skeleton(
+        ".version 9.0\n.visible .entry k(\n\t.param .u64 x\n)\n{\n\tadd.s32 %r1, %r1, 1;\n\tret;\n}\n"
+    )
+    assert "add" not in text
+    assert parameter_is_written(parse_module(text), "k", "x")
