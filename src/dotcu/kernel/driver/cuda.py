@@ -394,13 +394,11 @@ def device_copy(data: bytes, index: int) -> Tensor:
 
     Args:
         data, index: The bytes, and the GPU's index.
-
-    Source: CUDA Runtime API 13.0, "API synchronization behavior": pageable memory is read before an
-    asynchronous copy of it returns.
     """
     words = torch.frombuffer(bytearray(data + bytes(-len(data) % 8)), dtype=torch.int64)
     device = torch.device("cuda", index)
     if not _captured(index):
+        words = words.pin_memory() if torch.cuda.is_available() else words
         return words.to(device, non_blocking=True)
     copy = torch.empty(len(words), dtype=torch.int64, device=device)
     for at, word in enumerate(words.tolist()):

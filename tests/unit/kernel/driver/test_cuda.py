@@ -195,11 +195,13 @@ def test_neither_import_nor_load_touches_the_driver() -> None:
 
 def test_a_copy_for_a_launch_is_not_waited_for(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: asked.append("pinned") or self)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *args, **kw: asked.append((args, kw)) or self)
     assert cuda.device_copy(bytes(range(16)) + b"abc", 1).view(torch.uint8)[:19].tolist() == [
         *range(16), *b"abc",
     ]  # fmt: skip
-    assert asked == [((torch.device("cuda", 1),), {"non_blocking": True})]
+    assert asked == ["pinned", ((torch.device("cuda", 1),), {"non_blocking": True})]
 
 
 def test_in_a_capture_kernels_write_the_copy(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
