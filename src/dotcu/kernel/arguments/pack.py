@@ -21,6 +21,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -361,6 +362,9 @@ class RecordPacker(StructPacker):
             return StructPacker(name=self.name, size=size).pack(value)
         if given.keys() != members.keys():
             self._require_names(given, is_padded=isinstance(value, ctypes.Structure))
+        for one, other in self._shared if given else ():
+            if one in given and other in given:
+                raise Mismatch(f"{one} and {other}, which share bytes", "Pass one of them.")
         data = bytearray(size)
         for name, (member, packer) in members.items():
             if name not in given:
@@ -380,6 +384,12 @@ class RecordPacker(StructPacker):
                 )
             rows[member.name] = member, _packer_of(member.layout, member.name, self.stores)
         return rows
+
+    @cached_property
+    def _shared(self) -> list[tuple[str, str]]:
+        """Pairs of members that have bytes in common, as those of a union."""
+        pairs = combinations(self._members.values(), 2)
+        return [(one.name, other.name) for (one, _), (other, _) in pairs if _overlaps(one, [other])]
 
     def _require_names(self, given: Mapping[str, Any], *, is_padded: bool) -> None:
         """Refuse names that the struct lacks, and members without a value."""
@@ -575,8 +585,13 @@ def _packer_of(layout: TypeLayout, label: str, stores: Stores) -> Packer:
     return _packer(parameter, lambda: layout, stores)
 
 
-def tensors_in(args: Iterable[Any]) -> list[Tensor]:
+MOST_NESTED = 100
+
+
+def tensors_in(args: Iterable[Any], depth: int = 0) -> list[Tensor]:
     """Return the tensors among the arguments, and those in their lists, structs and tensor maps."""
+    if depth > MOST_NESTED:
+        raise ArgumentError(f"An argument is nested more than {MOST_NESTED} deep.\nDoes it hold itself?")
     found: list[Tensor] = []
     for value in args:
         if isinstance(value, Tensor):
@@ -586,11 +601,11 @@ def tensors_in(args: Iterable[Any]) -> list[Tensor]:
         elif type(value) not in _NUMBERS:
             members = members_of(value)
             if members is not None:
-                found += tensors_in(members.values())
+                found += tensors_in(members.values(), depth + 1)
             elif isinstance(value, (list, tuple)):
-                found += tensors_in(value)
+                found += tensors_in(value, depth + 1)
             elif isinstance(value, ctypes.Array) and holds_objects(type(value)):
-                found += tensors_in(_objects_in(value, range(len(value)), operator.getitem))
+                found += tensors_in(_objects_in(value, range(len(value)), operator.getitem), depth + 1)
     return found
 
 

@@ -261,6 +261,17 @@ def test_the_names_are_those_of_the_struct(kernels: Module) -> None:
     assert "params.bias, takes its members" in refused(kernels.step, {**rows_of([]), "bias": 3}, None)
 
 
+def test_of_a_union_one_member_is_given(kernels: Module) -> None:
+    rows = {**rows_of([]), "whole": 1, "part": 2.0}
+    assert "got whole and part, which share bytes.\nPass one of them." in refused(kernels.step, rows, None)
+
+
+def test_what_holds_itself_is_refused(kernels: Module) -> None:
+    node: dict[str, Any] = {"x": torch.zeros(4)}
+    node["next"] = [node]
+    assert "Does it hold itself?" in refused(kernels.follow, node)
+
+
 def test_a_tensor_for_an_array_of_pointers_is_refused_with_the_list(kernels: Module) -> None:
     x = torch.zeros(4)
     assert "Pass a list of tensors, of which dotcu makes an array: [t]." in refused(
