@@ -22,6 +22,7 @@ from dotcu.kernel.arguments.pack import (
     PackingPlan,
     PointerPacker,
     RecordPacker,
+    TensorInfoPacker,
     TensorPacker,
     members_of,
 )
@@ -220,7 +221,9 @@ _ANY_DTYPE = (-1, -1)
 
 
 def _launcher(plan: PackingPlan) -> Any:
-    """Make the native launcher of a kernel; None if its parameters are too large for it."""
+    """Make the native launcher of a kernel; None if it does not take its parameters."""
+    if any(isinstance(packer, TensorInfoPacker) for packer in plan.packers):
+        return None
     rows, packs, offset = [], [], 0
     for parameter, packer in zip(plan.parameters, plan.packers, strict=True):
         rows.append(_row(packer, offset, parameter.size))

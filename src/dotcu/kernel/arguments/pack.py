@@ -205,7 +205,8 @@ class TensorInfoPacker(TensorPacker):
         _require_dtype(value, self.element, self)
         if value.dim() > self.rank:
             raise Mismatch(describe(value), "Reshape it to 25 dimensions.")
-        if max((0, *value.shape, *value.stride())) >= 2 ** (8 * size - 1):
+        last = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
+        if max((last, value.numel(), *value.shape, *value.stride())) >= 2 ** (8 * size - 1):
             raise Mismatch(describe(value), "Instantiate the kernel for indices of 64 bits.")
         address = addresses(value, label or self.label, self.writes)
         blanks = [0] * (self.rank - value.dim())
@@ -258,8 +259,13 @@ def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
     if tensor.is_complex() and tensor.dtype.to_real() == wanted:
         raise Mismatch(describe(tensor), "Pass torch.view_as_real(t): the same memory.")
     if same_bits(tensor.dtype, wanted):
-        raise Mismatch(describe(tensor), f"Pass t.view({wanted}): the same memory, read as the kernel does.")
-    remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
+        if not (tensor.dtype.is_signed or wanted is torch.bool) or tensor.is_floating_point():
+            raise Mismatch(
+                describe(tensor), f"Pass t.view({wanted}): the same memory, read as the kernel does."
+            )
+        remedy = f"Pass t.to({wanted}) for the values, or t.view({wanted}) if it holds the bits."
+    else:
+        remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
     raise Mismatch(describe(tensor), _without_copies(remedy, packer))
 
 

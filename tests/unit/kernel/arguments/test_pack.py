@@ -28,6 +28,7 @@ from dotcu.kernel.arguments.signature import read_parameters
 from dotcu.kernel.arguments.tensor_map import Tiled, tensor_map
 from dotcu.kernel.arguments.values import ELEMENTS
 from dotcu.kernel.module import SPELLINGS, spelling
+from dotcu.kernel.staging import _launcher
 
 
 @dataclass(frozen=True)
@@ -245,12 +246,10 @@ def test_a_misaligned_tensor_for_a_vector_type_is_refused() -> None:
     ("element", "dtype", "view"),
     [
         ("13__nv_fp8_e4m3", torch.uint8, "t.view(torch.float8_e4m3fn)"),
-        ("15__nv_fp8x4_e5m2", torch.int8, "t.view(torch.float8_e5m2)"),
         ("13__nv_fp8_e8m0", torch.uint8, "t.view(torch.float8_e8m0fnu)"),
         ("h", torch.float8_e4m3fn, "t.view(torch.uint8)"),
-        ("b", torch.uint8, "t.view(torch.bool)"),
         ("h", torch.bool, "t.view(torch.uint8)"),
-        ("6__half", torch.int16, "t.view(torch.float16)"),
+        ("6__half", torch.uint16, "t.view(torch.float16)"),
         ("t", torch.bfloat16, "t.view(torch.uint16)"),
         ("6float2", torch.complex64, "torch.view_as_real(t)"),
     ],
@@ -262,6 +261,22 @@ def test_the_same_bits_in_another_dtype_are_to_be_viewed(
     remedy = refusal(make([f"P{const}{element}"]), torch.zeros(8).to(dtype)).partition("\n")[2]
     assert f"Pass {view}" in remedy
     assert ".to(" not in remedy
+
+
+@pytest.mark.parametrize(
+    ("element", "dtype", "wanted"),
+    [
+        ("15__nv_fp8x4_e5m2", torch.int8, torch.float8_e5m2),
+        ("b", torch.uint8, torch.bool),
+        ("6__half", torch.int16, torch.float16),
+    ],
+)
+def test_what_may_be_values_or_bits_is_converted_or_viewed(
+    element: str, dtype: torch.dtype, wanted: torch.dtype
+) -> None:
+    remedy = refusal(make([f"PK{element}"]), torch.zeros(8).to(dtype)).partition("\n")[2]
+    assert remedy == f"Pass t.to({wanted}) for the values, or t.view({wanted}) if it holds the bits."
+    assert f"Pass tmp = t.to({wanted}) for" in refusal(make([f"P{element}"]), torch.zeros(8).to(dtype))
 
 
 @pytest.mark.parametrize(
@@ -355,6 +370,22 @@ def test_a_tensor_struct_takes_a_tensor_as_it_is() -> None:
 )
 def test_a_tensor_struct_refuses_other_ranks_and_dtypes(value: Any, says: str) -> None:
     assert says in refusal(make(["N5dotcu6tensorIfLi2EEE"], {0: Entry(40, 8, "b8")}), value)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(1).expand(2**16, 2**15),
+        torch.empty(2**31 + 2, dtype=torch.bool).as_strided((3, 2), (2**30, 1)),
+    ],
+)
+def test_indices_of_32_bits_reach_every_element(tensor: torch.Tensor) -> None:
+    code = "b" if tensor.dtype is torch.bool else "f"
+    infos = [f"N2at4cuda6detail10TensorInfoI{code}{index}EE" for index in ("i", "l")]
+    made = [make([info], {0: Entry(size, 8, "b8")}) for info, size in zip(infos, (216, 416), strict=True)]
+    assert "Instantiate the kernel for indices of 64 bits." in refusal(made[0], tensor)
+    assert len(run(made[1], tensor)[0]) == 416
+    assert _launcher(made[0]) is None
 
 
 def test_strided_for_a_tensor_struct_is_refused() -> None:
