@@ -43,7 +43,7 @@ from dotcu.compile.options import CompileOptions, arguments, command_line
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.compile.toolchain import Compiler
-from dotcu.errors import CompileError, JitDisabled, KernelNotFound, SourceError
+from dotcu.errors import CompileError, DotcuError, JitDisabled, KernelNotFound, SourceError
 from dotcu.ptx.debug_info import TypeRow, parameter_types
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
     raise _explained(failures)
 
 
-def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> CompileError:
+def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> DotcuError:
     """Return the last failure, or where it is of a name that was left out for an error, that error."""
     from dotcu.compile import diagnostics
 
