@@ -26,10 +26,11 @@ class Run:
             memory; None: all warps in step, and lane order.
         checks: Of `CHECKS`, those that are on. A faulty access is left out in any case.
         step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
-            finding; None: `PATIENCE_STEPS` in which no thread of these ends and none reaches code for the
-            first time, however many there are in all.
-        watch: Asked before each basic block, with the steps so far of blocks that run together, and the
-            block's steps, lanes and place; ends the launch as `step_limit` does, or raises.
+            finding; None: `patience` in which no thread ends and none reaches code for the first time,
+            however many there are in all.
+        patience: See there; None: `PATIENCE_STEPS`.
+        remedy: What to do if a kernel that ends reaches one of the two; empty: pass a higher limit.
+        watch: Told of each basic block that is next: its steps, lanes and place. It may raise.
         findings: What was found, one for each kind and line of a kernel.
         output: What the kernels printed.
         counters: What was executed.
@@ -40,7 +41,9 @@ class Run:
     seed: int | None = None
     checks: frozenset[str] = CHECKS
     step_limit: int | None = None
-    watch: Callable[[int, int, int, Callable[[], str]], bool] | None = None
+    patience: int | None = None
+    remedy: str = ""
+    watch: Callable[[int, int, Callable[[], str]], None] | None = None
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)

@@ -190,10 +190,14 @@ class BlockBarriers:
                 self._apart[block] = (lanes[own], resumes[own])
 
     def judge_counts(self) -> None:
-        """Report blocks whose warps met at different barriers, and not equally often in the end."""
+        """Report blocks whose warps met at different barriers, and not equally often in the end.
+
+        Warps may leave before the others have met for the last time, unless all have the same last barrier.
+        """
         for lanes, resumes in self._apart.values():
-            passed = self.passed[lanes]
-            if (passed != passed[0]).any():
+            passed, last = self.passed[lanes], self.resume[lanes]
+            goes_on = passed == passed.max()
+            if np.isin(last[~goes_on], last[goes_on]).any():
                 here = resumes == resumes.min()
                 counts = " and ".join(map(str, np.unique(passed).tolist()))
                 self.resume[lanes] = resumes

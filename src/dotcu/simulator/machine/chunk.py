@@ -83,9 +83,10 @@ class Chunk:
         register[active] = value
 
     def unify(self) -> None:
-        """Keep one element of each register that has the same value in all lanes, after these ran apart."""
+        """Keep one element of each register that has the same bits in all lanes, after these ran apart."""
         for slot, register in enumerate(self.registers):
-            if register.size > 1 and register[0] == register[-1] and (register == register[0]).all():
+            bits = register.view(f"u{register.itemsize}")
+            if bits.size > 1 and bits[0] == bits[-1] and (bits == bits[0]).all():
                 self.registers[slot] = register[:1].copy()
 
     def numbers(self, positions: Array | None = None) -> Lanes:
@@ -198,6 +199,7 @@ class Chunk:
 
     def _leave(self, lanes: Lanes | None) -> None:
         """Lanes end: they returned, or were stopped."""
+        self.grid.ended += self.living if lanes is None else len(lanes)
         if lanes is None:
             self.live[:] = False
             self.living = 0

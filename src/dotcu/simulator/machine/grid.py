@@ -44,6 +44,7 @@ class LaunchState:
         progress: Goes up whenever something changes that another lane may wait for.
         strong_reads: Reads so far of what other lanes may change meanwhile.
         steps: Instructions issued so far, in all chunks.
+        ended: How many threads have ended.
     """
 
     decoded: DecodedKernel
@@ -60,6 +61,7 @@ class LaunchState:
     progress: int = 0
     strong_reads: int = 0
     steps: int = 0
+    ended: int = 0
     traffic: TrafficCounters = field(default_factory=TrafficCounters)
     events: EventLog = field(default_factory=EventLog)
     _spans: dict[int, AccessSpan | None] = field(default_factory=dict)

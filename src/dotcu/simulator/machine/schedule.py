@@ -94,7 +94,8 @@ class Scheduler:
         self._digests: set[int] = set()
         self._digests_since = -1
         self._retried_at_step = -1
-        self._advanced = (chunk.living, len(grid.visits))
+        self._limit = grid.run.step_limit or self._patience
+        self._advanced = (0, len(grid.visits))
         self._progress = self._reads = self._idle = self._crowded = 0
 
     def run(self) -> Literal["done", "spinning", "stopped"]:
@@ -102,7 +103,6 @@ class Scheduler:
         grid, chunk, blocks = self.grid, self.chunk, self.grid.decoded.blocks
         self._progress, self._reads = grid.progress, grid.strong_reads
         self._idle = self._crowded = 0
-        limit = chunk.steps + PATIENCE_STEPS if grid.run.step_limit is None else grid.run.step_limit
         self._retry_stalled()
         while chunk.ready or self._resume():
             if self.random is not None:
@@ -114,15 +114,13 @@ class Scheduler:
             chunk.steps += len(block.steps) + 1
             self._steps_ahead += (len(block.steps) + 1) * (self.awake is not None)
             grid.steps += len(block.steps)
-            if grid.run.watch and self._is_ended(block):
-                _report_over_limit(grid, chunk, block.placed)
-                return "stopped"
-            if chunk.steps > limit:
-                if self._advances():
-                    limit = chunk.steps + PATIENCE_STEPS
-                else:
+            if grid.run.watch:
+                self._tell_watch(block)
+            if chunk.steps > self._limit:
+                if not self._advances():
                     _report_over_limit(grid, chunk, block.placed)
                     return "stopped"
+                self._limit = chunk.steps + self._patience
             if self._were_apart and chunk.active is None:
                 self._were_apart = False
                 chunk.unify()
@@ -134,19 +132,24 @@ class Scheduler:
                 return "spinning"
         return "done"
 
-    def _is_ended(self, block: DecodedBlock) -> bool:
-        """Ask the run's watch about the basic block that is next."""
+    @property
+    def _patience(self) -> int:
+        return self.grid.run.patience or PATIENCE_STEPS
+
+    def _tell_watch(self, block: DecodedBlock) -> None:
+        """Tell the run's watch of the basic block that is next."""
         grid, chunk = self.grid, self.chunk
         lanes = chunk.lanes if chunk.active is None else len(chunk.active)
 
         def where() -> str:
             return "{}:{}".format(*grid.decoded.location_of(block.placed)[:2])
 
-        return bool(grid.run.watch and grid.run.watch(chunk.steps, len(block.steps) + 1, lanes, where))
+        assert grid.run.watch is not None
+        grid.run.watch(len(block.steps) + 1, lanes, where)
 
     def _advances(self) -> bool:
-        """Return whether threads have ended, or code was reached for the first time, since the last call."""
-        was, self._advanced = self._advanced, (self.chunk.living, self.grid.visits.count(0))
+        """Return whether threads of the launch ended, or code was first reached, since the last call."""
+        was, self._advanced = self._advanced, (self.grid.ended, self.grid.visits.count(0))
         return self.grid.run.step_limit is None and self._advanced != was
 
     def park(self) -> None:
@@ -302,10 +305,10 @@ def _waits(chunk: Chunk) -> Iterator[tuple[Lanes, FlatInstruction, str]]:
 def _report_over_limit(grid: LaunchState, chunk: Chunk, placed: FlatInstruction) -> None:
     """Report that a chunk ran for longer than it may."""
     lanes = chunk.everyone() if chunk.active is None else chunk.active
-    steps = min(chunk.steps, grid.run.step_limit or PATIENCE_STEPS)
+    steps = min(chunk.steps, grid.run.step_limit or grid.run.patience or PATIENCE_STEPS)
+    remedy = grid.run.remedy or f"pass a higher limit: dotcu.simulate(step_limit={10 * steps})."
     message = (
         f"still running after {steps} steps: a loop that does not end, or a wait for something "
-        "that never happens. If the kernel is only long, pass a higher limit: "
-        f"dotcu.simulate(step_limit={10 * steps})."
+        f"that never happens. If the kernel is only long, {remedy}"
     )
     chunk.report("step-limit", placed, lanes, message)

@@ -76,6 +76,7 @@ class EventLog:
 
     Attributes:
         shadows: Whose stamps hold these numbers.
+        fenced: Chunks whose fences of the async proxy hold them.
         forgotten: How often all was forgotten, so that long launches stay small.
     """
 
@@ -84,6 +85,7 @@ class EventLog:
     def __init__(self) -> None:
         self.known: list[MemoryEvent | None] = [None]
         self.shadows: WeakSet[ShadowMemory] = WeakSet()
+        self.fenced: WeakSet[Chunk] = WeakSet()
         self.forgotten = 0
 
     def number(self, at: LaneAccess) -> int:
@@ -94,6 +96,8 @@ class EventLog:
             return last[3]
         if len(self.known) > self.LIMIT:
             self.forgotten += 1
+            for fenced in self.fenced:
+                fenced.proxy_fences[:] = 0
             self.known = [None]
             for shadow in self.shadows:
                 shadow.forget()
@@ -114,6 +118,7 @@ class EventLog:
 
     def fence_proxy(self, chunk: Chunk) -> None:
         """Note that what the active lanes wrote so far is ordered before the async proxy's accesses."""
+        self.fenced.add(chunk)
         chunk.proxy_fences[chunk.numbers()] = len(self.known)
         chunk.events.clear()  # a write by the same instruction is another event from now on
 

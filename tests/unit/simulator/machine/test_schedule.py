@@ -160,6 +160,35 @@ def test_a_wait_that_counts_ends_at_the_step_limit(run_kernel: Any) -> None:
     assert "20000 steps" in finding.message
 
 
+def test_a_wait_that_counts_and_lets_others_run_ends_at_the_limit(
+    run_kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "PATIENCE_STEPS", 20_000)
+    source = """extern "C" __global__ void k(volatile int* flag, int* out) {
+      int tries = 0;
+      while (*flag == 0) ++tries;
+      *out = tries;
+    }"""
+    arguments = {"flag": np.zeros(1, "i4"), "out": np.zeros(1, "i4")}
+    (finding,) = run_kernel(source, arguments, collect=True).findings
+    assert (finding.kind, finding.line) == ("step-limit", 3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lanes_that_ran_apart_keep_the_signs_of_their_zeros(run_kernel: Any, seed: int) -> None:
+    source = """extern "C" __global__ void k(const float* x, float* out, int n) {
+      float v = x[threadIdx.x];
+      int sum = 0;
+      for (int i = 0; i < n; ++i) { sum += out[128] != i; __syncwarp(); }
+      out[threadIdx.x] = sum == n ? v : 1.0f / v;
+    }"""
+    x, out = np.zeros(128, "f4"), np.zeros(129, "f4")
+    x[1:127] = -0.0
+    out[128] = 5000
+    run_kernel(source, {"x": x, "out": out, "n": i32(300)}, block=128, seed=seed)
+    assert np.signbit(out[:128]).tolist() == np.signbit(x).tolist()
+
+
 def test_a_seed_gives_the_same_findings_again(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(int* out) {
       __shared__ int s[256];

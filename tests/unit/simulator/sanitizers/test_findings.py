@@ -260,6 +260,24 @@ def test_a_barrier_in_a_branch_that_some_warps_do_not_take(run_kernel: Any) -> N
     assert "take it out of the condition" in str(finding)
 
 
+def test_a_warp_that_leaves_after_its_last_barrier(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int* out) {
+      __shared__ int tile[2][32];
+      int lane = threadIdx.x % 32, sum = 0;
+      if (threadIdx.x >= 32) {
+        for (int i = 0; i < 4; ++i) { tile[i % 2][lane] = i; __syncthreads(); }
+        return;
+      }
+      for (int i = 0; i < 4; ++i) { __syncthreads(); sum += tile[i % 2][31 - lane]; }
+      tile[0][lane] = sum;
+      __syncthreads();
+      out[lane] = tile[0][31 - lane];
+    }"""
+    out = np.zeros(32, "i4")
+    run_kernel(source, {"out": out}, block=64, checks=frozenset({"barrier"}))
+    assert out.tolist() == [6] * 32
+
+
 def test_mask_that_does_not_name_the_caller(run_kernel: Any) -> None:
     source = (
         'extern "C" __global__ void k(int* out) {\n out[threadIdx.x] = __shfl_sync(0xffu, threadIdx.x, 0);\n}'
