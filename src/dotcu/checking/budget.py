@@ -1,17 +1,20 @@
 """The budget of a quick check in the simulator: calls of an operator beyond it are left out, and counted.
 
-The simulator's work is counted in steps and lanes, so the same calls are left out on every machine. A clock
-bounds the whole as well, for what is slow elsewhere.
+The simulator's work is counted in steps and lanes. A clock bounds the whole as well, for what is slower than
+it counts: what is left out by the clock differs between machines.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.trial import LEFT_OUT
+from dotcu.errors import FindingError
 from dotcu.simulator import Run
 
 STEP_S, LANE_S = 20e-6, 5e-9
@@ -20,6 +23,12 @@ STEP_S, LANE_S = 20e-6, 5e-9
 CALL_S, CASES_S, OPERATOR_S, CLOCK_S = 3.0, 6.0, 12.0, 16.0
 """The most seconds of one call, of cases before one more begins, and of all calls, as counted above; and of
 this thread in all calls."""
+
+PATIENCE, FEW_LANES = 500_000, 1024
+"""Steps without progress after which a loop counts as endless, and the most lanes of a call that may reach
+them: one call of an operator, beyond the limits above. About 8 s. Source: as above."""
+
+_REMEDY = "run the standard level, which waits longer, or give a sample with fewer steps."
 
 PAUSE_S = 0.1
 """The clock stands still in a longer pause between two basic blocks: a kernel is compiled, for example."""
@@ -37,31 +46,40 @@ class Budget:
 
     Attributes:
         spent_s: Work of all calls so far, in seconds.
-        elements: Of the tensors of the call that is made; None if unknown.
-        too_large: The fewest elements of a case that was left out.
+        name: The case whose call is made; empty if it is none.
+        elements: Of its tensors.
+        too_large: For each sample, the fewest elements of its cases that were left out.
         endless: Where a call did not end.
+        waited: One call has been let run to see whether it ends.
         clock_s: Time of this thread in all calls, in seconds.
         looked_s: When it was last looked at.
     """
 
     spent_s: float = 0.0
-    elements: int | None = None
-    too_large: float = float("inf")
+    name: str = ""
+    elements: int = 0
+    too_large: dict[str, float] = field(default_factory=lambda: defaultdict(lambda: float("inf")))
     endless: str = ""
+    waited: bool = False
     clock_s: float = 0.0
     looked_s: float = 0.0
 
     @contextmanager
-    def of_case(self, elements: int) -> Iterator[None]:
-        """Make the calls of a case, unless one of no more elements was left out or others need the time."""
+    def of_case(self, case: Case) -> Iterator[None]:
+        """Make the calls of a case; one that is derived only if none so large was left out, and others end."""
         self._require_end()
-        if elements >= self.too_large or self.spent_s > CASES_S:
+        elements = case.elements
+        if case.derived and (elements >= self.too_large[_sample(case.name)] or self.spent_s > CASES_S):
             raise LeftOut(_LONG.format(""))
-        self.elements = elements
+        self.name, self.elements = case.name, elements
         try:
             yield
+        except FindingError as error:
+            if error.finding.kind == "step-limit":
+                self.endless = f"{error.finding.file}:{error.finding.line}"
+            raise
         finally:
-            self.elements = None
+            self.name = ""
 
     def _require_end(self) -> None:
         if self.endless:
@@ -70,21 +88,33 @@ class Budget:
     def watch(self, run: Run) -> None:
         """End a run's launches where the budget does."""
         self._require_end()
-        before = self.spent_s
+        run.patience, run.remedy = PATIENCE, _REMEDY
+        before, waits = self.spent_s, False
 
-        def ends(ran: int, steps: int, lanes: int, where: Callable[[], str]) -> bool:
-            self.spent_s += steps * (STEP_S + lanes * LANE_S)
+        def look(steps: int, lanes: int, where: Callable[[], str]) -> None:
+            nonlocal waits
             now = time.thread_time()
             pause, self.looked_s = now - self.looked_s, now
             self.clock_s += pause if 0 < pause < PAUSE_S else 0.0
-            if self.elements is not None and ran > 100_000 + 10 * self.elements**2:
-                self.endless = where()
-                return True
-            if self.spent_s - before > CALL_S:
-                self.too_large = min(self.too_large, self.elements or self.too_large)
-                raise LeftOut(_LONG.format(f", and was still at {where()}"))
-            if self.spent_s > OPERATOR_S or self.clock_s > CLOCK_S:
+            if self.clock_s > CLOCK_S:
                 raise LeftOut(_LONG.format(""))
-            return False
+            if waits:
+                return
+            self.spent_s += steps * (STEP_S + lanes * LANE_S)
+            if self.spent_s - before > CALL_S:
+                waits = bool(self.name) and not self.waited and lanes <= FEW_LANES
+                self.waited |= waits
+                if not waits:
+                    if self.name:
+                        sample = _sample(self.name)
+                        self.too_large[sample] = min(self.too_large[sample], self.elements)
+                    raise LeftOut(_LONG.format(f", and was still at {where()}"))
+            if self.spent_s > OPERATOR_S:
+                raise LeftOut(_LONG.format(""))
 
-        run.watch = ends
+        run.watch = look
+
+
+def _sample(case: str) -> str:
+    """Return the name of the sample that a case was derived from: `float32-s0` of float32-s0-n33."""
+    return "-".join(case.split("-")[:2])

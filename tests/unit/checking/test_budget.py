@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +44,23 @@ extern "C" __global__ void spin(const float* x, float* out, int n) {
         k = (k + 1) & 1023;
     out[i] = x[i] + k;
 }
+
+extern "C" __global__ void count(const float* x, float* out, volatile int* flag, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, k = 0;
+    if (i >= n) return;
+    while (*flag == 0)
+        ++k;
+    out[i] = x[i] + k;
+}
+
+extern "C" __global__ void settle(const float* x, float* out, int n, int steps) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = x[i];
+    for (int s = 0; s < steps; ++s)
+        v = 0.5f * v + 1.0f;
+    out[i] = v + (i == n - 1 && n == 7);
+}
 """
 
 
@@ -75,17 +93,36 @@ def convolution(kernels: Any, *shapes: tuple[int, int, int, int]) -> Operator:
     return operator
 
 
-@pytest.fixture
-def endless(kernels: Any) -> Operator:
+@pytest.fixture(params=["spin", "count"])
+def endless(kernels: Any, request: pytest.FixtureRequest) -> Operator:
+    name = request.param
+
     def spin(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
+        more = [torch.zeros(1, dtype=torch.int32)] if name == "count" else []
         if x.numel():
-            kernels.spin(x.contiguous(), out, x.numel(), grid=-(-x.numel() // 256), block=256)
+            kernel = getattr(kernels, name)
+            kernel(x.contiguous(), out, *more, x.numel(), grid=-(-x.numel() // 256), block=256)
         return out
 
-    operator = dotcu.op("budget::spin", dtypes=(torch.float32,))(spin)
+    operator = dotcu.op(f"budget::{name}", dtypes=(torch.float32,))(spin)
     operator.reference(lambda x: x + 1)
     operator.samples(lambda device, dtype: [dotcu.Sample(torch.randn(2, 3, 64, 64, device=device))])
+    return operator
+
+
+def settling(kernels: Any, name: str, *samples: tuple[int, int]) -> Operator:
+    """An operator whose samples, of some elements, each take some steps; 7 elements give a wrong result."""
+
+    def settle(x: Tensor, steps: int) -> Tensor:
+        out = torch.empty_like(x)
+        if x.numel():
+            kernels.settle(x.contiguous(), out, x.numel(), steps, grid=-(-x.numel() // 256), block=256)
+        return out
+
+    operator = dotcu.op(f"budget::{name}", dtypes=(torch.float32,))(settle)
+    operator.reference(lambda x, steps: x / 2**steps + 2 - 2 / 2**steps if steps < 9 else 0 * x + 2)
+    operator.samples(lambda device, dtype: [dotcu.Sample(torch.rand(n), steps) for n, steps in samples])
     return operator
 
 
@@ -134,8 +171,23 @@ def test_a_loop_that_does_not_end_is_stopped_with_its_line(endless: Operator, tm
     (failure,) = report.failures
     assert failure.check == "sanitizer-barrier"
     assert isinstance(failure.outcome, Failed)
-    assert "images.cu:20: step-limit: still running after" in failure.outcome.evidence
+    assert re.search(r"images.cu:(20|27): step-limit: still running after", failure.outcome.evidence)
+    assert "run the standard level" in failure.outcome.evidence
     assert "left out: a call did not end, at " in str(report)
+
+
+def test_a_long_loop_of_few_elements_is_no_failure(kernels: Any) -> None:
+    report, took = seconds(
+        lambda: dotcu.check(settling(kernels, "long", (4, 60_000)), level="quick", device="simulator")
+    )
+    assert report.passed, str(report)
+    assert took < 25
+
+
+def test_a_sample_that_is_left_out_hides_no_other(kernels: Any) -> None:
+    operator = settling(kernels, "hides", (7, 60_000), (7, 60_001), (7, 3))
+    report = dotcu.check(operator, level="quick", device="simulator")
+    assert "budget::hides/call/float32-s2" in {failure.trial for failure in report.failures}, str(report)
 
 
 def test_other_levels_leave_nothing_out(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:

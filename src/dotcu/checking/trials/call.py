@@ -111,7 +111,7 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     """Call twice, and say what of it is as it must be."""
     calls: list[Call] = []
     try:
-        with subject.budget.of_case(case.elements) if subject.bounded else nullcontext():
+        with subject.budget.of_case(case) if subject.bounded else nullcontext():
             calls.append(call(subject, case, NAN_BYTE))
             calls.append(call(subject, case, OTHER_BYTE, seed=1))
     except FindingError:
@@ -310,7 +310,7 @@ def _look_in_simulator(twin: Subject, case: Case) -> Iterator[Verdict]:
     """Call in the simulator, and pass on what it finds. Values are the GPU's to be judged by."""
     outcome: Passed | Skipped = Passed()
     try:
-        with twin.budget.of_case(case.elements):
+        with twin.budget.of_case(case):
             call(twin, case, NAN_BYTE)
     except (FindingError, UsageError, EnvironmentFault):
         raise
