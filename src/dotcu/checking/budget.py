@@ -66,7 +66,7 @@ class Budget:
 
     @contextmanager
     def of_case(self, case: Case) -> Iterator[None]:
-        """Make the calls of a case; one that is derived only if none so large was left out, and others end."""
+        """Make the calls of a case; of a derived one only if its sample left out none so small."""
         self._require_end()
         elements = case.elements
         if case.derived and (elements >= self.too_large[_sample(case.name)] or self.spent_s > CASES_S):

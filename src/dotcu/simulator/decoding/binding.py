@@ -28,6 +28,7 @@ from dotcu.simulator.decoding.variables import (
     Origin,
     VariableLayout,
     VariableSpot,
+    is_polled,
     parameter_offset,
     read_names,
 )
@@ -256,8 +257,9 @@ class Binding:
         if "volatile" not in instruction.flags:
             return False
         if self._values is None:
-            self._values = read_names(self.linked, but=("setp", "and", "cvt"))
-        return any(r.name in self._values for r in registers_of(instruction.operands[0]))
+            self._values = read_names(self.linked, but=("setp", "and", "or", "xor", "not", "selp", "cvt"))
+        is_value = any(r.name in self._values for r in registers_of(instruction.operands[0]))
+        return is_value and not is_polled(self.linked.code, instruction)
 
     def is_read(self, operand: Operand) -> bool:
         """Return whether any instruction reads a register."""

@@ -10,7 +10,7 @@ memory of the lane's own, nothing is known, and nothing is checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +26,7 @@ from dotcu.ptx.instructions import (
     Variable,
 )
 from dotcu.ptx.lexer import MAX_BYTES
-from dotcu.simulator.decoding.inlining import FlatKernel
+from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel
 from dotcu.simulator.machine.memory import Buffer
 
 if TYPE_CHECKING:
@@ -157,6 +157,46 @@ def read_names(linked: FlatKernel, but: Container[str] = ()) -> frozenset[str]:
             if number > 0 or instruction.opcode in _READS_ALL or isinstance(operand, Address):
                 names.update(register.name for register in registers_of(operand))
     return frozenset(names)
+
+
+def is_used(code: Sequence[FlatInstruction], placed: FlatInstruction) -> bool:
+    """Return whether a result is surely used: stored or passed on before a branch, a select or a guard."""
+    first = next(at for at, other in enumerate(code) if other is placed)
+    held = set(_registers(placed.instruction.operands[:1]))
+    for at in range(first + 1, len(code)):
+        instruction = code[at].instruction
+        uses = instruction.opcode in _READS_ALL | _PASSES_ON
+        if instruction.opcode in ("bra", "brx", "ret", "exit"):
+            return False
+        sources = instruction.operands if instruction.opcode in _READS_ALL else instruction.operands[1:]
+        reads = any(r.name in held for operand in sources for r in registers_of(operand))
+        reads = reads and instruction.guard is None and instruction.opcode != "selp"
+        if reads and (uses or any(isinstance(operand, Address) for operand in sources)):
+            return True
+        if instruction.opcode not in _READS_ALL:
+            targets = set(_registers(instruction.operands[:1]))
+            held = held | targets if reads else held if instruction.guard else held - targets
+    return False
+
+
+def is_polled(code: Sequence[FlatInstruction], load: Instruction) -> bool:
+    """Return whether a branch back to a load compares what it loads."""
+    first = next(at for at, other in enumerate(code) if other.instruction is load)
+    held = {register.name for register in registers_of(load.operands[0])}
+    for at in range(first + 1, len(code)):
+        instruction = code[at].instruction
+        if instruction.opcode == "bra":
+            guard = instruction.guard
+            return guard is not None and guard.register.name in held and instruction.target <= first
+        if instruction.opcode not in _COMPARES:
+            return False
+        if any(r.name in held for operand in instruction.operands[1:] for r in registers_of(operand)):
+            held.update(register.name for register in registers_of(instruction.operands[0]))
+    return False
+
+
+_PASSES_ON = frozenset({"shfl", "atom", "redux", "match"})
+_COMPARES = frozenset({"ld", "setp", "and", "or", "xor", "not", "cvt", "mov"})
 
 
 def swapped_addresses(linked: FlatKernel) -> frozenset[tuple[str, int]]:

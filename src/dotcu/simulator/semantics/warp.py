@@ -13,7 +13,7 @@ match or a shuffle has no thread that takes no part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from dotcu.ptx.instructions import Instruction, Operand, Pair, Sink
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.decoding.variables import is_used
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.table import DestinationOperand, Step, dtype_of, require
@@ -133,7 +134,7 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
 
-    members = _members(placed, binding)
+    members, code = _members(placed, binding), binding.linked.code
 
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, a.read(chunk))
@@ -144,8 +145,9 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         else:
             source, holds = _sources(mode, _rows(chunk, offset), _rows(chunk, control))
             result = np.take_along_axis(value, source, axis=1)
-        if chunk.active is not None:
-            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), chunk.read(members))
+        mask = chunk.read(members)
+        if chunk.active is not None or mask.size > 1 or mask[0] != 0xFFFFFFFF:
+            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), mask, code)
         _give_back(chunk, target, result)
         if inside is not None:
             _give_back(chunk, inside, np.broadcast_to(holds, result.shape))
@@ -153,12 +155,15 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     return Rendezvous(step, placed, members)
 
 
-def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array) -> None:
-    """Report lanes that read a lane which is not there to give a value, though their mask may name it."""
+def _check_sources(
+    chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array, code: Sequence[FlatInstruction]
+) -> None:
+    """Report lanes that use the value of a lane which is not there, or which their mask does not name."""
     lanes = chunk.numbers()
     read = source.reshape(-1)[lanes]
-    wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & _BITS[read]) == 0)
-    if len(wrong):
+    wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & mask & _BITS[read]) == 0)
+    is_library = chunk.grid.decoded.location_of.is_library
+    if len(wrong) and not is_library(placed) and is_used(code, placed):
         lane, named = int(lanes[wrong[0]]), int(np.broadcast_to(mask, lanes.shape)[wrong[0]])
         message = (
             f"lane {lane % WARP} reads from lane {read[wrong[0]]}, which takes no part: "

@@ -330,10 +330,24 @@ def test_a_mask_that_names_lanes_which_are_not_there(
         x[threadIdx.x] = __shfl_sync(m, threadIdx.x, 7) + __popc(__ballot_sync(m, 1));""",
         "if (threadIdx.x >= 40) return; x[threadIdx.x] = __shfl_down_sync(~0u, threadIdx.x, 4, 8);",
         "if (threadIdx.x >= 40) return; x[threadIdx.x] = __ballot_sync(__activemask(), 1);",
+        """if (threadIdx.x >= 40) return; int v = x[threadIdx.x];
+        for (int o = 16; o; o /= 2) { int t = __shfl_down_sync(~0u, v, o); if (threadIdx.x + o < 40) v += t; }
+        x[threadIdx.x] = v;""",
+        """if (threadIdx.x >= 40) return; int t = __shfl_down_sync(~0u, x[threadIdx.x], 4);
+        if (threadIdx.x + 4 < 40) x[threadIdx.x] = t;""",
     ],
 )
 def test_a_mask_of_lanes_that_are_there_is_right(run_kernel: Any, body: str) -> None:
     run_kernel(f'extern "C" __global__ void k(int* x) {{ {body} }}', {"x": np.zeros(64, "i4")}, block=64)
+
+
+def test_a_shuffle_from_a_lane_outside_of_the_mask(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int* x) {
+      unsigned mask = threadIdx.x < 16 ? 0xffffu : 0xffff0000u;
+      x[threadIdx.x] = __shfl_xor_sync(mask, threadIdx.x, 16);
+    }"""
+    finding = only(run_kernel(source, {"x": np.zeros(32, "i4")}, collect=True))
+    assert (finding.kind, finding.line, finding.lanes) == ("barrier", 3, 32)
 
 
 def test_a_barrier_that_never_fills_is_a_deadlock(run_kernel: Any) -> None:

@@ -37,6 +37,10 @@ ORDERED = {
     "volatile flag of a lane": "__shared__ volatile int f, d; if (t == 0) f = 0; __syncthreads();"
     "if (t == 9) { d = 7; __threadfence_block(); f = 1; } while (f == 0) {}"
     "__threadfence_block(); out[t] = d;",
+    "volatile flags of two lanes": "__shared__ volatile int f, g; if (t == 0) f = g = 0; __syncthreads();"
+    "if (t == 9) f = 1; if (t == 8) g = 1; while (!(f | g)) {} out[t] = 1;",
+    "volatile value that is waited for": "__shared__ volatile int f; if (t == 0) f = 0; __syncthreads();"
+    "if (t == 9) f = 5; int m; while ((m = f) == 0) {} out[t] = m;",
     "different bytes": "reinterpret_cast<char*>(a)[t] = t;",
     "guess before a swap": "int old = a[0], seen;"
     "do { seen = old; old = atomicCAS(a, seen, seen + t); } while (old != seen);",
