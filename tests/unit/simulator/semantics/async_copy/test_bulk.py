@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dotcu.errors import FindingError, UnsupportedInstruction
+from dotcu.simulator.sanitizers.shadow import EventLog
 
 i32 = np.int32
 
@@ -127,6 +128,16 @@ def test_a_copy_without_a_proxy_fence_is_found(run_kernel: Any, fence: str) -> N
     assert (finding.kind, finding.line) == ("race", line_of(wrong, "OUT(out"))
     assert f"writes at line {line_of(wrong, '= t;')}" in finding.message
     assert "fence.proxy.async" in finding.message
+
+
+def test_a_proxy_fence_of_long_ago_hides_nothing(run_kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EventLog, "LIMIT", 64)
+    spin = "for (int i = 0; i < 60; ++i) { tile[1][t] = i; __syncthreads(); }\n"
+    wrong = kernel(
+        spin + "FENCE();\n" + spin.replace("60", "30") + PROXY.replace("BEFORE", "").replace("AFTER", "")
+    )
+    finding = only(run(run_kernel, wrong, np.ones(1, "f4"), np.zeros(32, "f4"), collect=True))
+    assert (finding.kind, finding.line) == ("race", line_of(wrong, "OUT(out"))
 
 
 def test_of_two_groups_out_the_older_is_read(run_kernel: Any) -> None:
