@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import re
 import shutil
 import sys
@@ -183,7 +183,7 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
     Raises:
         ToolchainError: pip is missing, or could not build it; has pip's words.
     """
-    if importlib.util.find_spec("pip") is None:
+    if importlib.machinery.PathFinder.find_spec("pip") is None:  # importlib.util asks setuptools, which warns
         raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += [] if isolated else ["--no-build-isolation"]
