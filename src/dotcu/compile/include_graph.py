@@ -18,7 +18,6 @@ import hashlib
 import os
 import posixpath
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +36,8 @@ VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
 """Types that nvcc knows without an `#include`. Source: glibc's sys/types.h."""
 
-NOTED_S = 0.02
-"""A split that takes longer, in seconds, is noted for the next process."""
+NOTED_LENGTH = 50_000
+"""The split of texts with more characters is noted for the next process: it takes tens of milliseconds."""
 
 
 class SystemHeaders:
@@ -211,28 +210,33 @@ def include_graph(
 def _split(
     texts: tuple[str, ...], defined: frozenset[str], suspects: frozenset[int], refused: frozenset[Refusal]
 ) -> DeviceParts | None:
-    """Return the device parts of some texts, None where none has host code; noted if that takes long."""
-    digest = hashlib.sha256(_splitter_identity())
-    for part in (repr((sorted(defined), sorted(suspects), sorted(refused))), *texts):
-        data = part.encode("utf-8", "surrogateescape")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    store, name = cache.Store(cache.location()), f"split-{digest.hexdigest()}"
-    noted = store.history(name)
-    if noted:
-        from dotcu.compile.host_split.select import DeviceParts
+    """Return the device parts of some texts, None where none has host code; noted if they are long."""
+    store, name, is_long = cache.Store(cache.location()), "", sum(map(len, texts)) > NOTED_LENGTH
+    if is_long:
+        name = _note_name(texts, repr((sorted(defined), sorted(suspects), sorted(refused))))
+        if noted := store.history(name):
+            from dotcu.compile.host_split.select import DeviceParts
 
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            return DeviceParts.from_note(noted[0], texts)
-    started = time.perf_counter()
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                return DeviceParts.from_note(noted[0], texts)
     looked = files_with_host_code(texts, defined) | suspects
     if not looked:
         return None
     from dotcu.compile.host_split.select import device_parts  # a file of kernels alone does without
 
     parts = device_parts(texts, defined, looked, refused)
-    if time.perf_counter() - started > NOTED_S:
+    if is_long:
         store.add_history(name, parts.to_note(texts))
     return parts
+
+
+def _note_name(texts: tuple[str, ...], asked: str) -> str:
+    """Return the name of the note of a split."""
+    digest = hashlib.sha256(_splitter_identity())
+    for part in (asked, *texts):
+        data = part.encode("utf-8", "surrogateescape")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return f"split-{digest.hexdigest()}"
 
 
 @functools.cache

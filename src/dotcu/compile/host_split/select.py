@@ -418,9 +418,9 @@ class _Selection:
         self.stand_ins: dict[ParsedDeclaration, str] = {}
         for each in declarations:
             self._keep_heads(each)
-        self._fixed = self._without_which_others_would_be_meant()
+        self._fixed = self._with_other_declarations()
 
-    def _without_which_others_would_be_meant(self) -> frozenset[ParsedDeclaration]:
+    def _with_other_declarations(self) -> frozenset[ParsedDeclaration]:
         """Return what device code needs of a name that others of what is kept declare, too."""
         needed = self._whole | self._words(each.text for each in self.kept if each.verdict == "device")
         left = [each for each in self.kept if each.verdict == "shared"]

@@ -14,7 +14,6 @@ usual tensor.
 from __future__ import annotations
 
 import ctypes
-import difflib
 import operator
 import re
 import struct
@@ -404,6 +403,8 @@ class RecordPacker(StructPacker):
         remedy = f"The members: {', '.join(shown.values())}."
         unknown = [name for name in given if name not in members and not (is_padded and name[:1] == "_")]
         if unknown:
+            import difflib
+
             near = difflib.get_close_matches(unknown[0], members, n=1, cutoff=0.0)
             meant = f"Did you mean {near[0]}? " if near else ""
             raise Mismatch(f"a value for {unknown[0]}, which is no member", meant + remedy)

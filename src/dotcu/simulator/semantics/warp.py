@@ -13,7 +13,8 @@ match or a shuffle has no thread that takes no part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import functools
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -134,7 +135,8 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
 
-    members, code = _members(placed, binding), binding.linked.code
+    members = _members(placed, binding)
+    uses = functools.cache(lambda: is_used(binding.linked.code, placed))
 
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, a.read(chunk))
@@ -147,7 +149,7 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
             result = np.take_along_axis(value, source, axis=1)
         mask = chunk.read(members)
         if chunk.active is not None or mask.size > 1 or mask[0] != 0xFFFFFFFF:
-            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), mask, code)
+            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), mask, uses)
         _give_back(chunk, target, result)
         if inside is not None:
             _give_back(chunk, inside, np.broadcast_to(holds, result.shape))
@@ -156,14 +158,13 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 
 
 def _check_sources(
-    chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array, code: Sequence[FlatInstruction]
+    chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array, uses: Callable[[], bool]
 ) -> None:
     """Report lanes that use the value of a lane which is not there, or which their mask does not name."""
     lanes = chunk.numbers()
     read = source.reshape(-1)[lanes]
     wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & mask & _BITS[read]) == 0)
-    is_library = chunk.grid.decoded.location_of.is_library
-    if len(wrong) and not is_library(placed) and is_used(code, placed):
+    if len(wrong) and uses() and not chunk.grid.decoded.location_of.is_library(placed):
         lane, named = int(lanes[wrong[0]]), int(np.broadcast_to(mask, lanes.shape)[wrong[0]])
         message = (
             f"lane {lane % WARP} reads from lane {read[wrong[0]]}, which takes no part: "
