@@ -3,8 +3,9 @@
     python benchmarks/corpus_kernels.py FOLDER [--device cuda] [--save FILE] [--only TEXT]
 
 FOLDER holds the checkouts, each under its repository's name. On CPU tensors a kernel runs in the simulator
-with every sanitizer, and what that reports of a kernel counts as a finding. Exit codes: 0 every result is
-right and nothing was found that is not known, 1 not.
+with every sanitizer, and what that reports of a kernel counts as a finding. On a GPU a kernel with a known
+fault is left out: an illegal address would end the process. Exit codes: 0 every result is right and nothing
+was found that is not known, 1 not.
 """
 
 from __future__ import annotations
@@ -384,10 +385,10 @@ def _(m: Any) -> Results:
         torch.tensor([1, 2, 3, 4, 5, 0]).to(device),
         integers(6, 9, dtype=int64),
     )
-    nodes, edges = zeros(9, 5, dtype=int64), zeros(9, 4, dtype=int64)
-    random = torch.rand(9, 4).to(device)
+    nodes, edges = zeros(5, 9, dtype=int64), zeros(4, 9, dtype=int64)
+    random = torch.rand(4, 9).to(device)
     m.uniform_sampling_kernel(rows, to, start, random, nodes, edges, 4, 9, grid=1, block=256)
-    return nodes, (start[:, None] + torch.arange(5, device=device)) % 6
+    return nodes, (start + torch.arange(5, device=device)[:, None]) % 6
 
 
 # ----------------------------------------------------------------------------------------- Pointnet2_PyTorch
@@ -892,7 +893,7 @@ def main() -> int:
     device = torch.device(options.device)
     rows = []
     for one in CASES:
-        if options.only in f"{one.file} {one.kernel}":
+        if options.only in f"{one.file} {one.kernel}" and not (one.known and device.type == "cuda"):
             row = run(one, options.folder.resolve())
             print(
                 f"{row.verdict:7}{row.seconds:7.2f} s  {row.repository}  {row.kernel}  {row.note}", flush=True
