@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import re
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -43,7 +44,7 @@ class Outcome:
         stage: `passed`, or what failed: `load`, `compile`, `time`, `crash`.
         error: The first line of the error.
         kernels: The number of kernels, templates included; 0 if it did not load.
-        load_s: How long loading took, in seconds.
+        load_s: How long loading took, in seconds, in a process that has loaded another kernel.
     """
 
     repository: str
@@ -95,9 +96,10 @@ def include_paths(file: Path, root: Path) -> list[Path]:
 def attempt(file: Path, root: Path) -> Outcome:
     """Load and compile one file."""
     place = {"repository": root.name, "file": str(file.relative_to(root))}
+    include = include_paths(file, root)
     start = time.perf_counter()
     try:
-        module = dotcu.load(file, include=include_paths(file, root))
+        module = dotcu.load(file, include=include)
     except DotcuError as error:
         return Outcome(**place, stage="load", error=_first_line(error))
     load_s, kernels = time.perf_counter() - start, len(module.kernels)
@@ -146,6 +148,12 @@ def files_with_kernels(root: Path) -> Iterator[Path]:
             yield file
 
 
+def revision(root: Path) -> str:
+    """Return the commit of a checkout, or nothing if it is none."""
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def cause(outcome: Outcome) -> str:
     """Return an error without its names, numbers and paths: equal errors of different files become one."""
     text = re.sub(r"^(\w+): \S+?:(\d+:)*\s*", r"\1: ", outcome.error)
@@ -184,14 +192,17 @@ def main() -> int:
     if not work:
         print("no .cu file with kernels was found", file=sys.stderr)
         return 2
+    dotcu.load_inline("__global__ void first() {}")  # imports what loading needs, before the children start
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(attempt_alone, *zip(*work, strict=True)))
     print(table(outcomes))
     if options.save:
-        rows = [asdict(outcome) for outcome in outcomes]
-        options.save.write_text(
-            json.dumps({"version": 1, "outcomes": rows}, indent=1) + "\n", encoding="utf-8"
-        )
+        document = {
+            "version": 2,
+            "revisions": {root.name: revision(root) for root in options.checkouts},
+            "outcomes": [asdict(outcome) for outcome in outcomes],
+        }
+        options.save.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
