@@ -24,7 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dotcu.compile import cache
-from dotcu.compile.host_split.detect import BUNDLED_FOLDER, STAND_INS, HostLine, files_with_host_code
+from dotcu.compile.host_split.detect import (
+    BUNDLED_FOLDER,
+    STAND_INS,
+    HostLine,
+    files_with_host_code,
+    is_host_include,
+    stand_ins,
+)
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.includes import Include, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, read_text
@@ -184,19 +191,25 @@ def include_graph(
         suspects: The virtual names of files with host code, whether or not a sign of it is seen.
         refused: Pieces that the compiler did not take, with the virtual name of their file.
     """
-    graph = _GraphBuilder(source, headers, extra or {}, {}).build()
     if options.all_is_device:
-        return graph
-    names, texts = [file.virtual for file in graph.files], tuple(file.text for file in graph.files)
-    indices = {name: index for index, name in enumerate(names)}
-    looked = frozenset(indices[name] for name in suspects if name in indices)
-    without = frozenset((indices[name], *key[1:]) for name, key in refused if name in indices)
-    parts = _split(texts, options.defined, looked, without)
+        return _GraphBuilder(source, headers, extra or {}, {}).build()
+    # a host's header that the user has is read only if a file without host code includes it: PyTorch's
+    # headers alone are thousands, and are left out of the rest
+    for reads_hosts in (False, True):
+        first = _GraphBuilder(source, headers, extra or {}, {}, reads_hosts=reads_hosts)
+        graph = first.build()
+        names, texts = [file.virtual for file in graph.files], tuple(file.text for file in graph.files)
+        indices = {name: index for index, name in enumerate(names)}
+        looked = frozenset(indices[name] for name in suspects if name in indices)
+        without = frozenset((indices[name], *key[1:]) for name, key in refused if name in indices)
+        parts = _split(texts, options.defined, looked, without)
+        device_texts = dict(zip(names, parts.texts, strict=True)) if parts else {}
+        if first.unread or (parts and parts.texts != texts):
+            graph = _GraphBuilder(source, headers, extra or {}, device_texts).build()
+        if indices.keys() >= {file.virtual for file in graph.files}:
+            break
     if parts is None:
         return graph
-    if parts.texts != texts:
-        device_texts = dict(zip(names, parts.texts, strict=True))
-        graph = _GraphBuilder(source, headers, extra or {}, device_texts).build()
     return dataclasses.replace(
         graph,
         removed=tuple((names[one.file], one) for one in parts.removed),
@@ -250,7 +263,12 @@ def _splitter_identity() -> bytes:
 
 @dataclass
 class _GraphBuilder:
-    """A walk over the files that a source reaches."""
+    """A walk over the files that a source reaches.
+
+    Attributes:
+        reads_hosts: Follow what `is_host_include` matches.
+        unread: There was some, and it was not followed.
+    """
 
     source: Source
     system_headers: SystemHeaders
@@ -265,6 +283,8 @@ class _GraphBuilder:
     system: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
     optional: set[str] = field(default_factory=set)
+    reads_hosts: bool = True
+    unread: bool = False
 
     def build(self) -> IncludeGraph:
         main_name = f"{VIRTUAL_ROOT}/{self.source.name.lstrip('/')}"
@@ -308,6 +328,9 @@ class _GraphBuilder:
         target = None
         if not include.needed:
             self.optional.add(include.spelled)
+        if not self.reads_hosts and is_host_include(include.spelled, include.quoted, stand_ins()):
+            self.unread = True
+            return None
         if not any(self.is_file(folder, include.spelled) for folder in folders):
             target = self.system_headers.find(include.spelled)
         if target is None or target.startswith(f"{VIRTUAL_ROOT}/@cuda"):

@@ -149,3 +149,29 @@ def test_an_inline_source_has_include_folders_alone(tmp_path: Path, headers: Sys
     write(tmp_path, x_h="")
     source = inline_source('#include "x.h"\n', include=[tmp_path])
     assert list(include_graph(source, headers, options=CompileOptions()).headers) == ["/dotcu/@include0/x.h"]
+
+
+KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
+
+
+def test_a_hosts_header_is_not_read_where_its_include_is_left_out(
+    tmp_path: Path, headers: SystemHeaders
+) -> None:
+    write(tmp_path / "src", main=f"#include <torch/extension.h>\n{KERNEL}")
+    theirs = write(tmp_path / "theirs", torch__extension_h="int main() { return 0; }\n")
+    found = reach(tmp_path / "src", headers, (theirs,))
+    assert found.main.text.strip() == KERNEL.strip()
+    assert not found.headers
+    assert found.split == {"/dotcu/main.cu"}
+
+
+@pytest.mark.parametrize("main", ['#include "mine.h"\n', '#include "mine.h"\nint main() { return 0; }\n'])
+def test_a_hosts_header_is_read_for_a_file_that_stays_as_it_is(
+    tmp_path: Path, headers: SystemHeaders, main: str
+) -> None:
+    write(tmp_path / "src", main=main + KERNEL, mine_h="#include <GL/gl.h>\n")
+    theirs = write(tmp_path / "theirs", GL__gl_h="typedef int GLint;\nint main() { return 1; }\n")
+    found = reach(tmp_path / "src", headers, (theirs,))
+    gl = found.headers["/dotcu/@include0/GL/gl.h"]
+    assert "GLint" in gl.original
+    assert "main" not in gl.text

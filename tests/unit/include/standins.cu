@@ -66,6 +66,7 @@ static_assert(M_PI > 3.1415926535897931 - 1e-15 && M_PI < 3.1415926535897931 + 1
 static_assert(M_PI == 4 * M_PI_4 && M_SQRT2 == 2 * M_SQRT1_2 && M_2_PI == 2 * M_1_PI);
 static_assert(std::is_same<decltype(INFINITY), float>::value &&
               std::is_same_v<decltype(HUGE_VAL), double>);
+static_assert(std::is_same_v<decltype(std::fmaxf(1.0f, std::truncf(2.5f))), float>);
 
 // <cstddef>
 struct Pair {

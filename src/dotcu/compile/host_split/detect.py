@@ -200,6 +200,12 @@ def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:
     return frozenset(reached)
 
 
+@functools.cache
+def stand_ins() -> frozenset[str]:
+    """Return the headers of the standard library that dotcu has for device code."""
+    return frozenset(path.name for path in STAND_INS.iterdir())
+
+
 def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
     """Return whether an `#include` is for the host alone.
 

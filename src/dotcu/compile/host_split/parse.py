@@ -122,7 +122,7 @@ class _StatementReader(CodeTokens):
         self.macros = macros
         shown = _NOT_ASCII.sub("_", without_directives(without_comments(text)))
         self.shown = bytearray(_UNKNOWN_OPERATOR.sub(r"\1+= ", shown), "ascii")
-        self.hidden: list[tuple[int, int]] = []  # where annotations stand
+        self._annotated: dict[int, int] = {}  # what stands behind an annotation, to where that begins
         self._hide_annotations()
 
     def _hide_annotations(self) -> None:
@@ -137,8 +137,10 @@ class _StatementReader(CodeTokens):
             if is_bracketed and self.at(index + 1) == "(":
                 last = min(self.close(index + 1), len(self.tokens) - 1)
             if last > index or word in _PLAIN or is_specifier:
-                self.hidden.append((self.tokens[index][1], self.tokens[last][2]))
-                self._blank(*self.hidden[-1])
+                start = self.tokens[index][1]
+                self._blank(start, self.tokens[last][2])
+                if last + 1 < len(self.tokens):
+                    self._annotated[self.tokens[last + 1][1]] = start
                 hidden.update(range(index, last + 1))
             index = last + 1
         self.leave_out(hidden)
@@ -194,9 +196,8 @@ class _StatementReader(CodeTokens):
 
     def before(self, position: int) -> int:
         """Return where the annotations begin that are before a position."""
-        for start, end in reversed(self.hidden):
-            if end <= position and not self.text[end:position].strip():
-                position = start
+        while position in self._annotated:
+            position = self._annotated[position]
         return position
 
     def _is_after_unknown(self, first: int) -> bool:
@@ -398,17 +399,24 @@ _OPERATORS = ("operator_name", "operator_cast", "destructor_name")
 _POINTERS = ("pointer_declarator", "reference_declarator", "parenthesized_declarator")
 
 
-def _is_annotation(word: str, macros: Macros) -> bool:
-    """Return whether a word is an annotation, or a macro of such: `#define HD __host__ __device__`."""
-    if word in _SPECIFIERS or word not in macros:
+def _is_annotation(word: str, macros: Macros, within: frozenset[str] = frozenset()) -> bool:
+    """Return whether a word is an annotation, or a macro of such: `#define HD __host__ __device__`.
+
+    Args:
+        word: What to look at.
+        macros: The macros of the text.
+        within: The macros that the word comes from, which are not expanded again.
+    """
+    if word in _SPECIFIERS or word not in macros or word in within:
         return word in _SPECIFIERS
-    others = {name: macro for name, macro in macros.items() if name != word}
     for value in macros[word].values:
         outside, changes = value.replace('"C"', " "), 1
         while changes:
             outside, changes = _INNERMOST_BRACKETS.subn(" ", outside)
         is_expression = bool(value) and not outside.strip()  # `(check(x, __LINE__))`
-        if is_expression or not all(_is_annotation(each, others) for each in outside.split()):
+        if is_expression or not all(
+            _is_annotation(each, macros, within | {word}) for each in outside.split()
+        ):
             return False
     return True
 
@@ -573,12 +581,17 @@ def _is_scoped(name: Node) -> bool:
     return outer.child_by_field_name("name") == inner
 
 
-def _parameters(node: Node) -> set[str]:
+def _parameters(node: Node) -> frozenset[str]:
     """Return all template parameters of the statement that a node is in."""
     while node.parent is not None:
         node = node.parent
-    lists = (each for each in _walk(node) if each.type == "template_parameter_list")
-    return {_text(each) for one in lists for each in _walk(one) if each.type in _NAMES}
+    return _parameters_below(node)
+
+
+@functools.lru_cache(maxsize=1)  # a class asks for each of its methods
+def _parameters_below(root: Node) -> frozenset[str]:
+    lists = (each for each in _walk(root) if each.type == "template_parameter_list")
+    return frozenset(_text(each) for one in lists for each in _walk(one) if each.type in _NAMES)
 
 
 def _text(node: Node) -> str:

@@ -44,6 +44,7 @@ from dotcu.compile.host_split.detect import (
     is_host_include,
     macros_of,
     sign_of,
+    stand_ins,
     with_macro_words,
 )
 from dotcu.compile.host_split.parse import ParsedDeclaration, parse_declarations
@@ -195,7 +196,7 @@ class _ParsedFile:
             include.start for include in scan_includes(self.text)
             if include.needed
             and (
-                is_host_include(include.spelled, include.quoted, _stand_ins())
+                is_host_include(include.spelled, include.quoted, stand_ins())
                 # these take a second to compile, and may be there for what launches
                 or (_LIBRARY.match(include.spelled) and include.spelled.split("/")[0] not in selection.used)
             )
@@ -475,7 +476,7 @@ class _Selection:
     def _is_hosts(self, declaration: ParsedDeclaration) -> bool:
         """Return whether a declaration names what only a host's header has."""
         named = declaration.types & self._hosts
-        has_torch = named <= {"torch", "at", "c10"} and "using" not in declaration.what
+        has_torch = named <= {"torch", "at", "c10"} and declaration.what != "a using of a namespace"
         return bool(OF_TORCH.search(declaration.text) if has_torch else named)
 
     def _is_plain(self, declaration: ParsedDeclaration, known: set[str], gone: set[str]) -> bool:
@@ -534,12 +535,6 @@ class _Selection:
             return any(map(self._is_known, function.needs)) or "template" in function.head
         is_anothers = name in self._outside or bool(_COMPILERS.fullmatch(name))
         return name in self._called and (is_anothers or self._is_probed)
-
-
-@functools.cache
-def _stand_ins() -> frozenset[str]:
-    """Return the headers of the standard library that dotcu has for device code."""
-    return frozenset(path.name for path in STAND_INS.iterdir())
 
 
 def _include_instead(used: frozenset[str], of_torch: bool) -> str:

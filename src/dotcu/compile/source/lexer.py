@@ -55,9 +55,11 @@ def directives(text: str) -> tuple[tuple[int, int], ...]:
 
 def without_directives(text: str) -> str:
     """Return the text with the preprocessor's lines blanked; literals stay."""
+    pieces, done = [], 0
     for start, end in directives(text):
-        text = text[:start] + blanks(text[start:end]) + text[end:]
-    return text
+        pieces += [text[done:start], blanks(text[start:end])]
+        done = end
+    return "".join([*pieces, text[done:]])
 
 
 def macro_names(text: str) -> frozenset[str]:
