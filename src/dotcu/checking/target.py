@@ -59,11 +59,11 @@ def resolve(target: str, *, verb: str = "check") -> list[tuple[str, Operator]]:
 
 
 def operators(module: ModuleType) -> list[tuple[str, Operator]]:
-    """The operators among a module's names."""
+    """The operators among a module's names, each under its function's own name if it has that."""
     unique: dict[str, tuple[str, Operator]] = {}
     for name, value in vars(module).items():
-        if isinstance(value, Operator):
-            unique.setdefault(value.qualified_name, (name, value))
+        if isinstance(value, Operator) and (value.qualified_name not in unique or name == value.__name__):
+            unique[value.qualified_name] = (name, value)
     return list(unique.values())
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu.cli import console
-from dotcu.cli.options import AsJson, File, Number, Word, Words
+from dotcu.cli.options import AsJson, File, Files, Number, Word, Words
 from dotcu.errors import EXIT_FELL_SHORT, SourceNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ def command(
     instantiate: Annotated[
         Words, typer.Option(metavar="KERNEL", help="of a template in a .cu: scale[float32,256]; repeatable")
     ] = None,
+    include: Annotated[
+        Files, typer.Option("-I", "--include", metavar="FOLDER", help="of a .cu's headers; may be repeated")
+    ] = None,
+    define: Annotated[
+        Words,
+        typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="a macro of a .cu; may be repeated"),
+    ] = None,
     block: Annotated[
         Number, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
     ] = None,
@@ -67,7 +74,8 @@ def command(
     """Show what kernels use and compile to, or what a binary contains."""
     for_code = {
         "--html": html, "--diff": diff, "--lines": lines,
-        "--instantiate": instantiate, "--block": block, "--smem-bytes": smem_bytes,
+        "--instantiate": instantiate, "--include": include, "--define": define, "--block": block,
+        "--smem-bytes": smem_bytes,
     }  # fmt: skip
     _refuse_together({**for_code, "--emit": emit, "--json": as_json})
     if output is not None and emit is None:
@@ -77,7 +85,13 @@ def command(
         _refuse_for_binary(target, for_code)
         _binary(target, arch or [], emit, output, as_json)
         return
-    how = {"arch": arch, "instantiate": instantiate or (), "block": block, "smem_bytes": smem_bytes}
+    macros = {
+        name: value if given else None for name, given, value in (d.partition("=") for d in define or ())
+    }
+    how = {
+        "arch": arch, "instantiate": instantiate or (), "include": include or (), "define": macros,
+        "block": block, "smem_bytes": smem_bytes,
+    }  # fmt: skip
     from dotcu.inspection.code.diff import diff as difference
     from dotcu.inspection.code.emit import emit as emitted
 

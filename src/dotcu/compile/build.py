@@ -576,11 +576,17 @@ def _finish(
     return code
 
 
+_warned: set[tuple[str, tuple[str, ...]]] = set()
+
+
 def _warn_of_absent(plan: BuildPlan, log: str) -> None:
     from dotcu.compile.diagnostics import left_out_headers
 
-    absent = [name for name in left_out_headers(log) if not is_host_include(name, quoted=False, device=())]
-    if absent:
+    absent = tuple(
+        name for name in left_out_headers(log) if not is_host_include(name, quoted=False, device=())
+    )
+    if absent and (plan.display, absent) not in _warned:
+        _warned.add((plan.display, absent))  # once, and not for each instantiation of a file's templates
         _log.warning(
             "%s compiles without headers that were not found: %s. If its kernels need them: "
             "load(..., include=[FOLDER])", plan.display, ", ".join(absent),

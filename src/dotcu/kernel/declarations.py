@@ -37,6 +37,7 @@ class ScannedDeclarations:
         variables: Qualified names of `__constant__` and `__device__` variables.
         constants: Those of them that no kernel writes.
         has_state: There may be variables that kernels write, in a macro or a function for example.
+        is_pytorchs: Device code names what PyTorch's headers declare, such as `at::Half`.
     """
 
     kernels: tuple[Declaration, ...]
@@ -44,12 +45,14 @@ class ScannedDeclarations:
     variables: tuple[str, ...]
     constants: tuple[str, ...]
     has_state: bool
+    is_pytorchs: bool
 
 
 def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclarations:
     """Scan a source and the user's headers that it reaches, without their host part."""
     defined = options.defined
-    texts = [file.text for file in include_graph(source, system_headers(()), options=options).files]
+    graph = include_graph(source, system_headers(()), options=options)
+    texts = [file.text for file in graph.files]
     macros = frozenset(name for text in texts for name in macro_names(text))
     own = compiler.kernels(texts[0], defined, macros)
     named: dict[str, tuple[Declaration, ...]] = {}
@@ -68,6 +71,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
         variables=variables,
         constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
+        is_pytorchs=any(name.endswith("left_out/torch") for name in graph.system),
     )
 
 
@@ -141,6 +145,10 @@ CXX_TYPES = {
 }
 """The C++ type of each dtype, by the name that the dtype has in torch."""
 
+PYTORCHS_TYPES = CXX_TYPES | {"float16": "c10::Half", "bfloat16": "c10::BFloat16"}
+"""The same for device code in PyTorch's words, which `AT_DISPATCH` macros instantiate with its own types.
+Source: torch/headeronly/core/ScalarType.h."""
+
 TYPE_HEADERS = {
     "__half": "cuda_fp16.h",
     "__nv_bfloat16": "cuda_bf16.h",
@@ -202,10 +210,11 @@ def split_arguments(text: str) -> tuple[str, ...]:
 def example_arguments(declaration: Declaration) -> tuple[str, ...]:
     """Return arguments that a template might take: `float32`, `256`, `True`."""
     words = [re.split(r"\W", text)[0] for text in declaration.template_parameters if "=" not in text]
-    return tuple(_EXAMPLES.get(word, "256") for word in words)
+    return tuple("256" if _NUMBER.fullmatch(word) else _EXAMPLES.get(word, f'"{word}(0)"') for word in words)
 
 
 _EXAMPLES = {"typename": "float32", "class": "float32", "bool": "True"}
+_NUMBER = re.compile(r"auto|const|constexpr|std|template|u?int\w*|s?size_t|(un)?signed|char|short|long")
 
 
 def kernel_access(name: str) -> str:

@@ -24,6 +24,7 @@ from dotcu.kernel.arguments.values import describe
 from dotcu.kernel.compiled import QUALIFIED_NAME, CompilationUnit, ModuleVariables
 from dotcu.kernel.declarations import (
     CXX_TYPES,
+    PYTORCHS_TYPES,
     instance_name,
     is_unknown,
     match_name,
@@ -77,7 +78,7 @@ class Module:
         self.contents = self._variables.contents
         plain = [d for d in declared.kernels if not d.template_parameters]
         templates = {d.name: d for d in declared.kernels if d.template_parameters}
-        self.instantiate = _read_instantiate(instantiate, templates, self.name)
+        self.instantiate = self._read_instantiate(instantiate, templates)
         named = [(templates[name], row) for name, rows in self.instantiate.items() for row in rows]
         together = named if declared.has_state else []
         self._plain = self._unit_of(plain, together)
@@ -89,6 +90,24 @@ class Module:
                 _log.warning("%s: module.%s is not the kernel of that name: use %s", self.name, name, shown)
         live_modules.add(self)
         self._instances = {(d.name, row): Kernel(self, d, self._plain, row) for d, row in together}
+
+    def _read_instantiate(
+        self, asked: Instantiations, declarations: Mapping[str, Declaration]
+    ) -> dict[str, tuple[tuple[str, ...], ...]]:
+        read = {}
+        for name, rows in asked.items():
+            qualified = match_name(name, tuple(declarations))
+            if qualified is None:
+                raise KernelNotFound(not_found(self.name, name, "template", list(declarations)))
+            read[qualified] = tuple(
+                spell_arguments(
+                    declarations[qualified],
+                    row if isinstance(row, tuple) else (row,),
+                    is_pytorchs=self._declared.is_pytorchs,
+                )
+                for row in rows
+            )
+        return read
 
     def _unit_of(
         self, plain: Sequence[Declaration], instances: Sequence[tuple[Declaration, tuple[str, ...]]]
@@ -109,7 +128,7 @@ class Module:
 
     def instantiation(self, declaration: Declaration, values: Sequence[Any]) -> Kernel:
         """Return the instantiation of a template for some arguments."""
-        arguments = spell_arguments(declaration, values)
+        arguments = spell_arguments(declaration, values, is_pytorchs=self._declared.is_pytorchs)
         key = (declaration.name, arguments)
         with self._lock:
             if key not in self._instances:
@@ -244,26 +263,14 @@ class Module:
         return DeviceVariable(self, known)
 
 
-def _read_instantiate(
-    asked: Instantiations, declarations: Mapping[str, Declaration], file: str
-) -> dict[str, tuple[tuple[str, ...], ...]]:
-    read = {}
-    for name, rows in asked.items():
-        qualified = match_name(name, tuple(declarations))
-        if qualified is None:
-            raise KernelNotFound(not_found(file, name, "template", list(declarations)))
-        tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
-        read[qualified] = tuple(spell_arguments(declarations[qualified], row) for row in tuples)
-    return read
-
-
 SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text in CXX_TYPES.items()}
 
 
-def spelling(dtype: torch.dtype) -> str:
-    """Return the C++ type of a torch dtype."""
+def spelling(dtype: torch.dtype, *, is_pytorchs: bool = False) -> str:
+    """Return the C++ type of a torch dtype, for device code of PyTorch's or of CUDA's own types."""
     if dtype in SPELLINGS:
-        return SPELLINGS[dtype]
+        name = str(dtype).removeprefix("torch.")
+        return PYTORCHS_TYPES[name] if is_pytorchs else SPELLINGS[dtype]
     if dtype.is_complex:
         part = str(dtype.to_real()).removeprefix("torch.")
         remedy = f'Pass torch.view_as_real(t) to a kernel of {part}, or name a C++ type: ["float2"].'
@@ -272,15 +279,17 @@ def spelling(dtype: torch.dtype) -> str:
     raise ArgumentError(f"{dtype} has no C++ type that a template can be instantiated with.\n{remedy}")
 
 
-def spell_arguments(declaration: Declaration, values: Sequence[Any]) -> tuple[str, ...]:
+def spell_arguments(
+    declaration: Declaration, values: Sequence[Any], *, is_pytorchs: bool = False
+) -> tuple[str, ...]:
     """Return template arguments as C++ text."""
     require_argument_count(declaration, values)
-    return tuple(_spell(declaration, value) for value in values)
+    return tuple(_spell(declaration, value, is_pytorchs) for value in values)
 
 
-def _spell(declaration: Declaration, value: Any) -> str:
+def _spell(declaration: Declaration, value: Any, is_pytorchs: bool) -> str:
     if isinstance(value, torch.dtype):
-        return spelling(value)
+        return spelling(value, is_pytorchs=is_pytorchs)
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     if isinstance(value, (int, np.integer)):

@@ -19,6 +19,9 @@ import torch
 from torch import Tensor
 import dotcu
 
+for op in ("before",):
+    pass
+
 @dotcu.op("origin_test::{name}")
 def double(x: Tensor) -> Tensor:
     return torch.add(x, x)
@@ -28,6 +31,8 @@ def _(x: Tensor, *, out: Tensor) -> None:
     out.copy_(x)
 
 again = double
+for op in (double,):
+    pass
 """
 
 
@@ -48,6 +53,7 @@ def test_an_operator_of_a_file_is_found_by_the_file(tmp_path: Path) -> None:
     path = tmp_path / "my_ops.py"
     path.write_text(FILE.format(name="of_a_file"))
     ((name, operator),) = resolve(str(path))
+    assert name == "double"
     assert target_of(operator) == f"{path}:{name}"
     assert target_of(operator.overloads["out"]) == f"{path}:{name}"
 

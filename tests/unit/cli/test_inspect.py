@@ -123,6 +123,17 @@ def test_one_instantiation_can_stand_in_the_target(inspect: Inspect) -> None:
     assert "clear" not in out
 
 
+def test_folders_of_headers_and_macros_are_given_as_to_a_compiler(inspect: Inspect, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "size.h").write_text("#define SIZE (EXTRA + 3)\n")
+    (tmp_path / "size.cu").write_text(
+        '#include "size.h"\n#if defined(FAST) && FAST == 1\n'
+        "__global__ void k(float* x) { __shared__ float s[SIZE]; s[threadIdx.x] = *x; *x = s[1]; }\n#endif\n"
+    )
+    code, out, _ = inspect("size.cu", "-I", "theirs", "-D", "FAST", "--define", "EXTRA=5", "--arch", "sm_90")
+    assert (code, "32 B of static shared memory" in out) == (0, True)
+
+
 def test_a_block_and_its_shared_memory_are_what_occupancy_is_told_for(inspect: Inspect) -> None:
     _, out, _ = inspect("k.cu:clear", "--arch", "sm_90", "--block", "256", "--smem-bytes", "40000")
     assert "block=256, smem_bytes=40000: 5 blocks a multiprocessor, 40 of 64 warps (62%)" in out

@@ -79,6 +79,7 @@ static_assert(sizeof(std::ptrdiff_t) == 8);
 
 // <cuda.h>
 static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) >= 64);
+static_assert(sizeof(CUtexObject) == 8 && sizeof(CUdeviceptr) == 8 && CUDA_VERSION >= 12000);
 
 // <limits>
 using Float = std::numeric_limits<float>;

@@ -44,6 +44,29 @@ def test_an_accessor_of_half_precision_takes_such_a_tensor(device: torch.device)
     assert out.tolist() == [[5, 5]]
 
 
+def test_a_dtype_stands_for_pytorchs_type_as_in_at_dispatch(device: torch.device) -> None:
+    module = dotcu.load_inline("""
+        #include <torch/extension.h>
+        __device__ int kind(at::Half) { return 16; }
+        __device__ int kind(at::BFloat16) { return 17; }
+        __device__ int kind(float) { return 32; }
+        template <typename scalar_t> __global__ void kinds(const scalar_t* x, int* out) { *out = kind(*x); }
+        """)
+    found = []
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        out = torch.zeros(1, dtype=torch.int32, device=device)
+        module.kinds[dtype](torch.zeros(1, dtype=dtype, device=device), out, grid=1, block=1)
+        found.append(out.item())
+    assert found == [16, 17, 32]
+
+
+def test_the_version_of_cuda_is_known_as_by_pytorchs_headers() -> None:
+    text = (
+        "#include <ATen/cuda/CUDAContext.h>\n__global__ void k(c10::Half* x) { x[CUDA_VERSION / 1000] = 1; }"
+    )
+    dotcu.load_inline(text).compile("sm_80")
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [

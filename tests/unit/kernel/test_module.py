@@ -162,6 +162,19 @@ def test_the_wrong_number_of_template_arguments_names_the_parameters(module: Mod
         module.steps[torch.float32]
 
 
+def test_the_example_for_a_template_has_an_argument_for_each_kind_of_parameter() -> None:
+    module = load_inline("""
+        enum Mode { ADD, SUB };
+        template <typename T, Mode MODE, int N, bool SIGNED> __global__ void k(T* x) { x[0] = N + MODE; }
+        """)
+    with pytest.raises(ArgumentError, match="without template arguments") as caught:
+        module.k(torch.zeros(1), grid=1, block=1)
+    example = str(caught.value).splitlines()[-1].removeprefix("Instantiate it: ").removesuffix("(...)")
+    x = torch.zeros(1)
+    eval(example)(x, grid=1, block=1)
+    assert x.tolist() == [256]
+
+
 @pytest.mark.parametrize("value", [1.5, None, "", object()])
 def test_a_template_argument_of_another_kind_is_refused(module: Module, value: object) -> None:
     with pytest.raises(ArgumentError, match="a torch dtype, an int, a bool or C"):

@@ -23,6 +23,7 @@ from dotcu.inspection.code.sass import SassFunction
 from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
 from dotcu.kernel.declarations import (
     CXX_TYPES,
+    PYTORCHS_TYPES,
     example_arguments,
     instance_name,
     require_argument_count,
@@ -180,9 +181,11 @@ def kernels_in_source(
     Raises:
         UsageError: `instantiate` names no template of the source, gives other arguments, or is malformed.
     """
-    kernels = {kernel.name: kernel for kernel in scan_declarations(source, options).kernels}
+    declared = scan_declarations(source, options)
+    types = PYTORCHS_TYPES if declared.is_pytorchs else CXX_TYPES
+    kernels = {kernel.name: kernel for kernel in declared.kernels}
     templates = {name: kernel for name, kernel in kernels.items() if kernel.template_parameters}
-    asked = [_instantiation(text, templates, source.name) for text in instantiate]
+    asked = [_instantiation(text, templates, source.name, types) for text in instantiate]
     plain = tuple(name for name in kernels if name not in templates)
     instances = [
         FileUnit(
@@ -206,7 +209,7 @@ def _uninstantiated(declaration: Declaration) -> UninstantiatedTemplate:
 
 
 def _instantiation(
-    text: str, templates: Mapping[str, Declaration], file: str
+    text: str, templates: Mapping[str, Declaration], file: str, types: Mapping[str, str]
 ) -> tuple[Declaration, tuple[str, ...]]:
     """Return a template and its arguments, as C++ text."""
     match = _INSTANTIATION.fullmatch(text)
@@ -224,7 +227,7 @@ def _instantiation(
             f"It has {has}.\nName one of them in full, such as {next(iter(templates), 'scale')}[float32]."
         )
     declaration = templates[named[0]]
-    arguments = tuple(cxx_argument(argument) for argument in split_arguments(match[2]))
+    arguments = tuple(cxx_argument(argument, types) for argument in split_arguments(match[2]))
     try:
         require_argument_count(declaration, arguments)
     except ArgumentError as error:
@@ -236,10 +239,10 @@ def _instantiation(
     return declaration, arguments
 
 
-def cxx_argument(argument: str) -> str:
+def cxx_argument(argument: str, types: Mapping[str, str] = CXX_TYPES) -> str:
     """Return a template argument in C++: a dtype's name becomes its type, True becomes true."""
     plain = argument.removeprefix("torch.").strip("\"'")
-    return {"True": "true", "False": "false"}.get(plain) or CXX_TYPES.get(plain, plain)
+    return {"True": "true", "False": "false"}.get(plain) or types.get(plain, plain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,9 +163,9 @@ class TensorPacker:
 
     @property
     def takes(self) -> str:
-        return (
-            f"a {dtype_names(self.element.dtypes)} tensor of {self.rank} dimensions, strided or not, or None"
-        )
+        named = dtype_names(self.element.dtypes)
+        article = "an" if named.startswith("i") else "a"
+        return f"{article} {named} tensor of {self.rank} dimensions, strided or not, or None"
 
     def pack(self, value: Any, addresses: Addresses, label: str = "") -> bytes:
         if value is None:

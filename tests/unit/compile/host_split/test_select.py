@@ -521,10 +521,11 @@ def test_all_missing_headers_are_named_at_once_with_their_lines(make: Build) -> 
     assert "load(..., include=[FOLDER])" in str(error.value)
 
 
-def test_a_missing_header_that_nothing_needs_is_a_warning(
+def test_a_missing_header_that_nothing_needs_is_a_warning_and_one_for_all_builds_of_a_file(
     make: Build, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make(f'#include "a.h"\n#include <strings.h>\n{KERNEL}')
+    for more in ("", "__global__ void other() {}"):
+        make(f'#include "a.h"\n#include <strings.h>\n{KERNEL}{more}')
     (warning,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
     assert "inline.cu compiles without headers that were not found: a.h." in warning
 
