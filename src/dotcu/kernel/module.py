@@ -282,7 +282,16 @@ def spelling(dtype: torch.dtype, *, is_pytorchs: bool = False) -> str:
 def spell_arguments(
     declaration: Declaration, values: Sequence[Any], *, is_pytorchs: bool = False
 ) -> tuple[str, ...]:
-    """Return template arguments as C++ text."""
+    """Return template arguments as C++ text.
+
+    Args:
+        declaration: The kernel's template parameters, with their defaults.
+        values: The arguments as a caller gave them: dtypes, ints, bools or C++ text.
+        is_pytorchs: Write a dtype as PyTorch's own device type (`c10::Half`) instead of CUDA's (`__half`).
+
+    Raises:
+        ArgumentError: Too many or too few of them, or one that has no C++ text.
+    """
     require_argument_count(declaration, values)
     return tuple(_spell(declaration, value, is_pytorchs) for value in values)
 
