@@ -215,8 +215,9 @@ class TimedResults:
         """Return the errors of contenders by name; one that is right is not in it.
 
         Note:
-            Synchronizes, and frees the copies.
+            Synchronizes, frees the copies, and begins a new choice among the results that come later.
         """
+        self._seen.clear()
         for name in list(self._copies):
             for turn, results in self._copies.pop(name):
                 try:
