@@ -402,7 +402,11 @@ def _in_layouts(subject: Subject, case: Case, names: Sequence[str], *, alone: bo
     for name in names:
         for argument in chosen:
             build = partial(_in_layout, subject, case, name, argument)
-            if list(map(_placed, build().tensors)) != before:
+            sample = build()
+            is_other = name == "expanded" and has_indices(sample, case.dtype)  # values that may fit nothing
+            if is_other and subject.reference is not None and not accepted(subject, sample):
+                continue
+            if list(map(_placed, sample.tensors)) != before:
                 word = name if argument is None else f"{name}-{argument}"
                 yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=build)
 

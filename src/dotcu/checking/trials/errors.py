@@ -219,8 +219,8 @@ def _always(other: Any, given: object) -> Any:
 
 
 def _one_more(tensor: Tensor, axis: int) -> Tensor | None:
-    """The tensor with its first slice along an axis again at the end."""
-    return torch.cat([tensor, tensor.narrow(axis, 0, 1)], axis) if tensor.shape[axis] else None
+    """The tensor with its last slice along an axis twice: offsets still ascend, and end where they did."""
+    return torch.cat([tensor, tensor.narrow(axis, -1, 1)], axis) if tensor.shape[axis] else None
 
 
 def _replaced(subject: Subject, case: Case, name: str, change: Callable[[Any], Any]) -> Sample:

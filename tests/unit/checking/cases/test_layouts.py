@@ -123,3 +123,16 @@ def test_what_is_written_is_never_expanded() -> None:
     one = subject(operator(increment, sample, mutates_args=("y",)))
     (case,) = _in_layouts(one, first(one), ["expanded"])
     assert [tensor.stride() for tensor in case.sample.tensors] == [(4, 1), (0, 1)]
+
+
+def test_indices_that_fit_no_longer_when_expanded_make_no_case() -> None:
+    def spread(x: Tensor, offsets: Tensor) -> Tensor:
+        return x.new_empty(offsets.numel() - 1)
+
+    def segments(x: Tensor, offsets: Tensor) -> Tensor:
+        return torch.stack([part.sum() for part in x.split(offsets.diff().tolist())])
+
+    sample = dotcu.Sample(torch.randn(6), torch.tensor([0, 2, 6]))
+    one = subject(operator(spread, sample, reference=segments))
+    made = list(_in_layouts(one, first(one), ["expanded"], alone=True))
+    assert [case.name for case in made] == ["float32-s0-expanded-x"]

@@ -61,6 +61,11 @@ def test_each_tensor_comes_in_other_shapes(
     assert (a.shape, b.shape) == (shape, (3, 4))
 
 
+def test_offsets_with_one_more_still_ascend() -> None:
+    _, offsets = of(torch.randn(6), torch.tensor([0, 2, 6]))["b-wider"].sample.args
+    assert offsets.tolist() == [0, 2, 6, 6]
+
+
 def test_each_tensor_comes_on_another_device_and_not_at_all(pair: tuple[Tensor, Tensor]) -> None:
     made = of(*pair)
     assert [tensor.device.type for tensor in made["b-on-meta"].sample.args] == ["cpu", "meta"]
