@@ -44,7 +44,8 @@ class Outcome:
         stage: `passed`, or what failed: `load`, `compile`, `time`, `crash`.
         error: The first line of the error.
         kernels: The number of kernels, templates included; 0 if it did not load.
-        load_s: How long loading took, in seconds, in a process that has loaded another kernel.
+        load_s: Processor time of loading, in seconds, in a process that has loaded another kernel. It does
+            not depend on what else the machine does.
     """
 
     repository: str
@@ -97,12 +98,12 @@ def attempt(file: Path, root: Path) -> Outcome:
     """Load and compile one file."""
     place = {"repository": root.name, "file": str(file.relative_to(root))}
     include = include_paths(file, root)
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         module = dotcu.load(file, include=include)
     except DotcuError as error:
         return Outcome(**place, stage="load", error=_first_line(error))
-    load_s, kernels = time.perf_counter() - start, len(module.kernels)
+    load_s, kernels = time.process_time() - start, len(module.kernels)
     for arch in ("sm_80", "sm_90a"):
         try:
             module.compile(arch)

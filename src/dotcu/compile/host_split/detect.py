@@ -35,6 +35,8 @@ class HostLine:
     last: int = 0
 
 
+DRIVERS_HEADER = "a header of the driver's interface"
+
 # Signs of host code in a line, and their patterns. Directives are matched with literals, the rest without.
 DIRECTIVES = {
     "PyTorch's or a binding's header": r'#\s*include\s*[<"](torch|ATen|c10|caffe2|THC|pybind11|nanobind)/',
@@ -49,6 +51,7 @@ DIRECTIVES = {
         r"|thrust/(?!(complex|functional|pair|tuple)\b)\w+)"
         r'(\.h|_v2\.h|Xt\.h)?)[>"]'
     ),
+    DRIVERS_HEADER: r'#\s*include\s*[<"]cuda(EGL|GL|VDPAU|D3D\w+|Profiler|\w*Typedefs)\.h[>"]',
 }
 CODE = {
     "a launch": r"<<<",
@@ -91,8 +94,8 @@ HOST_HEADERS = {
         r"|wrl|d3d\w*|dxgi\w*|DirectX\w+)\.h"
     ),
     "the toolkit's libraries": (
-        r"nvtx3/.+|(nvToolsExt\w*|nvml|nvperf\w*|cupti\w*|cuda_profiler_api|cudaProfiler|cufile|nvjpeg|npp\w*|nvrtc"
-        r"|nvJitLink|nvblas|cublas|cuda(EGL|GL|VDPAU|D3D\w+)|cuda_\w+_interop|nvshmem\w*|nvsci\w+)\.h"
+        r"nvtx3/.+|(nvToolsExt\w*|nvml|nvperf\w*|cupti\w*|cuda_profiler_api|cufile|nvjpeg|npp\w*|nvrtc"
+        r"|nvJitLink|nvblas|cublas|cuda_\w+_interop|nvshmem\w*|nvsci\w+)\.h"
     ),
     "graphics": r"(GL|GLES\d?|GLFW|GLUT|EGL|KHR|CL|SDL2?|X11|glad|vulkan)/.+",
     "other libraries": (
@@ -212,8 +215,9 @@ def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
     Args:
         device: Headers of the standard library that device code can have, too.
     """
-    if sign_of(DIRECTIVES, f"#include <{name}>"):
-        return not quoted or "/" in name
+    sign = sign_of(DIRECTIVES, f"#include <{name}>")
+    if sign:  # a header of one's own may have a name of the library's
+        return not quoted or "/" in name or sign == DRIVERS_HEADER
     if quoted:
         return False
     return bool(_HOST_HEADER.fullmatch(name)) or ("." not in name and "/" not in name and name not in device)

@@ -31,6 +31,7 @@ Verdict = Literal["device", "host", "shared", "unclear"]
 _PLAIN = DEVICE_WORDS | {
     "__host__", "__forceinline__", "__noinline__", "__inline__", "__inline", "__restrict__", "__restrict",
     "__grid_constant__", "__extension__", "TORCH_API", "TORCH_CUDA_CU_API", "C10_API", "C10_EXPORT",
+    "CUDART_CB", "CUDA_CB", "CUDARTAPI", "CUDAAPI",
 }  # fmt: skip
 _BRACKETED = frozenset({
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__align__", "__attribute__",

@@ -547,6 +547,8 @@ def _include_instead(used: frozenset[str], of_torch: bool) -> str:
     needed = headers_of(used)
     if of_torch and "<torch/extension.h>" in needed:
         return "left_out/torch"
+    if "<cufft.h>" in needed:
+        return "left_out/cufft"
     if "<cuda_bf16.h>" in needed:
         return "left_out/bfloat16"
     if "<cuda_fp16.h>" in needed:

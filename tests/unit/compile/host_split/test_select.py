@@ -49,6 +49,7 @@ LEFT_OUT = [
     'extern "C" void f(void* x) { }',
     "auto f(int x) -> int { return x; }",
     "TORCH_API void f(int x);",
+    "void CUDART_CB f(cudaStream_t stream, cudaError_t status, void* data);",
     "Timer::Timer() : a(1), b{2} { start(); }",
     "bool operator==(A a, A b) { return true; }",
     "static int counter = 0;",
@@ -501,6 +502,11 @@ AS_THEY_ARE = {
     "headers of the host": (
         "#include <strings.h>\n#include <arpa/inet.h>\n#include <nvtx3/nvToolsExt.h>\n#include <nvml.h>\n"
         "#include <GL/gl.h>\n#include <mpi.h>\n"
+    ),
+    "the driver's headers": '#include <cudaTypedefs.h>\n#include "cudaEGL.h"\n#include <cuda.h>\n',
+    "number types of a host library": (
+        "#include <cufftXt.h>\n#include <complex>\ntypedef cufftComplex Complex;\n"
+        "__global__ void j(Complex* x, cufftReal by) { x->x *= by; }\n"
     ),
     "headers that are nowhere": '#include <nowhere.h>\n#include "nowhere/else.hpp"\nint main() {}\n',
 }
