@@ -30,7 +30,7 @@ from pathlib import Path
 import dotcu
 from dotcu.errors import DotcuError
 
-LIMIT_S = 120.0
+LIMIT_S = 600.0
 INCLUDE_FOLDERS = ("include", "inc", "Common", "common")
 
 

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from dotcu.simulator.semantics.memory.access import Access, AccessPart
 
 
-def check_written(part: AccessPart, index: Array) -> None:
-    """Report lanes that read elements that nothing wrote."""
+def check_written(part: AccessPart, index: Array, element: int = 0) -> None:
+    """Report lanes that read elements that nothing wrote.
+
+    Of a vector with other elements that are written, one that the kernel may drop is no fault: the padding
+    of a row. `element` is the number of the elements in their vectors.
+    """
     chunk, access = part.chunk, part.access
     assert part.shadow is not None
     state = part.shadow.take(index)
@@ -31,6 +35,11 @@ def check_written(part: AccessPart, index: Array) -> None:
     if part.region is None and chunk.grid.decoded.location_of.is_library(access.placed):
         return  # CUB reads a key past its tile, and drops it
     bad = np.flatnonzero(state != full)
+    if access.may_drop is not None and access.may_drop(element):
+        states = [part.shadow.take(part.indices + each) == full for each in range(access.elements)]
+        bad = bad[~np.any(states, axis=0).reshape(-1)[bad]]
+        if not len(bad):
+            return
     lanes = chunk.numbers(part.positions)
     if index.size > 1:
         lanes = lanes[bad]

@@ -137,6 +137,62 @@ def test_uninitialized_shared_and_local_memory(run_kernel: Any) -> None:
     assert "local memory" in str(findings[1])
 
 
+ROWS = """extern "C" __global__ void k(float* x, float* out, int n) {
+      for (int i = threadIdx.x; i < n; i += 32) x[i] = i + 1;
+      __syncwarp();
+      float sum = 0, most = -1;
+      for (int c = 4 * threadIdx.x; c < n; c += 128) {
+        float4 v = *(const float4*)(x + c);
+        float a[4] = {v.x, v.y, v.z, v.w};
+        for (int j = 0; j < 4; ++j) { USE }
+      }
+      out[threadIdx.x] = sum + most;
+    }"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "if (c + j < n) sum += a[j] * a[j];",
+        "if (c + j < n) out[c + j + 32] = a[j];",
+        "most = fmaxf(most, c + j < n ? a[j] : -1);",
+        "if (c + j < n && a[j] > most) most = a[j];",
+        "sum += c + j < n ? expf(a[j]) / (1 + a[j]) : 0;",
+    ],
+)
+def test_padding_that_a_wide_load_reads_and_drops_is_no_fault(run_kernel: Any, use: str) -> None:
+    arguments = {"x": np.zeros(144, "f4"), "out": np.zeros(180, "f4"), "n": i32(141)}
+    result = run_kernel(ROWS.replace("USE", use), arguments, collect=True, unwritten=["x"])
+    assert not result.findings
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "sum += a[j] * a[j];",
+        "most = fmaxf(most, a[j]);",
+        "if (a[j] > most) most = a[j];",
+        "out[c + j + 32] = a[j];",
+        "sum += out[int(a[j])];",
+        "sum += __shfl_sync(~0u, a[j], 0);",
+    ],
+)
+def test_padding_that_a_wide_load_reads_and_uses_is_a_fault(run_kernel: Any, use: str) -> None:
+    arguments = {"x": np.zeros(128, "f4"), "out": np.zeros(180, "f4"), "n": i32(125)}
+    result = run_kernel(ROWS.replace("USE", use), arguments, collect=True, unwritten=["x"])
+    faults = [f for f in result.findings if f.kind == "uninitialized-read"]
+    assert [f.address_of for f in faults] == ["x"]
+
+
+def test_a_vector_of_which_nothing_is_written_is_a_fault_if_its_use_depends_on_a_branch(
+    run_kernel: Any,
+) -> None:
+    source = ROWS.replace("USE", "if (c + j < n) sum += a[j];").replace("x[i] = i + 1", "out[i] = i + 1")
+    arguments = {"x": np.zeros(128, "f4"), "out": np.zeros(180, "f4"), "n": i32(125)}
+    finding = only(run_kernel(source, arguments, collect=True, unwritten=["x"]))
+    assert (finding.kind, finding.line, finding.lanes) == ("uninitialized-read", 6, 128)
+
+
 def test_out_of_bounds_in_shared_memory(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(int* out) {
       __shared__ int tile[32];

@@ -9,7 +9,7 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +73,7 @@ class Access(NamedTuple):
         order: What it promises to other threads.
         origin: What its address was computed from.
         unused: Elements that are loaded and that nothing reads: compilers widen loads.
+        may_drop: Returns whether the kernel may use an element for nothing, as it does with padding.
     """
 
     number: int
@@ -86,6 +87,7 @@ class Access(NamedTuple):
     order: MemoryOrder = WEAK
     origin: Origin = NONE
     unused: frozenset[int] = frozenset()
+    may_drop: Callable[[int], bool] | None = None
 
     @property
     def bytes(self) -> int:

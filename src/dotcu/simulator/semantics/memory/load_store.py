@@ -5,14 +5,17 @@ Source: PTX ISA, "Data Movement and Conversion Instructions".
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from dotcu.ptx.dataflow import names_of
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Operand, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.decoding.variables import may_be_dropped
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import PARAM_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import Array
@@ -124,7 +127,10 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
             chunk.write(slot, value if extend is None else extend(value))
 
         return scalar
-    access = access._replace(unused=frozenset(i for i, e in enumerate(elements) if not binding.is_read(e)))
+    unused = frozenset(i for i, e in enumerate(elements) if not binding.is_read(e))
+    names = [next(iter(names_of((each,))), "") for each in elements]
+    may_drop = functools.cache(lambda i: may_be_dropped(binding.linked.code, placed, names[i]))
+    access = access._replace(unused=unused, may_drop=may_drop)
 
     def step(chunk: Chunk) -> None:
         values = load(chunk, access)
@@ -167,19 +173,22 @@ def _load_part(part: AccessPart) -> list[Array]:
     for element in range(access.elements):
         index = part.indices + element if element else part.indices
         if element not in access.unused:
-            check_there(part, index)
+            check_there(part, index, element)
             if part.races is not None:
                 check_read(part, index)
         values.append(part.view.take(index))
     return values
 
 
-def check_there(part: AccessPart, index: Array) -> None:
-    """Report lanes that read elements that nothing wrote, or that an asynchronous copy holds."""
+def check_there(part: AccessPart, index: Array, element: int = 0) -> None:
+    """Report lanes that read elements that nothing wrote, or that an asynchronous copy holds.
+
+    `element` is the number of the elements in the vectors that the lanes load.
+    """
     if part.chunk.in_flight is not None and check_in_flight(part, index):
         return  # what was reported of the copy says why the bytes may not be written yet
     if part.shadow is not None:
-        check_written(part, index)
+        check_written(part, index, element)
 
 
 def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
