@@ -61,6 +61,12 @@ def test_each_tensor_comes_in_other_shapes(
     assert (a.shape, b.shape) == (shape, (3, 4))
 
 
+def test_no_tensor_is_emptied_beside_indices_into_it() -> None:
+    made = of(torch.randn(6, 2), torch.tensor([0, 2, 5]))
+    assert "a-emptied" not in made
+    assert {"a-taller", "b-emptied"} <= set(made)
+
+
 def test_offsets_with_one_more_still_ascend() -> None:
     _, offsets = of(torch.randn(6), torch.tensor([0, 2, 6]))["b-wider"].sample.args
     assert offsets.tolist() == [0, 2, 6, 6]
