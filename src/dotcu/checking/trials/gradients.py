@@ -16,7 +16,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.gradcheck import GradcheckError
 
 from dotcu.checking import numerics
-from dotcu.checking.cases.derived import derived_cases, size_pattern
+from dotcu.checking.cases.derived import arguments, derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import NAN_BYTE, without_repeats
@@ -168,6 +168,7 @@ def _checked(subject: Subject, case: Case, order: int) -> Outcome:
     # where elements share memory, moving one would move others
     sample = case.make().map_tensors(lambda t: t.contiguous() if without_repeats(t) is not t else t)
     doubles = [i for i in _differentiable(sample) if sample.tensors[i].dtype == torch.float64]
+    doubles = _not_detached(subject, sample, doubles)
     _, leaves = requiring(sample, doubles)
     elements = sum(leaf.numel() for leaf in leaves)
     if elements > MANY:
@@ -192,6 +193,23 @@ def _checked(subject: Subject, case: Case, order: int) -> Outcome:
             reason=f"the {GRADIENTS[order]} is not what finite differences give", evidence=brief(error)
         )
     return Passed()
+
+
+def _not_detached(subject: Subject, sample: Sample, positions: list[int]) -> list[int]:
+    """Return the positions of the tensors to which the reference gives a gradient; all if it gives none."""
+
+    def has_gradient(position: int) -> bool:
+        call, _ = requiring(subject.inputs(sample), [position])
+        assert subject.reference is not None
+        with torch.enable_grad():
+            return any(t.requires_grad for t in outputs(subject.reference(*call.args, **call.kwargs)))
+
+    if subject.reference is None:
+        return positions
+    try:
+        return [i for i in positions if has_gradient(i)] or positions
+    except Exception:  # the checks of the reference report it
+        return positions
 
 
 def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
@@ -232,7 +250,19 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     if worst.passed:
         return Passed(ratio=worst.ratio)
     where = worst.where.replace("output", "gradient")
+    where += _missing(subject, sample, needs, gradients) if order == 1 else ""
     return Failed(reason=f"a {GRADIENTS[order]} is not that of the reference: {worst.what}", evidence=where)
+
+
+def _missing(subject: Subject, sample: Sample, needs: Sequence[int], gradients: Sequence[Tensor]) -> str:
+    """Name the first input to which the backward gives nothing, and say how that is declared."""
+    none = [id(sample.tensors[i]) for i, gradient in zip(needs, gradients, strict=True) if not gradient.any()]
+    given = arguments(subject.overload.signature, sample)
+    name = next((n for n, v in given.items() if any(id(t) in none for t in Sample(v).tensors)), "")
+    declared = (
+        f"\nThe backward gives none for `{name}`. If it has none, say so in the reference: {name}.detach()"
+    )
+    return declared if name else ""
 
 
 # ---- first and second gradients of a call, of an operator or of its reference, as functions of tensors alone

@@ -105,6 +105,30 @@ def test_inputs_with_and_without_a_gradient_are_mixed() -> None:
     assert isinstance(outcomes["float64-s0-dense-1"], Failed)
 
 
+def first_alone(reference: Any) -> dict[str, Outcome]:
+    """Check a product whose backward gives the first factor a gradient, and the second none."""
+    operator = product()
+    operator.reference(reference)
+
+    @operator.backward
+    def _(ctx: Any, grad: Tensor, _: Any) -> Any:
+        return grad * ctx.saved_tensors[1], None, None
+
+    return of("gradients", said(plan, operator))
+
+
+def test_an_input_that_the_reference_detaches_needs_no_gradient() -> None:
+    outcomes = first_alone(lambda a, b, index: (a * b.detach(), index.clone()))
+    assert not [outcome for outcome in outcomes.values() if isinstance(outcome, Failed)]
+    assert isinstance(outcomes["float64-s0-gradcheck"], Passed)
+
+
+def test_a_gradient_that_is_missing_says_what_declares_that_there_is_none() -> None:
+    outcome = first_alone(lambda a, b, index: (a * b, index.clone()))["float64-s0-dense"]
+    assert isinstance(outcome, Failed)
+    assert "none for `b`. If it has none, say so in the reference: b.detach()" in outcome.evidence
+
+
 def test_a_result_that_hangs_on_no_input_has_zeros_as_its_gradient() -> None:
     @dotcu.op(name())
     def square(x: Tensor) -> tuple[Tensor, Tensor]:
