@@ -371,6 +371,8 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
     for _ in range(_RETRIES):
         with stopwatch.during("compile"):
             reply = attempt.compile()
+        if reply.ok and failures and _EXTERN.search(reply.ptx):  # of PTX nothing is linked
+            break
         if reply.ok:
             return _entry(plan, reply), not attempt.extra
         failures.append((attempt.plan, reply.log))
@@ -389,6 +391,8 @@ def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> DotcuError:
     """Return the last failure, or where it is of a name that was left out for an error, that error."""
     from dotcu.compile import diagnostics
 
+    if _UNRESOLVED in failures[-1][1] and len(failures) > 1:  # it names no line
+        failures = failures[:-1]
     undefined = set(_UNDEFINED.findall(failures[-1][1]))
     for failed, log in reversed(failures):
         plan, shown = failed, log
@@ -405,6 +409,8 @@ _FROM_THE_HOST = (
     (r"\b__extension__\b", "#define __extension__\n"),
     (r'"CLOCKS_PER_SEC" is undefined', "#define CLOCKS_PER_SEC 1000000\n"),
 )
+_UNRESOLVED = "Unresolved extern function"
+_EXTERN = re.compile(r"^\.extern \.func[^;]*\b_Z\w+", re.MULTILINE)
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _NO_MEMBER = re.compile(r'namespace "std" has no member "(\w+)"')
 _FROM_THE_HOST_NAME = f"{VIRTUAL_ROOT}/@host"
@@ -492,7 +498,7 @@ class _Attempt:
 
     def _without_refused(self, log: str) -> _Attempt | None:
         """Leave out what the compiler refused, if it is host code or may be."""
-        from dotcu.compile.diagnostics import error_lines
+        from dotcu.compile.diagnostics import error_lines, lines_without_body
 
         if self.plan.options.all_is_device:
             return None
@@ -515,6 +521,11 @@ class _Attempt:
                 if name == virtual and piece.first <= line <= piece.last
             )  # fmt: skip
             refused |= {(virtual, key) for key in itertools.islice(on_it, 1)}
+        called = set(lines_without_body(log, self.plan))
+        refused |= {
+            (name, (*piece.key[:2], "inline")) for name, piece in after.plan.includes.pieces
+            if piece.key[2] == "head" and called & {(name, at) for at in range(piece.first, piece.last + 1)}
+        }  # fmt: skip
         asserts = {(name, piece.key) for name, piece in after.plan.includes.pieces if piece.is_assert}
         if refused & asserts and "Error limit reached" in log:  # there are more that are the host's to check
             refused |= asserts

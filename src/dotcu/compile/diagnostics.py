@@ -347,6 +347,12 @@ def error_lines(log: str, plan: BuildPlan) -> tuple[tuple[str, int], ...]:
     return tuple(dict.fromkeys((one.file, one.line) for one in certain or errors))
 
 
+def lines_without_body(log: str, plan: BuildPlan) -> tuple[tuple[str, int], ...]:
+    """Return the lines of functions that are called and have no body, with their files' virtual names."""
+    found = parse_log(log, lambda name: name, lambda _: (), main=plan.includes.main.virtual)
+    return tuple(dict.fromkeys((one.file, one.line) for one in found if _NO_BODY.search(one.message)))
+
+
 def left_out_headers(log: str) -> tuple[str, ...]:
     """Return the headers that were not found, and that the compiler got stand-ins for."""
     return tuple(dict.fromkeys(_NOT_FOUND.findall(log)))

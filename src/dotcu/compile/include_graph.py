@@ -354,6 +354,13 @@ class _GraphBuilder:
             self.found[key] = (folder / spelled).is_file()
         return self.found[key]
 
+    @functools.cached_property
+    def roots(self) -> list[tuple[Path, str]]:
+        """The folder of the source and those of `include`, with the beginnings of their virtual names."""
+        roots = [(self.source.path.parent, VIRTUAL_ROOT)] if self.source.path else []
+        roots += [(folder, f"{VIRTUAL_ROOT}/@include{i}") for i, folder in enumerate(self.source.include)]
+        return [(folder.resolve(), root) for folder, root in roots]
+
     def name(self, path: Path) -> str:
         """Return the virtual name of a user header: one for each real file, however it is reached.
 
@@ -363,12 +370,8 @@ class _GraphBuilder:
             self.real[path] = path.resolve()
         real = self.real[path]
         if real not in self.virtual:
-            roots = [(self.source.path.parent, VIRTUAL_ROOT)] if self.source.path else []
-            roots += [(folder, f"{VIRTUAL_ROOT}/@include{i}") for i, folder in enumerate(self.source.include)]
-            inside = [
-                (folder.resolve(), root) for folder, root in roots if real.is_relative_to(folder.resolve())
-            ]
-            folder, root = inside[0] if inside else (roots[0][0].resolve(), roots[0][1])
+            inside = (one for one in self.roots if real.is_relative_to(one[0]))
+            folder, root = next(inside, self.roots[0])
             relative = Path(os.path.relpath(real, folder)).as_posix().replace("../", "@up/")
             self.virtual[real] = f"{root}/{relative}"
             self.waiting.append((self.virtual[real], real))

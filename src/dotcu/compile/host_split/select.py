@@ -111,7 +111,7 @@ class RemovedDeclaration:
 
 Refusal = tuple[int, int, str]
 """What the compiler refused: the index of its text, its position there, and in which form it was: "whole",
-the "head" of a function, or a "stand-in" for one."""
+the "head" of a function, one that is "inline", or a "stand-in" for one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,8 @@ class _ParsedFile:
             body = head.start + len(head.head)
             self._keep(variant, range(head.start, body))
             # a call of an inline function without a body is refused
-            self.added[head.mark] = _DEVICE if head.is_inline else f"{_DEVICE}inline "
+            is_plain = head.is_inline or selection.is_called(head)
+            self.added[head.mark] = _DEVICE if is_plain else f"{_DEVICE}inline "
             if self.text[body - 1] != ";":
                 self.added[body] = ";"
 
@@ -398,7 +399,7 @@ class _Selection:
                 each for file in files for one in file.declarations for each in (one, *one.methods)
                 if (file.index, each.start, form) in refused
             }
-            for form in ("whole", "head", "stand-in")
+            for form in ("whole", "head", "inline", "stand-in")
         }  # fmt: skip
         self._hosts = HOST_NAMESPACES - own
         declarations = [each for file in files for each in file.declarations]
@@ -525,6 +526,13 @@ class _Selection:
             return False
         self.heads.add(function)
         return True
+
+    def is_called(self, function: ParsedDeclaration) -> bool:
+        """Return whether a call of a head was refused: the linker decides if a kernel reaches that call.
+
+        For nvcc, too, a function with `__host__ __device__` may call one of the host if no kernel calls it.
+        """
+        return function in self._refused["inline"]
 
     def _is_overload(self, function: ParsedDeclaration) -> bool:
         """Return whether device code uses a name that is a host function's and another's too."""

@@ -316,7 +316,7 @@ class _Scanner(CodeTokens):
         return [name, *filter(None, more)]
 
     def variable(self, index: int, end: int) -> str | None:
-        """Return the identifier before `=`, `[`, `{`, `;` or the end; None for a function."""
+        """Return the identifier before `=`, `[`, `{`, `;` or the end; None for a function or an operator."""
         name = None
         while index < end:
             token = self.at(index)
@@ -326,7 +326,7 @@ class _Scanner(CodeTokens):
                 index = self.close(index)
             elif token in ("=", "[", "{", ";"):
                 return name
-            elif token == "(":
+            elif token in ("(", "operator"):
                 return None
             elif token.isidentifier():
                 name = token

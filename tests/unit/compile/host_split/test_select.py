@@ -519,6 +519,26 @@ def test_files_of_others_compile_as_they_are(case: str, make: Build) -> None:
     assert set(make(f"{text}{KERNEL}", names=names).lowered) == set(names)
 
 
+HOST_FUNCTOR = (
+    "#include <vector>\n"
+    "template <class T> struct Same { T operator()(const T& a) { return a; } };\n"
+    "template <class T> __host__ __device__ T apply(T a) { return Same<T>()(a); }\n"
+    "__host__ __device__ inline float twice(float a) { return apply(a) + apply(a); }\n"
+)
+
+
+def test_a_host_function_may_be_called_where_no_kernel_arrives(make: Build) -> None:
+    assert set(make(f"{HOST_FUNCTOR}{KERNEL}").lowered) == {"k"}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "compute_80"])
+def test_a_host_function_that_a_kernel_arrives_at_is_refused_at_its_line(make: Build, target: str) -> None:
+    with pytest.raises(CompileError, match="referenced but not defined") as error:
+        make(f"{HOST_FUNCTOR}__global__ void k(float* x) {{ *x = twice(*x); }}\n", target=target)
+    assert "operator(), at line 2 of inline.cu, was left out as host code" in str(error.value)
+    assert [one.line for one in error.value.diagnostics] == [2]
+
+
 def test_all_missing_headers_are_named_at_once_with_their_lines(make: Build) -> None:
     text = '#include "a.h"\n#include <strings.h>\n#include <b/c.h>\n__device__ Unknown u;\n' + KERNEL
     with pytest.raises(CompileError) as error:

@@ -119,6 +119,11 @@ def test_a_branch_on_a_macro_of_the_options_is_followed() -> None:
     assert [k.name for k in kernels(text, {"A"})] == ["a"]
 
 
+@pytest.mark.parametrize("sign", ["=", "[]", "()", "+=", " float"])
+def test_an_operator_is_no_variable(sign: str) -> None:
+    assert variables(f"struct S {{ __device__ S& operator{sign}(const S& x) {{ return *this; }} }};") == ()
+
+
 @pytest.mark.parametrize(
     "text", ["__global__", "__global__ void k(", "template <", "}}}", "namespace {", "(", "<<>"]
 )
