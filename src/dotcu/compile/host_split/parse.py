@@ -210,7 +210,7 @@ class _StatementReader(CodeTokens):
 
     def extent(self, first: int) -> tuple[int, int | None]:
         """Return the last token of a statement, and the brace that opens its body or scope, if any."""
-        has_call = has_value = in_list = False
+        has_call = has_value = in_list = is_type = False
         index = first
         while index < len(self.tokens):
             token, before = self.at(index), self.at(index - 1)
@@ -223,7 +223,9 @@ class _StatementReader(CodeTokens):
                     while self.at(close + 1) == "catch" and self.at(close + 2) == "(":
                         close = self.close(self.close(close + 2) + 1)
                     return close, index
-            if token in "([{" or (token == "<" and before == "template"):
+            is_type = is_type or token in ("struct", "class", "union")
+            # of a type's arguments, `<R (*)(A...)>`, a bracket is no call
+            if token in "([{" or (token == "<" and (is_type or before == "template")):
                 has_call = has_call or token == "("
                 index = self.close(index)
             elif token == "=":

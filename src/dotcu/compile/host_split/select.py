@@ -84,6 +84,8 @@ _STANDARD = {"<cassert>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cst
              "<type_traits>", "<utility>"}  # fmt: skip
 """Headers of the standard library that a host's header includes."""
 
+_MEMBER = "a member function without __device__"
+
 Problem = tuple[int, int, str]
 """Where code begins and ends that is not clearly host code or device code, and why."""
 
@@ -531,8 +533,9 @@ class _Selection:
         """Return whether a call of a head was refused: the linker decides if a kernel reaches that call.
 
         For nvcc, too, a function with `__host__ __device__` may call one of the host if no kernel calls it.
+        Only a member is sure to be no function that the compiler has itself, such as max.
         """
-        return function in self._refused["inline"]
+        return function in self._refused["inline"] and function.what == _MEMBER
 
     def _is_overload(self, function: ParsedDeclaration) -> bool:
         """Return whether device code uses a name that is a host function's and another's too."""

@@ -503,6 +503,11 @@ AS_THEY_ARE = {
         "#include <strings.h>\n#include <arpa/inet.h>\n#include <nvtx3/nvToolsExt.h>\n#include <nvml.h>\n"
         "#include <GL/gl.h>\n#include <mpi.h>\n"
     ),
+    "a specialization for functions": (
+        "template <class F> struct Result;\n"
+        "template <class R, class... A>\nstruct Result<R (*)(A...)> {\n  using type = R;\n};\n"
+        "__global__ void j(Result<float (*)(int)>::type* x) { *x = 1; }\nint main() {}\n"
+    ),
     "the driver's headers": '#include <cudaTypedefs.h>\n#include "cudaEGL.h"\n#include <cuda.h>\n',
     "number types of a host library": (
         "#include <cufftXt.h>\n#include <complex>\ntypedef cufftComplex Complex;\n"
