@@ -24,7 +24,12 @@ def check_written(part: AccessPart, index: Array, element: int = 0) -> None:
     """Report lanes that read elements that nothing wrote.
 
     Of a vector with other elements that are written, one that the kernel may drop is no fault: the padding
-    of a row. `element` is the number of the elements in their vectors.
+    of a row.
+
+    Args:
+        part: The lanes of an access that one buffer holds.
+        index: The elements of the buffer that they read.
+        element: The number of these elements in the vectors that the lanes load.
     """
     chunk, access = part.chunk, part.access
     assert part.shadow is not None

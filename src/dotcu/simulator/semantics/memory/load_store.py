@@ -183,7 +183,10 @@ def _load_part(part: AccessPart) -> list[Array]:
 def check_there(part: AccessPart, index: Array, element: int = 0) -> None:
     """Report lanes that read elements that nothing wrote, or that an asynchronous copy holds.
 
-    `element` is the number of the elements in the vectors that the lanes load.
+    Args:
+        part: The lanes of an access that one buffer holds.
+        index: The elements of the buffer that they read.
+        element: The number of these elements in the vectors that the lanes load.
     """
     if part.chunk.in_flight is not None and check_in_flight(part, index):
         return  # what was reported of the copy says why the bytes may not be written yet
