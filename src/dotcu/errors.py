@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
     from dotcu.simulator.run import Finding
 
-EXIT_FELL_SHORT = 1
+EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 
@@ -55,7 +55,7 @@ EXIT_ENVIRONMENT = 3
 class DotcuError(Exception):
     """Base of every error that dotcu raises on purpose."""
 
-    exit_code = EXIT_FELL_SHORT
+    exit_code = EXIT_FAILED
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows: the user's own lines and the message, none of dotcu's lines."""

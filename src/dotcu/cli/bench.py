@@ -12,7 +12,7 @@ import typer
 
 from dotcu.cli import console, progress
 from dotcu.cli.options import AsJson, File, Target, Word
-from dotcu.errors import EXIT_FELL_SHORT, EnvironmentFault, UsageError
+from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
     from dotcu.benchmark.results import L2
@@ -85,7 +85,7 @@ def command(
     if report.interrupted:
         raise KeyboardInterrupt
     if not report.passed:
-        raise typer.Exit(EXIT_FELL_SHORT)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _first_call(target: str, given: Sequence[str], as_json: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 from dotcu import settings
 from dotcu.cli import console, progress
 from dotcu.cli.options import AsJson, File, Word, Words
-from dotcu.errors import EXIT_FELL_SHORT, UsageError
+from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from dotcu.shipping.building import WheelPlan
@@ -68,7 +68,7 @@ def command(
         with settings.override(**overrides):
             passed = _native(project.find(folder), out, isolated=isolation, check=check, as_json=as_json)
         if not passed:
-            raise typer.Exit(EXIT_FELL_SHORT)
+            raise typer.Exit(EXIT_FAILED)
         return
     _refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
     if nvrtc is not None:
@@ -89,7 +89,7 @@ def command(
     else:
         _show(planned, contents, checked)
     if checked is not None and not checked.passed:
-        raise typer.Exit(EXIT_FELL_SHORT)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _refuse(given: Mapping[str, bool], useless_for: str) -> None:

@@ -13,7 +13,7 @@ import typer
 from dotcu import workers
 from dotcu.cli import console, progress
 from dotcu.cli.options import AsJson, Device, Seed, Target, Words
-from dotcu.errors import EXIT_FELL_SHORT, UsageError
+from dotcu.errors import EXIT_FAILED, UsageError
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
     if report.unfinished:
         raise KeyboardInterrupt
     if not report.passed:
-        raise typer.Exit(EXIT_FELL_SHORT)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _worker_started_early(device: str | None) -> contextlib.AbstractContextManager[None]:

@@ -11,7 +11,7 @@ import typer
 
 from dotcu.cli import console
 from dotcu.cli.options import AsJson, File, Files, Number, Word, Words
-from dotcu.errors import EXIT_FELL_SHORT, SourceNotFound, UsageError
+from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError
 
 if TYPE_CHECKING:
     from dotcu.inspection.binaries.report import BinaryReport
@@ -71,7 +71,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what kernels use and compile to, or what a binary contains."""
+    """Show the resources and the code of kernels, or the contents of a binary."""
     for_code = {
         "--html": html, "--diff": diff, "--lines": lines,
         "--instantiate": instantiate, "--include": include, "--define": define, "--block": block,
@@ -114,7 +114,7 @@ def command(
     elif html is None and emit is None:
         _show(report, lines, as_json)
     if failed:
-        raise typer.Exit(EXIT_FELL_SHORT)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _refuse_together(given: dict[str, Any]) -> None:
@@ -216,7 +216,7 @@ def _binary(target: str, archs: list[str], emit: str | None, output: Path | None
     else:
         console.report(report, as_json)
     if report.damaged:
-        raise typer.Exit(EXIT_FELL_SHORT)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _symbols(report: BinaryReport) -> bytes:

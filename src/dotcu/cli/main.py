@@ -21,14 +21,14 @@ from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new,
 _VERBS = (
     ("check", check.command, "Check operators for every kind of fault."),
     ("bench", bench.command, "Time operators, and compare with the least possible time."),
-    ("inspect", inspect.command, "Show what kernels use and compile to; what a binary contains."),
+    ("inspect", inspect.command, "Show kernels' resources and code, or a binary's contents."),
     ("profile", profile.command, "Profile a call: what the GPU does, and where it waits."),
     ("watch", watch.command, "Check, time and compare operators at each save."),
     ("new", new.project, "Create a project with one operator that passes its checks."),
     ("new-op", new.operator, "Add an operator to a project: kernel, Python, test, benchmark."),
     ("build", build.command, "Build one wheel for every Python and torch."),
     ("run", run.command, "Compile and run a program: a .cu file with a main."),
-    ("doctor", doctor.command, "Show what this machine has, what does not fit, what to do."),
+    ("doctor", doctor.command, "Report compilers, GPUs, packages, faults and remedies."),
     ("cache", cache.command, "Show, list or clear the cache of compiled code."),
 )
 
@@ -128,7 +128,7 @@ def _explain(error: Exception) -> int:
         "dotcu did not expect this error. To see where it comes from, run the command again with\n"
         "    DOTCU_DEBUG=1"
     )
-    return errors.EXIT_FELL_SHORT
+    return errors.EXIT_FAILED
 
 
 def _explain_as_json(kind: str, message: str) -> None:

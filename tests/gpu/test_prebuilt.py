@@ -1,4 +1,4 @@
-"""Code that a wheel brought, on a GPU: machine code, PTX, and what fits neither."""
+"""Compiled code of a wheel, on a GPU: machine code, PTX, and what fits neither."""
 
 from __future__ import annotations
 

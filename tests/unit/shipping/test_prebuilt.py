@@ -1,4 +1,4 @@
-"""Code that a wheel brought: it runs where nothing can be compiled, and is refused where it does not fit."""
+"""Compiled code of a wheel: it runs where nothing can be compiled, and is refused where it does not fit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_it_is_taken_before_the_compiler(package: Path, caplog: pytest.LogCaptur
     assert "compiled" not in caplog.text
 
 
-def test_occupancy_is_told_of_brought_machine_code(package: Path, tmp_path: Path) -> None:
+def test_occupancy_is_reported_of_prebuilt_machine_code(package: Path, tmp_path: Path) -> None:
     compiled = dotcu.load_inline(shipped.SCALE).scale[torch.float32]
     with shipped.no_compiler(tmp_path), dotcu.simulate(arch="sm_80"):
         kernel = dotcu.load(package / "scale.cu").scale[torch.float32]
@@ -112,7 +112,7 @@ def test_a_finding_names_the_installed_file_and_its_line(made: shipped.Made, tmp
     assert (finding.kind, Path(finding.file), finding.line) == ("out-of-bounds", package / "scale.cu", 4)
 
 
-def test_variables_are_written_in_brought_code(made: shipped.Made, tmp_path: Path) -> None:
+def test_variables_are_written_in_prebuilt_code(made: shipped.Made, tmp_path: Path) -> None:
     source = (
         "__constant__ float table[4];\n"
         "__global__ void look_up(float* out) { out[threadIdx.x] = table[threadIdx.x]; }\n"
