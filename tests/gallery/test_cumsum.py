@@ -166,7 +166,7 @@ def test_nothing_before_an_infinity_or_a_nan_is_touched(device: torch.device) ->
     assert got[5000:].isnan().all()
 
 
-def test_sums_of_zero_are_told_too(device: torch.device) -> None:
+def test_sums_of_zero_are_reported_too(device: torch.device) -> None:
     """A word that is zero says that nothing was told."""
     for x in (torch.zeros(9000, device=device), torch.zeros(9000, device=device, dtype=torch.int64)):
         assert torch.equal(cumsum(x), x)

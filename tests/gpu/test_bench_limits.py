@@ -49,7 +49,7 @@ def sheet(gpu: torch.device) -> Sheet:
     return found
 
 
-def test_the_driver_tells_the_bandwidth_that_the_datasheet_has(gpu: torch.device) -> None:
+def test_the_driver_reports_the_bandwidth_that_the_datasheet_has(gpu: torch.device) -> None:
     known = find(torch.cuda.get_device_name(gpu))
     if known is None:
         pytest.skip(f"no datasheet of {torch.cuda.get_device_name(gpu)} is known")

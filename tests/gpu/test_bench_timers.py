@@ -314,7 +314,7 @@ def test_what_cannot_be_captured_is_refused_and_leaves_torch_as_it_was(
     assert typical_us(timers["events"], lambda: x.sum().item()) > 0
 
 
-def test_clocks_of_a_gpu_are_told(gpu: torch.device) -> None:
+def test_clocks_of_a_gpu_are_reported(gpu: torch.device) -> None:
     if device.nvml_missing():
         pytest.skip(device.nvml_missing())
     state, most = device.read_clocks(gpu), device.highest_clocks(gpu)

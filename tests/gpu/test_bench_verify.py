@@ -47,7 +47,7 @@ def wrong_at_one_place(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("shapes", ["3", "1000x33", "2^20", "2^26"])
-def test_right_and_wrong_are_told_apart_at_every_size(shapes: str) -> None:
+def test_right_and_wrong_are_distinguished_at_every_size(shapes: str) -> None:
     target, values, (sample,), calls = ready(squaring(), shapes, "eager", wrong_at_one_place)
     found = verify(target, calls, sample, values)
     assert not {OWN, "eager"} & found.keys()

@@ -63,7 +63,7 @@ on("cuda")
     )
 
 
-def test_a_child_after_cuda_was_up_simulates_and_is_told_about_launches() -> None:
+def test_a_child_after_cuda_was_up_simulates_and_reports_why_it_does_not_launch() -> None:
     run_script(
         """
 on("cuda")

@@ -49,7 +49,7 @@ def test_ptx_runs_on_a_gpu_that_is_newer_than_the_wheel(tmp_path: Path) -> None:
     assert "compute_80" in repr(kernel)
 
 
-def test_what_does_not_fit_is_told_for_each_variant(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_reported_for_each_variant(tmp_path: Path) -> None:
     if cuda.capability(0)[0] == 12:
         pytest.skip("the wheel's machine code fits this GPU")
     package = installed(tmp_path, "12.0")

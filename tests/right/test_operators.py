@@ -75,7 +75,7 @@ def test_its_values_are_looked_at(file: str, name: str) -> None:
     assert skipped == (random if name == "noisy" else set())
 
 
-def test_what_is_declared_is_told() -> None:
+def test_what_is_declared_is_reported() -> None:
     outcomes = {r.outcome for r in report_of("chance", "summed").results if r.check == "determinism"}
     assert outcomes == {Skipped(reason="declared nondeterministic by a tag")}
 

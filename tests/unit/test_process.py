@@ -112,7 +112,7 @@ def test_a_program_to_talk_with_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(("script", "expected"), [("exit 7", 7), ("kill -9 $$", 128 + 9)])
-def test_a_program_that_is_handed_over_to_tells_how_it_ended(script: str, expected: int) -> None:
+def test_a_program_that_is_handed_over_to_reports_how_it_ended(script: str, expected: int) -> None:
     assert process.hand_over(["/bin/sh", "-c", script]) == expected
 
 

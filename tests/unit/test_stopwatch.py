@@ -97,7 +97,7 @@ def launch_anew() -> dict[str, float]:
     return watch.read()[0]
 
 
-def test_a_launch_tells_what_it_was_compiled_in_and_what_a_filled_cache_saved(tmp_path: Path) -> None:
+def test_a_launch_reports_what_it_was_compiled_in_and_what_a_filled_cache_saved(tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path):
         first, second = launch_anew(), launch_anew()
         cache.forget()
@@ -109,7 +109,7 @@ def test_a_launch_tells_what_it_was_compiled_in_and_what_a_filled_cache_saved(tm
     assert first["compile"] > first["cache"] > 0
 
 
-def test_every_step_is_one_that_the_source_tells() -> None:
+def test_every_step_is_one_that_the_source_reports() -> None:
     texts = [path.read_text(encoding="utf-8") for path in Path(dotcu.__file__).parent.rglob("*.py")]
     silent = [
         step

@@ -32,7 +32,7 @@ def of_theirs(text: str) -> str:
     return text[text.index("ops.py") :]
 
 
-def test_the_way_to_an_error_is_told_by_file_line_function_and_code(tmp_path: Path) -> None:
+def test_the_way_to_an_error_is_reported_by_file_line_function_and_code(tmp_path: Path) -> None:
     error = raised_by(tmp_path / "ops.py", "def f(n):\n    return 1 / n\n\nN = f(0)\n")
     assert of_theirs(user_traceback(error)) == (
         "ops.py:4: in <module>\n    N = f(0)\n"

@@ -86,7 +86,7 @@ def test_a_result_on_the_current_device_is_on_the_wrong_one(operators: dict[str,
     assert check(operators["sound"], "devices").passed
 
 
-def test_an_illegal_address_is_told_and_every_other_operator_is_checked(
+def test_an_illegal_address_is_reported_and_every_other_operator_is_checked(
     operators: dict[str, Operator],
 ) -> None:
     both = [operators["illegal_address"], operators["sound"]]

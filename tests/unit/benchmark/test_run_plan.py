@@ -61,7 +61,7 @@ def test_rows_to_come_are_counted() -> None:
     assert planned(device, untimed(), Case(device)).total == 1 + 2 * 2
 
 
-def test_a_report_tells_the_means_of_most_rows_and_what_holds_for_all() -> None:
+def test_a_report_shows_the_means_of_most_rows_and_what_holds_for_all() -> None:
     device = FakeDevice()
     by = [
         Measured(contender="dotcu", l2="cold", by=means, blocks=()) for means in ("events", "events", "cupti")

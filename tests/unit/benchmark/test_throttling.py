@@ -19,7 +19,7 @@ def reason(*names: str) -> Clocks:
     return Clocks(sm_mhz=1980, temperature_c=60, reasons=names)
 
 
-def test_a_calm_gpu_drops_nothing_and_tells_nothing() -> None:
+def test_a_calm_gpu_drops_nothing_and_reports_nothing() -> None:
     assert throttled_blocks([block()] * 5) == {}
     assert throttling_notes([block()] * 5) == ()
 

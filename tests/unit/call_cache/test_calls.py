@@ -381,7 +381,7 @@ def test_what_the_check_raises_ends_the_call(driver: Driver, monkeypatch: pytest
         native_cache.entry([plans], fallback, autocasts=False)(torch.ones(1))
 
 
-def test_a_fault_of_the_gpu_is_told_and_raised_on(driver: Driver) -> None:
+def test_a_fault_of_the_gpu_is_reported_and_raised_on(driver: Driver) -> None:
     operator, fault = Operator(driver, [TENSOR]), torch.AcceleratorError("CUDA error: misaligned address")
 
     def fails(x: Tensor) -> Tensor:

@@ -329,7 +329,7 @@ def odd(n: int) -> bool:
 # Identity.
 
 
-def test_comparing_with_a_constant_tells_no_tensors_apart() -> None:
+def test_comparing_with_a_constant_distinguishes_no_tensors() -> None:
     def body(x: Tensor, y: Tensor | None) -> Tensor:
         if y is None or x.dtype is torch.float32 or x.dtype is not torch.int32:
             return empty_like(x)
@@ -343,5 +343,5 @@ def test_comparing_with_a_constant_tells_no_tensors_apart() -> None:
     [lambda x, y: x is y, lambda x, y: len({x: 1, y: 2}), lambda x, y: dict.fromkeys((x, y), 1)],
     ids=["is", "dict", "dict comprehension"],
 )
-def test_comparing_tensors_by_identity_tells_them_apart(body: Callable[..., Any]) -> None:
+def test_comparing_tensors_by_identity_distinguishes_them(body: Callable[..., Any]) -> None:
     assert compares_tensors(body)

@@ -339,7 +339,7 @@ def test_only_the_overloads_that_were_picked_are_reported() -> None:
     assert report.passed, str(report)
 
 
-def test_an_interrupted_check_tells_how_much_is_left() -> None:
+def test_an_interrupted_check_reports_how_much_is_left() -> None:
     operator = negate()
     planned = prepare(operator, level="quick")
     results = list(itertools.islice(planned.run(), 1))

@@ -52,7 +52,7 @@ def test_adding_up_many_numbers_may_lose_more() -> None:
     assert first_difference(expected * 0.5, expected, 2**31) == 0
 
 
-def test_a_result_of_another_shape_or_number_is_told() -> None:
+def test_a_result_of_another_shape_or_number_is_reported() -> None:
     one, two = torch.zeros(3), torch.zeros(2)
     assert "gives 1 tensors, its reference 2" in difference((one,), (one, one), 3)
     assert "[3], its reference gives float32[2]" in difference((one,), (two,), 3)

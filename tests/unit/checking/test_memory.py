@@ -201,7 +201,7 @@ class TestPoisoning:
             assert bool(poisoned.isnan().all())
 
     @pytest.mark.gpu
-    def test_a_write_beside_what_a_body_allocates_on_a_gpu_is_told(self) -> None:
+    def test_a_write_beside_what_a_body_allocates_on_a_gpu_is_reported(self) -> None:
         beyond = dotcu.load_inline("__global__ void beyond(float* out, int i) { out[i] = 0; }")
 
         @dotcu.op("memory_test::beyond")
@@ -225,7 +225,7 @@ class TestBits:
         assert rows.shape == (tensor.numel(), tensor.itemsize)
         assert torch.equal(rows.flatten().view(tensor.dtype), tensor.flatten())
 
-    def test_a_bool_that_is_neither_0_nor_1_is_told_as_it_is(self) -> None:
+    def test_a_bool_that_is_neither_0_nor_1_is_reported_as_it_is(self) -> None:
         strange = torch.tensor([NAN_BYTE, 0, OTHER_BYTE, 0], dtype=torch.uint8).view(torch.bool)[::2]
         for tensor in (strange, snapshot(strange)):
             assert bits(tensor).flatten().tolist() == [NAN_BYTE, OTHER_BYTE]

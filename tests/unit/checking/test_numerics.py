@@ -188,7 +188,7 @@ class TestNotFinite:
         assert judge(torch.acos, torch.acos(x) + torch.tensor([1e-4, 0, 0]), x).passed
 
     @pytest.mark.parametrize("sign", [1.0, -1.0])
-    def test_the_sign_of_a_zero_is_that_of_the_reference_where_it_tells_a_side(self, sign: float) -> None:
+    def test_the_sign_of_a_zero_is_that_of_the_reference_where_it_reports_a_side(self, sign: float) -> None:
         x = torch.tensor([0.0, 1.0]) * sign
         assert judge(torch.neg, -x, x).passed
         error = judge(torch.neg, torch.tensor([0.0, -1.0]) * sign, x)
@@ -295,7 +295,7 @@ class TestStructure:
         x = torch.tensor([0.1, 0.5, 0.05])
         assert judge(lambda x: x[x > 0.1], x[x > 0.1], x).passed
 
-    def test_the_worst_of_several_outputs_is_told(self) -> None:
+    def test_the_worst_of_several_outputs_is_reported(self) -> None:
         x = noise()
         expected = numerics.oracle(lambda x: (x.clone(), x.clone()), Sample(x))
         assert numerics.judge((x * 1.01, x * 1.1), expected).where.startswith("output 1[")

@@ -49,18 +49,18 @@ def test_the_worst_ratio_is_the_one_that_is_shown() -> None:
     ],
     ids=["the same", "refusals", "a reason", "a reason each", "many"],
 )
-def test_notes_are_told_once_and_refusals_are_counted(notes: list[str], told: str) -> None:
+def test_notes_are_reported_once_and_refusals_are_counted(notes: list[str], told: str) -> None:
     found = report(*(passed("numerics", note=note) for note in notes))
     assert row(found, "passed").endswith(f"; numerics: {told}")
 
 
-def test_a_check_that_fell_short_has_a_line_and_does_not_count_as_held() -> None:
+def test_a_check_that_failed_has_a_line_and_does_not_count_as_held() -> None:
     found = report(passed("written", cases=3), passed("numerics", cases=2), failed("numerics"))
     assert row(found, "numerics") == "FAILED in 1 of 3 cases"
     assert row(found, "passed") == "1 check in 3 cases"
 
 
-def test_what_was_skipped_is_told_by_reason() -> None:
+def test_what_was_skipped_is_reported_by_reason() -> None:
     found = report(
         passed("numerics"),
         skipped("vmap", "no batching rule"),

@@ -31,7 +31,7 @@ OPAQUE = [
 
 
 @pytest.mark.parametrize(("tensor", "said"), OPAQUE)
-def test_what_cannot_be_read_as_it_seems_is_told(tensor: Tensor, said: str) -> None:
+def test_what_cannot_be_read_as_it_seems_is_reported(tensor: Tensor, said: str) -> None:
     assert opaque([tensor], CPU) == [said]
 
 
@@ -52,12 +52,12 @@ def test_the_output_is_named() -> None:
 
 
 @pytest.mark.parametrize("at", [slice(0, 4), slice(3, 8), slice(None, None, 2)])
-def test_memory_of_an_input_is_told_also_in_part(at: slice) -> None:
+def test_memory_of_an_input_is_reported_also_in_part(at: slice) -> None:
     x = torch.ones(8)
     assert list(shared([x[at]], [(span(x), "argument 0")])) == ["output 0 is memory of argument 0"]
 
 
-def test_memory_of_another_output_is_told() -> None:
+def test_memory_of_another_output_is_reported() -> None:
     x = torch.ones(8)
     assert list(shared([x[:5], x[4:]], [])) == ["output 1 is memory of output 0"]
     assert list(shared([x[:4], x[4:]], [])) == []
@@ -67,7 +67,7 @@ REPEATING = [torch.ones(1).expand(4), torch.ones(3, 1).expand(3, 2), torch.ones(
 
 
 @pytest.mark.parametrize("tensor", REPEATING)
-def test_elements_that_share_memory_are_told(tensor: Tensor) -> None:
+def test_elements_that_share_memory_are_reported(tensor: Tensor) -> None:
     said = f"output 0 has elements that share memory: its strides are {list(tensor.stride())}"
     assert list(shared([tensor], [])) == [said]
 

@@ -59,7 +59,9 @@ def test_what_a_trial_raises_counts_against_its_first_check_and_keeps_what_it_fo
     assert "test_running.py:" in raised.outcome.evidence
 
 
-def test_a_kernels_fault_that_torch_finds_is_told_with_the_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernels_fault_that_torch_finds_is_reported_with_the_suspects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(running, "fault_story", lambda error: f"the story of {type(error).__name__}")
     _, raised = run_one(raising(RuntimeError("CUDA error: unspecified launch failure")))
     assert isinstance(raised.outcome, Failed)

@@ -144,7 +144,7 @@ def test_an_interrupt_shows_what_was_found_so_far(ops: str, capsys: pytest.Captu
     assert done.out.splitlines()[-1].startswith("interrupted: 1 not run; ")
 
 
-def test_an_interrupt_is_told_in_json_too(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_reported_in_json_too(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (f"{ops}::stopped/call/float32-s{n}" for n in range(2))
     done = Done(capsys, "check", "ops.py:stopped", "--json", *CALLS, first, "--only", second)
     shown = json.loads(done.out)

@@ -134,7 +134,7 @@ def test_folders_of_headers_and_macros_are_given_as_to_a_compiler(inspect: Inspe
     assert (code, "32 B of static shared memory" in out) == (0, True)
 
 
-def test_a_block_and_its_shared_memory_are_what_occupancy_is_told_for(inspect: Inspect) -> None:
+def test_a_block_and_its_shared_memory_are_what_occupancy_is_reported_for(inspect: Inspect) -> None:
     _, out, _ = inspect("k.cu:clear", "--arch", "sm_90", "--block", "256", "--smem-bytes", "40000")
     assert "block=256, smem_bytes=40000: 5 blocks a multiprocessor, 40 of 64 warps (62%)" in out
     assert "with at most 37888 B of shared memory, 2112 fewer: 6 blocks, 48 warps" in out
@@ -230,7 +230,7 @@ def test_a_cubin_of_two_architectures_is_refused(inspect: Inspect) -> None:
 
 
 @needs_nvdisasm
-def test_difference_of_two_instantiations_is_told_from_the_other_to_this_one(inspect: Inspect) -> None:
+def test_difference_of_two_instantiations_is_reported_from_the_other_to_this_one(inspect: Inspect) -> None:
     code, out, _ = inspect("k.cu:scale[float64]", "--diff", "k.cu:scale[float32]", "--arch", "sm_90")
     assert code == 0
     assert out.startswith("scale<float> sm_90 -> scale<double> sm_90\n")
@@ -255,7 +255,7 @@ def test_page_of_a_difference_shows_it(inspect: Inspect) -> None:
 # ------------------------------------------------------------ binaries
 
 
-def test_of_a_binary_it_is_told_which_gpus_run_it(inspect: Inspect) -> None:
+def test_of_a_binary_it_is_reported_which_gpus_run_it(inspect: Inspect) -> None:
     code, out, _ = inspect(str(DATA / "lz4.fatbin"))
     assert code == 0
     assert "  sm_80  SASS and PTX  1 module" in out
@@ -299,7 +299,7 @@ def test_symbols_of_device_code_are_its_kernels(inspect: Inspect) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), ("--emit", "symbols")])
-def test_a_damaged_member_of_a_wheel_is_told_beside_the_rest_and_ends_with_one(
+def test_a_damaged_member_of_a_wheel_is_reported_beside_the_rest_and_ends_with_one(
     inspect: Inspect, words: tuple[str, ...]
 ) -> None:
     whole = Path(sys.executable).resolve().read_bytes()
@@ -312,7 +312,7 @@ def test_a_damaged_member_of_a_wheel_is_told_beside_the_rest_and_ends_with_one(
     assert ("U __libc_start_main" if "--emit" in words else "a/whole.so") in out
 
 
-def test_a_program_without_an_ending_is_told_by_its_bytes(inspect: Inspect) -> None:
+def test_a_program_without_an_ending_is_reported_by_its_bytes(inspect: Inspect) -> None:
     shutil.copy(Path(sys.executable).resolve(), "program")
     code, out, _ = inspect("program")
     assert code == 0
@@ -351,14 +351,14 @@ def test_machine_code_of_ptx_alone_is_refused(inspect: Inspect, what: str) -> No
         ("--html", "page.html"),
     ],
 )
-def test_what_failed_is_told_beside_what_is_written(inspect: Inspect, words: tuple[str, ...]) -> None:
+def test_what_failed_is_reported_beside_what_is_written(inspect: Inspect, words: tuple[str, ...]) -> None:
     code, out, err = inspect("new.cu", "--arch", "sm_80", "--arch", "sm_90", *words)
     assert code == 1
     assert 'identifier "nothing" is undefined' in err
     assert "nothing" not in out
 
 
-def test_where_nothing_compiles_the_reason_is_told_and_nothing_is_emitted(inspect: Inspect) -> None:
+def test_where_nothing_compiles_the_reason_is_reported_and_nothing_is_emitted(inspect: Inspect) -> None:
     code, out, err = inspect("new.cu", "--arch", "sm_80", "--emit", "cubin")
     assert (code, out) == (1, "")
     assert 'identifier "nothing" is undefined' in err

@@ -72,7 +72,7 @@ def test_a_program_with_a_kernel_says_that_it_needs_a_gpu_or_runs_on_it(tmp_path
 
 @pytest.mark.slow
 @needs_nvcc
-def test_for_a_debugger_the_line_to_type_is_told(tmp_path: Path) -> None:
+def test_for_a_debugger_the_line_to_type_is_reported(tmp_path: Path) -> None:
     (tmp_path / "main.cu").write_text(PLAIN)
     done = run("main.cu", "--debug", "--", "word", folder=tmp_path)
     assert done.stdout == "word\n"
@@ -80,7 +80,7 @@ def test_for_a_debugger_the_line_to_type_is_told(tmp_path: Path) -> None:
     assert done.stderr.endswith("/main word\n")
 
 
-def test_without_nvcc_the_line_to_type_is_told(tmp_path: Path) -> None:
+def test_without_nvcc_the_line_to_type_is_reported(tmp_path: Path) -> None:
     (tmp_path / "main.cu").write_text(PLAIN)
     compiler = shutil.which("c++") or sys.executable
     done = run("main.cu", folder=tmp_path, PATH="/nowhere", CUDA_HOME="", CXX=compiler)

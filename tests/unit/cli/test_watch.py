@@ -65,7 +65,7 @@ def until(child: process.Child, words: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_saves_are_told_by_lines_until_ctrl_c(tmp_path: Path) -> None:
+def test_saves_are_reported_by_lines_until_ctrl_c(tmp_path: Path) -> None:
     with watching(tmp_path) as child:
         until(child, "quick check passed")
         (tmp_path / "scale.cu").write_text(KERNEL.replace("2 * x[i]", "2 * y[i]"))
@@ -109,7 +109,7 @@ def _parent(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_module_that_is_not_there_is_told_once() -> None:
+def test_a_module_that_is_not_there_is_reported_once() -> None:
     words = [*COMMAND, "no_such_module_to_watch"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2

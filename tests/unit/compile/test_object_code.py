@@ -89,7 +89,7 @@ def test_a_body_that_names_no_variable_is_left_out(variables: str) -> None:
         ".global .align 4 .b8 count[4] = {1, 2, 3, 4};",
     ],
 )
-def test_a_body_that_names_a_variable_tells_that_it_is_written(variables: str) -> None:
+def test_a_body_that_names_a_variable_reports_that_it_is_written(variables: str) -> None:
     kept = skeleton(module(variables, NAMED))
     assert ptx_uses.variable_writes(parse_module(kept), "k", ["count"]) == {"count": True}
 

@@ -93,7 +93,7 @@ def test_an_nvcc_of_another_major_is_skipped_and_reported(tmp_path: Path) -> Non
     assert 'pip install "nvidia-cuda-nvcc==14.0.*"' in message
 
 
-def test_no_nvcc_tells_how_pip_brings_it() -> None:
+def test_no_nvcc_reports_how_pip_brings_it() -> None:
     with settings.override(cuda_home=None), pytest.raises(ToolchainError) as caught:
         tools.nvcc((13, 0))
     assert str(caught.value).splitlines()[0] == "No nvcc was found."

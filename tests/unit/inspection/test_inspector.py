@@ -218,7 +218,7 @@ def test_several_operators_are_taken_in_a_list() -> None:
 
 @needs_nvdisasm
 @pytest.mark.slow
-def test_the_gallerys_vector_loads_are_seen_and_its_narrow_ones_told() -> None:
+def test_the_gallerys_vector_loads_are_seen_and_its_narrow_ones_reported() -> None:
     wide = inspect(gallery.fast_add, arch="sm_90").kernel("fast_add<float, 4, 1, false>")
     assert ("global memory", "load, 16 B a lane") in {(each.group, each.label) for each in wide.emitted}
     narrow = inspect(gallery.add, arch="sm_90").kernel("add<float, 1, 4, false>")

@@ -118,7 +118,7 @@ def test_a_name_that_several_have_is_refused_with_python_to_type() -> None:
         _ = module.sane
 
 
-def test_a_compiler_that_cannot_be_asked_is_told_of() -> None:
+def test_a_compiler_that_cannot_be_asked_is_reported() -> None:
     broken = load_inline("__global__ void k(float* x) { x[0] = nope; }")
     message = r"^The compiler could not be queried: inline(.|\n)*\n\n.*no kernel named 'q'; it has k\."
     with pytest.raises(KernelNotFound, match=message):

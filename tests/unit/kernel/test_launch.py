@@ -145,7 +145,7 @@ def test_a_grid_with_a_zero_checks_its_arguments_and_runs_nothing(
         kernels.add(x, x, x, grid=0, block=256)
 
 
-def test_a_kernel_without_parameters_runs_where_it_is_told(kernels: Module, device: torch.device) -> None:
+def test_a_kernel_without_parameters_runs_where_it_is_reported(kernels: Module, device: torch.device) -> None:
     kernels.nothing(grid=1, block=32)
     kernels.nothing(grid=1, block=32, device=device)
     kernels.nothing(grid=1, block=32, device="cpu")

@@ -236,7 +236,7 @@ def test_a_file_of_host_code_alone_has_no_kernels() -> None:
         _ = module.main
 
 
-def test_a_kernel_asked_for_by_name_where_nothing_can_be_told_shows_the_line() -> None:
+def test_a_kernel_asked_for_by_name_where_nothing_can_be_reported_shows_the_line() -> None:
     module = dotcu.load_inline("MAKE_IT(kk, float)\nint main() { return 0; }\n")
     with pytest.raises(
         AttributeError, match=r"could not be queried: Device code(.|\n)*inline\.cu:1: host code or"

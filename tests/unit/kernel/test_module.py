@@ -377,7 +377,7 @@ def test_a_module_and_its_kernels_say_what_they_are() -> None:
     )
 
 
-def test_a_kernel_that_an_attribute_hides_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kernel_that_an_attribute_hides_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     module = load_inline("__global__ void warm(int* out) {}\n__global__ void name(int* out) {}")
     told = [record.getMessage() for record in caplog.records]
     assert [text.rsplit(": use ")[-1] for text in told] == [

@@ -124,7 +124,7 @@ assert native.torch_layout()["rest"] == list(native.library().dispatch_keys())
 
 
 @needs_native
-def test_ordinary_and_inference_tensors_are_told_apart_from_others() -> None:
+def test_ordinary_and_inference_tensors_are_reported_apart_from_others() -> None:
     keys = native.plain_keys(torch.device("cpu"))
     (ordinary,), (inference,) = keys["plain_keys"], keys["inference_keys"]
     assert ordinary != inference
@@ -133,7 +133,7 @@ def test_ordinary_and_inference_tensors_are_told_apart_from_others() -> None:
 
 
 @needs_native
-def test_what_autograd_and_autocast_change_of_a_thread_is_told_apart() -> None:
+def test_what_autograd_and_autocast_change_of_a_thread_is_reported_apart() -> None:
     found = native.torch_layout()
     (inference,), (autograd,) = found["inference_included"], found["autograd_excluded"]
     included, excluded = found["autocast"]

@@ -113,7 +113,7 @@ class Model(torch.nn.Module):
 
 @pytest.mark.parametrize("function", [twice, copy])
 @pytest.mark.parametrize("fullgraph", [True, False])
-def test_torch_compile_is_told(function: Callable[[Tensor], Tensor], fullgraph: bool) -> None:
+def test_torch_compile_is_reported(function: Callable[[Tensor], Tensor], fullgraph: bool) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(function, backend="eager", fullgraph=fullgraph)
     with pytest.raises(TracedLaunchError, match=ADVICE):
@@ -121,30 +121,30 @@ def test_torch_compile_is_told(function: Callable[[Tensor], Tensor], fullgraph: 
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_export_is_told(strict: bool) -> None:
+def test_export_is_reported(strict: bool) -> None:
     torch._dynamo.reset()
     with pytest.raises(TracedLaunchError, match=ADVICE):
         torch.export.export(Model(twice), (torch.ones(4),), strict=strict)
 
 
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
-def test_make_fx_is_told(mode: str) -> None:
+def test_make_fx_is_reported(mode: str) -> None:
     with pytest.raises(TracedLaunchError, match=ADVICE):
         make_fx(twice, tracing_mode=mode)(torch.ones(4))
 
 
-def test_make_fx_before_dispatch_is_told() -> None:
+def test_make_fx_before_dispatch_is_reported() -> None:
     with pytest.raises(TracedLaunchError, match=ADVICE):
         make_fx(twice, pre_dispatch=True)(torch.ones(4))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_jit_trace_is_told() -> None:
+def test_jit_trace_is_reported() -> None:
     with pytest.raises(TracedLaunchError, match=r"torch\.jit\.trace"):
         torch.jit.trace(twice, (torch.ones(4),))
 
 
-def test_transforms_are_told() -> None:
+def test_transforms_are_reported() -> None:
     with pytest.raises(TracedLaunchError, match=r"a tensor that torch\.vmap batches"):
         torch.vmap(twice)(torch.ones(3, 4))
     with pytest.raises(TracedLaunchError, match=r"a tensor that torch\.func differentiates"):
@@ -153,7 +153,7 @@ def test_transforms_are_told() -> None:
         torch.func.functionalize(twice)(torch.ones(4))
 
 
-def test_fake_tensors_are_told() -> None:
+def test_fake_tensors_are_reported() -> None:
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(torch.ones(4))
         with pytest.raises(TracedLaunchError, match=ADVICE):

@@ -47,7 +47,7 @@ def test_alignment_of_what_has_no_memory_is_assumed() -> None:
         assert is_aligned(torch.zeros(8, device="meta")[1:], 16)
 
 
-def test_alignment_of_memory_is_told_where_launches_are_skipped_too() -> None:
+def test_alignment_of_memory_is_reported_where_launches_are_skipped_too() -> None:
     with entering_scope(LaunchPolicy.SKIP):  # dotcu build asks so which kernels the samples reach
         assert not is_aligned(torch.zeros(8)[1:], 16)
 

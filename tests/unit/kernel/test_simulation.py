@@ -224,7 +224,7 @@ def test_a_launch_that_a_finding_stops_counts_as_a_write(module: Module) -> None
     assert (x._version, out._version) == (before[0], before[1] + 1)
 
 
-def test_an_address_that_was_stored_in_memory_is_told_apart_from_a_wrong_index() -> None:
+def test_an_address_that_was_stored_in_memory_is_reported_apart_from_a_wrong_index() -> None:
     follow = load_inline("__global__ void follow(float** table) { *table[threadIdx.x] = 1; }")
     x = torch.zeros(8)
     with pytest.raises(

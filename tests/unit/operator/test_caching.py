@@ -933,7 +933,7 @@ def test_the_debug_mode_compares_plan_and_body(driver: Driver) -> None:
             drift(*pair())
 
 
-def test_the_plans_that_are_told_of_are_those_that_are_kept(driver: Driver) -> None:
+def test_the_plans_that_are_reported_are_those_that_are_kept(driver: Driver) -> None:
     op = make()
     with settings.override(check_replay=True):
         op(*pair())

@@ -224,7 +224,7 @@ def test_a_backward_of_what_writes_its_arguments() -> None:
 # ------------------------------------------------------------------ dotcu.op itself
 
 
-def test_help_tells_of_both_uses() -> None:
+def test_help_reports_both_uses() -> None:
     text = pydoc.render_doc(dotcu.op, renderer=pydoc.plaintext)
     assert "Make a torch operator of a function" in text
     assert " existing(" in text

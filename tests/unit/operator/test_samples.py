@@ -27,7 +27,7 @@ def test_tensors_are_mapped_wherever_they_stand() -> None:
     assert doubled.args[0][1] == 3
 
 
-def test_the_repr_tells_layouts() -> None:
+def test_the_repr_reports_layouts() -> None:
     view = torch.ones(4, 6).t()[1:]
     assert repr(dotcu.Sample(view, 2)) == "Sample(float32[5, 4] strides [1, 6] offset 1, 2)"
 

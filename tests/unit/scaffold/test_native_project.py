@@ -77,7 +77,7 @@ def test_pyproject_names_every_source(made: Path) -> None:
         ('sources = ["/etc/*.conf"]', "matches no file"),
     ],
 )
-def test_a_table_that_cannot_be_is_told(tmp_path: Path, lines: str, said: str) -> None:
+def test_a_table_that_cannot_be_is_reported(tmp_path: Path, lines: str, said: str) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.dotcu.native]\n{lines}\n")
     with pytest.raises(UsageError, match=said):
         plan.read_project(tmp_path)

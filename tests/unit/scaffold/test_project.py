@@ -141,7 +141,7 @@ def test_a_project_may_lie_beside_others_in_a_repository_of_another_kind(tmp_pat
     assert plan_project(tmp_path / "mylib").package == "mylib"
 
 
-def test_a_parent_that_cannot_be_written_is_told() -> None:
+def test_a_parent_that_cannot_be_written_is_reported() -> None:
     with pytest.raises(EnvironmentFault, match=r"/proc cannot be written: .*; nothing is left in it"):
         create(plan_project("/proc/mylib"))
 

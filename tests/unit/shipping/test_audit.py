@@ -183,12 +183,12 @@ def test_a_strong_function_of_cuda_is_noted(tmp_path: Path, flags: tuple[str, ..
     assert audit(made_wheels.wheel(tmp_path / "weak", {PLACE: weak})).notes == ()
 
 
-def test_metadata_that_pypi_would_refuse_are_told_in_twines_words(tmp_path: Path, stable: Path) -> None:
+def test_metadata_that_pypi_would_refuse_are_reported_in_twines_words(tmp_path: Path, stable: Path) -> None:
     made = made_wheels.wheel(tmp_path, {PLACE: stable}, requires=("torch>=2.10", "what is this?"))
     assert broken(audit(made))["metadata"]
 
 
-def test_what_is_no_wheel_is_told(tmp_path: Path, stable: Path) -> None:
+def test_what_is_no_wheel_is_reported(tmp_path: Path, stable: Path) -> None:
     with pytest.raises(UsageError, match="is not a wheel"):
         audit(stable)
 

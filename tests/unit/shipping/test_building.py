@@ -103,7 +103,7 @@ def names_of(planned: building.WheelPlan) -> set[str]:
     return {name for _, _, name, _ in planned.lock.kernels()}
 
 
-def test_a_body_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_body_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:
     made = shipped.make(tmp_path, ops=shipped.OPS.replace("n = x.numel()", "n = x.numel() + nowhere"))
     with pytest.raises(UsageError, match=r"could not be traced for sm_80(.|\n)*ops\.py:(.|\n)*nowhere"):
         building.prepare(project.read(made.root))
@@ -165,7 +165,7 @@ INLINE = shipped.OPS.replace('dotcu.load("scale.cu")', 'dotcu.load_inline("""{so
     ],
     ids=["no operators", "inline", "include outside", "import"],
 )
-def test_a_project_that_cannot_be_built_is_told_why(tmp_path: Path, ops: str, told: str) -> None:
+def test_a_project_that_cannot_be_built_is_reported_why(tmp_path: Path, ops: str, told: str) -> None:
     made = shipped.make(tmp_path, ops=ops)
     with pytest.raises(DotcuError, match=told):
         building.prepare(project.read(made.root))

@@ -406,7 +406,7 @@ def test_a_gpu_that_there_is_no_code_for_is_named(written: Written, driver: Path
     assert "has no code for a GPU of compute capability 7.5; it has sm_80, sm_90" in reply["error"]
 
 
-def test_what_has_no_plan_is_told(written: Written) -> None:
+def test_what_has_no_plan_is_reported(written: Written) -> None:
     assert "copied" not in {one.overload.signature.name for one in written.planned}
     told = {note.split("::")[1].split()[0]: note.split("is not in C++: ")[1] for note in written.notes}
     assert sorted(told) == ["asks", "copied", "dtyped", "nowhere", "varies"], told

@@ -174,7 +174,7 @@ def test_the_simulator_runs_a_wheel_for_later_gpus_than_the_one_it_stands_for(tm
         assert torch.equal(run(package), torch.arange(200.0) * 3)
 
 
-def test_a_header_that_the_wheel_lacks_is_told_with_what_the_wheel_lacks(tmp_path: Path) -> None:
+def test_a_header_that_the_wheel_lacks_is_reported_with_what_the_wheel_lacks(tmp_path: Path) -> None:
     made = shipped.make(
         tmp_path / "project", source='#include "far.cuh"\n__device__ Far far;\n' + shipped.SCALE
     )

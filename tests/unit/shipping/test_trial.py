@@ -57,7 +57,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(torch.ones(8, device=device, dtype=dtype))
 
 
-def test_a_kernel_that_is_wrong_is_told() -> None:
+def test_a_kernel_that_is_wrong_is_reported() -> None:
     (row,) = trial.rows([f"{__name__}:shifted"])
     assert "values differ from the reference's" in row["fault"]
 

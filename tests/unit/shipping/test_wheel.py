@@ -74,7 +74,7 @@ def test_it_runs_in_another_process_without_a_compiler(made: shipped.Made, tmp_p
     assert (row["operator"], row["samples"], row["fault"]) == (f"{made.name}::scale", 1, "")
 
 
-def test_what_pip_cannot_build_is_told_in_pips_words_and_leaves_nothing(tmp_path: Path) -> None:
+def test_what_pip_cannot_build_is_reported_in_pips_words_and_leaves_nothing(tmp_path: Path) -> None:
     made = shipped.make(tmp_path)
     file = made.root / "pyproject.toml"
     file.write_text(file.read_text().replace('version = "0.1"', 'version = "no version"'))

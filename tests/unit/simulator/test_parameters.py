@@ -49,7 +49,7 @@ def test_every_way_to_a_parameter_gives_its_bytes(execute: Any, form: str) -> No
     assert got.tolist() == np.where(a == 1, high, low).tolist()
 
 
-def test_whether_a_pointer_is_one_to_parameters_is_told(execute: Any) -> None:
+def test_whether_a_pointer_is_one_to_parameters_is_reported(execute: Any) -> None:
     text = f"{POINTER} cvta.param.u64 %p3, %p1; isspacep.param %r0, %p3;"
     assert execute(text, np.zeros(4, "u4"), result="b1").all()
 

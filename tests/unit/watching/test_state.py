@@ -84,7 +84,7 @@ def test_the_first_verdict_is_timed_from_the_save() -> None:
     assert "0.50 s after the save" in drawn(state)
 
 
-def test_a_change_of_registers_is_told_beside_the_last_version_that_held() -> None:
+def test_a_change_of_registers_is_reported_beside_the_last_version_that_held() -> None:
     happened = [*version(RIGHT, 10), saved(), *version(WRONG, 99), saved(), *version(RIGHT, 12)]
     assert "12 registers (10 before)" in drawn(run(*happened))
 

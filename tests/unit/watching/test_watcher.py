@@ -100,7 +100,7 @@ def test_a_save_in_a_folder_that_did_not_exist_is_tried(tmp_path: Path) -> None:
         assert state.saved["files"][0].endswith("scale.cu")
 
 
-def test_a_file_that_is_deleted_is_told_as_gone(ops: Path, steps: Iterator[Step]) -> None:
+def test_a_file_that_is_deleted_is_reported_as_gone(ops: Path, steps: Iterator[Step]) -> None:
     beside = ops.with_name("helper.py")
     beside.write_text("x")
     settled(steps)
@@ -138,7 +138,7 @@ def test_a_save_takes_the_place_of_a_version_that_hangs(ops: Path, steps: Iterat
     assert state.first == "ns::op/call/right again"
 
 
-def test_a_process_that_dies_is_told_and_the_next_save_tried(ops: Path, steps: Iterator[Step]) -> None:
+def test_a_process_that_dies_is_reported_and_the_next_save_tried(ops: Path, steps: Iterator[Step]) -> None:
     ops.write_text("die")
     state = settled(steps)
     assert not state.passed
@@ -171,7 +171,7 @@ def test_an_error_of_the_worker_itself_ends_the_command(ops: Path, steps: Iterat
         settled(steps)
 
 
-def test_what_cannot_be_loaded_is_tried_in_a_fresh_process_before_it_is_told(
+def test_what_cannot_be_loaded_is_tried_in_a_fresh_process_before_it_is_reported(
     ops: Path, steps: Iterator[Step]
 ) -> None:
     ops.write_text("broken")

@@ -69,7 +69,7 @@ def test_an_error_in_the_kernel_shows_its_caret_in_the_first_verdict(tmp_path: P
     assert not next(event for event in found if event["event"] == "checked")["passed"]
 
 
-def test_an_error_in_python_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_error_in_python_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / f"watched_{next(_numbers)}.py"
     path.write_text("1 / 0")
     *_, last = events(Loader(str(path)), "simulator")

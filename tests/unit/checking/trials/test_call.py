@@ -119,7 +119,7 @@ class TestASoundCall:
 
 
 class TestWhatIsWritten:
-    def test_what_is_left_unwritten_is_not_told_twice(self) -> None:
+    def test_what_is_left_unwritten_is_not_reported_twice(self) -> None:
         outcomes = looked(operator(torch.empty_like))
         assert short(outcomes).keys() == {"written"}
         assert outcomes["numerics"] == Skipped(reason="not all of the result is written")
@@ -129,7 +129,7 @@ class TestWhatIsWritten:
         x = torch.full((6,), byte, dtype=torch.uint8)
         assert not short(looked(operator(torch.clone), x))
 
-    def test_bools_in_a_strided_out_are_told(self) -> None:
+    def test_bools_in_a_strided_out_are_reported(self) -> None:
         skipping = operator(torch.clone)
 
         @skipping.overload("out", mutates_args=("out",))
@@ -172,7 +172,7 @@ class TestMutation:
         assert not short(outcomes)
         assert isinstance(outcomes["mutation"], Passed)
 
-    def test_that_does_not_happen_is_told_once(self, negate_: Operator) -> None:
+    def test_that_does_not_happen_is_reported_once(self, negate_: Operator) -> None:
         found = short(looked(negate_, torch.ones(3), False))
         assert {check: one.reason for check, one in found.items()} == {
             "mutation": "does not change argument 0, which it declares as mutated"
@@ -221,7 +221,7 @@ class TestACallThatFails:
         found = short(looked(operator(lambda x: fails(x) if next(times) else x.clone())))
         assert found.keys() == {"determinism"}
 
-    def test_by_what_it_returns_is_told_as_that(self) -> None:
+    def test_by_what_it_returns_is_reported_as_that(self) -> None:
         found = short(looked(operator(lambda x: x)))
         assert found.keys() == {"result"}
         assert "returned memory of one of its inputs" in found["result"].evidence

@@ -109,7 +109,7 @@ def test_without_samples_it_is_skipped() -> None:
     assert said(plan, operator) == {("compile", ""): Skipped(reason="no sample without empty tensors")}
 
 
-def test_an_error_on_fake_tensors_is_told_at_the_line_that_raises_it() -> None:
+def test_an_error_on_fake_tensors_is_reported_at_the_line_that_raises_it() -> None:
     operator = squaring()
     operator.fake(lambda x: x.new_empty(3, 4) @ x.new_empty(3, 4))
     outcome = next(outcome for outcome in said(plan, operator).values() if isinstance(outcome, Failed))

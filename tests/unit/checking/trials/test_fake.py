@@ -52,7 +52,7 @@ def test_every_dtype_is_tried_at_full() -> None:
         (lambda x: x.new_empty((*x.shape, 2))[..., 0], "output 0 has strides [1], the fake kernel gives [2]"),
     ],
 )
-def test_what_is_told_wrongly_is_named(fake: Any, words: str) -> None:
+def test_what_is_reported_wrongly_is_named(fake: Any, words: str) -> None:
     operator = squaring()
     operator.fake(fake)
     outcome = said(plan, operator)["fake", "float32-s0"]
@@ -148,7 +148,7 @@ def test_a_body_that_knows_its_device_alone_may_refuse_meta_tensors() -> None:
     assert outcome == Passed(note="does not accept meta tensors: ValueError: made for one device")
 
 
-def test_a_fake_that_is_wrong_on_meta_tensors_alone_is_told() -> None:
+def test_a_fake_that_is_wrong_on_meta_tensors_alone_is_reported() -> None:
     operator = squaring()
     operator.fake(lambda x: x.new_empty(x.numel() + (type(x) is Tensor)))
     outcome = said(plan, operator)["fake", "float32-s0"]

@@ -113,7 +113,9 @@ def test_replays_that_give_what_the_capture_gave_fail(monkeypatch: pytest.Monkey
     assert "elements are wrong" in outcome.evidence
 
 
-def test_what_spoils_a_capture_is_told_and_not_how_the_capture_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_spoils_a_capture_is_reported_and_not_how_the_capture_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def synchronize(x: Tensor) -> Tensor:
         if FakeGraph.capturing is not None:
             capture_of.spoilt = True

@@ -27,11 +27,11 @@ def test_a_long_message_is_cut_in_lines_and_columns() -> None:
 
 
 def test_the_users_line_and_the_kind_come_first() -> None:
-    assert "test_telling.py:" in brief(raised(ValueError("seven")))
+    assert "test_message.py:" in brief(raised(ValueError("seven")))
     assert brief(raised(ValueError("seven"))).endswith("ValueError: seven")
 
 
-def test_what_it_was_first_raised_from_is_told_too() -> None:
+def test_what_it_was_first_raised_from_is_reported_too() -> None:
     words = brief(raised(RuntimeError("traced"), raised(ValueError("between"), ValueError("at first"))))
     assert "RuntimeError: traced" in words
     assert "caused by ValueError: at first" in words
@@ -58,7 +58,7 @@ def test_hints_and_stacks_of_torchs_compiler_are_left_out() -> None:
     assert brief(raised(RuntimeError(text))).endswith("RuntimeError: graph break\nCaused by: x")
 
 
-def test_what_the_users_code_raised_is_told_though_torch_hides_it() -> None:
+def test_what_the_users_code_raised_is_reported_though_torch_hides_it() -> None:
     def hidden() -> None:
         try:
             raise IndexError("in their body")
@@ -77,7 +77,7 @@ def test_what_the_users_code_raised_is_told_though_torch_hides_it() -> None:
 def test_a_console_script_is_not_the_users_code() -> None:
     assert not is_user_file(f"{sysconfig.get_path('scripts')}/dotcu")
     assert is_user_file("/home/me/ops.py")
-    assert re.match(r".*test_telling\.py:\d+$", caller_line())
+    assert re.match(r".*test_message\.py:\d+$", caller_line())
 
 
 @pytest.mark.parametrize("name", ["torch._dynamo", "torch._subclasses.fake_tensor"])

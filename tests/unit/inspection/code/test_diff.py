@@ -61,7 +61,7 @@ def test_registers_and_addresses_are_no_difference() -> None:
     assert "LDC R, c[0x0][0x28]" in text
 
 
-def test_without_a_disassembler_resources_are_still_told() -> None:
+def test_without_a_disassembler_resources_are_still_reported() -> None:
     one, other = (everything("sm_90a", with_sass=False)[name] for name in ("divide", "spill"))
     found = compare(one, other)
     assert found.lines == ()

@@ -344,7 +344,7 @@ def test_findings_name_the_item_of_a_list(kernels: Module) -> None:
     assert found.kind == "null-pointer"
 
 
-def test_a_list_that_shares_a_storage_is_told_apart(kernels: Module) -> None:
+def test_a_list_that_shares_a_storage_is_reported_apart(kernels: Module) -> None:
     x = torch.zeros(8)
     found = finding(kernels.follow, {"next": None, "x": x[:2]})
     assert (found.kind, found.address_of) == ("out-of-bounds", "node.x")

@@ -492,7 +492,7 @@ def test_a_function_pointer_takes_none() -> None:
     assert "takes None, or its 8 bytes, got int 3" in refusal(made, 3, 1)
 
 
-def test_strided_for_a_tensor_struct_is_told_before_the_count() -> None:
+def test_strided_for_a_tensor_struct_is_reported_before_the_count() -> None:
     made = make(
         ["i", "N5dotcu6tensorIfLi2EEE", "N5dotcu6tensorIfLi2EEE"],
         {1: Entry(40, 8, "b8"), 2: Entry(40, 8, "b8")},
@@ -530,7 +530,7 @@ def test_a_tensor_counts_as_written_where_its_map_is_stored_through() -> None:
     assert [t is y for t in tensors] == [True]
 
 
-def test_whether_a_map_is_stored_through_is_told_to_the_one_who_gives_addresses() -> None:
+def test_whether_a_map_is_stored_through_is_reported_to_the_one_who_gives_addresses() -> None:
     asked = []
 
     def address(tensor: torch.Tensor, name: str, writable: bool) -> int:

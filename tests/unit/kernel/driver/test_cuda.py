@@ -53,7 +53,7 @@ def test_attributes_are_set_on_each_device(library: cuda.Library, driver: Any) -
     [(b"\x7fELF and so on", ["library", "kernel", "launch"]), (b".version 9.0", ["jit", "launch"])],
     ids=["a cubin", "PTX"],
 )
-def test_a_first_launch_tells_its_steps_and_whether_the_driver_compiles(
+def test_a_first_launch_reports_its_steps_and_whether_the_driver_compiles(
     driver: Any, data: bytes, steps: list[str]
 ) -> None:
     library, watch = cuda.Library("k.cu", data, dict), Stopwatch("call")
@@ -390,7 +390,7 @@ def test_a_launch_that_fails_ends_its_range(module: Module) -> None:
     assert event.time_range.end <= ones.time_range.start
 
 
-def test_nobody_is_told_where_nobody_looks_on(module: Module, nvtx: list[str]) -> None:
+def test_nobody_is_reported_where_nobody_looks_on(module: Module, nvtx: list[str]) -> None:
     assert not cuda.ranges_wanted()
     fill(module)
     assert nvtx == []

@@ -65,5 +65,5 @@ def test_formats_print_as_in_c(case: tuple[Any, ...]) -> None:
     assert prints(*case) == c_prints(*case)
 
 
-def test_null_pointers_are_told() -> None:
+def test_null_pointers_are_reported() -> None:
     assert prints("%p %s", ctypes.c_ulonglong(0), ctypes.c_ulonglong(0)) == "(nil) (null)"

@@ -57,7 +57,7 @@ def test_fns_finds_the_nth_set_bit(execute: Any) -> None:
 
 
 @pytest.mark.parametrize("join", ["or", "and"])
-def test_lop3_also_tells_whether_a_bit_is_set(execute: Any, join: str) -> None:
+def test_lop3_also_reports_whether_a_bit_is_set(execute: Any, join: str) -> None:
     a = np.array([0, 0xF0, 0xF0, 0, 5, 5], "u4")
     b = np.array([0, 0x0F, 0xF0, 7, 5, 2], "u4")
     c = np.array([0, 0xFF, 0xFF, 7, 5, 7], "u4")
