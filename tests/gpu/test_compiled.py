@@ -63,7 +63,7 @@ def compare(compiled: Model, model: Model, n: int, seed: int, device: torch.devi
 
 
 @needs_inductor
-@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("dynamic", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_inductor_gives_results_and_gradients_for_new_inputs(
     axpy: Operator, device: torch.device, dynamic: bool
 ) -> None:

@@ -93,7 +93,7 @@ def convolution(kernels: Any, *shapes: tuple[int, int, int, int]) -> Operator:
     return operator
 
 
-@pytest.fixture(params=["spin", "count"])
+@pytest.fixture(params=["spin", pytest.param("count", marks=pytest.mark.slow)])
 def endless(kernels: Any, request: pytest.FixtureRequest) -> Operator:
     name = request.param
 
@@ -176,6 +176,7 @@ def test_a_loop_that_does_not_end_is_stopped_with_its_line(endless: Operator, tm
     assert "left out: a call did not end, at " in str(report)
 
 
+@pytest.mark.slow
 def test_a_long_loop_of_few_elements_is_no_failure(kernels: Any) -> None:
     report, took = seconds(
         lambda: dotcu.check(settling(kernels, "long", (4, 60_000)), level="quick", device="simulator")
@@ -184,6 +185,7 @@ def test_a_long_loop_of_few_elements_is_no_failure(kernels: Any) -> None:
     assert took < 25
 
 
+@pytest.mark.slow
 def test_a_sample_that_is_left_out_hides_no_other(kernels: Any) -> None:
     operator = settling(kernels, "hides", (7, 60_000), (7, 60_001), (7, 3))
     report = dotcu.check(operator, level="quick", device="simulator")

@@ -190,25 +190,35 @@ def call_operands(call: Instruction) -> tuple[tuple[str, ...], Symbol | Register
 
 
 class CallGraph:
-    """The functions that a kernel reaches.
-
-    Attributes:
-        reaches: For each function, those that it calls, and those that these call, and so on.
-    """
+    """The functions that a kernel reaches."""
 
     def __init__(self, module: PtxModule, entry: str) -> None:
         self.module = module
+        self._reached: dict[str, frozenset[str]] = {}
         self._address_taken: set[str] = set()
         for variable in module.variables.values():
             self._take_addresses(e for e in variable.initial if isinstance(e, Symbol))
         calls: dict[str, list[tuple[FunctionBody, Instruction]]] = {}
-        callees: dict[str, set[str]] = {}
+        self._callees: dict[str, set[str]] = {}
         unread = {entry}
         while unread:
+            taken = len(self._address_taken)
             calls |= {name: self._read(module.body(name)) for name in sorted(unread)}
-            callees = {n: {c for call in some for c in self.callees(*call)} for n, some in calls.items()}
-            unread = set().union(*callees.values()) - calls.keys()
-        self.reaches = {name: _closure(callees, name) for name in callees}
+            stale = unread if len(self._address_taken) == taken else calls.keys()  # calls through pointers
+            called = {name: {c for call in calls[name] for c in self.callees(*call)} for name in stale}
+            self._callees |= called
+            unread = set().union(*called.values()) - calls.keys()
+
+    def reaches(self, name: str) -> frozenset[str]:
+        """Return the functions that a function calls, those that these call, and so on."""
+        if name not in self._reached:
+            seen: set[str] = set()
+            pending = {name}
+            while pending:
+                pending = set().union(*(self._callees[each] for each in pending)) - seen
+                seen |= pending
+            self._reached[name] = frozenset(seen)
+        return self._reached[name]
 
     def callees(self, body: FunctionBody, call: Instruction) -> list[str]:
         """Return the functions that a call may mean: through a pointer, all that take what it passes."""
@@ -232,15 +242,6 @@ class CallGraph:
 
     def _take_addresses(self, symbols: Iterable[Symbol]) -> None:
         self._address_taken.update(s.name for s in symbols if s.name in self.module.bodies)
-
-
-def _closure(callees: Mapping[str, set[str]], name: str) -> frozenset[str]:
-    seen: set[str] = set()
-    pending = {name}
-    while pending:
-        pending = set().union(*(callees[each] for each in pending)) - seen
-        seen |= pending
-    return frozenset(seen)
 
 
 @dataclass(kw_only=True)
@@ -339,8 +340,8 @@ class _Inliner:
             params=params,
             variables=tuple(self.local)[declared:],
             registers=tuple(dict.fromkeys(_registers(self.code[first:]))),
-            recursive=name in self.graph.reaches[name],
-            reaches=self.graph.reaches[name],
+            recursive=name in self.graph.reaches(name),
+            reaches=self.graph.reaches(name),
         )
 
     def _prefix(self, name: str) -> str:
@@ -399,7 +400,7 @@ class _Inliner:
             raise self._unresolved(call, target.name)
         functions = self.graph.callees(body, call)
         entered = self._passed(call, functions, instance)
-        if entered.pointer is None and functions[0] not in self.graph.reaches[functions[0]]:
+        if entered.pointer is None and functions[0] not in self.graph.reaches(functions[0]):
             self._inline(call, functions[0], entered, instance)
             return
         self.pending.extend(functions)
