@@ -4,6 +4,7 @@
     ├── SourceError              the .cu text is at fault
     │   ├── SourceNotFound       no readable file there                     (also OSError)
     │   ├── HostCodeError        host code in a file of kernels
+    │   ├── TileCodeError        Tile IR that cannot be read                (also ValueError)
     │   ├── CompileError         the compiler refused it; .diagnostics, .log, .command
     │   └── KernelNotFound       no kernel or variable of that name         (also AttributeError, KeyError)
     ├── ArgumentError            a value does not fit a kernel's parameter  (also TypeError, ValueError)
@@ -73,6 +74,10 @@ class SourceNotFound(SourceError, OSError):
 
 class HostCodeError(SourceError):
     """A file of kernels holds host code, which the device compiler cannot take."""
+
+
+class TileCodeError(SourceError, ValueError):
+    """The code of a tile kernel cannot be read: it is damaged, or of a version that is not known."""
 
 
 class CompileError(SourceError):

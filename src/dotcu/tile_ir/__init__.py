@@ -1,0 +1,28 @@
+"""Tile IR, the code of CUDA Tile C++ kernels: bytecode to values, those to text, and what it promises."""
+
+from __future__ import annotations
+
+from dotcu.tile_ir.module import (
+    Assumption,
+    SourceLine,
+    TileFunction,
+    TileModule,
+    TileOperation,
+    TileType,
+)
+from dotcu.tile_ir.promises import Promise, promises
+from dotcu.tile_ir.reader import read
+from dotcu.tile_ir.text import text
+
+__all__ = [
+    "Assumption",
+    "Promise",
+    "SourceLine",
+    "TileFunction",
+    "TileModule",
+    "TileOperation",
+    "TileType",
+    "promises",
+    "read",
+    "text",
+]
