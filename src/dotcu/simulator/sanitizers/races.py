@@ -216,7 +216,10 @@ def _compare_with(
         return
     places, own = touch
     old = stamps.take(places)
-    suspect = ((old ^ own) & LANE != 0) & (old >= picked(shadow.floor, at.lanes)) & (old != 0)
+    suspect = old >= picked(shadow.floor, at.lanes)
+    if not suspect.any():
+        return
+    suspect = suspect & ((old ^ own) & LANE != 0)
     in_step = order.exchange and part.region is None
     if order.strong and order.scope != "cta":
         suspect &= ((old & STRONG) == 0) | (((old ^ own) & LANE < WARP) if in_step else False)

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import numpy as np
 
 from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
-from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes
+from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
@@ -42,6 +42,11 @@ class LaneAccess(NamedTuple):
     lanes: Lanes | None
     indices: Array
     skew: int
+
+    def only(self, mask: Array) -> LaneAccess:
+        """Return the access of some of its lanes; times are those of all lanes of the chunk."""
+        lanes = np.flatnonzero(mask) if self.lanes is None else self.lanes[mask]
+        return self._replace(lanes=lanes, indices=picked(self.indices, np.flatnonzero(mask)))
 
     def is_like(self, other: LaneAccess) -> bool:
         """Return whether the same lanes access the same places."""
@@ -143,7 +148,7 @@ class ShadowMemory:
         writes: Stamp of the last write of each granule; None while there was none.
         readers: Stamps of two readers of each granule, of different lanes where there were two.
         published: Clocks (grid, block) that strong writes published there.
-        floor: Stamps below it lie before a barrier that everyone has passed.
+        floor: Stamps below it lie before a barrier that everyone has passed; 0 is none of an access.
         dirty: Something was written since then.
     """
 
@@ -155,16 +160,17 @@ class ShadowMemory:
         self.writes: Array | None = None
         self.readers: tuple[Array, Array] | None = None
         self.published: tuple[Array, Array] | None = None
-        self.floor: Array = np.zeros(1, np.uint64)
+        self.floor: Array = np.ones(1, np.uint64)
         self.dirty = False
         self._log: list[LaneAccess] = []
         self._log_bytes = 0
+        self._settled: Array | None = None
         events.shadows.add(self)
 
     def forget(self) -> None:
         """Drop all stamps."""
         self.writes = self.readers = None
-        self.floor = np.zeros(1, np.uint64)
+        self.floor = np.ones(1, np.uint64)
 
     def touches(self, at: LaneAccess) -> list[StampedPlaces]:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
@@ -200,7 +206,7 @@ class ShadowMemory:
             self.settle()
 
     def settle(self, *, but: LaneAccess | None = None) -> list[LaneAccess]:
-        """Turn recorded reads into stamps.
+        """Turn recorded reads into stamps, but for those that a barrier has settled since.
 
         Args:
             but: A write that follows. Reads of the same lanes at the same places are left out:
@@ -210,8 +216,14 @@ class ShadowMemory:
             The reads that were left out.
         """
         log, self._log, self._log_bytes = self._log, [], 0
+        settled, self._settled = self._settled, None
         left: list[LaneAccess] = []
-        for read in log:
+        for number, read in enumerate(log):
+            if settled is not None:
+                waiting = picked(settled, read.lanes) <= number
+                if not waiting.any():
+                    continue
+                read = read if waiting.all() else read.only(waiting)
             if but is not None and read.is_like(but):
                 left.append(read)
             else:
@@ -262,8 +274,12 @@ class ShadowMemory:
         now = self.events.next_stamp()
         if lanes is None:
             self.floor = np.full(1, now, np.uint64)
-            self._log, self._log_bytes, self.dirty = [], 0, False
+            self._log, self._log_bytes, self._settled, self.dirty = [], 0, None, False
             return
+        if self._log:
+            if self._settled is None:
+                self._settled = np.zeros(total, np.int64)
+            self._settled[lanes] = len(self._log)
         floor = np.broadcast_to(self.floor, total).copy()
         floor[lanes] = now
         self.floor = floor

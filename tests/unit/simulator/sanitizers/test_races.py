@@ -112,6 +112,25 @@ def test_the_last_to_count_may_reset_the_counter(run_kernel: Any, seed: int | No
     assert run_kernel(source, arguments, grid=50, block=32, seed=seed).findings == []
 
 
+@pytest.mark.parametrize("seed", [None, 0, 1, 2, 3, 4])
+def test_a_barrier_settles_the_reads_of_its_own_block_alone(run_kernel: Any, seed: int | None) -> None:
+    """Blocks that pass a barrier between read and write are right; of those that do not, each has a race."""
+    body = """__shared__ int s[64]; s[t] = t; __syncthreads();
+      for (int i = 0; i < 4; ++i) {
+        int got = s[63 - t];
+        if (blockIdx.x != ODD || i != 2) __syncthreads();
+        s[t] = got + i;
+        __syncthreads();
+      }
+      out[blockIdx.x * 64 + t] = s[t];"""
+    for odd, found in (("9", set()), ("5", {(5, 0, 0)})):
+        arguments = {"a": np.zeros(1, "i4"), "out": np.zeros(512, "i4")}
+        source = HEAD + body.replace("ODD", odd) + "}"
+        result = run_kernel(source, arguments, grid=8, block=64, seed=seed, collect=True)
+        assert {finding.kind for finding in result.findings} == ({"race"} if found else set())
+        assert {finding.block for finding in result.findings} == found
+
+
 def test_a_fence_on_both_sides_publishes(run_kernel: Any) -> None:
     body = """volatile int* flag = a + 64;
       if (t == 0 && blockIdx.x == 0) { a[0] = 5; FENCE *flag = 1; }
