@@ -107,21 +107,23 @@ def attempt(file: Path, root: Path) -> Outcome:
     try:
         module = dotcu.load(file, include=include)
     except DotcuError as error:
-        return Outcome(**place, stage="load", error=_first_line(error))
+        return Outcome(**place, stage="load", error=_first_line(error, root))
     load_s, kernels = time.process_time() - start, len(module.kernels)
     for arch in ("sm_80", "sm_90a"):
         try:
             module.compile(arch)
         except DotcuError as error:
-            failure = _first_line(error)
+            failure = _first_line(error, root)
         else:
             return Outcome(**place, stage="passed", kernels=kernels, load_s=load_s)
     return Outcome(**place, stage="compile", error=failure, kernels=kernels, load_s=load_s)
 
 
-def _first_line(error: DotcuError) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _first_line(error: DotcuError, root: Path) -> str:
+    lines = [line.strip() for line in str(error).replace(f"{root.parent}/", "").splitlines() if line.strip()]
     telling = next((line for line in lines if ": error:" in line), lines[0])
+    if telling.endswith(":") and len(lines) > 1:
+        telling = lines[1]
     return f"{type(error).__name__}: {telling}"
 
 

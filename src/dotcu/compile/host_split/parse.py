@@ -302,7 +302,8 @@ class _StatementReader(CodeTokens):
             first = last - len(head) if body is None else body - len(head)
         if head[:1] == ["template"] or head[:2] == ["extern", "template"]:
             return {"verdict": "host", "what": "an explicit instantiation"}
-        if body is not None and "constexpr" not in head:
+        is_defaulted = head[-2:] == ["=", "default"]  # outside of its class; the parser sees an assignment
+        if is_defaulted or (body is not None and "constexpr" not in head):
             return {"verdict": "host", "what": "a function without __device__"}
         if head[:1] and (head[0] in _TYPE_WORDS or "constexpr" in head or "const" in head):
             return {"verdict": "device", "what": "a declaration", "is_guessed": True}

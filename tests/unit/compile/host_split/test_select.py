@@ -51,6 +51,8 @@ LEFT_OUT = [
     "TORCH_API void f(int x);",
     "void CUDART_CB f(cudaStream_t stream, cudaError_t status, void* data);",
     "Timer::Timer() : a(1), b{2} { start(); }",
+    "Timer::~Timer() = default;",
+    "a::Timer<int>::Timer() = default;",
     "bool operator==(A a, A b) { return true; }",
     "static int counter = 0;",
     "float* buffer;",
@@ -449,6 +451,14 @@ AS_THEY_ARE = {
     ),
     "a host class with a member of a host type": (
         "class Timer {\n  struct timeval begin;\n  void start() { gettimeofday(&begin, 0); }\n};\n"
+    ),
+    "members of a host class that are defined outside of it": (
+        "struct Model;\nclass Runner {\n public:\n  Runner();\n  Runner(Runner&&) noexcept;\n"
+        "  virtual ~Runner();\n  operator bool() const;\n  std::unique_ptr<Model> model;\n};\n"
+        "Runner::Runner() = default;\n"
+        "Runner::Runner(Runner&&) noexcept = default;\nRunner::~Runner() = default;\n"
+        "Runner::operator bool() const { return !!model; }\n"
+        "struct Size { Size(); int n; };\nSize::Size() = default;\n__global__ void j(Size* s) { s->n = 1; }\n"
     ),
     "a host class that is a template, and its instantiation": (
         "template <class T> class Runner : public Base<T> {\n  std::vector<T> v;\n  void run();\n};\n"
