@@ -11,6 +11,9 @@ TORCH_INDEX ?=
 # Two workers of pytest; PYTEST_FLAGS= for one process, PYTEST_FLAGS="-k name" for one test.
 PYTEST_FLAGS ?= -n 2
 
+# The compiler of CUDA Tile C++ has an NVRTC of its own, which cannot stand beside the one that torch pins.
+TILE  := $(VENV)/share/dotcu/tile
+
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator call_cache checking test_house.py test_public_names.py)
 
@@ -34,7 +37,7 @@ install: $(STAMP)  ## make .venv and install everything into it
 
 # torch goes first and alone: which build it is must not depend on what else is asked for.
 # The native part is made again by ziglang's compiler, which pip has brought by then: the same on every machine.
-$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/dotcu/native/*)
+$(STAMP): pyproject.toml constraints.txt requirements-tile.txt hatch_build.py $(wildcard src/dotcu/native/*)
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.10 to 3.13 on PATH; install one, or name it: make PYTHON=/path/to/python3"; exit 3; }
 	@echo "make: a virtual environment in $(VENV), with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -42,6 +45,9 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/dotcu/nat
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	@echo "make: installing dotcu and its tools (constraints.txt)"
 	@$(PIP) -c constraints.txt -e '.[build,dev,tools]'
+	@cmp -s requirements-tile.txt $(TILE)/requirements.txt || { rm -rf $(TILE); \
+		echo "make: installing the compiler of tile kernels (requirements-tile.txt) into $(TILE)"; \
+		$(PIP) --target $(TILE) -r requirements-tile.txt && cp requirements-tile.txt $(TILE)/requirements.txt; }
 	@$(BIN)/python hatch_build.py || true
 	@touch $@
 

@@ -243,6 +243,17 @@ def read_sections(image: Image) -> tuple[Section, ...]:
     return tuple(sections)
 
 
+def machine_within(data: bytes, name: str) -> str:
+    """Return the processor of the ELF file in a section, such as `x86_64`; "" without that section."""
+    image = Image(name="the code", data=data)
+    for section in read_sections(image):
+        if section.name == name:
+            inner = Image(name=f"the section {name}", data=image.take(section.offset, section.size, name))
+            machine = read_header(inner).machine
+            return _MACHINES.get(machine, f"machine {machine}")
+    return ""
+
+
 def section_bytes(data: bytes, name: str) -> int:
     """Return the size of a section in bytes, 0 if the file has none of that name."""
     return sum(one.size for one in read_sections(Image(name="the code", data=data)) if one.name == name)

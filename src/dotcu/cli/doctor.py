@@ -118,7 +118,8 @@ def judge(row: toolchain.ToolchainRow, rows: Sequence[toolchain.ToolchainRow]) -
     from dotcu.compile.toolchain import TOOLS
 
     another_serves = any(other.fits and other.name == row.name for other in rows)
-    state = FINE if row.fits else ABSENT if row.name in TOOLS or another_serves else FAULT
+    spared = row.optional or row.name in TOOLS or another_serves
+    state = FINE if row.fits else ABSENT if spared else FAULT
     if row.fits and row.name == "driver" and not row.version:
         state = ABSENT
     return Component(

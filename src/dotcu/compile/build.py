@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, stopwatch
-from dotcu.compile import cache, toolchain
+from dotcu.compile import cache, tile, toolchain
 from dotcu.compile.cache import CacheEntry, Store
 from dotcu.compile.host_split.detect import NOT_FOUND, is_host_include
 from dotcu.compile.include_graph import (
@@ -36,14 +36,23 @@ from dotcu.compile.object_code import (
     is_kernel,
     parse_resources,
     probe_of,
+    tile_resources,
     with_probe,
     with_probes,
 )
 from dotcu.compile.options import CompileOptions, arguments, command_line
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
+from dotcu.compile.tile import TileCompiler
 from dotcu.compile.toolchain import Compiler
-from dotcu.errors import CompileError, DotcuError, JitDisabled, KernelNotFound, SourceError
+from dotcu.errors import (
+    CompileError,
+    DotcuError,
+    JitDisabled,
+    KernelNotFound,
+    SourceError,
+    ToolchainError,
+)
 from dotcu.ptx.debug_info import TypeRow, parameter_types
 
 if TYPE_CHECKING:
@@ -91,6 +100,7 @@ class BuildPlan(BuildInputs):
         arguments: NVRTC's options.
         build_digest: The digest of all that decides the code: the cache's key.
         ingredients: All that the build depends on, by a name to show.
+        tile: The compiler of its tile kernels; None if it has none.
     """
 
     compiler: Compiler
@@ -99,6 +109,12 @@ class BuildPlan(BuildInputs):
     arguments: tuple[str, ...]
     build_digest: str
     ingredients: Mapping[str, str]
+    tile: TileCompiler | None = None
+
+    @property
+    def is_assembled(self) -> bool:
+        """Tile IR becomes machine code; the simulator runs it as it is."""
+        return self.tile is not None and self.target.kind == "sm" and not self.simulated
 
     @property
     def display(self) -> str:
@@ -135,10 +151,12 @@ def plan_build(source: Source, *, options: CompileOptions, target: Target, names
 
 def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
     """Decide a build; `found` is what compiling it has found out, as `include_graph` takes it."""
-    compiler = toolchain.nvrtc()
-    headers = system_headers(compiler.include)
     names = tuple(sorted(set(request.names)))
-    graph = include_graph(request.source, headers, options=request.options, **found)
+    compiler, headers, graph = _reach(request, None, found)
+    of_tiles = None
+    if tile.is_tile(file.text for file in graph.files):
+        of_tiles = _tile_compiler(request)
+        compiler, headers, graph = _reach(request, of_tiles.nvrtc, found)
     system = ""  # what headers of dotcu and the toolkit add to the key: nothing where none is reached
     if graph.system:
         # dotcu's stand-ins lead to the toolkit's headers as well
@@ -155,6 +173,8 @@ def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
         **({} if request.probed else {"probe": "none"}),
         **({} if request.lines else {"lines": "none"}),
     }
+    if of_tiles is not None and request.target.kind == "sm":
+        ingredients["tile"] = f"{of_tiles.identity}, for hosts of {tile.host()}"
     files = {f"file {file.virtual}": _text_digest(file.text)[:16] for file in graph.files}
     wanted = {one.name: getattr(request, one.name) for one in fields(BuildInputs)}
     return BuildPlan(
@@ -163,11 +183,36 @@ def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
         system_headers=headers,
         includes=graph,
         arguments=arguments(
-            request.options, request.target, simulated=request.simulated, lines=request.lines
+            request.options,
+            request.target,
+            simulated=request.simulated,
+            lines=request.lines,
+            tile=of_tiles is not None,
         ),
         build_digest=_digest(ingredients),
         ingredients={**files, **ingredients},
+        tile=of_tiles,
     )
+
+
+def _reach(
+    request: BuildInputs, compiler: Compiler | None, found: Mapping[str, Any]
+) -> tuple[Compiler, SystemHeaders, IncludeGraph]:
+    """Return a compiler, by default that of ordinary kernels, its headers, and what a source reaches."""
+    used = compiler or toolchain.nvrtc()
+    headers = system_headers(used.include)
+    return used, headers, include_graph(request.source, headers, options=request.options, **found)
+
+
+def _tile_compiler(request: BuildInputs) -> TileCompiler:
+    """Return the compiler of a source with tile kernels."""
+    refusal = tile.refuse_target(request.target)
+    if refusal:
+        raise ToolchainError(
+            f"{request.source.display} has tile kernels and is compiled for {request.target}.\n{refusal}.\n"
+            "Write its kernels with __global__ instead, which any GPU runs."
+        )
+    return tile.compiler()
 
 
 def _digest(parts: Mapping[str, str]) -> str:
@@ -311,7 +356,10 @@ def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEn
     if entry is not None:
         return entry, "in memory"
     outcome = "cache hit, compiled meanwhile by another" if again else "cache hit"
-    return store.get(plan.build_digest, cache.read_entry, again=again), outcome
+    entry = store.get(plan.build_digest, cache.read_entry, again=again)
+    if entry is not None and entry.tile_cubin is not None and not tile.is_loadable(entry.tile_cubin):
+        entry = None  # of another machine that shares the directory: it would end this process
+    return entry, outcome
 
 
 # The message for a changed ingredient, in the order in which they are looked for.
@@ -374,7 +422,7 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
         if reply.ok and failures and _EXTERN.search(reply.ptx):  # of PTX nothing is linked
             break
         if reply.ok:
-            return _entry(plan, reply), not attempt.extra
+            return _with_tiles(plan, _entry(plan, reply)), not attempt.extra
         failures.append((attempt.plan, reply.log))
         following = attempt.after(reply.log)
         if following is None:
@@ -546,7 +594,40 @@ def _entry(plan: BuildPlan, reply: CompileReply) -> CacheEntry:
         "arguments": " ".join(plan.arguments),
         "build_digest": plan.build_digest,
     }
-    return CacheEntry(about=about, lowered=reply.lowered, ptx=reply.ptx, cubin=reply.cubin, log=reply.log)
+    return CacheEntry(
+        about=about, lowered=reply.lowered, ptx=reply.ptx, cubin=reply.cubin, log=reply.log,
+        tile_ir=tile.without_folder(reply.tile_ir),
+    )  # fmt: skip
+
+
+def _with_tiles(plan: BuildPlan, entry: CacheEntry) -> CacheEntry:
+    """Return an entry with the machine code of its tile kernels, if it has such and they are to run here."""
+    if not entry.tile_ir or not plan.is_assembled:
+        return entry
+    assert plan.tile is not None
+    cubin, log = assemble_tiles(plan, entry.tile_ir, tile.host())
+    return replace(entry, tile_cubin=cubin, log=f"{entry.log}\n{log}" if log else entry.log)
+
+
+def assemble_tiles(plan: BuildPlan, bytecode: bytes, processor: str) -> tuple[bytes, str]:
+    """Return the machine code of a build's Tile IR, and the assembler's log.
+
+    Args:
+        plan: The build.
+        bytecode: The Tile IR.
+        processor: That of the hosts that load it.
+
+    Raises:
+        CompileError: The assembler refused it.
+    """
+    assert plan.tile is not None
+    with stopwatch.during("compile"):
+        made = tile.assemble(plan.tile, bytecode, plan.target, processor=processor, debug=plan.options.debug)
+    if made.cubin is None:
+        from dotcu.compile import diagnostics
+
+        raise diagnostics.explain_assembler(plan, made.log, _diagnostics(plan, made.log), made.command)
+    return made.cubin, made.log
 
 
 def _finish(
@@ -569,7 +650,7 @@ def _finish(
         signatures={
             name: entry.lowered[probe_of(name)] for name in plan.names if plan.probed and is_kernel(name)
         },
-        resources=parse_resources(entry.log, entry.cubin),
+        resources=parse_resources(entry.log, entry.cubin) | tile_resources(entry.tile_cubin),
         warnings=tuple(one for one in _diagnostics(plan, entry.log) if one.severity == "warning")
         if "warning" in entry.log  # most have none, and are not parsed
         else (),
@@ -582,6 +663,8 @@ def _finish(
         build_digest=plan.build_digest,
         cached=not outcome.startswith("compiled"),
         seconds=time.perf_counter() - started,
+        tile_ir=entry.tile_ir,
+        tile_cubins={} if entry.tile_cubin is None else {tile.host(): entry.tile_cubin},
     )
     _log.info("%s for %s: %s, %.3f s: %s", plan.source.name, plan.target, outcome, code.seconds, plan.command)
     return code

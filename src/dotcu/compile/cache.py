@@ -46,6 +46,7 @@ MEMORY_BYTES = 64 << 20
 """The most that one process keeps in memory, without the code that its modules have loaded."""
 
 _INDEX = "entry.json"
+TILE_IR = "kernel.tileir"
 _WAIT_S = 0.01
 
 
@@ -60,6 +61,8 @@ class CacheEntry:
     Attributes:
         about: A description for people: source, target, names, compiler.
         lowered: Symbol of each name expression, probes included.
+        tile_ir: The bytecode of its tile kernels; empty if it has none.
+        tile_cubin: Their machine code for this machine's processor; None where none was wanted.
     """
 
     about: Mapping[str, str]
@@ -67,18 +70,25 @@ class CacheEntry:
     ptx: str
     cubin: bytes | None
     log: str
+    tile_ir: bytes = b""
+    tile_cubin: bytes | None = None
 
     def files(self) -> dict[str, bytes]:
         """Return the files of the entry's directory, by name."""
         files = {"kernel.ptx": self.ptx.encode("utf-8", "surrogateescape"), "log.txt": self.log.encode()}
         if self.cubin is not None:
             files["kernel.cubin"] = self.cubin
+        if self.tile_ir:
+            files[TILE_IR] = self.tile_ir
+        if self.tile_cubin is not None:
+            files["tile.cubin"] = self.tile_cubin
         return with_index(files, about=self.about, lowered=self.lowered)
 
     @property
     def size_bytes(self) -> int:
         """The memory that it takes."""
-        return len(self.ptx) + len(self.cubin or b"") + len(self.log)
+        code = len(self.cubin or b"") + len(self.tile_ir) + len(self.tile_cubin or b"")
+        return len(self.ptx) + code + len(self.log)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +268,8 @@ def read_entry(folder: Path) -> CacheEntry | None:
         ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
         cubin=files.get("kernel.cubin"),
         log=files["log.txt"].decode(),
+        tile_ir=files.get(TILE_IR, b""),
+        tile_cubin=files.get("tile.cubin"),
     )
 
 

@@ -328,6 +328,24 @@ def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]
     )
 
 
+def explain_assembler(
+    plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic], command: str
+) -> CompileError:
+    """Return the error for Tile IR that tileiras refuses.
+
+    Args:
+        plan: The build.
+        log: What tileiras printed.
+        diagnostics: Those in it.
+        command: How it was called.
+    """
+    headline = f"The tile kernels of {plan.display} cannot be assembled for {plan.target}"
+    errors = [one for one in diagnostics if one.severity == "error"]
+    shown = [str(error) for error in errors[:_SHOWN_ERRORS]] or [log.strip() or "tileiras printed nothing"]
+    text = "\n\n".join([f"{headline}: {count(len(errors) or 1)}.", *shown, f"Called as: {command}"])
+    return CompileError(text, diagnostics=diagnostics, log=log, command=command)
+
+
 def unopened(log: str) -> tuple[str, str] | None:
     """Return the file (its virtual name) and the header that it could not open, if that was the fault."""
     match = _CANNOT_OPEN.search(log)
@@ -464,7 +482,12 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
         text = _SYMBOL.sub(lambda match: f"'{_name_of(plan, match[1])}'", text)
         return replace(error, file=plan.display, message=text)
     if error.file != NAME_MAP:
-        hint = header_hint(error.message) or _left_out_note(plan, error) or _launching_note(error)
+        hint = (
+            header_hint(error.message)
+            or _left_out_note(plan, error)
+            or _launching_note(error)
+            or _tile_note(error)
+        )
         return replace(error, notes=(*error.notes, hint)) if hint else error
     name = next((name for name in plan.names if is_about(name, error)), "")
     rename = "CUDA, or this source, has another function of that name. Rename the kernel."
@@ -504,6 +527,41 @@ def _launching_note(error: Diagnostic) -> str:
     )
 
 
+# What NVRTC 13.5 refuses in tile code, and what to write instead.
+_TILE_NOTES = (
+    (
+        r"accessing gridDim/blockDim/blockIdx/threadIdx",
+        "A tile kernel has no threads: ct::bid() is the index of its block, ct::num_blocks() the grid.",
+    ),
+    (
+        r'unsupported type ".*" for __tile_global__ function parameter',
+        "Declare a pointer, and an integer for each extent: dotcu.extents(t) passes them all.",
+    ),
+    (
+        r"calling a __tile__ function\(.*\) from a __global__ function",
+        "Declare the kernel __tile_global__, or the function __device__ __tile__ if both are to call it.",
+    ),
+    (
+        r"calling a __device__ function\(.*\) from a __tile",
+        "Declare the function __device__ __tile__, so that tile code may call it, too.",
+    ),
+    (
+        r"a non-__tile__ variable",
+        "Tile code reads no __device__ or __constant__ variable: pass a pointer, or a value.",
+    ),
+    (r"tile functions cannot access __shared__", "The compiler places tiles in shared memory by itself."),
+    (
+        r"__launch_bounds__ is only allowed",
+        "Write [[cutile::hint(0, num_worker_warps_per_cta = 8)]] instead.",
+    ),
+)
+
+
+def _tile_note(error: Diagnostic) -> str:
+    """Return what to write instead of what tile code does not take; "" for another error."""
+    return next((note for pattern, note in _TILE_NOTES if re.search(pattern, error.message)), "")
+
+
 def _name_of(plan: BuildPlan, symbol: str) -> str:
     """Return the requested name that a symbol must be of; the symbol where there are several."""
     plain = {name: base_name(name).split("::")[-1] for name in plan.names}
@@ -540,6 +598,10 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
         return (
             "Arrays of a fixed size in shared memory are limited to 49152 bytes together.\n"
             "Write for a larger one: extern __shared__ float s[]; and pass smem_bytes=BYTES at the launch."
+        )
+    if any("processing Tile code" in error.message for error in errors):
+        return (
+            "NVRTC has printed the reason on stderr: a call that it cannot inline, such as a recursive one."
         )
     missing = unopened(log)
     names = (missing[1],) if missing else left_out_headers(log)

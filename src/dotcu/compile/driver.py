@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 
 # Source: CUDA driver API, CUdevice_attribute.
 _MAJOR, _MINOR = 75, 76
@@ -17,6 +18,9 @@ class Gpu:
     index: int
     name: str
     capability: tuple[int, int]
+
+
+_VERSION = Path("/sys/module/nvidia/version")
 
 
 @functools.cache
@@ -33,6 +37,14 @@ def version() -> tuple[int, int] | None:
     if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None
     return number.value // 1000, number.value % 1000 // 10
+
+
+def release() -> str:
+    """Return the driver's own version, such as `580.95.05`; "" where the kernel module does not say it."""
+    try:
+        return _VERSION.read_text().strip()
+    except OSError:
+        return ""
 
 
 def gpus() -> tuple[Gpu, ...]:

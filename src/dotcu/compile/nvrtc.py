@@ -20,17 +20,25 @@ WITHOUT_A_CACHE = ("--no-cache",)
 """NVRTC's own cache starts the driver, after which no forked child can, and what comes from it has no log
 of registers and spills. Source: NVRTC documentation 13.0, "Caching"; seen with 13.0.88 on an H200."""
 
+ENABLE_TILE = "--enable-tile"
+"""The option of CUDA 13.3 and later that takes tile kernels too, and makes Tile IR of them."""
+
 SUCCESS = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileReply:
-    """The result of a compile: code and symbols, or a log that says why not."""
+    """The result of a compile: code and symbols, or a log that says why not.
+
+    Attributes:
+        tile_ir: The bytecode of its tile kernels, which neither `ptx` nor `cubin` holds.
+    """
 
     ok: bool
     log: str
     ptx: str = ""
     cubin: bytes | None = None
+    tile_ir: bytes = b""
     lowered: Mapping[str, str]
 
 
@@ -119,6 +127,7 @@ class Nvrtc:
             log=log,
             ptx=self._get(program, "PTX").rstrip(b"\0").decode("utf-8", "surrogateescape"),
             cubin=self._get(program, "CUBIN") or None,
+            tile_ir=self._get(program, "TileIR") if ENABLE_TILE in arguments else b"",
             lowered=lowered,
         )
 

@@ -63,6 +63,8 @@ class Resources:
             `cuobjdump -res-usage` counts them: CONSTANT[3]. Parameters are no part of it.
         stack_bytes: Per thread.
         barriers: Named barriers in use, per block.
+        threads: Of a tile kernel: those that the compiler gives to a tile block; 0 of another kernel.
+        cluster: Of a tile kernel: the thread blocks that a tile block is made of; 0 of another kernel.
     """
 
     registers: int = 0
@@ -72,6 +74,8 @@ class Resources:
     smem_bytes: int = 0
     constant_bytes: int = 0
     barriers: int = 0
+    threads: int = 0
+    cluster: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +98,8 @@ class ObjectCode:
         build_digest: Of the user's sources, options, names, compiler, headers and target: the cache's key.
         cached: Nothing was compiled for this call.
         seconds: The time that the call took.
+        tile_ir: The bytecode of its tile kernels; empty if it has none.
+        tile_cubins: Their machine code, by the processor of the hosts that load it.
     """
 
     target: Target
@@ -110,6 +116,12 @@ class ObjectCode:
     cached: bool
     seconds: float
     layouts: Mapping[str, Sequence[TypeRow]] = field(default_factory=dict)
+    tile_ir: bytes = b""
+    tile_cubins: Mapping[str, bytes] = field(default_factory=dict)
+
+    def is_tile(self, symbol: str) -> bool:
+        """Return whether a kernel is a tile kernel, by its symbol: PTX has no entry of it."""
+        return symbol.encode() in self.tile_ir and f".entry {symbol}(" not in self.ptx
 
 
 def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources]:
@@ -131,6 +143,23 @@ def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources
         numbers = {name: int(m[1]) for name, m in matches.items() if m}
         resources[symbol] = Resources(**numbers, constant_bytes=constants)
     return resources
+
+
+def tile_resources(cubin: bytes | None) -> dict[str, Resources]:
+    """Read what the tile kernels in a cubin take, by symbol; empty without a cubin."""
+    if cubin is None:
+        return {}
+    from dotcu.compile.cubin import read_cubin
+    from dotcu.elf import Image
+
+    _, _, found = read_cubin(Image(name="the tile kernels' cubin", data=cubin))
+    return {
+        one.symbol: Resources(
+            registers=one.registers or 0, stack_bytes=one.stack_bytes or 0, smem_bytes=one.smem_bytes or 0,
+            barriers=one.barriers or 0, threads=one.threads, cluster=one.cluster,
+        )
+        for one in found
+    }  # fmt: skip
 
 
 def is_kernel(name: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 
+from dotcu.compile.nvrtc import ENABLE_TILE
 from dotcu.compile.source.lexer import NVRTC_MACROS
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
@@ -147,8 +148,17 @@ def _require_option(option: object) -> None:
         )
 
 
+_BEFORE_TILE = ("c++03", "c++11", "c++14", "c++17")
+"""The standards that `cuda_tile.h` does not take: it asks for C++20."""
+
+
 def arguments(
-    options: CompileOptions, target: Target, *, simulated: bool = False, lines: bool = True
+    options: CompileOptions,
+    target: Target,
+    *,
+    simulated: bool = False,
+    lines: bool = True,
+    tile: bool = False,
 ) -> tuple[str, ...]:
     """Return NVRTC's options for a target, in the order in which they are given.
 
@@ -157,7 +167,10 @@ def arguments(
         target: The architecture.
         simulated: Compile for the simulator.
         lines: Let the code name source lines.
+        tile: The source has tile kernels, so its standard is C++20 at least.
     """
+    if tile and options.std in _BEFORE_TILE:
+        options = replace(options, std="c++20")
     rows = tuple(
         option.format(options=options, target=target)
         for option, applies in TABLE
@@ -165,6 +178,7 @@ def arguments(
     )
     values = {name: 1 if value is None else value for name, value in options.define.items()}
     macros = tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
+    rows += (ENABLE_TILE,) if tile else ()
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)
 
 

@@ -104,7 +104,7 @@ def _compilers(cuda_home: Path | None) -> tuple[Compiler, ...]:
     nvcc = shutil.which("nvcc")
     if nvcc:
         toolkits.append(("nvcc", Path(nvcc).resolve().parent.parent))
-    return _find_compilers([Path(entry) for entry in sys.path if entry], toolkits)
+    return find_compilers([Path(entry) for entry in sys.path if entry], toolkits)
 
 
 def supported(compiler: Compiler) -> tuple[int, ...]:
@@ -139,6 +139,7 @@ _PARTS = (_CCCL_VERSION, "crt/mma.h", "curand_kernel.h")
 # Source: nvrtcGetSupportedArchs of each.
 ARCHITECTURES: dict[Version, tuple[int, ...]] = {
     (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+    (13, 5): (75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121),
 }
 
 
@@ -164,14 +165,9 @@ class Compiler:
         Sizes, and both ends of the libraries, where build ids and symbol tables are: reading all of
         a hundred megabytes would cost more than a compile.
         """
-        parts = [dotted(self.version)]
-        for file in (self.path, *builtin_libraries(self.path)):
-            size = file.stat().st_size
-            with file.open("rb") as handle:
-                head = handle.read(_SAMPLE_BYTES)
-                handle.seek(max(0, size - _SAMPLE_BYTES))
-                parts.append(f"{size}:{hashlib.sha256(head + handle.read()).hexdigest()[:16]}")
-        return " ".join(parts)
+        return " ".join(
+            [dotted(self.version), *map(file_identity, (self.path, *builtin_libraries(self.path)))]
+        )
 
     @functools.cached_property
     def headers_identity(self) -> str:
@@ -186,6 +182,15 @@ class Compiler:
         return digest.hexdigest()[:16]
 
 
+def file_identity(file: Path) -> str:
+    """Return the text that distinguishes a large file from any other build of it: its size and both ends."""
+    size = file.stat().st_size
+    with file.open("rb") as handle:
+        head = handle.read(_SAMPLE_BYTES)
+        handle.seek(max(0, size - _SAMPLE_BYTES))
+        return f"{size}:{hashlib.sha256(head + handle.read()).hexdigest()[:16]}"
+
+
 def library_version(library: Path) -> Version:
     """Return the CUDA version of a libnvrtc, found without loading it."""
     for file in builtin_libraries(library):
@@ -195,7 +200,7 @@ def library_version(library: Path) -> Version:
     return 0, 0
 
 
-def _find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]]) -> tuple[Compiler, ...]:
+def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]]) -> tuple[Compiler, ...]:
     """Return every NVRTC in some site-packages folders and installed toolkits, in order, each once."""
     compilers: dict[Path, Compiler] = {}
 
@@ -364,6 +369,7 @@ class ToolchainRow:
         fits: It can be used together with the rest.
         note: Why not, or what else there is to say.
         remedy: The line to type, "" where nothing is needed.
+        optional: Most kernels do without it.
     """
 
     name: str
@@ -372,6 +378,7 @@ class ToolchainRow:
     fits: bool = True
     note: str = ""
     remedy: str = ""
+    optional: bool = False
 
 
 def report() -> list[ToolchainRow]:
@@ -384,7 +391,8 @@ def report() -> list[ToolchainRow]:
         torch_row = _refused(torch_row, Rejected("not installed", 'pip install "dotcu[torch]"'))
     return [
         _refused(system, refuse_platform()), *_driver_rows(), torch_row, *_compiler_rows(torch),
-        *_header_rows(), *(_tool_row(name, package) for name, package in TOOLS.items()),
+        *_header_rows(), *_tile_rows(),
+        *(_tool_row(name, find_tool(name), package) for name, package in TOOLS.items()),
     ]  # fmt: skip
 
 
@@ -474,10 +482,32 @@ def _spelled(number: int) -> str:
 _RELEASE = re.compile(r"(?:release|Version:?|version) ?(\d+\.\d+(?:\.\d+)*)", re.IGNORECASE)
 
 
-def _tool_row(name: str, package: str) -> ToolchainRow:
+def _tile_rows() -> list[ToolchainRow]:
+    """The compiler of tile kernels and its assembler; whether the driver loads what they make."""
+    from dotcu.compile import tile
+
+    found = tile.find()
+    row = ToolchainRow(name="tile NVRTC", optional=True)
+    if isinstance(found, Rejected):
+        return [replace(_refused(row, found), note="not found; only tile kernels need it")]
+    row = replace(
+        row, version=dotted(found.nvrtc.version), path=found.nvrtc.path, note="used for tile kernels"
+    )
+    version = driver.version()
+    if version is not None and version < tile.FIRST_DRIVER:
+        too_old = f"the driver is older than r{tile.FIRST_RELEASE}, which tile kernels need"
+        row = _refused(row, Rejected(too_old, "update the driver"))
+    assembler = _tool_row("tileiras", found.tileiras)
+    if not assembler.fits or found.missing:
+        absent = ", ".join(found.missing) or "tileiras"
+        reason = f"{absent} not found; only tile kernels on a GPU need it"
+        assembler = _refused(assembler, Rejected(reason, tile.install_line()))
+    return [row, replace(assembler, optional=True)]
+
+
+def _tool_row(name: str, path: Path | None, package: str = "") -> ToolchainRow:
     from dotcu import process
 
-    path = find_tool(name)
     if path is None:
         line = f"pip install {package}" if package else "install NVIDIA Nsight Compute"
         return ToolchainRow(name=name, fits=False, note="not found; only some commands need it", remedy=line)

@@ -17,8 +17,8 @@ from dotcu.compile.toolchain import (
     Compiler,
     TorchBuild,
     _choose_compiler,
-    _find_compilers,
     compiler_at,
+    find_compilers,
     nvrtc,
     requirement,
 )
@@ -108,7 +108,7 @@ def test_each_layout_is_found_with_its_version_and_headers(tmp_path: Path) -> No
     library = lay(home / "lib64", "12.4")
     (home / "lib64/libnvrtc.so.12.4.1").symlink_to(library)  # the same library by another name
     (home / "include").mkdir()
-    found = _find_compilers([site, site, tmp_path / "empty"], [("CUDA_HOME", home)])
+    found = find_compilers([site, site, tmp_path / "empty"], [("CUDA_HOME", home)])
     include = site / "nvidia/cu13/include"
     assert [(c.version, c.origin, c.include) for c in found] == [
         ((13, 0), "pip", (include, include / "cccl")),
@@ -208,7 +208,7 @@ def test_headers_of_another_site_packages_folder_are_taken(tmp_path: Path) -> No
     first, second = tmp_path / "first", tmp_path / "second"
     _install(first / "nvidia" / "cu13", cccl=False)
     _install(second / "nvidia" / "cu13", compiler=False)
-    (found,) = _find_compilers([first, second], [])
+    (found,) = find_compilers([first, second], [])
     assert found.include == (
         first / "nvidia" / "cu13" / "include",
         second / "nvidia" / "cu13" / "include",
@@ -219,7 +219,7 @@ def test_headers_of_another_site_packages_folder_are_taken(tmp_path: Path) -> No
 def test_cccl_is_borrowed_from_a_toolkit_of_the_same_version(tmp_path: Path) -> None:
     _install(tmp_path / "nvidia" / "cu13", cccl=False)
     _install(tmp_path / "toolkit", libraries="lib64")
-    pip, toolkit = _find_compilers([tmp_path], [("CUDA_HOME", tmp_path / "toolkit")])
+    pip, toolkit = find_compilers([tmp_path], [("CUDA_HOME", tmp_path / "toolkit")])
     assert pip.include == (
         tmp_path / "nvidia" / "cu13" / "include",
         tmp_path / "toolkit" / "include" / "cccl",

@@ -122,7 +122,9 @@ HOST_MACROS = re.compile(
 )
 """Macros of PyTorch and of bindings whose calls make host code alone."""
 
-DEVICE_WORDS = frozenset({"__device__", "__global__", "__constant__", "__managed__", "__shared__"})
+DEVICE_WORDS = frozenset(
+    {"__device__", "__global__", "__constant__", "__managed__", "__shared__", "__tile__", "__tile_global__"}
+)
 """Annotations of which one makes a declaration device code."""
 
 WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")

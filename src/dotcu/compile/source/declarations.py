@@ -25,17 +25,20 @@ class Declaration:
         template_parameters: Their text, `typename T`, `int N = 4`; empty if it is not a template.
         parameter_names: "" for a parameter without one.
         line: Of the name, counted from 1.
+        is_tile: It is a tile kernel: `__tile_global__`.
     """
 
     name: str
     template_parameters: tuple[str, ...]
     parameter_names: tuple[str, ...]
     line: int
+    is_tile: bool = False
 
 
 _ScannedKernel = tuple[int, Declaration, tuple[tuple[str, ...], ...], bool]
 """Where a kernel's name stands, its declaration, its parameters' types, and if it has a body here."""
 
+KERNEL_WORDS = frozenset({"__global__", "__tile_global__"})
 _BRACKETS = ("(", "[", "{", "<")
 _CALL_ATTRIBUTES = {
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__",
@@ -55,13 +58,15 @@ _NOT_IN_A_NAME = {"inline", "class", "struct", "final", "[", "]"}
 def kernels(
     text: str, defined: Collection[str] = NVRTC_MACROS, macros: Container[str] = ()
 ) -> tuple[Declaration, ...]:
-    """Return every `__global__` function that a text declares, in order; overloads stand one by one.
+    """Return every kernel that a text declares, in order; overloads stand one by one.
 
     Args:
         defined: Macros that are known to be defined, for `#ifdef`.
         macros: Macros of other texts: a macro instead of a name is not a name.
     """
-    if "__global__" not in text:  # most of a library's headers: the tokens of all would take minutes
+    if not any(
+        word in text for word in KERNEL_WORDS
+    ):  # most of a library's headers: the tokens of all would take minutes
         return ()
     own = macro_names(text)
     by_start: dict[int, _ScannedKernel] = {}  # of all variants of the text, each place once
@@ -199,13 +204,16 @@ class _Scanner(CodeTokens):
 
     def kernels(self) -> Iterator[_ScannedKernel]:
         for begin, end, scope in self.statements():
-            if "__global__" in (self.at(i) for i in range(begin, end)):
+            if self.is_kernel(begin, end):
                 yield from self.kernel(begin, end, scope)
 
+    def is_kernel(self, begin: int, end: int) -> bool:
+        return any(self.at(i) in KERNEL_WORDS for i in range(begin, end))
+
     def spans(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the unqualified name of each `__global__` function, "" for instantiations, and its place."""
+        """Yield the unqualified name of each kernel, "" for instantiations, and its place."""
         for begin, end, _ in self.statements():
-            if "__global__" in (self.at(i) for i in range(begin, end)):
+            if self.is_kernel(begin, end):
                 last = self.past(end - 1) if self.at(end - 1) == "{" else end - 1
                 yield self.function_name(begin, end), self.tokens[begin][1], self.tokens[last][2]
 
@@ -238,7 +246,8 @@ class _Scanner(CodeTokens):
         types = tuple(self.types(part, name) for part, name in zip(parts, names, strict=True))
         name, start = "".join(self.at(i) for i in range(first, opening)), self.tokens[first][1]
         line = self.text.count("\n", 0, start) + 1
-        declaration = Declaration("::".join((*scope, name)), template, names, line)
+        is_tile = "__tile_global__" in (self.at(i) for i in range(begin, opening))
+        declaration = Declaration("::".join((*scope, name)), template, names, line, is_tile)
         yield start, declaration, types, self.at(end - 1) == "{"
 
     def template(self, index: int) -> tuple[tuple[str, ...] | None, int]:

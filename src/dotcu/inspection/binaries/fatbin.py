@@ -20,10 +20,10 @@ from pathlib import Path
 
 from dotcu import elf, process
 from dotcu.compile import toolchain
+from dotcu.compile.cubin import BinaryKernel, own_smem_bytes, read_cubin
 from dotcu.compile.target import Version
 from dotcu.elf import Image
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.binaries.cubin import BinaryKernel, own_smem_bytes, read_cubin
 
 MAGIC = 0xBA55ED50
 SECTIONS = {".nv_fatbin": False, "__nv_relfatbin": True}

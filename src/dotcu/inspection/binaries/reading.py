@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dotcu import elf
+from dotcu.compile.cubin import BinaryKernel, read_cubin
 from dotcu.compile.target import Version
 from dotcu.elf import Image, read_host_binary
 from dotcu.errors import EnvironmentFault, SimulationError, UsageError
 from dotcu.inspection.binaries import fatbin
 from dotcu.inspection.binaries import wheel as wheels
-from dotcu.inspection.binaries.cubin import BinaryKernel, read_cubin
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry, list_kernels
 from dotcu.inspection.binaries.report import BinaryReport, Kind
 from dotcu.ptx.module import parse_module

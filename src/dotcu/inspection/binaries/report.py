@@ -23,9 +23,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import report_base, serialize
+from dotcu.compile.cubin import BinaryKernel
 from dotcu.compile.target import Version
 from dotcu.elf import HostBinary
-from dotcu.inspection.binaries.cubin import BinaryKernel
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry
 from dotcu.inspection.binaries.manylinux import floor_of
 from dotcu.inspection.binaries.runs_on import GPUS, GpuSupport, capability, dotted, gpu_support, ptx_since

@@ -7,10 +7,11 @@ to 13.0, the barriers with nvdisasm and `ptxas -v`.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dotcu import elf
 from dotcu.elf import Header, Image, Section
@@ -26,6 +27,8 @@ _SIZED = 4
 _REGISTER_COUNT = 0x2F
 _STACK_SIZE = 0x12  # EIATTR_MIN_STACK_SIZE: with all that the kernel calls
 _BARRIER_COUNT = 0x4C
+_REQUIRED_THREADS = 0x10  # EIATTR_REQNTID
+_CLUSTER = 0x3D  # EIATTR_CTA_PER_CLUSTER
 _ACCELERATED = 9  # EICOMPAT_ATTR_CUDA_ACCELERATOR_TARGET
 
 _ABI_WITH_NEW_FLAGS = 8
@@ -52,6 +55,8 @@ class BinaryKernel:
         smem_bytes: Static shared memory per block, as the source declares it: without the driver's own.
         constant_bytes: Of constant bank 0: parameters, and what the driver passes.
         barriers: Named barriers per block; None where cuobjdump, which does not print them, read the kernel.
+        threads: The only number of threads that a block may have, as a tile kernel's; 0 where any is taken.
+        cluster: The thread blocks of a cluster, where the code says it, else 1.
     """
 
     symbol: str
@@ -60,6 +65,8 @@ class BinaryKernel:
     smem_bytes: int | None = None
     constant_bytes: int | None = None
     barriers: int | None = None
+    threads: int = field(default=0, compare=False)
+    cluster: int = field(default=1, compare=False)
 
     @property
     def name(self) -> str:
@@ -125,12 +132,12 @@ def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> 
             continue
         symbol = elf.string(text, name)
         shared, constant = (by_name.get(f"{bank}.{symbol}") for bank in (".nv.shared", ".nv.constant0"))
+        own = dict(_attributes(image, by_name.get(f".nv.info.{symbol}")))
         if abi < _ABI_WITH_NEW_FLAGS:
             code, (shift, mask) = by_name.get(f".text.{symbol}"), _OLD_BARRIERS
             barriers = code.flags >> shift & mask if code else 0
         else:
-            own = _attributes(image, by_name.get(f".nv.info.{symbol}"))
-            barriers = next((value[0] for attribute, value in own if attribute == _BARRIER_COUNT), 0)
+            barriers = own.get(_BARRIER_COUNT, b"\0")[0]
         yield BinaryKernel(
             symbol=symbol,
             registers=of_symbols.get((index, _REGISTER_COUNT), 0),
@@ -138,7 +145,14 @@ def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> 
             smem_bytes=own_smem_bytes(arch, shared.size) if shared else 0,
             constant_bytes=constant.size if constant else 0,
             barriers=barriers,
+            threads=_product(own.get(_REQUIRED_THREADS), 0),
+            cluster=_product(own.get(_CLUSTER), 1),
         )
+
+
+def _product(sizes: bytes | None, missing: int) -> int:
+    """Return the product of three sizes of an attribute."""
+    return math.prod(struct.unpack("<3I", sizes)) if sizes and len(sizes) == 12 else missing
 
 
 def _attributes(image: Image, section: Section | None) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,331 @@
+"""CUDA Tile C++: the sources that are written in it, their compiler, and their machine code.
+
+NVRTC of CUDA 13.3 or later compiles a source with tile kernels: to PTX and a cubin of its ordinary kernels,
+and to Tile IR of the others, of which `tileiras` makes a second cubin. PyTorch pins an older NVRTC, so this
+one may be in a folder of its own, and both are then loaded in one process.
+
+A cubin of tile kernels holds host code that fills their hidden parameters: an object file for one processor.
+The driver runs it unchecked, so one for another processor is refused here.
+
+Source: NVRTC documentation 13.5, "Supported Compile Options"; `tileiras --help`; measured: H200, driver 580.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import platform
+import re
+import struct
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dotcu import process, settings
+from dotcu.compile import driver, toolchain
+from dotcu.compile.include_graph import VIRTUAL_ROOT
+from dotcu.compile.source.lexer import without_comments
+from dotcu.compile.target import Rejected, Target, Version, dotted
+from dotcu.compile.toolchain import Compiler
+from dotcu.elf import machine_within
+from dotcu.errors import LaunchError, ToolchainError, UsageError
+
+FIRST_NVRTC: Version = (13, 3)
+FIRST_DRIVER: Version = (13, 0)
+FIRST_RELEASE = 580
+"""The first driver that loads cubins of tile kernels, and the CUDA version that it has."""
+OLDEST = 80
+"""The oldest architecture that tileiras makes code for."""
+TIMEOUT_S = 300.0
+
+PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
+PINNED = "13.5.*"
+HOSTS = ("x86_64", "aarch64")
+"""The processors that tileiras makes the host code of a cubin for."""
+
+_WORDS = re.compile(r'\b__tile(?:_global)?__\b|^[ \t]*#[ \t]*include[ \t]*[<"]cuda_tile\.h[>"]', re.MULTILINE)
+_HOST_CODE = ".nv.host"
+_LOCATED = re.compile(r'^loc\("([^"]+)":(\d+):\d+\): (error|warning|remark): :? ?', re.MULTILINE)
+_REMARK = re.compile(
+    r'^ *(error|warning|remark)\[[^]]*\]: ([^\n]+)\n *--> "([^"]+)":(\d+):\d+\n((?: *[|=][^\n]*\n?)*)',
+    re.MULTILINE,
+)
+_FIELD = re.compile(r"= (?:reason|suggestion): ([^\n]+)")
+
+
+def is_tile(texts: Iterable[str]) -> bool:
+    """Return whether one of some texts is written in CUDA Tile C++: with a tile function, or its header."""
+    return any(
+        ("__tile_" in text or "cuda_tile.h" in text) and _WORDS.search(without_comments(text)) is not None
+        for text in texts
+    )
+
+
+def folder() -> Path:
+    """Return the folder of the tile compiler, apart from the packages of the environment."""
+    return Path(sys.prefix) / "share" / "dotcu" / "tile"
+
+
+def install_line() -> str:
+    """Return the line that installs the tile compiler: next to a torch that pins NVRTC, into `folder()`."""
+    torch = toolchain.find_torch()
+    if torch is None or torch.cuda is None or torch.cuda >= FIRST_NVRTC:
+        return 'pip install "dotcu[tile]"'
+    packages = " ".join(f'"{package}=={PINNED}"' for package in PACKAGES)
+    return f"pip install --target {folder()} {packages}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileCompiler:
+    """An NVRTC that compiles tile kernels, and the assembler beside it.
+
+    Attributes:
+        tileiras: None if it is missing.
+        missing: What the assembler needs and does not find: `ptxas`, `libnvvm.so.4`.
+    """
+
+    nvrtc: Compiler
+    tileiras: Path | None
+    missing: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """The text that distinguishes the assembler from any other build of it, wherever it is installed."""
+        files = [self.tileiras, *(_beside(self.nvrtc, name) for name in _PARTS)]
+        return " ".join(toolchain.file_identity(file) for file in files if file is not None)
+
+    def assembler(self) -> Path:
+        """Return tileiras.
+
+        Raises:
+            ToolchainError: It is missing, or something that it needs is.
+        """
+        if self.tileiras is None or self.missing:
+            absent = ", ".join(self.missing) if self.tileiras else "tileiras"
+            raise ToolchainError(
+                f"Tile kernels cannot be assembled: {absent} is not found next to {self.nvrtc.path}.\n"
+                "Required: tileiras with ptxas and libnvvm of its version. Without a GPU, tile kernels run "
+                f"in the simulator without it.\nInstall it: {install_line()}"
+            )
+        return self.tileiras
+
+
+def compiler() -> TileCompiler:
+    """Return the compiler of tile kernels.
+
+    Raises:
+        ToolchainError: There is none, or none that is new enough.
+        UnsupportedPlatform: No compiler is published for this platform.
+    """
+    chosen = find()
+    if isinstance(chosen, Rejected):
+        raise ToolchainError(str(chosen))
+    return chosen
+
+
+def find() -> TileCompiler | Rejected:
+    """Return the newest compiler of tile kernels whose code the driver loads, or why there is none."""
+    known = (*toolchain.installed(), *_apart())
+    override, wanted = settings.current().nvrtc, driver.version()
+    if override is not None and override.is_file():
+        known = (toolchain.compiler_at(override, known), *known)
+    most = wanted[0] if wanted is not None else FIRST_NVRTC[0]
+    fitting = [one for one in known if one.version >= FIRST_NVRTC and one.version[0] <= max(most, 13)]
+    if not fitting:
+        found = ", ".join(sorted({dotted(one.version) for one in known})) or "none"
+        return Rejected(
+            f"Tile kernels need NVRTC of CUDA {dotted(FIRST_NVRTC)} or later; found: {found}.",
+            f"Install it: {install_line()}",
+        )
+    # one with an assembler, then the newest
+    whole = [_with_assembler(one) for one in fitting]
+    return max(whole, key=lambda one: (one.tileiras is not None and not one.missing, one.nvrtc.version))
+
+
+def _apart() -> tuple[Compiler, ...]:
+    """Return the compilers in the folder of their own, with the headers that only the environment has."""
+    apart = toolchain.find_compilers([folder()], [])
+    if not apart:
+        return ()
+    others = [path for one in toolchain.installed() if one.version[0] == 13 for path in one.include]
+    return tuple(
+        replace(one, origin=str(folder()), include=tuple(dict.fromkeys([*one.include, *others])))
+        for one in apart
+    )
+
+
+_PARTS = ("ptxas", "libnvvm.so.4")
+
+
+def _beside(nvrtc: Compiler, name: str) -> Path | None:
+    """Return a program or library of the toolkit that an NVRTC belongs to."""
+    home = nvrtc.path.parent.parent
+    places = (home / "bin", home / "lib", home / "lib64", home / "nvvm" / "lib64")
+    return next((place / name for place in places if (place / name).is_file()), None)
+
+
+@functools.cache
+def _with_assembler(nvrtc: Compiler) -> TileCompiler:
+    missing = tuple(name for name in _PARTS if _beside(nvrtc, name) is None)
+    return TileCompiler(nvrtc=nvrtc, tileiras=_beside(nvrtc, "tileiras"), missing=missing)
+
+
+def host() -> str:
+    """Return this machine's processor as tileiras names it."""
+    return platform.machine()
+
+
+def refuse_target(target: Target) -> str:
+    """Return why tile kernels have no code for an architecture; "" if they have."""
+    if target.number >= OLDEST:
+        return ""
+    return f"Tile kernels need compute capability {OLDEST // 10}.{OLDEST % 10}, sm_{OLDEST}, or later"
+
+
+def require_driver() -> None:
+    """Refuse a driver that loads no tile kernels.
+
+    Raises:
+        LaunchError: It is older than r580.
+    """
+    version = driver.version()
+    if version is not None and version < FIRST_DRIVER:
+        release = driver.release()
+        raise LaunchError(
+            f"Tile kernels need an NVIDIA driver of r{FIRST_RELEASE} or later (CUDA {dotted(FIRST_DRIVER)}), "
+            f"and this one is {f'{release}, ' if release else ''}of CUDA {dotted(version)}.\n"
+            "Update the driver, or run them in the simulator: pass CPU tensors. See: dotcu doctor"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembled:
+    """The result of tileiras: machine code, or a log that says why not, in the form of NVRTC's."""
+
+    cubin: bytes | None
+    log: str
+    command: str
+
+
+def assemble(
+    using: TileCompiler, bytecode: bytes, target: Target, *, processor: str, debug: bool = False
+) -> Assembled:
+    """Make a cubin of Tile IR.
+
+    Args:
+        using: The compiler.
+        bytecode: The Tile IR.
+        target: The architecture; its suffix has no meaning for tile kernels.
+        processor: The processor of the hosts that load it: one of `HOSTS`.
+        debug: Keep debug information instead of line numbers alone.
+
+    Raises:
+        ToolchainError: The assembler is missing, or was stopped.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        source, result = Path(scratch) / "kernel.tileir", Path(scratch) / "kernel.cubin"
+        source.write_bytes(bytecode)
+        done = process.run(
+            [
+                using.assembler(), f"--gpu-name=sm_{target.number}", f"--host-arch={processor}",
+                "--device-debug" if debug else "--lineinfo", "-o", result, source,
+            ],
+            timeout_s=TIMEOUT_S,
+        )  # fmt: skip
+        cubin = result.read_bytes() if done.status == 0 and result.is_file() else None
+    log = (done.stdout + done.stderr).replace(scratch, "")
+    return Assembled(cubin=cubin, log=as_nvrtc(log), command=done.line.replace(f"{scratch}/", ""))
+
+
+def as_nvrtc(log: str) -> str:
+    """Return a log of tileiras in the form that NVRTC's have: `file(line): error: text`."""
+
+    def remark(match: re.Match[str]) -> str:
+        severity, text, file, line, rest = match.groups()
+        return f"{file}({line}): {severity}: {'. '.join([text, *_FIELD.findall(rest)])}\n"
+
+    return _REMARK.sub(remark, _LOCATED.sub(r"\1(\2): \3: ", log))
+
+
+_HEAD_BYTES = 12
+_STRINGS, _END, _ALIGNED = 1, 0, 0x80
+_ALIGNMENT = 4
+_PADDING = b"\xcb"
+
+
+def without_folder(bytecode: bytes) -> bytes:
+    """Return Tile IR without the working directory, which NVRTC names as that of name expressions.
+
+    The names are in its last section: their number, where each begins, and the text. Bytecode that is laid
+    out in another way stays as it is.
+
+    Source: NVIDIA/cuda-tile, docs, "Tile IR Bytecode Format".
+    """
+    at, here = _HEAD_BYTES, str(Path.cwd()).encode()
+    try:
+        while bytecode[at] != _STRINGS | _ALIGNED:
+            length, start = _number(bytecode, at + 1)
+            if bytecode[at] & _ALIGNED:
+                alignment, start = _number(bytecode, start)
+                start += -start % alignment
+            at = start + length
+        length, start = _number(bytecode, at + 1)
+        alignment, start = _number(bytecode, start)
+        start += -start % alignment
+        count, first = _number(bytecode, start)
+        first += -first % _ALIGNMENT
+        text = bytecode[first + 4 * count : start + length]
+        begins = [*struct.unpack_from(f"<{count}I", bytecode, first), len(text)]
+    except (IndexError, struct.error):
+        return bytecode
+    names = [text[a:b] for a, b in itertools.pairwise(begins)]
+    if here not in names or alignment != _ALIGNMENT or bytecode[start + length :] != bytes([_END]):
+        return bytecode
+    names = [VIRTUAL_ROOT.encode() if name == here else name for name in names]
+    places = itertools.accumulate(map(len, names[:-1]), initial=0)
+    body = _aligned(_varint(count)) + struct.pack(f"<{count}I", *places) + b"".join(names)
+    head = bytecode[:at] + bytes([_STRINGS | _ALIGNED]) + _varint(len(body)) + _varint(alignment)
+    return _aligned(head) + body + bytes([_END])
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, the lowest first, and the place behind it."""
+    value = shift = 0
+    while data[at] & 0x80:
+        value, shift, at = value | (data[at] & 0x7F) << shift, shift + 7, at + 1
+    return value | data[at] << shift, at + 1
+
+
+def _varint(value: int) -> bytes:
+    parts = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
+    return bytes([part | 0x80 for part in parts[:-1]] + parts[-1:])
+
+
+def _aligned(data: bytes) -> bytes:
+    return data + _PADDING * (-len(data) % _ALIGNMENT)
+
+
+def require_loadable(cubin: bytes, name: str) -> None:
+    """Refuse a cubin whose host code is for another processor: the driver would end this process.
+
+    Raises:
+        UsageError: It is not this machine's; or it is damaged.
+    """
+    found, here = machine_within(cubin, _HOST_CODE), host()
+    if found not in ("", here):
+        raise UsageError(
+            f"The tile kernels of {name} are compiled for hosts of {found}, and this machine is {here}.\n"
+            "Their cubin holds host code, so it has to be made for the processor that loads it.\n"
+            "Compile them on this machine, or build the wheel again: dotcu build"
+        )
+
+
+def is_loadable(cubin: bytes) -> bool:
+    """Return whether a cubin is whole and holds host code of this machine, if any."""
+    try:
+        require_loadable(cubin, "the cache")
+    except UsageError:
+        return False
+    return True

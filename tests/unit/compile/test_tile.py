@@ -1,0 +1,274 @@
+"""From CUDA Tile C++ to Tile IR and a cubin, and what is refused on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dotcu import settings
+from dotcu.compile import (
+    CompileOptions,
+    ObjectCode,
+    Target,
+    build,
+    cache,
+    driver,
+    inline_source,
+    tile,
+    toolchain,
+)
+from dotcu.compile.cache import Store
+from dotcu.compile.object_code import Resources
+from dotcu.compile.target import Rejected
+from dotcu.compile.tile import TileCompiler
+from dotcu.compile.toolchain import Compiler, TorchBuild
+from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
+
+HEAD = '#include "cuda_tile.h"\nnamespace ct = cuda::tiles;\n'
+DOUBLE = f"""{HEAD}__tile_global__ void twice(float* __restrict__ x, int n) {{
+  auto span = ct::tensor_span{{ct::assume_aligned<16>(x), ct::extents{{n}}}};
+  auto v = ct::partition_view{{span, ct::shape<512>{{}}}};
+  auto i = ct::bid().x;
+  v.store_masked(v.load_masked(i) * 2.0f, i);
+}}
+"""
+MIXED = DOUBLE + "__global__ void plain(float* x) { x[threadIdx.x] *= 2; }\n"
+
+
+@pytest.fixture(scope="module")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache for all tests of this file: the assembler takes a tenth of a second and more."""
+    with settings.override(cache_dir=tmp_path_factory.mktemp("cache")):
+        yield
+        cache.forget()
+
+
+def make(
+    text: str, *names: str, target: str = "sm_90", simulated: bool = False, **options: str
+) -> ObjectCode:
+    return build(
+        inline_source(text, base=Path.cwd()), options=CompileOptions(**options), target=Target.parse(target),
+        names=names, simulated=simulated,
+    )  # fmt: skip
+
+
+def refusal(text: str, *names: str) -> str:
+    with pytest.raises(CompileError) as caught:
+        make(text, *names)
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("_cache")
+class TestCode:
+    def test_a_mixed_file_gives_a_cubin_of_each_kind(self) -> None:
+        made = make(MIXED, "twice", "plain")
+        plain, twice = made.lowered["plain"], made.lowered["twice"]
+        assert made.cubin is not None
+        assert plain.encode() in made.cubin
+        assert twice.encode() not in made.cubin
+        assert list(made.tile_cubins) == [tile.host()]
+        assert twice.encode() in made.tile_cubins[tile.host()]
+        assert made.is_tile(twice)
+        assert not made.is_tile(plain)
+
+    def test_the_signature_is_known_of_a_tile_kernel_too(self) -> None:
+        assert "PFvPfiE" in make(MIXED, "twice").signatures["twice"]
+
+    def test_resources_come_from_the_cubin(self) -> None:
+        made = make(MIXED, "twice")
+        found = made.resources[made.lowered["twice"]]
+        assert found.registers > 0
+        assert found.threads % 32 == 0
+        assert found.threads > 0
+        assert found.cluster == 1
+
+    def test_a_plain_file_has_no_tile_code(self) -> None:
+        made = make("__global__ void k(float* x) { *x = 1; } // not a __tile_global__ one\n", "k")
+        assert made.tile_ir == b""
+        assert made.tile_cubins == {}
+        assert made.resources[made.lowered["k"]] == Resources(registers=made.resources["_Z1kPf"].registers)
+
+    def test_the_simulator_gets_tile_ir_without_an_assembler(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = tile.compiler()
+        monkeypatch.setattr(tile, "compiler", lambda: TileCompiler(nvrtc=real.nvrtc, tileiras=None))
+        made = make(MIXED, "twice", target="compute_80", simulated=True)
+        assert made.tile_ir.startswith(b"\x7fTileIR")
+        assert made.tile_cubins == {}
+
+    def test_the_second_build_comes_from_the_cache(self) -> None:
+        first = make(DOUBLE, "twice")
+        cache.forget()
+        again = make(DOUBLE, "twice")
+        assert again.cached
+        assert again.tile_cubins == first.tile_cubins
+        assert again.tile_ir == first.tile_ir
+
+    def test_the_code_is_the_same_from_every_folder(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        made, source = make(DOUBLE, "twice"), inline_source(DOUBLE, base=Path.cwd())
+        for name in ("x", "a-folder-with-a-name-of-more-than-a-hundred-characters" * 3):
+            monkeypatch.chdir((tmp_path / name).mkdir() or tmp_path / name)
+            with settings.override(cache_dir=tmp_path / f"cache-{len(name)}"):
+                again = build(
+                    source, options=CompileOptions(), target=Target.parse("sm_90"), names=("twice",)
+                )
+            assert not again.cached
+            assert again.tile_ir == made.tile_ir
+            assert again.tile_cubins == made.tile_cubins
+            assert str(tmp_path).encode() not in again.tile_ir + again.tile_cubins[tile.host()]
+
+    def test_cxx_20_is_taken_unless_a_later_one_is_given(self) -> None:
+        assert "-std=c++20" in make(DOUBLE, "twice").command
+        assert "--enable-tile" in make(DOUBLE, "twice").command
+
+    def test_either_host_can_be_compiled_for(self) -> None:
+        bytecode, using = make(DOUBLE, "twice").tile_ir, tile.compiler()
+        for host in tile.HOSTS:
+            made = tile.assemble(using, bytecode, Target.parse("sm_90"), processor=host)
+            assert made.cubin is not None
+            assert tile.machine_within(made.cubin, ".nv.host") == host
+            assert tile.is_loadable(made.cubin) == (host == tile.host())
+
+
+@pytest.mark.usefixtures("_cache")
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("body", "says"),
+        [
+            ("x[threadIdx.x] = 1;", "ct::bid()"),
+            ("__shared__ float s[2]; s[0] = 1; x[0] = s[0];", "places tiles in shared memory by itself"),
+            ("x[0] = helper(n);", "__device__ __tile__"),
+            ("x[0] = table[n];", "pass a pointer"),
+        ],
+    )
+    def test_what_tile_code_does_not_take_has_its_line_and_a_remedy(self, body: str, says: str) -> None:
+        text = f"{HEAD}__device__ int helper(int a) {{ return a; }}\n__constant__ float table[2];\n"
+        message = refusal(f"{text}__tile_global__ void k(float* x, int n) {{ {body} }}\n", "k")
+        assert ":5:" in message
+        assert body in message
+        assert re.search(r"^ +\^$", message, re.MULTILINE) or "(" in body or "table" in body
+        assert says in message
+
+    def test_an_ordinary_kernel_calls_no_tile_function(self) -> None:
+        text = f"{HEAD}__tile__ int one() {{ return 1; }}\n__global__ void k(float* x) {{ *x = one(); }}\n"
+        message = refusal(text, "k")
+        assert "calling a __tile__ function" in message
+        assert "Declare the kernel __tile_global__" in message
+
+    def test_a_struct_is_no_parameter(self) -> None:
+        text = f"{HEAD}struct P {{ float* x; int n; }};\n__tile_global__ void k(P p) {{ *p.x = 1; }}\n"
+        message = refusal(text, "k")
+        assert "unsupported type" in message
+        assert "dotcu.extents(t)" in message
+
+    def test_an_architecture_before_sm_80(self) -> None:
+        with pytest.raises(ToolchainError, match=r"sm_75.\nTile kernels need compute capability 8.0"):
+            make(DOUBLE, "twice", target="sm_75")
+
+    def test_a_cubin_of_another_processor(self) -> None:
+        other = next(host for host in tile.HOSTS if host != tile.host())
+        made = tile.assemble(
+            tile.compiler(), make(DOUBLE, "twice").tile_ir, Target.parse("sm_80"), processor=other
+        )
+        assert made.cubin is not None
+        with pytest.raises(
+            UsageError, match=f"compiled for hosts of {other}, and this machine is {tile.host()}"
+        ):
+            tile.require_loadable(made.cubin, "twice.cu")
+
+    def test_a_cubin_of_another_processor_in_a_shared_cache_is_compiled_again(self) -> None:
+        made, other = make(DOUBLE, "twice"), next(host for host in tile.HOSTS if host != tile.host())
+        foreign = tile.assemble(tile.compiler(), made.tile_ir, Target.parse("sm_90"), processor=other).cubin
+        store = Store(cache.location())
+        entry = cache.read_entry(store.path(made.build_digest))
+        assert entry is not None
+        assert foreign is not None
+        changed = {**entry.__dict__, "tile_cubin": foreign}
+        store.put(made.build_digest, cache.CacheEntry(**changed).files(), locked=False)
+        cache.forget()
+        again = make(DOUBLE, "twice")
+        assert not again.cached
+        assert tile.is_loadable(again.tile_cubins[tile.host()])
+
+    def test_an_error_of_the_assembler_has_the_line(self) -> None:
+        log = 'loc("/dotcu/inline.cu":3:37): error: : it cannot be done\n'
+        assert tile.as_nvrtc(log) == "/dotcu/inline.cu(3): error: it cannot be done\n"
+
+    def test_a_remark_of_the_assembler_has_its_suggestion(self) -> None:
+        log = (
+            '    warning[]: High register usage\n      --> "/dotcu/k.cu":22:22\n       |\n'
+            "       = name: RegisterPressure\n       = reason: Too many\n       = suggestion: Use fewer\n\n"
+        )
+        assert (
+            tile.as_nvrtc(log).strip() == "/dotcu/k.cu(22): warning: High register usage. Too many. Use fewer"
+        )
+
+
+def compiler_of(version: tuple[int, int], folder: Path) -> Compiler:
+    return Compiler(path=folder / "lib" / "libnvrtc.so.13", version=version, include=(), origin="pip")
+
+
+class TestTools:
+    def test_an_nvrtc_that_is_too_old_is_named_with_the_line_that_installs_one(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(tile, "folder", lambda: tmp_path)
+        monkeypatch.setattr(toolchain, "installed", lambda: (compiler_of((13, 0), tmp_path),))
+        found = tile.find()
+        assert isinstance(found, Rejected)
+        assert "13.3 or later; found: 13.0" in found.reason
+        assert "pip install" in found.remedy
+
+    def test_without_an_assembler_the_error_has_the_line_that_installs_it(self, tmp_path: Path) -> None:
+        tools = TileCompiler(nvrtc=compiler_of((13, 5), tmp_path), tileiras=None)
+        with pytest.raises(ToolchainError, match=r"tileiras is not found(.|\n)*Install it: pip install"):
+            tools.assembler()
+
+    def test_without_ptxas_the_assembler_is_not_started(self, tmp_path: Path) -> None:
+        tools = TileCompiler(nvrtc=compiler_of((13, 5), tmp_path), tileiras=tmp_path, missing=("ptxas",))
+        with pytest.raises(ToolchainError, match="ptxas is not found"):
+            tools.assembler()
+
+    @pytest.mark.parametrize(("cuda", "target"), [((13, 0), True), (None, False), ((13, 4), False)])
+    def test_the_line_spares_a_torch_that_pins_an_older_nvrtc(
+        self, monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, target: bool
+    ) -> None:
+        monkeypatch.setattr(toolchain, "find_torch", lambda: TorchBuild(version="2.13", cuda=cuda, hip=""))
+        assert ("--target" in tile.install_line()) == target
+        assert ('"dotcu[tile]"' in tile.install_line()) != target
+
+    def test_an_old_driver_is_told_by_number(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(driver, "version", lambda: (12, 8))
+        monkeypatch.setattr(driver, "release", lambda: "570.86.15")
+        with pytest.raises(
+            LaunchError, match=r"r580 or later \(CUDA 13.0\), and this one is 570.86.15, of CUDA 12.8"
+        ):
+            tile.require_driver()
+
+    def test_a_new_driver_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(driver, "version", lambda: (13, 0))
+        tile.require_driver()
+
+    def test_doctor_lists_both(self) -> None:
+        rows = {row.name: row for row in toolchain.report()}
+        assert rows["tile NVRTC"].fits
+        assert rows["tileiras"].version
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            (DOUBLE, True),
+            ("__tile__ int f();", True),
+            ("#include <cuda_tile.h>\n", True),
+            ("// __tile_global__\n__global__ void k();", False),
+            ("int __tile_x;", False),
+        ],
+    )
+    def test_a_source_is_known_by_its_words(self, text: str, expected: bool) -> None:
+        assert tile.is_tile([text]) == expected
