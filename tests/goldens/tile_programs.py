@@ -161,6 +161,10 @@ def memory() -> Iterator[TileCase]:
         yield case(
             "memory", f"scalars<{t}>", {"x": Data(t, within(t, -9, 9, 5)), "out": out(t, 4)}, grid=(4,)
         )
+    twice = {"x": Data("f32", within("f32", -1, 1, 96)), "out": out("u64", 128)}
+    yield case("memory", "pointer_casts<f32>", twice)
+    chosen = Data("i32", within("i32", 0, 8, 6))
+    yield case("memory", "table", {"x": chosen, "out": out("i32", 6)}, grid=(6,))
     for t in ("u8", "bf16", "f32"):
         args = {"x": Data(t, within(t, 0, 100, 512)), "out": out(t, 512)}
         yield case("memory", f"copy_blocks<{t}>", args, grid=(2, 2))
@@ -247,6 +251,8 @@ def control() -> Iterator[TileCase]:
     yield case("control", "early_return", {"x": numbers, "out": out("i32", 8), "n": I32(6)}, grid=(8,))
     pairs = Data("i32", lambda seed: np.array([40, 7, -13, 5, 99, 4, -17, 5], np.int32))
     yield case("control", "functions", {"x": pairs, "out": out("i32", 8)}, grid=(4,))
+    for kernel in ("local_array", "asserted"):
+        yield case("control", kernel, {"x": numbers, "out": out("i32", 1)})
     yield case("control", "until_converged", {"x": line, "out": out("f32", 128)})
 
 

@@ -158,3 +158,19 @@ __tile_global__ void until_converged(const float* x, float* out) {
     }
     give(out, a + float(steps));
 }
+
+// An array of the tile block's own
+__tile_global__ void local_array(const int* x, int* out) {
+    int a[8];
+    for (int i = 0; i < 8; ++i) a[i] = x[i] * i;
+    int total = 0;
+    for (int i = 0; i < 8; ++i) total = total * 2 + a[x[i] & 7];
+    out[0] = total;
+}
+
+// What is asserted holds, and nothing is printed
+__tile_global__ void asserted(const int* x, int* out) {
+    assert(x[0] > 0);
+    if (x[0] < 0) printf("%d\n", x[0]);
+    out[0] = x[0];
+}

@@ -9,15 +9,17 @@ __tile__ auto matrix(T* p, int rows, int columns, Shape shape) {
     return ct::partition_view{ct::tensor_span{p, ct::extents{rows, columns}}, shape};
 }
 
-// c = a @ b: sizes are multiples of the tiles
+// c = a @ b: sizes are multiples of the tiles, addresses and rows multiples of 16 bytes
 __tile_global__ void matmul(const bf16* __restrict__ a, const bf16* __restrict__ b,
-                            float* __restrict__ c, int m, int n, int k) {
-    auto A = matrix(a, m, k, ct::shape<32, 16>{});
-    auto B = matrix(b, k, n, ct::shape<16, 32>{});
+                            float* __restrict__ c, int m, int n_, int k_) {
+    int n = ct::assume_divisible<8>(n_), k = ct::assume_divisible<8>(k_);
+    auto A = matrix(ct::assume_aligned(a, 16_ic), m, k, ct::shape<32, 16>{});
+    auto B = matrix(ct::assume_aligned(b, 16_ic), k, n, ct::shape<16, 32>{});
     auto acc = ct::zeros<ct::tile<float, ct::shape<32, 32>>>();
     for (auto s : ct::irange(0, k / 16))
         acc = ct::mma(A.load(ct::bid().y, s), B.load(s, ct::bid().x), acc);
-    matrix(c, m, n, ct::shape<32, 32>{}).store(acc, ct::bid().y, ct::bid().x);
+    auto C = matrix(ct::assume_aligned(c, 16_ic), m, n, ct::shape<32, 32>{});
+    C.store(acc, ct::bid().y, ct::bid().x);
 }
 
 // c = a @ b^T of any size, with bias and ReLU, in f16

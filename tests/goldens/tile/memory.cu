@@ -29,6 +29,21 @@ __tile_global__ void scalars(const T* x, T* out) {
     out[i] = x[i] + x[i + 1];
 }
 
+// One address as several types, and as a number
+template <class T>
+__tile_global__ void pointer_casts(const T* x, u64* out) {
+    auto number = reinterpret_cast<u64>(reinterpret_cast<const u64*>(x));
+    auto second = reinterpret_cast<const u64*>(number + 8);
+    give(out, ct::load(second + ct::iota<ct::tile<int, ct::shape<N>>>() / 4));
+}
+
+__tile__ const int squares[8] = {0, 1, 4, 9, 16, 25, 36, 49};
+
+__tile_global__ void table(const int* x, int* out) {
+    int i = ct::bid().x;
+    out[i] = squares[x[i]];
+}
+
 // By views
 
 template <class T>
