@@ -111,7 +111,7 @@ def mma() -> Iterator[TileCase]:
         yield case("mma", f"mma<{t}, {acc}>", args, name=f"mma<{t}, {acc}> whole")
     for t, acc, unit in (
         ("f16", "f16", 2.0**-11), ("f16", "f32", 2.0**-23),
-        ("bf16", "f32", 2.0**-23), ("f64", "f64", 2.0**-53),
+        ("bf16", "f32", 2.0**-23), ("f32", "f32", 2.0**-23), ("f64", "f64", 2.0**-53),
     ):  # fmt: skip
         args = {"x": Data(t, within(t, -1, 1, a)), "y": Data(t, within(t, -1, 1, b))}
         args |= {"z": Data(acc, within(acc, -1, 1, c)), "out": out(acc, 256)}
