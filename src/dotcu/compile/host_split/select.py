@@ -84,6 +84,8 @@ _STANDARD = {"<cassert>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cst
              "<type_traits>", "<utility>"}  # fmt: skip
 """Headers of the standard library that a host's header includes."""
 
+_TENSOR = re.compile(r"\b(?:torch|at)::Tensor\b(?=\s+\w+\s*[;,=])")
+
 _MEMBER = "a member function without __device__"
 
 Problem = tuple[int, int, str]
@@ -223,9 +225,12 @@ class _ParsedFile:
 
     def _keep_declaration(self, variant: str, declaration: ParsedDeclaration, selection: _Selection) -> None:
         if declaration in selection.kept:
-            methods = {i for method in declaration.methods for i in range(method.start, method.end)}
+            gone = {i for method in declaration.methods for i in range(method.start, method.end)}
             span = range(declaration.start, declaration.end)
-            self._keep(variant, (i for i in span if i not in methods))
+            tensors = dict(_tensor_members(declaration))
+            gone.update(i for start, end in tensors.items() for i in range(start, end))
+            self._keep(variant, (i for i in span if i not in gone))
+            self.added |= dict.fromkeys(tensors, "__dotcu_tensor")
             self.added |= dict.fromkeys(declaration.marks, _DEVICE)
         for one in selection.stand_ins.keys() & {declaration, *declaration.methods}:
             self.added[one.start] = selection.stand_ins[one]
@@ -332,7 +337,7 @@ def device_parts(
     files = [_parsed_file(index, texts, defined, of_torch) for index in sorted(looked)]
     aliases = frozenset(
         each.name for file in files for each in file.declarations
-        if each.verdict == "shared" and each.name and OF_TORCH.search(each.text)
+        if each.verdict == "shared" and each.name and OF_TORCH.search(_without_tensors(each))
     )  # fmt: skip
     own = frozenset(name for text in texts for name in _NAMESPACE.findall(code_only(text)))
     whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
@@ -370,6 +375,23 @@ def _unclear(file: _ParsedFile, aliases: frozenset[str], own: frozenset[str]) ->
                     yield start, end, f"device code with PyTorch's type {match[0]}"
         if {ends.setdefault(each.end, each.verdict), each.verdict} == {"device", "host"}:
             yield each.start, each.end, "device code in one branch of an #if, host code in another"
+
+
+def _tensor_members(declaration: ParsedDeclaration) -> list[tuple[int, int]]:
+    """Return where a type names PyTorch's tensors as the types of its members.
+
+    Device code may name such a type for its constants: it gets members of the same size in their place.
+    """
+    text, start = declaration.text, declaration.start
+    matches = _TENSOR.finditer(text, text.index("{")) if declaration.what == "a type" and "{" in text else ()
+    return [(start + match.start(), start + match.end()) for match in matches]
+
+
+def _without_tensors(declaration: ParsedDeclaration) -> str:
+    text, start = declaration.text, declaration.start
+    for begin, end in reversed(_tensor_members(declaration)):
+        text = text[: begin - start] + text[end - start :]
+    return text
 
 
 class _Selection:
@@ -461,7 +483,7 @@ class _Selection:
         shared = [each for each in declarations if each.verdict == "shared"]
         able = [
             each for each in shared
-            if not (each in refused or sign_of(CODE, each.text) or self._is_hosts(each))
+            if not (each in refused or sign_of(CODE, _without_tensors(each)) or self._is_hosts(each))
         ]  # fmt: skip
         gone = {each.name for each in declarations if each.verdict == "host"}
         gone |= {each.name for each in set(shared) - set(able)}
@@ -480,7 +502,7 @@ class _Selection:
         """Return whether a declaration names what only a host's header has."""
         named = declaration.types & self._hosts
         has_torch = named <= {"torch", "at", "c10"} and declaration.what != "a using of a namespace"
-        return bool(OF_TORCH.search(declaration.text) if has_torch else named)
+        return bool(OF_TORCH.search(_without_tensors(declaration)) if has_torch else named)
 
     def _is_plain(self, declaration: ParsedDeclaration, known: set[str], gone: set[str]) -> bool:
         """Return whether nothing is in a declaration that a device compiler may lack."""

@@ -452,6 +452,12 @@ AS_THEY_ARE = {
     "a host class with a member of a host type": (
         "class Timer {\n  struct timeval begin;\n  void start() { gettimeofday(&begin, 0); }\n};\n"
     ),
+    "constants of a type with tensors in it": (
+        "#include <torch/extension.h>\nstruct Model : torch::CustomClassHolder {\n  Model() { go(); }\n"
+        "  static constexpr int N = 4;\n  at::Tensor weight, bias;\n};\n"
+        "struct Weights { float w[Model::N]; };\n"
+        "__global__ void j(Weights all, float* x) { *x = all.w[Model::N - 1]; }\nvoid run(at::Tensor x);\n"
+    ),
     "members of a host class that are defined outside of it": (
         "struct Model;\nclass Runner {\n public:\n  Runner();\n  Runner(Runner&&) noexcept;\n"
         "  virtual ~Runner();\n  operator bool() const;\n  std::unique_ptr<Model> model;\n};\n"
