@@ -455,6 +455,7 @@ def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> DotcuError:
 _FROM_THE_HOST = (
     (r"#error directive", "#define __linux__ 1\n#define __x86_64__ 1\n#define __GNUC__ 11\n"),
     (r"\b__extension__\b", "#define __extension__\n"),
+    (r'"__(asm|volatile)__" is undefined', "#define __asm__ asm\n#define __volatile__ volatile\n"),
     (r'"CLOCKS_PER_SEC" is undefined', "#define CLOCKS_PER_SEC 1000000\n"),
 )
 _UNRESOLVED = "Unresolved extern function"

@@ -252,12 +252,16 @@ class _StatementReader(CodeTokens):
         word = self.at(first)
         verdict, what = self._macro_verdict(word), f"what the macro {word} makes"
         words = self.words(self.tokens[first][1], self.tokens[min(last, len(self.tokens) - 1)][2])
-        if verdict == "unclear" and not words & DEVICE_WORDS:
-            return self.declaration(first, last, "device", what, is_guessed=True)
+        if verdict == "shared" or (verdict == "unclear" and not words & DEVICE_WORDS):
+            is_guessed = not words & DEVICE_WORDS
+            return self.declaration(first, last, "device", what, is_guessed=is_guessed)
         return self.declaration(first, last, verdict, what)
 
     def _macro_verdict(self, word: str) -> Verdict:
-        """Return the kind of the declarations that a macro makes; unclear where they are of both kinds."""
+        """Return the kind of the declarations that a macro makes; unclear where they are of both kinds.
+
+        "shared" are types beside host code, such as one whose constructor registers a function.
+        """
         if word not in self.macros:
             return "host"
         others = {name: macro for name, macro in self.macros.items() if name != word}
@@ -269,7 +273,9 @@ class _StatementReader(CodeTokens):
         }
         if "unclear" in verdicts or verdicts >= {"device", "host"}:
             return "unclear"
-        return "host" if verdicts == {"host"} else "device"
+        if "host" in verdicts:
+            return "shared" if "shared" in verdicts else "host"
+        return "device"
 
     def classified(self, first: int, last: int, body: int | None) -> ParsedDeclaration:
         """Classify a statement by the parser's tree; `body` is the brace that opens its body, if any."""

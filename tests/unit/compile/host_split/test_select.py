@@ -452,6 +452,19 @@ AS_THEY_ARE = {
     "a host class with a member of a host type": (
         "class Timer {\n  struct timeval begin;\n  void start() { gettimeofday(&begin, 0); }\n};\n"
     ),
+    "a macro that registers a function of the host": (
+        "#define REGISTER(name) \\\n"
+        "  struct name##_registerer { name##_registerer() { all().push_back(name); } }; \\\n"
+        "  static name##_registerer _##name##_registerer;\nvoid run(int n);\nREGISTER(run);\n"
+    ),
+    "assembly as GNU spells it": (
+        '__global__ void j(int* x) {\n  int y;\n  __asm__ __volatile__("mov.s32 %0, 7;" : "=r"(y));\n'
+        "  *x = y;\n}\n"
+    ),
+    "an iterator": (
+        "#include <iterator>\nstruct It { using iterator_category = std::forward_iterator_tag; int* p; };\n"
+        "__global__ void j(It it) { *it.p = 1; }\nint main() {}\n"
+    ),
     "constants of a type with tensors in it": (
         "#include <torch/extension.h>\nstruct Model : torch::CustomClassHolder {\n  Model() { go(); }\n"
         "  static constexpr int N = 4;\n  at::Tensor weight, bias;\n};\n"
