@@ -216,7 +216,7 @@ def launch(
             f"A block has 1 to {MAX_BLOCK_THREADS} threads, and no grid is negative.\n"
             "For example: a block of 256."
         )
-    _name_buffers(memory, params, parameter_names)
+    name_buffers(memory, params, parameter_names)
     device_memory, workspace = Memory(), 0
     for region in (*memory.regions, *program.regions()):
         device_memory.insert(region)
@@ -246,8 +246,14 @@ def launch(
             state.count()
 
 
-def _name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:
-    """Name regions that have no name after the parameter which points to them."""
+def name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:
+    """Name regions that have no name after the parameter which points to them.
+
+    Args:
+        memory: The regions.
+        params: The bytes of each parameter.
+        names: The name of each parameter.
+    """
     unnamed = {region.base: region for region in memory.regions if not region.name}
     for name, raw in zip(names, params, strict=False):
         if len(raw) == 8 and int.from_bytes(raw, "little") in unnamed:

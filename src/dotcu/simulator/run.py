@@ -93,7 +93,8 @@ class Finding:
 
     Attributes:
         kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
-            "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap" or "race".
+            "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap", "race" or
+            "broken-promise".
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty if the PTX names none.
         line: The line in it, from 1; 0 if the PTX names none.
@@ -105,6 +106,7 @@ class Finding:
         source: The line's text; empty if it is not known.
         caller: The tensor that the caller passed for that argument, and the line of the launch; empty if
             neither is known.
+        tile: It is a tile kernel, which has no threads: `block` is the tile block, `lanes` are elements.
     """
 
     kind: str
@@ -118,11 +120,15 @@ class Finding:
     message: str
     source: str = ""
     caller: str = ""
+    tile: bool = False
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else ""
-        count = "1 lane in all" if self.lanes == 1 else f"{self.lanes} lanes in all"
-        who = f"by thread {shown_coordinates(self.thread)} of block {shown_coordinates(self.block)}, {count}"
+        noun = "element" if self.tile else "lane"
+        count = f"1 {noun} in all" if self.lanes == 1 else f"{self.lanes} {noun}s in all"
+        by = f"block {shown_coordinates(self.block)}"
+        by = f"tile {by}" if self.tile else f"thread {shown_coordinates(self.thread)} of {by}"
+        who = f"by {by}, {count}"
         shown = f"\n    {self.line} | {self.source.strip()}" if self.source.strip() else ""
         caller = f"\n    {self.caller}" if self.caller else ""
         said = self.message if self.message.startswith(self.kind) else f"{self.kind}: {self.message}"

@@ -27,6 +27,7 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
     "overflow": ("none", "no_signed_wrap", "no_unsigned_wrap", "no_wrap"),
     "rounding": (
         "nearest_even", "zero", "negative_inf", "positive_inf", "approx", "full", "nearest_int_to_zero",
+        "nearest_away",
     ),
     "ordering": ("unordered", "ordered"),
     "predicate": (
@@ -124,7 +125,7 @@ _ROWS = """
 0x28 fma | rounding_mode:rounding flush_to_zero:unit? | lhs rhs acc | 1
 0x29 for | unsignedCmp:unit?@13.2 | lowerBound upperBound step initValues* | * | 1
 0x2A ftof | rounding_mode:rounding | from | 1
-0x2B ftoi | signedness:signedness rounding_mode:rounding | from | 1
+0x2B ftoi | signedness:signedness rounding_mode:rounding saturating:unit?@13.4 | from | 1
 0x2C get_global | name:string | | 1
 0x2D get_index_space_shape | | src | *
 0x2E get_num_tile_blocks | | | 3
@@ -190,20 +191,27 @@ _ROWS = """
 0x72 mmaf_scaled | | lhs rhs acc lhs_scale rhs_scale | 1
 0x73 make_gather_scatter_view | | tensor_view | 1
 0x74 make_strided_view | | tensor_view | 1
-0x75 !atomic_red_view_tko | ATOMIC mode:atomic | view index* value token? | 1
+0x75 !atomic_red_view_tko | ATOMIC mode:atomic inbounds:bools@13.4 | view index* value token? | 1
+0x76 insert | | source target indices* | 1
+0x78 fpowf | | source exponent | 1
+0x79 fpowi | | source exponent | 1
 """
 
-_NEWER = {"atan2": (13, 2)} | dict.fromkeys(
-    (
-        "pack",
-        "unpack",
-        "alloca",
-        "mmaf_scaled",
-        "make_gather_scatter_view",
-        "make_strided_view",
-        "atomic_red_view_tko",
-    ),
-    (13, 3),
+_NEWER = (
+    {"atan2": (13, 2)}
+    | dict.fromkeys(
+        (
+            "pack",
+            "unpack",
+            "alloca",
+            "mmaf_scaled",
+            "make_gather_scatter_view",
+            "make_strided_view",
+            "atomic_red_view_tko",
+        ),
+        (13, 3),
+    )
+    | dict.fromkeys(("insert", "fpowf", "fpowi"), (13, 4))
 )
 
 

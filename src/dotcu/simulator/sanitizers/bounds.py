@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dotcu.simulator.semantics.memory.access import Access, AccessPart
 
 
-_FOREIGN = (
+FOREIGN = (
     "An address stored in memory or in a struct is the host's. Pass the tensors themselves: in a list for an "
     "array of pointers, in a dataclass for a struct."
 )
@@ -85,39 +85,56 @@ def report_unmapped(
     first = int(address[0])
     memory = chunk.grid.memory
     region = meant or (None if memory.is_foreign(first) else memory.nearest(first))
-    message = (
-        f"out-of-bounds {describe_access(access)} at {first:#x}, where nothing is mapped. {_FOREIGN}"
-        if region is None
-        else _missed(access, region, first, memory.find(first))
-    )
+    said = describe_access(access)
+    if region is None:
+        message = f"out-of-bounds {said} at {first:#x}, where nothing is mapped. {FOREIGN}"
+    else:
+        message = describe_miss(said, access.bytes, access.width, region, (first, memory.find(first)))
     name = region.name if region else ""
     chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
 
 
-def _missed(access: Access, region: Buffer, address: int, hit: Buffer | None) -> str:
-    itemsize = region.itemsize or access.width
+def describe_miss(
+    said: str, nbytes: int, width: int, region: Buffer, place: tuple[int, Buffer | None]
+) -> str:
+    """Return the message for an access that misses a region.
+
+    Args:
+        said: The access, as `describe_access` does.
+        nbytes: Bytes of the access.
+        width: Bytes of one of its elements.
+        region: The region that it had to stay in.
+        place: The address, and the region that is there instead.
+    """
+    (address, hit), itemsize = place, region.itemsize or width
     other = f", in `{hit.name}`" if hit is not None and hit is not region else ""
-    at = _element(region.name, address - region.base, itemsize)
-    how = _how_far(access, address - region.base, region.size)
+    at = element_of(region.name, address - region.base, itemsize)
+    how = _how_far(nbytes, address - region.base, region.size)
     return (
-        f"out-of-bounds {describe_access(access)} at {at} ({how}{other}); `{region.name}` holds "
+        f"out-of-bounds {said} at {at} ({how}{other}); `{region.name}` holds "
         f"{region.size // itemsize} elements of {itemsize} bytes. Guard the access by the size."
     )
 
 
-def _element(name: str, offset: int, itemsize: int) -> str:
-    """Return the words for a place in a tensor or an array, counted in elements: `s`[128]."""
+def element_of(name: str, offset: int, itemsize: int) -> str:
+    """Return the words for a place in a tensor or an array, counted in elements: `s`[128].
+
+    Args:
+        name: Of the tensor or array.
+        offset: Bytes from its beginning.
+        itemsize: Bytes of an element.
+    """
     index, rest = divmod(offset, itemsize)
     return f"`{name}`[{index}]" + (f" + {rest} bytes" if rest else "")
 
 
-def _how_far(access: Access, offset: int, size: int) -> str:
+def _how_far(nbytes: int, offset: int, size: int) -> str:
     past = offset - size
     if offset < 0:
         return f"{-offset} bytes before its first byte"
     if past >= 0:
         return f"{past} bytes past its end" if past else "just past its end"
-    return f"{past + access.bytes} of the bytes past its end"
+    return f"{past + nbytes} of the bytes past its end"
 
 
 def report_read_only(chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array) -> None:
@@ -161,7 +178,7 @@ def report_private(
     width = access.width
     at = f"at byte {first} of {space} memory"
     if name:
-        at += f", {_element(name, first - layout.variable_start(space, name), width)}"
+        at += f", {element_of(name, first - layout.variable_start(space, name), width)}"
     size = f"the {owner} has {private.size} bytes"
     if span is not None and name:
         hit = next(
@@ -173,7 +190,7 @@ def report_private(
             "",
         )
         offset, extent = first - span.start, span.end - span.start
-        at = f"at {_element(name, offset, width)} ({_how_far(access, offset, extent)}{hit})"
+        at = f"at {element_of(name, offset, width)} ({_how_far(access.bytes, offset, extent)}{hit})"
         size = f"`{name}` has {extent} bytes of {space} memory, {extent // width} elements of {width}"
     advice = "Guard the index by the array's size"
     if is_shared and (span is None or layout.extents[span.name][2] is None):
@@ -194,5 +211,5 @@ def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
     name = layout.variable_before(space, byte)
     if not name or is_local_frame(name):
         return "", f"byte {byte} of {space} memory"
-    place = _element(name, byte - layout.variable_start(space, name), part.access.width)
+    place = element_of(name, byte - layout.variable_start(space, name), part.access.width)
     return name, f"{place} in {space} memory"

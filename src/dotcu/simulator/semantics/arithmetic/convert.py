@@ -100,10 +100,10 @@ def _integer_to_float(instruction: Instruction, to: str, source: str) -> Convert
 
     def convert(a: Array) -> Array:
         if to in HALVES:
-            bits = half.round_half(_odd_double(a), to, mode)
+            bits = half.round_half(odd_double(a), to, mode)
             return half.saturate_half(bits, to) if "sat" in instruction.flags else bits
         if to == "f32":
-            result = a.astype(np.float32) if mode == "rn" else narrow(_odd_double(a), mode)
+            result = a.astype(np.float32) if mode == "rn" else narrow(odd_double(a), mode)
         else:
             near = a.astype(np.float64)
             result = near if mode == "rn" else directed(near, _left_over(a, near), mode)
@@ -121,7 +121,7 @@ def _left_over(a: Array, near: Array) -> Array:
     return (high - near) + low
 
 
-def _odd_double(a: Array) -> Array:
+def odd_double(a: Array) -> Array:
     """An integer as a double, rounded to odd where it does not fit."""
     near = a.astype(np.float64)
     return near if a.itemsize < 8 else to_odd(near, _left_over(a, near))

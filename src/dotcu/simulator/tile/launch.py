@@ -1,0 +1,432 @@
+"""Tile kernels in the simulated device: a program that is loaded once, and its launches, block by block."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dotcu import stopwatch
+from dotcu.errors import DotcuError, SimulationError
+from dotcu.simulator.counting.counters import LineCounters
+from dotcu.simulator.machine.memory import Buffer, Bytes, Memory, allocate
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.program import name_buffers
+from dotcu.simulator.run import PATIENCE_STEPS, Coordinates, Finding, Run
+from dotcu.simulator.semantics.builtins import fill
+from dotcu.simulator.tile.access import TileAccess
+from dotcu.simulator.tile.decode import TileCode, TileDecoder, run_region
+from dotcu.simulator.tile.elements import from_bits, is_float
+from dotcu.simulator.tile.races import BlockOrder, BlockShadow
+from dotcu.tile_ir.module import Assumption, TileConstant, TileModule, TileOperation
+from dotcu.tile_ir.reader import read
+from dotcu.tile_ir.text import describe_operation
+
+_LARGEST_GRID = (1 << 31) - 1
+
+
+class TileProgram:
+    """A file of Tile IR that kernels are launched from, and decoded at their first launch.
+
+    Attributes:
+        module: The Tile IR.
+        addresses: Addresses of the variables.
+        variables: The bytes of each variable; writable.
+    """
+
+    def __init__(self, module: TileModule, files: Mapping[str, str], texts: Mapping[str, str]) -> None:
+        self.module = module
+        self._files, self._texts = files, texts
+        self.addresses = {name: allocate() for name in module.variables}
+        self.variables = {name: _initial(value) for name, value in module.variables.items()}
+        self._decoded: dict[str, TileDecoder] = {}
+        self._lock = threading.RLock()
+
+    @classmethod
+    def parse(
+        cls, data: bytes, files: Mapping[str, str] | None = None, texts: Mapping[str, str] | None = None
+    ) -> TileProgram:
+        """Read a Tile IR file.
+
+        Args:
+            data: The file.
+            files: Names that findings use for source files, by the compiler's.
+            texts: The text of files that findings quote and that are on no disk, by the same names.
+
+        Raises:
+            TileCodeError: The file is not well-formed Tile IR.
+        """
+        return cls(read(data), files or {}, texts or {})
+
+    def place(self, operation: TileOperation) -> tuple[str, int]:
+        """Return the file and the line of an operation; 0 if none is known."""
+        line = operation.line
+        return ("", 0) if line is None else (self._files.get(line.file, line.file), line.line)
+
+    def source_line(self, file: str, line: int) -> str:
+        """Return the text of a line, counted from 1; empty if it is not known."""
+        if file not in self._texts:
+            return linecache.getline(file, line)
+        lines = self._texts[file].splitlines()
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+    def regions(self) -> list[Buffer]:
+        """Return the variables as regions of global memory."""
+        return [
+            Buffer(
+                name=name,
+                data=data,
+                read_only=self.module.variables[name].read_only,
+                base=self.addresses[name],
+            )
+            for name, data in self.variables.items()
+            if data.size
+        ]
+
+    def decoded(self, name: str) -> TileDecoder:
+        """Return a kernel, ready to run.
+
+        Raises:
+            SimulationError: There is none of that name.
+            UnsupportedInstruction: It holds an operation that is not executed.
+        """
+        if name not in self.module.functions:
+            raise SimulationError(
+                f"The Tile IR has no kernel {name!r}.\nIt has {', '.join(self.module.functions) or 'none'}.\n"
+                "Name one of those."
+            )
+        with self._lock:
+            if name not in self._decoded:
+                self._decoded[name] = TileDecoder(self.module.functions[name])
+            return self._decoded[name]
+
+
+def _initial(value: TileConstant) -> Bytes:
+    """Return a variable's bytes when its module is loaded."""
+    type_, data, _ = value
+    times = type_.size if len(data) == type_.itemsize else 1
+    initial: Bytes = np.frombuffer(data * times, np.uint8).copy()
+    return initial
+
+
+class TileLaunch:
+    """One launch of a tile kernel.
+
+    Attributes:
+        values: The kernel's values, by number.
+        seen: The regions that have run, by id.
+        block: The tile block that runs.
+        extent: Tile blocks in x, y, z.
+        shadows: The stamps of regions that blocks may race for.
+        order: The accesses so far, and which of them come before the current block.
+    """
+
+    def __init__(
+        self,
+        program: TileProgram,
+        decoded: TileDecoder,
+        *,
+        memory: Memory,
+        grid: Coordinates,
+        run: Run,
+        kernel: str,
+        caller: Callable[[str], str],
+        names: Sequence[str],
+    ) -> None:
+        self.program, self.decoded, self.memory = program, decoded, memory
+        self.extent, self.run, self.kernel, self._caller, self._names = grid, run, kernel, caller, names
+        self.values: list[Any] = [None] * len(decoded.function.types)
+        self.seen: set[int] = set()
+        self.block: Coordinates = (0, 0, 0)
+        self.order = BlockOrder()
+        self.shadows = BlockShadow.of(memory.regions) if "race" in run.checks and math.prod(grid) > 1 else {}
+        self._steps = self._block_steps = 0
+        self._visits: dict[int, int] = defaultdict(int)
+        self._codes: dict[int, TileCode] = {}
+        self._bytes: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        self._accesses: dict[int, TileAccess] = {}
+        self._hint: Buffer | None = None
+
+    def start(self, params: Sequence[bytes]) -> None:
+        """Set the parameters."""
+        function = self.decoded.function
+        for value, type_, data in zip(function.body.arguments, function.parameters, params, strict=True):
+            if len(data) != type_.itemsize:
+                raise SimulationError(
+                    f"The parameter {value} of {self.kernel} takes {type_.itemsize} bytes; got {len(data)}.\n"
+                    "Pack the value in the size that the kernel declares."
+                )
+            if type_.is_pointer:
+                self.values[value] = np.int64(int.from_bytes(data, "little", signed=True))
+            else:
+                self.values[value] = from_bits(np.frombuffer(data, f"<u{len(data)}"), type_.element)[0]
+
+    def execute(self) -> None:
+        """Run all tile blocks."""
+        for number in range(math.prod(self.extent)):
+            self.block = self.coordinates(number)
+            self._block_steps = 0
+            self.order.begin()
+            run_region(self, self.decoded.body)
+
+    def coordinates(self, number: int) -> Coordinates:
+        """Return the coordinates of a tile block by its number."""
+        x, y, _ = self.extent
+        return number % x, number // x % y, number // (x * y)
+
+    def enter(self, code: TileCode) -> None:
+        """Count a visit of a region, and see whether the launch may go on."""
+        self._visits[id(code)] += 1
+        self._codes[id(code)] = code
+        steps = len(code.work)
+        self._steps += steps
+        self._block_steps += steps
+        run = self.run
+        if run.watch is not None:
+            run.watch(steps, code.elements, lambda: "{}:{}".format(*self._place_of(code)))
+        limit = run.step_limit or run.patience or PATIENCE_STEPS
+        if (self._steps if run.step_limit else self._block_steps) > limit:
+            remedy = run.remedy or f"pass a higher limit: dotcu.simulate(step_limit={10 * limit})."
+            message = (
+                f"still running after {limit} operations: a loop that does not end, or a wait for a tile "
+                f"block that has not run yet: they run in turn. If the kernel is only long, {remedy}"
+            )
+            self.report("step-limit", self.decoded.operations[code.work[0]], 1, message)
+            raise StopIteration
+
+    def _place_of(self, code: TileCode) -> tuple[str, int]:
+        return self.program.place(self.decoded.operations[code.work[0]])
+
+    # Memory
+
+    def find(self, address: int) -> Buffer | None:
+        """Return the region that holds an address, or None."""
+        hint = self._hint
+        if hint is None or not hint.base <= address < hint.base + hint.size:
+            self._hint = hint = self.memory.find(address)
+        return hint
+
+    def name_at(self, address: int) -> str:
+        """Return the name of the region that an address is in; empty if it is in none."""
+        region = self.memory.find(address)
+        return "" if region is None else region.name
+
+    def allot(self, size: int) -> int:
+        """Return the address of memory of the current block, which nothing has written yet."""
+        base = allocate()
+        data, written = np.zeros(max(size, 1), np.uint8), np.zeros(max(size, 1), np.uint8)
+        self.memory.insert(Buffer(name="memory of the tile block", data=data, written=written, base=base))
+        return base
+
+    # Reports and counts
+
+    def report(
+        self, kind: str, operation: TileOperation, elements: int, message: str, address_of: str = ""
+    ) -> None:
+        """Report a finding at an operation.
+
+        Args:
+            kind: As `Finding.kind`.
+            operation: The operation.
+            elements: How many elements were at fault.
+            message: What happened and what is required.
+            address_of: The argument or variable whose memory it was.
+        """
+        file, line = self.program.place(operation)
+        finding = Finding(
+            kind=kind,
+            kernel=self.kernel,
+            file=file,
+            line=line,
+            block=self.block,
+            thread=(0, 0, 0),
+            lanes=elements,
+            address_of=address_of,
+            message=message,
+            source=self.program.source_line(file, line) if line else "",
+            caller=self._caller(address_of),
+            tile=True,
+        )
+        self.run.report(finding, describe_operation(operation, self.decoded.function))
+
+    def report_broken(
+        self, operation: TileOperation, value: int, found: tuple[Array, Array], assumption: Assumption
+    ) -> None:
+        """Report a value that breaks a promise.
+
+        Args:
+            operation: The `assume` operation.
+            value: The number of the value.
+            found: The value, and which of its elements break the promise.
+            assumption: The promise.
+        """
+        numbers, broken = found
+        first = int(np.broadcast_to(numbers, broken.shape)[broken][0])
+        type_ = self.decoded.function.types[value]
+        name = self._names[value] if value < len(self._names) else ""
+        if type_.is_pointer or type_.kind == "tensor_view":
+            name = self.name_at(first) or name
+            held = f"begins at a multiple of {first & -first} bytes" if first else "is null"
+        else:
+            held = f"is {first}"
+        message = (
+            f"broken-promise: {f'`{name}`' if name else 'a value'} {held}, and the kernel promises "
+            f"{_promised(assumption)}. A GPU computes anything then: keep the promise, or do without it."
+        )
+        self.report("broken-promise", operation, int(broken.sum()), message, name)
+
+    def show(self, text: str, values: Sequence[Any], elements: Sequence[str]) -> None:
+        """Add what a print operation shows to the output, with its tile block; a tile's first element.
+
+        Args:
+            text: The format.
+            values: What fills it.
+            elements: The element type of each.
+        """
+        pending = [_printed(value, element) for value, element in zip(values, elements, strict=True)]
+        taken = iter(pending)
+        shown = fill(text, lambda size: next(taken, b"\0" * 8)[: max(size, 1)], lambda address: "")
+        self.run.output.append("tile block ({},{},{}): ".format(*self.block) + shown)
+
+    def count_bytes(self, access: TileAccess, elements: int) -> None:
+        """Count the elements of an access."""
+        self._accesses[access.number] = access
+        counts = self._bytes[access.number]
+        counts[0] += elements
+        counts[1] += 1
+
+    def count(self) -> None:
+        """Add what ran to the run's counters."""
+        counters, operations = self.run.counters, self.decoded.operations
+        counters.launches += 1
+        counters.steps += self._steps
+        for key, visits in self._visits.items():
+            for number in self._codes[key].work:
+                kind, type_, count, elements = self.decoded.works[number]
+                for line in counters.both(self.program.place(operations[number])):
+                    line.lane_instructions += visits * elements
+                    line.warp_instructions += visits
+                    line.classes[kind] += visits * elements
+                    if count:
+                        line.operations[type_] += visits * count
+        for number, (elements, requests) in self._bytes.items():
+            for line in counters.both(self.program.place(operations[number])):
+                _count_access(line, self._accesses[number], elements, requests)
+
+
+def _count_access(line: LineCounters, access: TileAccess, elements: int, requests: int) -> None:
+    nbytes = elements * access.width
+    if access.action == "read":
+        line.loaded_bytes += nbytes
+    else:
+        line.stored_bytes += nbytes
+    if access.action == "atomic":
+        line.atomics += elements
+    line.global_bytes += nbytes
+    line.global_requests += requests
+
+
+def _promised(assumption: Assumption) -> str:
+    """Return the words for a promise."""
+    if assumption.kind == "div_by":
+        each = f" every {assumption.every} elements" if assumption.every is not None else ""
+        return f"a multiple of {assumption.divisor}{each}"
+    if assumption.kind == "same_elements":
+        return f"equal elements in groups of {list(assumption.groups)}"
+    low, high = assumption.low, assumption.high
+    bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+    return " and ".join(bounds)
+
+
+def _printed(value: Any, element: str) -> bytes:
+    """Return the bytes that printf takes for a value."""
+    first = np.asarray(value).reshape(-1)[0]
+    if element and is_float(element):
+        raw: bytes = np.float64(first).tobytes()
+        return raw
+    return int(first).to_bytes(8, "little", signed=True)
+
+
+def launch_tile(
+    program: TileProgram,
+    entry: str,
+    *,
+    params: Sequence[bytes],
+    memory: Memory,
+    grid: Coordinates,
+    run: Run,
+    kernel: str,
+    parameter_names: tuple[str, ...] = (),
+    caller: Callable[[str], str] = lambda name: "",
+) -> None:
+    """Run a tile kernel over its whole grid, and note findings and counts in `run`.
+
+    Args:
+        program: The kernel's program; its variables are read and written.
+        entry: The kernel's mangled name.
+        params: The bytes of each parameter; pointers are addresses that `memory` gave.
+        memory: The buffers that the kernel may reach.
+        grid: Tile blocks in x, y, z.
+        run: Says what is checked, and takes findings and counts.
+        kernel: The kernel's name in findings.
+        parameter_names: Names of the parameters, for findings.
+        caller: Returns what findings say of the caller, for the name of the memory at fault.
+
+    Raises:
+        FindingError: A fault was found and the run stops at the first.
+        UnsupportedInstruction: The kernel holds an operation that is not executed; nothing ran.
+        SimulationError: No such kernel, or parameters or a grid that do not fit it.
+
+    Note:
+        Writes to the buffers that are mapped, to their `written` masks, and to `program.variables`.
+    """
+    with stopwatch.during("decode"):
+        decoded = program.decoded(entry)
+    count = len(decoded.function.parameters)
+    if len(params) != count:
+        raise SimulationError(
+            f"The kernel {kernel} takes {count} parameters; got {len(params)}.\n"
+            "Pass the bytes of each, in order."
+        )
+    if min(grid) < 0 or math.prod(grid) > _LARGEST_GRID:
+        raise SimulationError(
+            f"The kernel {kernel} cannot be launched with grid {grid}.\n"
+            f"A grid counts tile blocks: 0 to {_LARGEST_GRID} in all.\nFor example: grid=(64, 1, 1)."
+        )
+    name_buffers(memory, params, parameter_names)
+    device_memory = Memory()
+    for region in (*memory.regions, *program.regions()):
+        device_memory.insert(region)
+    device_memory._storages = memory._storages
+    launch = TileLaunch(
+        program,
+        decoded,
+        memory=device_memory,
+        grid=grid,
+        run=run,
+        kernel=kernel,
+        caller=caller,
+        names=parameter_names,
+    )
+    launch.start(params)
+    if 0 in grid:
+        return
+    with stopwatch.during("simulate"), np.errstate(all="ignore"):
+        try:
+            launch.execute()
+        except StopIteration:
+            pass
+        except DotcuError:
+            raise
+        except (ValueError, TypeError, IndexError, AttributeError, MemoryError) as error:
+            raise SimulationError(
+                f"The tile kernel {kernel} is not well-formed: {error}.\n"
+                "The types of its operations do not fit each other.\nCompile the source again."
+            ) from error
+        finally:
+            launch.count()
