@@ -194,6 +194,7 @@ _FINDINGS = {
     "out-of-bounds": "sanitizer-bounds",
     "misaligned": "sanitizer-bounds",
     "null-pointer": "sanitizer-bounds",
+    "broken-promise": "sanitizer-bounds",
     "read-only": "inputs",
     "uninitialized-read": "sanitizer-init",
     "race": "sanitizer-race",

@@ -134,6 +134,17 @@ class Assumption(NamedTuple):
     high: int | None = None
     groups: tuple[int, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """The promise in words: `a multiple of 8`."""
+        if self.kind == "div_by":
+            each = f" every {self.every} elements" if self.every is not None else ""
+            return f"a multiple of {self.divisor}{each}"
+        if self.kind == "same_elements":
+            return f"equal elements in groups of {list(self.groups)}"
+        bounds = [f"at least {self.low}"] * (self.low is not None)
+        return " and ".join(bounds + [f"at most {self.high}"] * (self.high is not None))
+
     def __str__(self) -> str:
         if self.kind == "div_by":
             every = f", every {self.every} along {self.along}" if self.every is not None else ""

@@ -193,7 +193,6 @@ _ROWS = """
 0x74 make_strided_view | | tensor_view | 1
 0x75 !atomic_red_view_tko | ATOMIC mode:atomic inbounds:bools@13.4 | view index* value token? | 1
 0x76 insert | | source target indices* | 1
-0x78 fpowf | | source exponent | 1
 0x79 fpowi | | source exponent | 1
 """
 
@@ -211,7 +210,7 @@ _NEWER = (
         ),
         (13, 3),
     )
-    | dict.fromkeys(("insert", "fpowf", "fpowi"), (13, 4))
+    | dict.fromkeys(("insert", "fpowi"), (13, 4))
 )
 
 

@@ -63,15 +63,18 @@ class TileDecoder:
         uniform: The values that are the same for every tile block.
         body: The kernel's code.
         works: For each operation what it counts as.
+        origins: The parameters, and values that are the same as one: the parameter's number.
     """
 
     function: TileFunction
     operations: list[TileOperation] = field(default_factory=list)
     uniform: set[int] = field(default_factory=set)
     works: list[tuple[str, str, int, int]] = field(default_factory=list)
+    origins: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.uniform.update(self.function.body.arguments)
+        self.origins.update((value, number) for number, value in enumerate(self.function.body.arguments))
         self.body = self.region(self.function.body)
 
     def region(self, region: Region) -> TileCode:
@@ -294,6 +297,8 @@ def _assume(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     predicate, value = operation.attributes["predicate"], operation.inputs[0]
     (result,) = operation.results
     type_ = decoder.function.types[value]
+    if value in decoder.origins:
+        decoder.origins[result] = decoder.origins[value]
     unit = np.int64(1)
     if predicate.every is not None and type_.is_pointer:
         unit = np.int64(_bytes_of(type_.pointee))

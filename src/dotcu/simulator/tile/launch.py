@@ -268,7 +268,8 @@ class TileLaunch:
         numbers, broken = found
         first = int(np.broadcast_to(numbers, broken.shape)[broken][0])
         type_ = self.decoded.function.types[value]
-        name = self._names[value] if value < len(self._names) else ""
+        origin = self.decoded.origins.get(value, -1)
+        name = self._names[origin] if 0 <= origin < len(self._names) else ""
         if type_.is_pointer or type_.kind == "tensor_view":
             name = self.name_at(first) or name
             held = f"begins at a multiple of {first & -first} bytes" if first else "is null"
@@ -276,7 +277,7 @@ class TileLaunch:
             held = f"is {first}"
         message = (
             f"broken-promise: {f'`{name}`' if name else 'a value'} {held}, and the kernel promises "
-            f"{_promised(assumption)}. A GPU computes anything then: keep the promise, or do without it."
+            f"{assumption.words}. A GPU computes anything then: keep the promise, or do without it."
         )
         self.report("broken-promise", operation, int(broken.sum()), message, name)
 
@@ -290,7 +291,9 @@ class TileLaunch:
         """
         pending = [_printed(value, element) for value, element in zip(values, elements, strict=True)]
         taken = iter(pending)
-        shown = fill(text, lambda size: next(taken, b"\0" * 8)[: max(size, 1)], lambda address: "")
+        shown = fill(
+            text.rstrip("\0"), lambda size: next(taken, b"\0" * 8)[: max(size, 1)], lambda address: ""
+        )
         self.run.output.append("tile block ({},{},{}): ".format(*self.block) + shown)
 
     def count_bytes(self, access: TileAccess, elements: int) -> None:
@@ -329,18 +332,6 @@ def _count_access(line: LineCounters, access: TileAccess, elements: int, request
         line.atomics += elements
     line.global_bytes += nbytes
     line.global_requests += requests
-
-
-def _promised(assumption: Assumption) -> str:
-    """Return the words for a promise."""
-    if assumption.kind == "div_by":
-        each = f" every {assumption.every} elements" if assumption.every is not None else ""
-        return f"a multiple of {assumption.divisor}{each}"
-    if assumption.kind == "same_elements":
-        return f"equal elements in groups of {list(assumption.groups)}"
-    low, high = assumption.low, assumption.high
-    bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
-    return " and ".join(bounds)
 
 
 def _printed(value: Any, element: str) -> bytes:
