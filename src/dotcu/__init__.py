@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.kernel import Module as Module
     from dotcu.kernel import by_layout as by_layout
     from dotcu.kernel import cdiv as cdiv
+    from dotcu.kernel import extents as extents
     from dotcu.kernel import is_aligned as is_aligned
     from dotcu.kernel import load as load
     from dotcu.kernel import load_inline as load_inline
@@ -41,8 +42,8 @@ _PUBLIC = {
     "dotcu.extension": ("NativeLibrary", "load_native"),
     "dotcu.inspection": ("inspect",),
     "dotcu.kernel": (
-        "Kernel", "Module", "by_layout", "cdiv", "is_aligned", "load", "load_inline", "simulate", "sm_count",
-        "strided", "tensor_map",
+        "Kernel", "Module", "by_layout", "cdiv", "extents", "is_aligned", "load", "load_inline", "simulate",
+        "sm_count", "strided", "tensor_map",
     ),
     "dotcu.operator": ("Sample", "op"),
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from dotcu.call_cache.record import Field, FieldKind, Launch, Unsupported
 from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import as_float, identical, is_symbol, pinned, plain, step_of
 from dotcu.kernel.arguments.pack import (
+    WRAPPED,
+    Extents,
     Placement,
     PointerPacker,
     Strided,
@@ -39,12 +41,9 @@ def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field
     if isinstance(packer, TensorInfoPacker):
         raise Unsupported("it passes a TensorInfo, whose sizes are not at fixed places")
     if is_pointer and value is not None:
-        known = state.known(value.tensor if isinstance(value, Strided) else value)
+        known = state.known(value.tensor if isinstance(value, WRAPPED) else value)
         if isinstance(packer, PointerPacker):  # guard what the packer has accepted of this call's tensor
-            if not isinstance(value, Strided) and not state.is_contiguous(known):
-                raise Unsupported("it launches on a tensor that is not contiguous")
-            if packer.element is not None and packer.element.alignment > 1:
-                state.is_aligned(known, packer.element.alignment)
+            _guard_pointer(state, packer, value, known)
         yield _address(state, known)
         if isinstance(packer, TensorPacker):
             for number in (*known.layout.sizes, *known.layout.strides):
@@ -55,10 +54,21 @@ def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field
         yield packer.pack(None, lambda *_: 0) if is_pointer else packer.pack(pinned(value))
 
 
+def _guard_pointer(state: TraceState, packer: PointerPacker, value: Any, known: TracedTensor) -> None:
+    if not isinstance(value, Strided) and not state.is_contiguous(known):
+        raise Unsupported("it launches on a tensor that is not contiguous")
+    if not packer.promised.is_plain:
+        raise Unsupported("its kernel assumes something of a number that is computed of an address")
+    if packer.alignment > 1:
+        state.is_aligned(known, packer.alignment)
+
+
 def _number(state: TraceState, packer: IntPacker | FloatPacker, value: Any) -> bytes | Field:
     if isinstance(packer, FloatPacker):
         value, name = as_float(value), {"<f": "FLOAT32", "<d": "FLOAT64"}.get(packer.code, "")
     else:
+        if packer.promised.promises and not packer.promised.holds(packer.as_signed(value)):  # a guard of each
+            raise Unsupported("it breaks an assumption of its kernel")
         signed = bool(value < 0) if packer.either else packer.signed
         name = f"{'' if signed else 'U'}INT{8 * packer.size}"
     if name not in FieldKind.__members__ or not is_symbol(value):
@@ -84,7 +94,7 @@ def expressed(state: TraceState, launch: RecordedLaunch) -> tuple[Launch, Launch
 def _symbolic(state: TraceState, launch: RecordedLaunch) -> Launch:
     if any(members_of(value) is not None or type(value) is list for value in launch.args):
         raise Unsupported(f"{launch.kernel} takes a list, or the members of a struct")
-    if not any(isinstance(value, (Tensor, Strided)) for value in launch.args):
+    if not any(isinstance(value, (Tensor, *WRAPPED)) for value in launch.args):
         raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
     parameters, offsets, fields = bytearray(), [], []
     for packer, value in zip(launch.plan.packers, _values(state, launch), strict=True):
@@ -115,7 +125,11 @@ def _symbolic(state: TraceState, launch: RecordedLaunch) -> Launch:
 
 
 def _values(state: TraceState, launch: RecordedLaunch) -> list[Any]:
-    return expanded(launch.args, lambda tensor: state.known(tensor).layout.strides)
+    def dimensions(value: Strided | Extents) -> Sequence[Any]:
+        layout = state.known(value.tensor).layout
+        return layout.strides if isinstance(value, Strided) else layout.sizes
+
+    return expanded(launch.args, dimensions)
 
 
 def _grid(state: TraceState, launch: RecordedLaunch) -> tuple[int, int, int]:

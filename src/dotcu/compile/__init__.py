@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from dotcu.compile import cache, driver, prebuilt, toolchain
+from dotcu.compile import cache, driver, prebuilt, tile, toolchain
 from dotcu.compile.build import BuildPlan, build, build_visible, parameter_layouts, plan_build
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
@@ -35,6 +35,7 @@ __all__ = [
     "plan_target",
     "prebuilt",
     "read_source",
+    "tile",
     "toolchain",
     "variables",
 ]

@@ -27,7 +27,7 @@ from dotcu import process, settings
 from dotcu.compile import driver, toolchain
 from dotcu.compile.include_graph import VIRTUAL_ROOT
 from dotcu.compile.source.lexer import without_comments
-from dotcu.compile.target import Rejected, Target, Version, dotted
+from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.compile.toolchain import Compiler
 from dotcu.elf import machine_within
 from dotcu.errors import LaunchError, ToolchainError, UsageError
@@ -182,6 +182,20 @@ def refuse_target(target: Target) -> str:
     if target.number >= OLDEST:
         return ""
     return f"Tile kernels need compute capability {OLDEST // 10}.{OLDEST % 10}, sm_{OLDEST}, or later"
+
+
+def native_target(capability: Version) -> Target | Rejected:
+    """Return the target to compile tile kernels for on a GPU of this machine."""
+    nvrtc = compiler().nvrtc
+    known = toolchain.supported(nvrtc)
+    target = plan_target(capability, driver.version(), nvrtc.version, known)
+    if isinstance(target, Rejected) or target.kind == "sm":
+        return target
+    return Rejected(
+        f"The tile compiler of CUDA {dotted(nvrtc.version)} has no code for compute capability "
+        f"{dotted(capability)}, and tile kernels have no PTX that a driver could assemble.",
+        f"Take a newer one: {install_line()}",
+    )
 
 
 def require_driver() -> None:

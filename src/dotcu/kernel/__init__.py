@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dotcu.kernel.arguments.pack import strided
+    from dotcu.kernel.arguments.pack import extents, strided
     from dotcu.kernel.arguments.tensor_map import TensorMap, tensor_map
     from dotcu.kernel.kernel import Kernel, KernelAttributes
     from dotcu.kernel.module import DeviceVariable, Module, load, load_inline
@@ -30,6 +30,7 @@ __all__ = [
     "active_run",
     "by_layout",
     "cdiv",
+    "extents",
     "is_aligned",
     "load",
     "load_inline",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "arguments.pack": ("strided",),
+    "arguments.pack": ("extents", "strided"),
     "arguments.tensor_map": ("TensorMap", "tensor_map"),
     "kernel": ("Kernel", "KernelAttributes"),
     "module": ("DeviceVariable", "Module", "load", "load_inline"),

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
-from dotcu import settings, stopwatch
+from dotcu import settings, stopwatch, tile_ir
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import (
@@ -37,10 +37,13 @@ from dotcu.kernel.declarations import CXX_TYPES, split_arguments
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import ForkSafeLock
 from dotcu.ptx.debug_info import TypeRow
+from dotcu.ptx.instructions import Variable as PtxVariable
 from dotcu.ptx.module import PtxModule, parse_module
+from dotcu.tile_ir import TileFunction, TileModule
 
 if TYPE_CHECKING:
     from dotcu.simulator import Program
+    from dotcu.simulator.tile.launch import TileProgram
 
 CodeTarget = tuple[Target, bool]
 """A target, and whether the simulator runs the code."""
@@ -62,13 +65,29 @@ class CompiledUnit:
         self._rows: dict[str, Sequence[TypeRow]] = {}
         self._needs: dict[str, KernelNeeds] = {}
         self._program: Program | None = None
-        self._library: cuda.Library | None = None
+        self._tile_program: TileProgram | None = None
+        self._libraries: dict[bool, cuda.Library] = {}
 
     @cached_property
     def outline(self) -> PtxModule:
         """The headers and variables of the PTX."""
         with stopwatch.during("ptx"):
             return parse_module(self.object.ptx)
+
+    @cached_property
+    def tiles(self) -> TileModule | None:
+        """The tile kernels; None if there is none."""
+        with stopwatch.during("ptx"):
+            return tile_ir.read(self.object.tile_ir) if self.object.tile_ir else None
+
+    def is_tile(self, name: str) -> bool:
+        """Return whether a kernel is a tile kernel, which the code of tiles holds and PTX does not."""
+        return self.tiles is not None and self.symbol(name) in self.tiles.functions
+
+    def tile_function(self, name: str) -> TileFunction:
+        """Return the Tile IR of a tile kernel."""
+        assert self.tiles is not None
+        return self.tiles.functions[self.symbol(name)]
 
     def symbol(self, name: str) -> str:
         """Return the symbol of a kernel.
@@ -120,14 +139,15 @@ class CompiledUnit:
             return None
         except CompileError as error:
             return Declaration(name, ("...",), (), 0) if is_unchosen(error) else None
-        return Declaration(name, (), (), 0) if symbol in self.outline.entries else None
+        is_tile = self.tiles is not None and symbol in self.tiles.functions
+        return Declaration(name, (), (), 0, is_tile) if is_tile or symbol in self.outline.entries else None
 
     def plan(self, name: str) -> PackingPlan:
         """Return how the arguments of a kernel are packed."""
         plan = self._plans.get(name)
         if plan is None:
             with stopwatch.during("ptx"):
-                params = self.outline.entries[self.symbol(name)].params
+                params = self._params(name)
                 parameters = read_parameters(
                     name,
                     probe=self._about(name).signatures[name],
@@ -153,12 +173,26 @@ class CompiledUnit:
                     partial(self._is_written, name),
                     partial(self._layout, name),
                     partial(self._stores_through_maps, name),
+                    tile_ir.promises(self.tile_function(name)) if self.is_tile(name) else (),
                 )
                 self._plans[name] = plan
         return plan
 
+    def _params(self, name: str) -> Sequence[PtxVariable]:
+        """Return the parameters of a kernel as its code declares them."""
+        if not self.is_tile(name):
+            return self.outline.entries[self.symbol(name)].params
+        rows = []
+        for number, of in enumerate(self.tile_function(name).parameters):
+            kind = "u" if of.is_pointer else of.element[0].replace("i", "u").replace("b", "f")
+            size, label = of.itemsize, f"{name}_param_{number}"
+            rows.append(PtxVariable(label, "param", f".{kind}{8 * size}", size, size))
+        return rows
+
     def _is_written(self, name: str, index: int) -> bool:
         """Return whether a kernel may write through a pointer, by its code."""
+        if self.is_tile(name):
+            return True
         from dotcu.kernel.ptx_uses import parameter_is_written  # only refusals ask
 
         symbol = self.symbol(name)
@@ -191,6 +225,8 @@ class CompiledUnit:
     def needs(self, name: str) -> KernelNeeds:
         """Return the resources that a kernel takes of a multiprocessor."""
         needs = self._needs.get(name)
+        if needs is None and self.is_tile(name):  # its compiler has chosen what fits
+            needs = self._needs[name] = KernelNeeds()
         if needs is None:
             with stopwatch.during("ptx"):
                 symbol = self.symbol(name)
@@ -208,7 +244,7 @@ class CompiledUnit:
 
     def claim(self, kernel: str) -> None:
         """Make sure that no other unit has a copy of a variable that this kernel shares with it."""
-        if kernel in self._claimed:
+        if kernel in self._claimed or self.is_tile(kernel):
             return
         with stopwatch.during("ptx"):
             names = self._device_variables
@@ -263,15 +299,50 @@ class CompiledUnit:
                 self._program = program
             return self._program
 
-    def library(self) -> cuda.Library:
-        """Return the code in the driver; this loads nothing onto a GPU yet."""
+    def tile_program(self) -> TileProgram:
+        """Return the tile kernels in the simulator."""
         with self._lock:
-            if self._library is None:
-                cubin = self.object.cubin
-                data = cubin if cubin is not None else self.object.ptx.encode() + b"\0"
+            if self._tile_program is None:
+                from dotcu.simulator.tile.launch import TileProgram
+
+                source = self.unit.source
+                texts = {source.display: source.text} if source.path is None else {}
+                assert self.tiles is not None
+                self._tile_program = TileProgram(self.tiles, self.object.files, texts)
+            return self._tile_program
+
+    def library(self, kernel: str) -> cuda.Library:
+        """Return the code in the driver that has a kernel; this loads nothing onto a GPU yet."""
+        is_tile = self.is_tile(kernel)
+        with self._lock:
+            if is_tile not in self._libraries:
                 names = {symbol: name for name, symbol in self.object.lowered.items()}
-                self._library = cuda.Library(self.unit.source.name, data, self._initial, names)
-            return self._library
+                self._libraries[is_tile] = cuda.Library(
+                    self.unit.source.name,
+                    self._tile_cubin() if is_tile else self._simt_code(),
+                    dict if is_tile else self._initial,
+                    names,
+                    is_tile=is_tile,
+                )
+            return self._libraries[is_tile]
+
+    def _simt_code(self) -> bytes:
+        cubin = self.object.cubin
+        return cubin if cubin is not None else self.object.ptx.encode() + b"\0"
+
+    def _tile_cubin(self) -> bytes:
+        """Return the machine code of the tile kernels, whose host code is this machine's."""
+        cubins, name = self.object.tile_cubins, self.unit.source.name
+        cubin = cubins.get(compiler.tile.host())
+        if cubin is None:
+            made_for = ", ".join(cubins) or "no host"
+            raise LaunchError(
+                f"The tile kernels of {name} are compiled for hosts of {made_for}, and this machine is "
+                f"{compiler.tile.host()}.\nTheir machine code holds host code of one processor.\n"
+                "Build the wheel again with a dotcu that has tileiras: dotcu build"
+            )
+        compiler.tile.require_loadable(cubin, name)
+        return cubin
 
     def _initial(self) -> dict[str, bytes]:
         """Return the bytes that were written to the variables so far, by symbol."""
@@ -284,13 +355,17 @@ class CompiledUnit:
         if symbol is None or symbol not in self.outline.module_variables:
             return
         with self._lock:
-            for loaded in (self._program, self._library):
+            for loaded in (self._program, self._libraries.get(False)):
                 if loaded is not None:
                     loaded.write(symbol, data)
 
 
 class CompilationUnit:
-    """Kernels of one source that are compiled together, by their name expressions."""
+    """Kernels of one source that are compiled together, by their name expressions.
+
+    Attributes:
+        is_tile: The source is written in CUDA Tile C++, also where the kernels are ordinary ones.
+    """
 
     def __init__(
         self,
@@ -299,8 +374,11 @@ class CompilationUnit:
         names: Sequence[str],
         parameter_names: Mapping[str, Sequence[str]],
         variables: ModuleVariables,
+        *,
+        is_tile: bool = False,
     ) -> None:
         self.source = source
+        self.is_tile = is_tile
         self.options = options
         self.names = tuple(names)
         self.parameter_names = parameter_names
@@ -336,6 +414,8 @@ class CompilationUnit:
         """Return the code for a GPU of this machine."""
         found = self._on_gpu.get(index)
         if found is None:
+            if self.is_tile:
+                compiler.tile.require_driver()
             code = self._find_prebuilt(cuda.capability(index), compiler.driver.version())
             if isinstance(code, ObjectCode):
                 key = code.target, False
@@ -347,7 +427,7 @@ class CompilationUnit:
         if isinstance(found, CompiledUnit):
             return found
         with _adding_reasons(found):
-            target = target_of(index)
+            target = target_of(index, is_tile=self.is_tile)
         return self.code(target)
 
     def _find_prebuilt(
@@ -380,19 +460,20 @@ def _adding_reasons(missing: NoPrebuilt) -> Iterator[None]:
         raise
 
 
-_targets: dict[int, tuple[settings.Settings, Target]] = {}
+_targets: dict[tuple[int, bool], tuple[settings.Settings, Target]] = {}
 
 
-def target_of(index: int) -> Target:
-    """Return the target to compile for on a GPU."""
-    now, (asked, target) = settings.current(), _targets.get(index, (None, None))
+def target_of(index: int, *, is_tile: bool = False) -> Target:
+    """Return the target to compile for on a GPU, by the compiler of tile kernels or of others."""
+    now, (asked, target) = settings.current(), _targets.get((index, is_tile), (None, None))
     if target is None or asked is not now:
+        native = compiler.tile.native_target if is_tile else compiler.toolchain.native_target
         with stopwatch.during("build"):
-            chosen = compiler.toolchain.native_target(cuda.capability(index))
+            chosen = native(cuda.capability(index))
         if isinstance(chosen, compiler.Rejected):
             raise LaunchError(f"Nothing can be compiled for cuda:{index}. {chosen}")
         target = chosen
-        _targets[index] = now, target
+        _targets[index, is_tile] = now, target
     return target
 
 

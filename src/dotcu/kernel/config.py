@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from dotcu.errors import LaunchConfigError
+from dotcu.errors import ArgumentError, LaunchConfigError
 
 Dim = tuple[int, int, int]
 
@@ -138,6 +138,8 @@ def read_config(
         kernel: Its name, for messages.
         grid, block, smem_bytes, cluster, cooperative, programmatic: As `Kernel.__call__` takes them.
     """
+    if block is None:
+        refuse_missing_block(kernel)
     config = LaunchConfig(
         grid=_dim(kernel, "grid", grid, low=0),
         block=_dim(kernel, "block", block, low=1),
@@ -155,6 +157,39 @@ def read_config(
     if config.cluster is not None:
         _require_cluster(kernel, config.grid, config.cluster)
     return config
+
+
+def refuse_missing_block(kernel: str) -> NoReturn:
+    """Raise the error for a launch without a block."""
+    raise ArgumentError(
+        f"{kernel}: block is missing.\nA __global__ kernel runs in blocks of threads: pass "
+        "block=256, for example."
+    )
+
+
+def refuse_shape(
+    kernel: str, block: Any, smem_bytes: Any, cluster: Any, cooperative: Any, programmatic: Any
+) -> NoReturn:
+    """Raise the error for what a tile kernel does not take.
+
+    Args:
+        kernel: Its name.
+        block, smem_bytes, cluster, cooperative, programmatic: As the caller passed them.
+    """
+    given = {
+        "block": (block, None, "the compiler chooses the threads of a tile block"),
+        "smem_bytes": (smem_bytes, 0, "the compiler places tiles in shared memory"),
+        "cluster": (cluster, None, "its own hint makes clusters: [[cutile::hint(0, num_cta_in_cga = 2)]]"),
+        "cooperative": (cooperative, False, "its blocks do not wait for each other"),
+        "programmatic": (programmatic, False, "it has no call that waits for the kernel before it"),
+    }
+    name, (value, _, reason) = next(
+        (name, row) for name, row in given.items() if row[0] is not row[1] and row[0] != row[1]
+    )
+    raise LaunchConfigError(
+        f"{kernel}: got {name}={value!r}, and it is a tile kernel: {reason}.\n"
+        f"Leave {name} out: the grid alone counts, in tile blocks."
+    )
 
 
 def read_grid(kernel: str, grid: Any, checked: LaunchConfig) -> LaunchConfig:

@@ -37,6 +37,7 @@ class ScannedDeclarations:
         variables: Qualified names of `__constant__` and `__device__` variables.
         constants: Those of them that no kernel writes.
         has_state: There may be variables that kernels write, in a macro or a function for example.
+        is_tile: It is written in CUDA Tile C++, with or without tile kernels.
         is_pytorchs: Device code names what PyTorch's headers declare, such as `at::Half`.
     """
 
@@ -45,6 +46,7 @@ class ScannedDeclarations:
     variables: tuple[str, ...]
     constants: tuple[str, ...]
     has_state: bool
+    is_tile: bool
     is_pytorchs: bool
 
 
@@ -71,6 +73,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
         variables=variables,
         constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
+        is_tile=compiler.tile.is_tile(texts),
         is_pytorchs=any(name.endswith("left_out/torch") for name in graph.system),
     )
 
@@ -112,7 +115,7 @@ def not_found(file: str, name: str, kind: str, names: Sequence[str]) -> str:
 
 
 _NONE = {
-    "kernel": "A kernel is a __global__ void function.",
+    "kernel": "A kernel is a __global__ void function, or a __tile_global__ one.",
     "template": "A template of kernels begins: template <typename T> __global__ void",
     "variable": "Declare one outside any function, as __constant__ or __device__.",
 }

@@ -14,10 +14,13 @@ from dotcu.errors import ArgumentError, LaunchConfigError
 from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, gpu_target
 from dotcu.kernel.config import (
     MAX_THREADS_PER_BLOCK,
+    KernelNeeds,
     Occupancy,
     limits,
     read_block,
     read_config,
+    refuse_missing_block,
+    refuse_shape,
     resident_blocks,
 )
 from dotcu.kernel.declarations import instance_name, kernel_access, template_example, template_head
@@ -143,7 +146,7 @@ class Kernel:
         self,
         *args: Any,
         grid: Any,
-        block: Any,
+        block: Any = None,
         smem_bytes: Any = 0,
         cluster: Any = None,
         cooperative: bool = False,
@@ -157,8 +160,9 @@ class Kernel:
                 for a null pointer, a number for a number, a `tensor_map` for a `CUtensorMap`, a list of
                 these for a pointer to them. A struct is a dataclass, a dict, a named tuple or a
                 ctypes.Structure with a value for each member (a `py_object` for a tensor), or its bytes.
-            grid: In blocks, also with clusters; an int or up to three. With a zero in it nothing runs.
-            block: In threads; an int or up to three.
+            grid: In blocks, also with clusters; an int or up to three. With a zero in it nothing runs. For a
+                tile kernel in tile blocks.
+            block: In threads; an int or up to three. A tile kernel has none, nor what follows but `device`.
             smem_bytes: Dynamic shared memory per block, up to what the architecture has.
             cluster: Blocks of a cluster; an int or up to three.
             cooperative: All blocks run at once, so that the grid can synchronize.
@@ -182,6 +186,11 @@ class Kernel:
         """
         if is_dynamo_compiling():
             refuse_compiled(self.name)
+        if self._declaration.is_tile:
+            shape = block, smem_bytes, cluster, cooperative, programmatic
+            if shape != _NO_SHAPE:
+                refuse_shape(self.name, *shape)
+            block = 1
         if self._stages.native(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
             return
         scope = current_scope()
@@ -220,12 +229,15 @@ class Kernel:
         if not cuda.available():
             code = simulated_device().code(self.unit)
             code.plan(self.name)
-            code.program()
+            if code.is_tile(self.name):
+                code.tile_program().decoded(code.symbol(self.name))
+            else:
+                code.program()
             return
         for index in range(torch.cuda.device_count()):
             code = GpuDevice(index=index).code(self.unit)
             code.plan(self.name)
-            code.library().kernel(code.symbol(self.name), index)
+            code.library(self.name).kernel(code.symbol(self.name), index)
 
     @property
     def attributes(self) -> KernelAttributes:
@@ -233,9 +245,7 @@ class Kernel:
         announce(self.unit, self.name, None)
         code = self.unit.code(_assembled_target())
         resources = code.object.resources[code.symbol(self.name)]
-        most = min(code.needs(self.name).max_threads or MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_BLOCK)
-        while most > 32 and self._occupancy(code, most, 0).by_registers == 0:
-            most -= 32
+        most = resources.threads or self._most_threads(code)
         return KernelAttributes(
             target=str(code.object.target),
             registers=resources.registers,
@@ -248,15 +258,22 @@ class Kernel:
             max_threads_per_block=most,
         )
 
+    def _most_threads(self, code: CompiledUnit) -> int:
+        """Return the most threads of a block that the registers of a multiprocessor allow."""
+        most = min(code.needs(self.name).max_threads or MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_BLOCK)
+        while most > 32 and self._occupancy(code, most, 0).by_registers == 0:
+            most -= 32
+        return most
+
     def _occupancy(self, code: CompiledUnit, threads: int, smem_bytes: int) -> Occupancy:
         target = code.object.target
         return resident_blocks(code.needs(self.name), threads, smem_bytes, limits(target.major, target.minor))
 
-    def occupancy(self, block: int | tuple[int, ...], smem_bytes: int = 0) -> int:
+    def occupancy(self, block: int | tuple[int, ...] | None = None, smem_bytes: int = 0) -> int:
         """Return how many blocks a multiprocessor holds at once, by registers, shared memory and limits.
 
         Args:
-            block: In threads; an int or up to three.
+            block: In threads; an int or up to three. None for a tile kernel, whose compiler chooses it.
             smem_bytes: Dynamic shared memory per block.
 
         Returns:
@@ -269,6 +286,10 @@ class Kernel:
         Note:
             Arithmetic on what the assembler reports: the same answer for fakes and in the simulator.
         """
+        if self._declaration.is_tile:
+            return self._tile_occupancy(block, smem_bytes)
+        if block is None:
+            refuse_missing_block(self.name)
         recorder = current_scope().recorder
         if recorder is not None:
             block, smem_bytes = recorder.pinned((block, smem_bytes))
@@ -292,6 +313,20 @@ class Kernel:
                 )
             self._occupancies[key] = resident.blocks
         return self._occupancies[key]
+
+    def _tile_occupancy(self, block: Any, smem_bytes: Any) -> int:
+        """Return how many tile blocks a multiprocessor holds; at least 1."""
+        if block is not None or smem_bytes != 0:
+            refuse_shape(self.name, block, smem_bytes, None, False, False)
+        recorder = current_scope().recorder
+        if recorder is not None:
+            recorder.asked_device()
+        announce(self.unit, self.name, None)
+        code = self.unit.code(_assembled_target())
+        found, target = code.object.resources[code.symbol(self.name)], code.object.target
+        needs = KernelNeeds(static_smem_bytes=found.smem_bytes, registers=found.registers)
+        resident = resident_blocks(needs, found.threads, 0, limits(target.major, target.minor))
+        return max(1, resident.blocks // found.cluster)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         return self  # like a function: there is one of it
@@ -318,6 +353,9 @@ def _assembled_target() -> Target:
     outside = scope.policy is LaunchPolicy.OUTSIDE  # elsewhere CUDA is not started to ask
     in_use = cuda.available() if outside else torch.cuda.is_initialized()
     return _assembled(gpu_target(torch.cuda.current_device()) if in_use else DEFAULT_ARCH)
+
+
+_NO_SHAPE = (None, 0, None, False, False)
 
 
 @functools.cache

@@ -69,7 +69,7 @@ class GpuDevice:
 
     def function(self, code: CompiledUnit, kernel: str) -> int:
         """Return the driver's CUfunction of a kernel, loaded on this GPU."""
-        return int(code.library().kernel(code.symbol(kernel), self.index))
+        return int(code.library(kernel).kernel(code.symbol(kernel), self.index))
 
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
@@ -90,7 +90,7 @@ class GpuDevice:
             ),
         )
         if config.blocks:  # on torch's current stream
-            cuda.launch(code.library(), code.symbol(kernel), self.index, config, parameters, kernel)
+            cuda.launch(code.library(kernel), code.symbol(kernel), self.index, config, parameters, kernel)
             count_writes(written)
 
 

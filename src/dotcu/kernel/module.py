@@ -121,6 +121,7 @@ class Module:
             names,
             {name: d.parameter_names for name, d in zip(names, declarations, strict=True)},
             self._variables,
+            is_tile=self._declared.is_tile,
         )
 
     def _kernel(self, declaration: Declaration) -> Kernel:
@@ -195,10 +196,12 @@ class Module:
         kernel = None
         try:
             code = default_device().code(self._plain)
-            for entry, is_template in map(qualified_name, code.outline.entries):
+            tiles = code.tiles.functions if code.tiles is not None else {}
+            for symbol in (*code.outline.entries, *tiles):
+                entry, is_template = qualified_name(symbol)
                 plain = entry.replace("(anonymous namespace)::", "")
                 if not is_template and plain not in self._declared.overloads:
-                    self._add(Declaration(plain, (), (), 0))
+                    self._add(Declaration(plain, (), (), 0, is_tile=symbol in tiles))
             if is_unknown(name, tuple(self.kernels.found)):
                 kernel = code.find_kernel(name)
         except DotcuError as error:

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import BaseTorchDispatchMode
 
 from dotcu import settings
 from dotcu.compile import toolchain
-from dotcu.kernel.arguments.pack import Strided
+from dotcu.kernel.arguments.pack import Extents, Strided
 from dotcu.kernel.arguments.tensor_map import TensorMap
 from dotcu.kernel.arguments.values import ELEMENTS
 from dotcu.kernel.driver import cuda
@@ -193,6 +193,7 @@ def _search() -> dict[str, Any]:
         "device_class": torch.device,
         "integer_type": np.integer,
         "strided_type": Strided,
+        "extents_type": Extents,
         "map_type": TensorMap,
         "forward_ad": vars(forward_ad),
         "fault": torch.AcceleratorError,

@@ -216,21 +216,29 @@ class SimulatedDevice:
                 "Leave cluster out, or launch on CUDA tensors."
             )
         printed = len(self.simulation.output)
+        given: Any = {
+            "params": parameters,
+            "memory": memory,
+            "grid": config.grid,
+            "run": self.simulation,
+            "kernel": kernel,
+            "parameter_names": tuple(p.label for p in plan.parameters),
+            "caller": lambda name: _caller(plan, passed, name),
+        }
         try:
-            launch(
-                code.program(),
-                code.symbol(kernel),
-                params=parameters,
-                memory=memory,
-                grid=config.grid,
-                block=config.block,
-                smem_bytes=config.smem_bytes,
-                run=self.simulation,
-                kernel=kernel,
-                cooperative=config.cooperative,
-                parameter_names=tuple(p.label for p in plan.parameters),
-                caller=lambda name: _caller(plan, passed, name),
-            )
+            if code.is_tile(kernel):
+                from dotcu.simulator.tile.launch import launch_tile  # few files have tile kernels
+
+                launch_tile(code.tile_program(), code.symbol(kernel), **given)
+            else:
+                launch(
+                    code.program(),
+                    code.symbol(kernel),
+                    block=config.block,
+                    smem_bytes=config.smem_bytes,
+                    cooperative=config.cooperative,
+                    **given,
+                )
         finally:  # also after a finding, which may come late in the kernel
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on
                 sys.stdout.write(line if line.endswith("\n") else line + "\n")

@@ -154,7 +154,7 @@ class Stages:
         self._launcher.stage(
             (config.block, config.cluster or no_cluster, config.cooperative, config.programmatic, index),
             _smem_range(config, stage.needs, stage.arch),
-            int(stage.code.library().kernel(stage.code.symbol(kernel), index)),
+            int(stage.code.library(kernel).kernel(stage.code.symbol(kernel), index)),
             cuda.primary_context(index),
             stage.most_blocks,
             config.cluster or stage.needs.cluster or (1, 1, 1),
@@ -215,7 +215,7 @@ def _are_ints(value: Any) -> bool:
 
 # The kinds of parameters and their flags in native/launch.c.
 _POINTER, _VIEW, _INTEGER, _BOOLEAN, _FLOATING, _MAP, _BYTES = range(7)
-_WRITTEN, _SIGNED, _EITHER = 1, 2, 4
+_WRITTEN, _SIGNED, _EITHER, _AT_LEAST, _AT_MOST = 1, 2, 4, 8, 16
 _ROW = struct.Struct("<8i")
 _ANY_DTYPE = (-1, -1)
 
@@ -223,6 +223,8 @@ _ANY_DTYPE = (-1, -1)
 def _launcher(plan: PackingPlan) -> Any:
     """Make the native launcher of a kernel; None if it does not take its parameters."""
     if any(isinstance(packer, TensorInfoPacker) for packer in plan.packers):
+        return None
+    if any(isinstance(packer, PointerPacker) and not packer.promised.is_plain for packer in plan.packers):
         return None
     rows, packs, offset = [], [], 0
     for parameter, packer in zip(plan.parameters, plan.packers, strict=True):
@@ -240,21 +242,37 @@ def _row(packer: Any, offset: int, size: int) -> bytes:
     """A parameter: kind, offset, size, two dtypes, alignment, rank, flags."""
     kind, dtypes, alignment, rank, flags = _BYTES, _ANY_DTYPE, 1, 0, 0
     if isinstance(packer, PointerPacker):
-        kind, flags = _POINTER, _WRITTEN * packer.writes
+        kind, flags, alignment = _POINTER, _WRITTEN * packer.writes, packer.alignment
         if packer.element is not None:
-            dtypes, alignment = _codes(packer.element.dtypes), packer.element.alignment
+            dtypes = _codes(packer.element.dtypes)
     elif type(packer) is TensorPacker:
         kind, dtypes, rank = _VIEW, _codes(packer.element.dtypes), packer.rank
         flags = _WRITTEN * packer.writes
     elif isinstance(packer, MapPacker):
         kind, flags = _MAP, _WRITTEN * packer.writes
     elif isinstance(packer, IntPacker) and packer.size <= 8:
-        kind, flags = _INTEGER, _SIGNED * packer.signed | _EITHER * packer.either
+        assumed = _assumed(packer)
+        if assumed is not None:
+            alignment, dtypes, flags = assumed
+            kind, flags = _INTEGER, flags | _SIGNED * packer.signed | _EITHER * packer.either
     elif isinstance(packer, BoolPacker):
         kind = _BOOLEAN
     elif isinstance(packer, FloatPacker) and packer.code in ("<f", "<d"):
         kind = _FLOATING
     return _ROW.pack(kind, offset, size, *dtypes, alignment, rank, flags)
+
+
+def _assumed(packer: IntPacker) -> tuple[int, tuple[int, int], int] | None:
+    """Return divisor, bounds and flags of what a kernel assumes; None where Python has to look at it."""
+    promised, most = packer.promised, 2 ** (8 * packer.size - 1) - 1
+    low, high = promised.low, promised.high
+    if not packer.signed and low is not None:  # the kernel takes a larger one for a negative
+        high = most if high is None else min(high, most)
+    flags = _AT_LEAST * (low is not None) | _AT_MOST * (high is not None and packer.size < 8)
+    bounds = (low or 0, high if high is not None and flags & _AT_MOST else 0)
+    if not promised.is_plain or any(not -(2**31) <= number < 2**31 for number in (promised.divisor, *bounds)):
+        return None
+    return promised.divisor, bounds, flags
 
 
 def _codes(dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:

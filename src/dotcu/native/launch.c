@@ -11,7 +11,7 @@ typedef struct {
     int32_t kind, offset, size, dtypes[2], alignment, rank, flags;
 } Parameter;
 enum { POINTER, VIEW, INTEGER, BOOLEAN, FLOATING, MAP, BYTES };
-enum { WRITTEN = 1, SIGNED = 2, EITHER = 4 };
+enum { WRITTEN = 1, SIGNED = 2, EITHER = 4, AT_LEAST = 8, AT_MOST = 16 };
 
 typedef struct {
     int64_t block[3], cluster[3]; /* zeros without clusters */
@@ -183,6 +183,13 @@ static bool pack_view(Packed *packed, const Parameter *parameter, PyObject *valu
     return true;
 }
 
+/* A tile kernel assumes that an integer is a multiple of one number, and within the bounds that stand for dtypes. */
+static bool is_as_assumed(const Parameter *parameter, int64_t value) {
+    if (value % parameter->alignment) return false;
+    if (parameter->flags & AT_LEAST && value < parameter->dtypes[0]) return false;
+    return !(parameter->flags & AT_MOST && value > parameter->dtypes[1]);
+}
+
 static bool integer_fits(const Parameter *parameter, int64_t value) {
     const int bits = 8 * parameter->size;
     const bool is_signed = parameter->flags & SIGNED, either = parameter->flags & EITHER;
@@ -194,7 +201,7 @@ static bool integer_fits(const Parameter *parameter, int64_t value) {
 
 /* Every host of an NVIDIA GPU is little endian: the low bytes come first. */
 static bool pack_integer(Packed *packed, const Parameter *parameter, int64_t value) {
-    if (!integer_fits(parameter, value)) return false;
+    if (!integer_fits(parameter, value) || !is_as_assumed(parameter, value)) return false;
     memcpy(packed->bytes + parameter->offset, &value, (size_t)parameter->size);
     return true;
 }
@@ -229,15 +236,18 @@ static bool pack_map(Packed *packed, const Parameter *parameter, PyObject *pack,
     return fits;
 }
 
-/* Packs the pointer and the strides of dotcu.strided(tensor). Returns the number of parameters; 0 if one does not fit. */
-static int pack_strided(Packed *packed, const Parameter *parameter, int left, PyObject *value) {
+/* Packs the pointer and the strides of dotcu.strided(tensor), or the sizes of dotcu.extents(tensor), which is contiguous.
+ * Returns the number of parameters; 0 if one does not fit. */
+static int pack_wrapped(Packed *packed, const Parameter *parameter, int left, PyObject *value) {
+    const bool strided = Py_TYPE(value) == dotcu_strided_type;
     Tensor tensor;
     PyObject *inner = PyObject_GetAttrString(value, "tensor");
-    bool fits = inner && take_tensor(packed, inner, &tensor) && tensor.dim < left && pack_address(packed, parameter, &tensor);
+    bool fits = inner && take_tensor(packed, inner, &tensor) && tensor.dim < left &&
+                (strided || dotcu_is_contiguous(&tensor)) && pack_address(packed, parameter, &tensor);
     Py_XDECREF(inner); /* the wrapper keeps it alive */
     PyErr_Clear();
     for (int64_t i = 0; fits && i < tensor.dim; ++i)
-        fits = parameter[1 + i].kind == INTEGER && pack_integer(packed, &parameter[1 + i], tensor.strides[i]);
+        fits = parameter[1 + i].kind == INTEGER && pack_integer(packed, &parameter[1 + i], (strided ? tensor.strides : tensor.sizes)[i]);
     return fits ? 1 + (int)tensor.dim : 0;
 }
 
@@ -275,8 +285,9 @@ static bool pack_all(Packed *packed, PyObject *args) {
         PyObject *value = PyTuple_GetItem(args, i);
         if (at == self->parameter_count) return false;
         const Parameter *parameter = &parameters[at];
-        const bool strided = parameter->kind == POINTER && Py_TYPE(value) == dotcu_strided_type;
-        const int taken = strided ? pack_strided(packed, parameter, self->parameter_count - at, value)
+        const bool wrapped = parameter->kind == POINTER &&
+                             (Py_TYPE(value) == dotcu_strided_type || Py_TYPE(value) == dotcu_extents_type);
+        const int taken = wrapped ? pack_wrapped(packed, parameter, self->parameter_count - at, value)
                                   : pack_one(packed, parameter, PyTuple_GetItem(self->packs, at), value);
         if (!taken) return false;
         at += taken;

@@ -161,7 +161,7 @@ PyObject *dotcu_launches(void);
 PyObject *dotcu_dispatch_keys(void);
 extern int dotcu_observers;
 extern bool dotcu_replays;
-extern PyTypeObject *dotcu_strided_type, *dotcu_map_type;
+extern PyTypeObject *dotcu_strided_type, *dotcu_extents_type, *dotcu_map_type;
 
 /* launch.c */
 void dotcu_fill_template(LaunchTemplate *into, const unsigned block[3], unsigned smem_bytes, const unsigned cluster[3],

@@ -35,7 +35,7 @@ static struct {
 
 int dotcu_observers = 0;
 bool dotcu_replays = true;
-PyTypeObject *dotcu_strided_type, *dotcu_map_type;
+PyTypeObject *dotcu_strided_type, *dotcu_extents_type, *dotcu_map_type;
 
 static int masks(PyObject *values, const char *name, uint64_t *into, int limit) {
     PyObject *list = PyDict_GetItemString(values, name);
@@ -97,6 +97,7 @@ int dotcu_configure(PyObject *values) {
     torch_.outside = object(values, "outside");
     torch_.in_body = object(values, "in_body");
     dotcu_strided_type = (PyTypeObject *)object(values, "strided_type");
+    dotcu_extents_type = (PyTypeObject *)object(values, "extents_type");
     dotcu_map_type = (PyTypeObject *)object(values, "map_type");
     torch_.level_name = PyUnicode_InternFromString("_current_level");
     torch_.requires_grad_name = PyUnicode_InternFromString("requires_grad");

@@ -504,7 +504,7 @@ def test_native_code_takes_a_stage_after_an_override_within_another(
     monkeypatch.setattr(native, "prepare", lambda device: "")
     monkeypatch.setattr(cuda, "primary_context", lambda index: CONTEXT)
     library = SimpleNamespace(kernel=lambda symbol, index: FUNCTION)
-    code: Any = SimpleNamespace(library=lambda: library, symbol=lambda name: name)
+    code: Any = SimpleNamespace(library=lambda kernel: library, symbol=lambda name: name)
     config, stages = LaunchConfig(grid=(1, 1, 1), block=(64, 1, 1)), Stages()
     with settings.override(debug=True) as before:
         stage = Stage(

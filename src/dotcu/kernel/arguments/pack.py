@@ -14,10 +14,11 @@ usual tensor.
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -35,8 +36,11 @@ from dotcu.kernel.arguments.tensor_map import BYTES, TensorMap, Tiled, tiled
 from dotcu.kernel.arguments.values import (
     ADDRESS,
     ELEMENTS,
+    NOTHING_PROMISED,
     Element,
+    IntPacker,
     Mismatch,
+    Promised,
     StructPacker,
     ValuePacker,
     describe,
@@ -45,6 +49,7 @@ from dotcu.kernel.arguments.values import (
     same_bits,
     value_packer,
 )
+from dotcu.tile_ir import Promise
 
 TENSOR = "dotcu::tensor"
 ACCESSORS = (TENSOR, "at::GenericPackedTensorAccessor")
@@ -75,11 +80,46 @@ def strided(tensor: Tensor) -> Strided:
     return Strided(tensor)
 
 
-class _Stride(int):
-    """A stride among the arguments; messages name it as one."""
+@dataclass(frozen=True)
+class Extents:
+    """A tensor that is passed with its sizes; see `extents()`."""
+
+    tensor: Tensor
+
+
+def extents(tensor: Tensor) -> Extents:
+    """Pass a contiguous tensor for a pointer, followed by its sizes.
+
+    It stands for 1 + tensor.dim() arguments: the pointer to the first element, then the size of each
+    dimension, as an integer parameter of any width. Tile kernels, which take no struct such as
+    `dotcu::tensor`, take these.
+
+    Example:
+        `__tile_global__ void scale(float* x, int rows, int columns, float by)` is called as
+        `kernels.scale(dotcu.extents(x), 2.0, grid=...)` with a matrix x.
+    """
+    return Extents(tensor)
+
+
+WRAPPED = (Strided, Extents)
+"""What stands for a pointer and the integers after it."""
+
+
+class _Dimension(int):
+    """A stride or a size among the arguments; messages name it as one."""
+
+    kind = ""
 
     def __repr__(self) -> str:
-        return f"{int(self)}, a stride of a dotcu.strided tensor"
+        return f"{int(self)}, {self.kind} tensor"
+
+
+def _dimensions(value: Strided | Extents) -> Iterator[int]:
+    is_strided = type(value) is Strided
+    for number in value.tensor.stride() if is_strided else value.tensor.shape:
+        part = _Dimension(number)
+        part.kind = "a stride of a dotcu.strided" if is_strided else "a size of a dotcu.extents"
+        yield part
 
 
 Addresses = Callable[[Tensor, str, bool], int]
@@ -113,39 +153,52 @@ class PointerPacker:
     label: str
     writes: bool
     is_written: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
+    promised: Promised = field(default=NOTHING_PROMISED, kw_only=True)
+
+    @property
+    def alignment(self) -> int:
+        """The bytes that its address is a multiple of: by its type, and as a tile kernel assumes."""
+        return math.lcm(self.element.alignment if self.element is not None else 1, self.promised.divisor)
 
     @property
     def takes(self) -> str:
-        if self.element is None:
-            return "a contiguous tensor of any dtype, or None"
-        aligned = f", {self.element.alignment}-byte aligned" if self.element.lanes > 1 else ""
-        return f"a contiguous {dtype_names(self.element.dtypes)} tensor{aligned}, or None"
+        named = dtype_names(self.element.dtypes) if self.element is not None else ""
+        is_wide = self.promised.divisor > 1 or (self.element is not None and self.element.lanes > 1)
+        aligned = f", {self.alignment}-byte aligned" if is_wide else ""
+        if not named:
+            return f"a contiguous tensor of any dtype{aligned}, or None"
+        return f"a contiguous {named} tensor{aligned}{self.promised.where}, or None"
 
     def pack(self, value: Any, addresses: Addresses, label: str = "") -> bytes:
         if value is None:
             return bytes(8)
         any_layout = type(value) is Strided
-        tensor = value.tensor if any_layout else value
+        tensor = value.tensor if type(value) in WRAPPED else value
         _require_memory(tensor, self)
         if self.element is not None:
             _require_dtype(tensor, self.element, self)
-            alignment = self.element.alignment
-            off = tensor.data_ptr() % alignment
-            if off:
-                remedy = (
-                    f"Ask dotcu.is_aligned(t, {alignment}) and take a kernel for {self.element.scalar}* "
-                    "where it is not, or pass t.clone()."
-                )
-                raise Mismatch(
-                    f"{describe(tensor)} that starts {off} bytes past an address divisible by {alignment}",
-                    _without_copies(remedy, self),
-                )
+        self._require_aligned(tensor)
         if not any_layout and not tensor.is_contiguous():
             remedy = "Pass t.contiguous(), or dotcu.strided(t) to a kernel that takes strides."
             raise Mismatch(
                 f"{describe(tensor)} with strides {tensor.stride()}", _without_copies(remedy, self)
             )
         return addresses(tensor, label or self.label, self.writes).to_bytes(8, "little")
+
+    def _require_aligned(self, tensor: Tensor) -> None:
+        alignment = self.alignment
+        off = tensor.data_ptr() % alignment
+        if off:
+            other = f"a kernel for {self.element.scalar}*" if self.element is not None else "another kernel"
+            if self.promised.divisor > 1:
+                other = "a kernel without that assumption"
+            asked = f"Ask dotcu.is_aligned(t, {alignment})"
+            remedy = f"{asked} and take {other} where it is not, or pass t.clone()."
+            raise Mismatch(
+                f"{describe(tensor)} that starts {off} bytes past an address divisible by {alignment}",
+                _without_copies(remedy, self),
+            )
+        self.promised.require(tensor.data_ptr(), describe(tensor))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,7 +475,7 @@ def _overlaps(member: Member, others: Iterable[Member]) -> bool:
 
 def members_of(value: Any) -> dict[str, Any] | None:
     """Return the values of a struct's members by name; None if a value is not made of such."""
-    if isinstance(value, (Tensor, Strided, TensorMap)):
+    if isinstance(value, (Tensor, Strided, Extents, TensorMap)):
         return None
     if isinstance(value, Mapping):
         return dict(value)
@@ -499,6 +552,7 @@ def packing_plan(
     is_written: Callable[[int], bool] = lambda index: True,
     layouts: Callable[[int], TypeLayout] = _no_layout,
     stores: Callable[[int], bool] = lambda index: True,
+    promises: Sequence[Promise] = (),
 ) -> PackingPlan:
     """Choose a packer for each parameter.
 
@@ -508,6 +562,7 @@ def packing_plan(
         is_written: Tells whether its code may write through the pointer at an index; asked for refusals.
         layouts: Gives the type of a parameter, by its index, as the compiler lays it out.
         stores: Tells whether the kernel may store through tensor maps that are in, or behind, a parameter.
+        promises: What a tile kernel assumes of its parameters.
     """
     for index, use in maps.items():
         parameter = parameters[index]
@@ -529,6 +584,9 @@ def packing_plan(
         packer = _packer(parameter, partial(layouts, index), asked)
         if isinstance(packer, (PointerPacker, TensorPacker)):
             packer = replace(packer, is_written=partial(is_written, index))
+        assumed = tuple(promise for promise in promises if promise.parameter == index)
+        if assumed and isinstance(packer, (PointerPacker, IntPacker)):
+            packer = replace(packer, promised=Promised(assumed))
         packers.append(packer)
     return PackingPlan(kernel=kernel, parameters=tuple(parameters), packers=tuple(packers))
 
@@ -603,7 +661,7 @@ def tensors_in(args: Iterable[Any], depth: int = 0) -> list[Tensor]:
     for value in args:
         if isinstance(value, Tensor):
             found.append(value)
-        elif type(value) in (Strided, TensorMap):
+        elif type(value) in (Strided, Extents, TensorMap):
             found += tensors_in([value.tensor])
         elif type(value) not in _NUMBERS:
             members = members_of(value)
@@ -620,16 +678,17 @@ _NUMBERS = (int, float, bool, bytes, type(None))
 
 
 def expanded(
-    args: Sequence[Any], strides: Callable[[Tensor], Iterable[Any]] = lambda t: map(_Stride, t.stride())
+    args: Sequence[Any], dimensions: Callable[[Strided | Extents], Iterable[Any]] = _dimensions
 ) -> list[Any]:
-    """Return the arguments with the strides of each `strided` tensor after it."""
+    """Return the arguments with the strides, or the sizes, of each wrapped tensor after it."""
     values: list[Any] = []
     for value in args:
         values.append(value)
-        if type(value) is Strided:
+        if type(value) in WRAPPED:
             if not isinstance(value.tensor, Tensor):
-                raise ArgumentError(f"dotcu.strided takes a tensor, got {describe(value.tensor)}.")
-            values.extend(strides(value.tensor))
+                name = type(value).__name__.lower()
+                raise ArgumentError(f"dotcu.{name} takes a tensor, got {describe(value.tensor)}.")
+            values.extend(dimensions(value))
     return values
 
 
@@ -669,7 +728,7 @@ def pack(
         placement: Asked once for each tensor, after its checks, and for each tensor map and list.
     """
     values = args
-    if any(type(value) is Strided for value in args):
+    if any(type(value) in WRAPPED for value in args):
         values = expanded(args)
         _refuse_strides(plan, values)
     wanted = plan.parameters
@@ -680,7 +739,8 @@ def pack(
         )
         raise ArgumentError(
             f"{plan.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
-            f"It is declared as {plan}; dotcu.strided(t) counts as a pointer and its strides."
+            f"It is declared as {plan}; dotcu.strided(t) counts as a pointer and its strides, "
+            "dotcu.extents(t) as a pointer and its sizes."
         )
     packed: list[bytes] = []
     written: list[Tensor] = []
@@ -702,8 +762,9 @@ def pack(
 def _refuse_strides(plan: PackingPlan, values: Sequence[Any]) -> None:
     """Refuse strides for a parameter that has its own, before they are counted as arguments."""
     for parameter, packer, value in zip(plan.parameters, plan.packers, values, strict=False):
-        if type(value) is Strided and isinstance(packer, TensorPacker):
-            mismatch = Mismatch("dotcu.strided(t)", f"Pass t itself: {TENSOR} has its strides.")
+        if type(value) in WRAPPED and isinstance(packer, TensorPacker):
+            name = type(value).__name__.lower()
+            mismatch = Mismatch(f"dotcu.{name}(t)", f"Pass t itself: {TENSOR} has its sizes and strides.")
             raise _refusal(plan, parameter, value, mismatch)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from dotcu.kernel.arguments.signature import KernelParameter
+from dotcu.tile_ir import Promise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,76 @@ def not_a_number(value: Any, wanted: str) -> Mismatch:
     return Mismatch(describe(value), remedy)
 
 
+@dataclass(frozen=True)
+class Promised:
+    """The assumptions of a tile kernel on a parameter; its code is undefined where one does not hold."""
+
+    promises: tuple[Promise, ...] = ()
+
+    @functools.cached_property
+    def plain(self) -> tuple[Promise, ...]:
+        """Those about the parameter itself, and not about a number that is computed of it."""
+        return tuple(one for one in self.promises if (one.scale, one.offset) == (1, 0))
+
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        return len(self.plain) == len(self.promises)
+
+    @functools.cached_property
+    def divisor(self) -> int:
+        """The number that it is a multiple of."""
+        return math.lcm(*(one.predicate.divisor for one in self.plain if one.predicate.kind == "div_by"))
+
+    @functools.cached_property
+    def low(self) -> int | None:
+        """The least value; None for any."""
+        bounds = [one.predicate.low for one in self.plain if one.predicate.kind == "bounded"]
+        return max((low for low in bounds if low is not None), default=None)
+
+    @functools.cached_property
+    def high(self) -> int | None:
+        """The greatest value; None for any."""
+        bounds = [one.predicate.high for one in self.plain if one.predicate.kind == "bounded"]
+        return min((high for high in bounds if high is not None), default=None)
+
+    @property
+    def where(self) -> str:
+        """` (assumed at matmul.cu:25)`; "" where nothing is."""
+        lines = dict.fromkeys(
+            f"{one.line.file.rsplit('/', 1)[-1]}:{one.line.line}" for one in self.promises if one.line
+        )
+        return f" (assumed at {', '.join(lines)})" if lines else ""
+
+    def holds(self, value: int) -> bool:
+        """Return whether a value, signed where it is an integer, is as the kernel assumes."""
+        return all(bool(promise.holds(value)) for promise in self.promises)
+
+    def require(self, value: int, got: str) -> None:
+        """Refuse a value that breaks a promise; `got` describes it."""
+        broken = next((one for one in self.promises if not one.holds(value)), None)
+        if broken is not None:
+            raise Mismatch(
+                f"{got}, which is not {_assumption(broken)}",
+                "Pass one that is, or take a kernel without that assumption: its results are undefined.",
+            )
+
+
+NOTHING_PROMISED = Promised()
+
+
+def _assumption(promise: Promise) -> str:
+    """Return what is assumed: `a multiple of 8`, `at least 0`; about `2 * it + 1` where that is meant."""
+    predicate = promise.predicate
+    if predicate.kind == "div_by":
+        text = f"a multiple of {predicate.divisor}"
+    else:
+        bounds = (("at least", predicate.low), ("at most", predicate.high))
+        text = " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
+    if (promise.scale, promise.offset) == (1, 0):
+        return text
+    return f"such that {promise.scale} * it + {promise.offset} is {text}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class IntPacker:
     """Packs an integer, or an enum, whose signedness PTX does not say: `either` will do there."""
@@ -175,18 +246,27 @@ class IntPacker:
     size: int
     signed: bool
     either: bool = False
+    promised: Promised = NOTHING_PROMISED
 
     @property
     def takes(self) -> str:
         bits = 8 * self.size
         low = -(1 << (bits - 1)) if self.signed or self.either else 0
         high = (1 << (bits if self.either or not self.signed else bits - 1)) - 1
-        return f"an int from {low} to {high}"
+        assumed = [_assumption(promise) for promise in self.promised.promises]
+        return ", ".join([f"an int from {low} to {high}", *assumed]) + self.promised.where
+
+    def as_signed(self, number: int) -> int:
+        """Return the signed integer that has the bits of a number: a tile kernel's integers are signed."""
+        half = 1 << (8 * self.size - 1)
+        return number - 2 * half if not self.signed and number >= half else number
 
     def pack(self, value: Any) -> bytes:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
             raise not_a_number(value, "int")
         number = int(value)
+        if self.promised.promises:
+            self.promised.require(self.as_signed(number), describe(value))
         try:
             return number.to_bytes(self.size, "little", signed=number < 0 if self.either else self.signed)
         except OverflowError:

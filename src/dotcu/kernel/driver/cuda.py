@@ -179,6 +179,7 @@ class Library:
         data: A cubin, or PTX that ends in a zero.
         initial: Gives what was written so far, by symbol, when a device first loads the code.
         names: Kernels by symbol, as users know them.
+        is_tile: They are tile kernels, which take no attributes.
     """
 
     def __init__(
@@ -187,8 +188,11 @@ class Library:
         data: bytes,
         initial: Callable[[], dict[str, bytes]],
         names: Mapping[str, str] = MappingProxyType({}),
+        *,
+        is_tile: bool = False,
     ) -> None:
         self.name = name
+        self._is_tile = is_tile
         self._names = names
         self._data = data
         self._is_ptx = not data.startswith(b"\x7fELF")  # as a cubin does
@@ -220,6 +224,8 @@ class Library:
             self._open(index)
             with stopwatch.during("jit" if self._is_ptx else "kernel"):
                 kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
+                if self._is_tile:  # its compiler has settled shared memory and clusters
+                    return _call("cuKernelGetFunction", kernel, doing=doing)
                 # All of the device's shared memory and, where there are clusters, large ones.
                 names = _driver().CUfunction_attribute
                 shared = names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES

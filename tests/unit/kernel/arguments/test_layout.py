@@ -499,7 +499,7 @@ class Gpu:
     def __init__(self, code: Any) -> None:
         self.plan, self.symbol = code.plan, code.symbol
 
-    def library(self) -> None:
+    def library(self, kernel: str) -> None:
         return None
 
 

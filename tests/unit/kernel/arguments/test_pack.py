@@ -498,7 +498,7 @@ def test_strided_for_a_tensor_struct_is_reported_before_the_count() -> None:
         {1: Entry(40, 8, "b8"), 2: Entry(40, 8, "b8")},
     )
     message = refusal(made, 1, strided(torch.zeros(3, 3)), torch.zeros(3, 3))
-    assert message.endswith("got dotcu.strided(t).\nPass t itself: dotcu::tensor has its strides.")
+    assert message.endswith("got dotcu.strided(t).\nPass t itself: dotcu::tensor has its sizes and strides.")
     assert "strided or not, or None" in message
 
 
