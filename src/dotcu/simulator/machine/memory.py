@@ -123,6 +123,11 @@ class Memory:
         self._bases.insert(at, region.base)
         self.regions.insert(at, region)
 
+    def remove(self, region: Buffer) -> None:
+        """Take a region away that `insert` added."""
+        at = self.regions.index(region)
+        del self.regions[at], self._bases[at]
+
     def find(self, address: int) -> Buffer | None:
         """The region that holds an address, or None."""
         at = bisect.bisect_right(self._bases, address)

@@ -131,12 +131,17 @@ def tile_of(
     low, high = address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0)
     region = launch.find(low)
     if region is None or high + access.width > region.base + region.size or address % access.width:
-        addresses = np.full((), address, np.int64)
+        addresses = np.full((), _wrapped(address), np.int64)
         for count, stride in zip(counts, strides, strict=True):
-            addresses = addresses[..., None] + np.arange(count) * (stride * access.width)
+            addresses = addresses[..., None] + np.arange(count) * np.int64(_wrapped(stride * access.width))
         return shape, list(parts_of(launch, access, addresses.reshape(-1), shape))
     first = (address - region.view(access.width)[1]) // access.width
     return shape, [_Part(region, Places(first, shape, tuple(strides)), None)]
+
+
+def _wrapped(number: int) -> int:
+    """Return a number as 64 bits with a sign hold it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _check_promised(
@@ -187,7 +192,7 @@ def gathered(
         else:
             place = int(index[at]) * extent + np.arange(extent)
         inside = inside[..., None] & (place >= 0) & (place < view.extents[at])
-        addresses = addresses[..., None] + place * (view.strides[at] * access.width)
+        addresses = addresses[..., None] + place * np.int64(_wrapped(view.strides[at] * access.width))
     flat = np.flatnonzero(inside)
     parts = [
         part._replace(positions=flat if part.positions is None else flat[part.positions])
@@ -369,10 +374,16 @@ def _report_race(
     line = launch.decoded.operations[launch.order.operations[stamp]].line
     where = f"at line {line.line}" if line is not None else "elsewhere"
     kind = done.split()[-1]
+    apart_along = [
+        axis for axis, here, there in zip("xyz", launch.block, block, strict=True) if here != there
+    ]
+    idle = [axis for axis in apart_along if axis in launch.decoded.idle_axes()]
+    remedy = "Let each tile block write elements of its own, or use atomics for both."
+    if idle:
+        remedy = f"The kernel does not ask for bid().{idle[0]}: launch one tile block along {idle[0]}."
     message = (
         f"race: it {_VERBS[access.action]} {_element(part, access, int(bad[0]))}, which tile block "
-        f"{shown_coordinates(block)} {_VERBS[kind]} {where}, and nothing orders the two. Let each tile block "
-        "write elements of its own, or use atomics for both."
+        f"{shown_coordinates(block)} {_VERBS[kind]} {where}, and nothing orders the two. {remedy}"
     )
     launch.report("race", access.operation, len(bad), message, part.region.name)
 
@@ -416,8 +427,8 @@ def load_view(
 def _values(launch: TileLaunch, access: TileAccess, part: _Part) -> Array:
     _checked(launch, access, part)
     launch.count_bytes(access, int(np.prod(part.places.shape)))
-    bits = part.places.window(part.region.view(access.width)[0])
-    return from_bits(np.ascontiguousarray(bits), access.element).reshape(part.places.shape)
+    bits = np.array(part.places.window(part.region.view(access.width)[0]), order="C")  # what is there now
+    return from_bits(bits, access.element).reshape(part.places.shape)
 
 
 def _read(launch: TileLaunch, access: TileAccess, part: _Part, result: Array) -> None:
@@ -559,6 +570,17 @@ def update_of(mode: str, element: str) -> Update:
     return _UPDATES[mode]
 
 
+_AT_ONCE: Mapping[str, np.ufunc] = {
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "add": np.add, "addf": np.add,
+    "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+
+
+def ufunc_of(mode: str, element: str) -> np.ufunc | None:
+    """Return the NumPy function of an atomic operation on elements that NumPy has as they are in memory."""
+    return _AT_ONCE.get(mode) if element in ("i32", "i64", "f32", "f64") else None
+
+
 def exchange_if_equal(old: Array, expected: Array, new: Array) -> Array:
     """Return the new value where the old one is as expected, else the old one.
 
@@ -578,6 +600,7 @@ def change_pointers(
     mask: Array | None,
     operands: Sequence[Array],
     update: Update,
+    at_once: np.ufunc | None,
 ) -> Array:
     """Change elements through pointers one after the other, and return what they were.
 
@@ -588,6 +611,7 @@ def change_pointers(
         mask: Which take part; None: all.
         operands: For each pointer the operands of the update.
         update: Gives the new value, of the old one and the operands.
+        at_once: Does the same where nothing asks what the elements were; None if something does.
     """
     addresses, chosen = _chosen(pointers, mask)
     shape = np.shape(pointers)
@@ -596,7 +620,7 @@ def change_pointers(
     for found in parts_of(launch, access, addresses, addresses.shape):
         part = _of_tile(found, chosen)
         positions = np.arange(len(result)) if part.positions is None else part.positions
-        result[positions] = _change(launch, access, part, [each[positions] for each in flat], update)
+        result[positions] = _change(launch, access, part, [each[positions] for each in flat], update, at_once)
     return result.reshape(shape)
 
 
@@ -628,9 +652,17 @@ def change_view(
 
 
 def _change(
-    launch: TileLaunch, access: TileAccess, part: _Part, operands: Sequence[Array], update: Update
+    launch: TileLaunch,
+    access: TileAccess,
+    part: _Part,
+    operands: Sequence[Array],
+    update: Update,
+    at_once: np.ufunc | None = None,
 ) -> Array:
-    """Change the elements of a part; those that several operands reach, in their order."""
+    """Change the elements of a part; those that several operands reach, in their order.
+
+    `at_once` does the same for all, where nothing asks what the elements were.
+    """
     places = part.places.flat().reshape(-1)
     held = dtype_of(access.element)
     if not _checked(launch, access, part):
@@ -638,6 +670,9 @@ def _change(
     launch.count_bytes(access, len(places))
     memory = part.region.view(access.width)[0]
     result = np.zeros(len(places), held)
+    if at_once is not None:
+        at_once.at(memory.view(held), places, operands[0])
+        return result
     for turn in _turns(places):
         old = from_bits(memory.take(places[turn]), access.element)
         result[turn] = old

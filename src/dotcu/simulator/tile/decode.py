@@ -62,6 +62,7 @@ class TileDecoder:
         operations: Its operations by number.
         uniform: The values that are the same for every tile block.
         body: The kernel's code.
+        used: The values that an operation takes.
         works: For each operation what it counts as.
         origins: The parameters, and values that are the same as one: the parameter's number.
     """
@@ -75,6 +76,7 @@ class TileDecoder:
     def __post_init__(self) -> None:
         self.uniform.update(self.function.body.arguments)
         self.origins.update((value, number) for number, value in enumerate(self.function.body.arguments))
+        self.used = {value for operation in self.function.operations() for value in operation.inputs}
         self.body = self.region(self.function.body)
 
     def region(self, region: Region) -> TileCode:
@@ -100,6 +102,23 @@ class TileDecoder:
             elements=sum(self.works[number][3] for number in work) // len(work),
             ending=(last.name, last.inputs),
         )
+
+    def idle_axes(self) -> tuple[str, ...]:
+        """Return the axes of the grid that nothing in the kernel depends on."""
+        places = [each.results for each in self.operations if each.name == "get_tile_block_id"]
+        return tuple(
+            axis for at, axis in enumerate("xyz") if all(results[at] not in self.used for results in places)
+        )
+
+    def may_wait(self) -> bool:
+        """Return whether a loop may wait for another tile block: it looks at memory that others change."""
+        loops = [each.regions[0] for each in self.function.operations() if each.name == "loop"]
+        while loops:
+            for inner in loops.pop().operations:
+                loops += inner.regions
+                if inner.attributes.get("memory_ordering_semantics", "weak") != "weak":
+                    return True
+        return False
 
     def refusal(self, operation: TileOperation) -> str:
         """Return the message for an operation that is not executed."""
@@ -463,9 +482,11 @@ def _atomic(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     type_ = decoder.function.types[result]
     access = TileAccess.of(len(decoder.operations) - 1, operation, "atomic", type_)
     names: tuple[str, ...] = ("cmp", "val")
-    update = memory.exchange_if_equal
+    update, at_once = memory.exchange_if_equal, None
     if operation.name == "atomic_rmw_tko":
-        names, update = ("arg",), memory.update_of(operation.attributes["mode"], type_.element)
+        mode = operation.attributes["mode"]
+        names, update = ("arg",), memory.update_of(mode, type_.element)
+        at_once = None if result in decoder.used else memory.ufunc_of(mode, type_.element)
     operands = [operation.operands[name][0] for name in names]
 
     def step(launch: TileLaunch) -> None:
@@ -477,6 +498,7 @@ def _atomic(decoder: TileDecoder, operation: TileOperation) -> TileStep:
             _optional(launch, mask),
             [values[each] for each in operands],
             update,
+            at_once,
         )
 
     return step

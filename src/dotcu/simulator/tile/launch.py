@@ -6,7 +6,8 @@ import linecache
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,8 @@ class TileLaunch:
         self._bytes: dict[int, list[int]] = defaultdict(lambda: [0, 0])
         self._accesses: dict[int, TileAccess] = {}
         self._hint: Buffer | None = None
+        self._allotted: list[Buffer] = []
+        self._sequence: Sequence[int] = ()
 
     def start(self, params: Sequence[bytes]) -> None:
         """Set the parameters."""
@@ -167,16 +170,23 @@ class TileLaunch:
                 self.values[value] = from_bits(np.frombuffer(data, f"<u{len(data)}"), type_.element)[0]
 
     def execute(self) -> None:
-        """Run all tile blocks."""
-        for number in range(math.prod(self.extent)):
+        """Run all tile blocks, in a random order if the run has a seed and none waits for another."""
+        count = math.prod(self.extent)
+        self._sequence = range(count)
+        if self.run.seed is not None and not self.decoded.may_wait():
+            self._sequence = np.random.default_rng(self.run.seed).permutation(count).tolist()
+        for number in range(count):
             self.block = self.coordinates(number)
             self._block_steps = 0
             self.order.begin()
             run_region(self, self.decoded.body)
+            while self._allotted:
+                self.memory.remove(self._allotted.pop())
 
-    def coordinates(self, number: int) -> Coordinates:
-        """Return the coordinates of a tile block by its number."""
+    def coordinates(self, turn: int) -> Coordinates:
+        """Return the coordinates of the tile block that runs at a turn, from 0."""
         x, y, _ = self.extent
+        number = self._sequence[turn]
         return number % x, number // x % y, number // (x * y)
 
     def enter(self, code: TileCode) -> None:
@@ -220,7 +230,9 @@ class TileLaunch:
         """Return the address of memory of the current block, which nothing has written yet."""
         base = allocate()
         data, written = np.zeros(max(size, 1), np.uint8), np.zeros(max(size, 1), np.uint8)
-        self.memory.insert(Buffer(name="memory of the tile block", data=data, written=written, base=base))
+        region = Buffer(name="memory of the tile block", data=data, written=written, base=base)
+        self.memory.insert(region)
+        self._allotted.append(region)
         return base
 
     # Reports and counts
@@ -376,7 +388,7 @@ def launch_tile(
     Note:
         Writes to the buffers that are mapped, to their `written` masks, and to `program.variables`.
     """
-    with stopwatch.during("decode"):
+    with stopwatch.during("decode"), _whole(kernel):
         decoded = program.decoded(entry)
     count = len(decoded.function.parameters)
     if len(params) != count:
@@ -404,20 +416,29 @@ def launch_tile(
         caller=caller,
         names=parameter_names,
     )
-    launch.start(params)
+    with _whole(kernel):
+        launch.start(params)
     if 0 in grid:
         return
-    with stopwatch.during("simulate"), np.errstate(all="ignore"):
+    with stopwatch.during("simulate"), np.errstate(all="ignore"), _whole(kernel):
         try:
             launch.execute()
         except StopIteration:
             pass
-        except DotcuError:
-            raise
-        except (ValueError, TypeError, IndexError, AttributeError, MemoryError) as error:
-            raise SimulationError(
-                f"The tile kernel {kernel} is not well-formed: {error}.\n"
-                "The types of its operations do not fit each other.\nCompile the source again."
-            ) from error
         finally:
             launch.count()
+
+
+@contextmanager
+def _whole(kernel: str) -> Iterator[None]:
+    """Refuse code whose operations do not fit each other."""
+    try:
+        yield
+    except DotcuError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise SimulationError(
+            f"The tile kernel {kernel} is not well-formed: {error}.\n"
+            "The types of its operations have to fit each other, and its tiles into memory.\n"
+            "Compile the source again."
+        ) from error

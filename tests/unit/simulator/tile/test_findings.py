@@ -163,3 +163,9 @@ def test_a_check_that_is_off_reports_nothing(check: str) -> None:
     assert launched(kernel, 2, **arguments).findings != []
     run = Run(on_finding="collect", checks=frozenset({"bounds", "init", "race"} - {check}))
     assert launched(kernel, 2, run=run, **arguments).findings == []
+
+
+def test_a_grid_with_an_axis_that_the_kernel_does_not_ask_for() -> None:
+    finding = only(launched("add", (1, 2, 1), a=zeros(128), b=zeros(128), c=zeros(128), n=128))
+    assert finding.kind == "race"
+    assert "The kernel does not ask for bid().y: launch one tile block along y." in finding.message

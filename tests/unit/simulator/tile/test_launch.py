@@ -118,3 +118,34 @@ def test_a_kernel_that_is_not_there() -> None:
 def test_a_grid_that_is_negative() -> None:
     with pytest.raises(SimulationError, match=r"grid \(-1, 1, 1\)"):
         launched("same_tile", -1, y=np.zeros(128, np.float32), n=128)
+
+
+def test_a_tile_that_was_loaded_stays_as_it_was() -> None:
+    a, b = normal(128), normal(128)
+    first, second = a.copy(), b.copy()
+    assert launched("swap", 1, a=a, b=b).findings == []
+    np.testing.assert_array_equal(a, second)
+    np.testing.assert_array_equal(b, first)
+
+
+def test_rows_that_a_list_names_and_tiles_with_gaps() -> None:
+    x, out, spread = normal(16, 8), np.zeros((4, 8), np.float32), np.zeros(8, np.float32)
+    rows = np.array([15, 2, 99, 2], np.int32)
+    assert launched("picked", 1, x=x, rows=rows, out=out, spread=spread).findings == []
+    np.testing.assert_array_equal(out, np.stack((x[15], x[2], np.zeros(8, np.float32), x[2])))
+    np.testing.assert_array_equal(spread, x.reshape(-1)[48:56])
+
+
+def test_a_seed_shuffles_tile_blocks_and_changes_no_right_result() -> None:
+    last = set()
+    for seed in range(4):
+        y = np.zeros(128, np.float32)
+        launched("same_tile", 8, run=Run(on_finding="collect", seed=seed), y=y, n=128)
+        last.add(float(y[0]))
+    assert len(last) > 1  # another tile block is the last to store
+    total = np.zeros(1, np.float32)
+    run = Run(on_finding="collect", seed=1)
+    parts, arrived = np.zeros(4, np.float32), np.zeros(1, np.int32)
+    launched("handed_over", 4, run=run, parts=parts, total=total, arrived=arrived)
+    assert run.findings == []
+    assert total[0] == 10

@@ -61,6 +61,24 @@ extern "C" __tile_global__ void shifted(float* y, int n) {
     row(y, n).store(before + 1.0f, i);
 }
 
+extern "C" __tile_global__ void swap(float* a, float* b) {
+    auto first = row(a, 128).load(0), second = row(b, 128).load(0);
+    row(a, 128).store(second, 0);
+    row(b, 128).store(first, 0);
+}
+
+// Rows that a list names, and every other tile of a row
+extern "C" __tile_global__ void picked(const float* x, const int* rows, float* out, float* spread) {
+    ct::tensor_span all{x, ct::extents<unsigned, 16, 8>{}};
+    auto list = ct::load(rows + ct::iota<ct::tile<int, line<4>>>());
+    auto gather = ct::gather_scatter_view{all, ct::shape<4, 8>{}, 0_ic};
+    auto to = ct::partition_view{ct::tensor_span{out, ct::extents<unsigned, 4, 8>{}}, ct::shape<4, 8>{}};
+    to.store(gather.load_masked(list, 0), 0, 0);
+    auto strided = ct::strided_view{ct::tensor_span{x, ct::extents<unsigned, 128>{}}, line<8>{}, ct::strides<unsigned, 16>{}};
+    auto target = ct::partition_view{ct::tensor_span{spread, ct::extents<unsigned, 8>{}}, line<8>{}};
+    target.store(strided.load_masked(3), 0);
+}
+
 extern "C" __tile_global__ void histogram(const int* x, int* bins, int n) {
     auto i = int(ct::bid().x) * 128 + ct::iota<ct::tile<int, line<128>>>();
     auto inside = i < n;
