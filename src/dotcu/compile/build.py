@@ -623,7 +623,14 @@ def assemble_tiles(plan: BuildPlan, bytecode: bytes, processor: str) -> tuple[by
     """
     assert plan.tile is not None
     with stopwatch.during("compile"):
-        made = tile.assemble(plan.tile, bytecode, plan.target, processor=processor, debug=plan.options.debug)
+        made = tile.assemble(
+            plan.tile,
+            bytecode,
+            plan.target,
+            processor=processor,
+            lines=plan.lines,
+            debug=plan.options.debug,
+        )
     if made.cubin is None:
         from dotcu.compile import diagnostics
 

@@ -43,6 +43,9 @@ RecordPosition = tuple[str, int, int]
 """The file of a record, its offset and its length in the open file, both in bytes."""
 
 _HEAD = struct.Struct("<I")
+_TILE_IR = "tile_ir"
+_FIRST_SPECIFIC_TILES = 90
+"""The first architecture whose tile kernels use instructions of that one alone, as `sm_90a` code does."""
 _log = logging.getLogger("dotcu")
 
 
@@ -56,6 +59,8 @@ class PrebuiltCode:
         layouts: The types of the parameters of kernels that take structs, by the kernel's name expression.
         resources: By kernel symbol; empty without machine code.
         files: For each file name in the PTX, the path from the folder of the source, or a name to show.
+        tile_ir: The bytecode of tile kernels.
+        tile_cubins: Their machine code, by the processor of the hosts that load it.
     """
 
     lowered: Mapping[str, str]
@@ -65,15 +70,22 @@ class PrebuiltCode:
     ptx: str
     cubin: bytes | None
     layouts: Mapping[str, Sequence[TypeRow]] = field(default_factory=dict)
+    tile_ir: bytes = b""
+    tile_cubins: Mapping[str, bytes] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """Return the record as it is stored."""
+        """Return the record as it is stored: a description, and behind it each piece of code."""
         words = asdict(self)
-        cubin = words.pop("cubin")
+        code = {_TILE_IR: self.tile_ir, **self.tile_cubins} if self.tile_ir else {}
+        for name in ("cubin", "tile_ir", "tile_cubins"):
+            del words[name]
         if not self.layouts:  # which few kernels need
             del words["layouts"]
+        if code:  # as few have tile kernels
+            words["tiles"] = {name: len(data) for name, data in code.items()}
         text = json.dumps(words, sort_keys=True, separators=(",", ":")).encode()
-        return _HEAD.pack(len(text)) + text + (cubin or b"")
+        pieces = [code[name] for name in sorted(code)]
+        return b"".join([_HEAD.pack(len(text)), text, *pieces, self.cubin or b""])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PrebuiltCode:
@@ -81,7 +93,16 @@ class PrebuiltCode:
         end = _HEAD.size + _HEAD.unpack_from(data)[0]
         words = json.loads(data[_HEAD.size : end])
         resources = {symbol: Resources(**row) for symbol, row in words.pop("resources").items()}
-        return cls(**words, resources=resources, cubin=data[end:] or None)
+        code = {}
+        for name, length in sorted(words.pop("tiles", {}).items()):
+            code[name], end = data[end : end + length], end + length
+        return cls(
+            **words,
+            resources=resources,
+            tile_ir=code.pop(_TILE_IR, b""),
+            tile_cubins=code,
+            cubin=data[end:] or None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +129,13 @@ class PrebuiltKernels:
     Attributes:
         names: The kernels' name expressions, sorted.
         text: The digest of the source's text, with the headers that template arguments folder.
+        is_tile: There are tile kernels among them.
     """
 
     names: tuple[str, ...]
     text: str
     variants: tuple[PrebuiltVariant, ...]
+    is_tile: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +341,7 @@ def find_prebuilt(
     if changed:
         return NoPrebuilt(reasons=(f"{changed[0]} is not what {folder} was compiled from",))
     judged = {
-        variant: _refuse_variant(variant, wanted, manifest.compiler)
+        variant: _refuse_variant(variant, wanted, manifest.compiler, is_tile=built.is_tile)
         for variant in built.variants if variant.simulated == wanted.simulated
     }  # fmt: skip
     fit = [variant for variant, reason in judged.items() if not reason]
@@ -336,7 +359,7 @@ def find_prebuilt(
         target=best.target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
         signatures=record.signatures, resources=record.resources, warnings=(), log="",
         command=f"prebuilt, in {folder}", files=files, build_digest=digest_of(data), cached=True, seconds=0.0,
-        layouts=record.layouts,
+        layouts=record.layouts, tile_ir=record.tile_ir, tile_cubins=record.tile_cubins,
     )  # fmt: skip
 
 
@@ -370,7 +393,9 @@ def _pack(folder: Path, name: str) -> bytes:
     return decompress_records(data, folder / name, manifest)
 
 
-def _refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler: Version) -> str:
+def _refuse_variant(
+    variant: PrebuiltVariant, wanted: CodeRequirements, compiler: Version, *, is_tile: bool
+) -> str:
     """Return why a variant that NVRTC of a CUDA version has compiled cannot be used; "" where it can.
 
     Source: CUDA C++ Programming Guide, "Binary Compatibility", "PTX Compatibility"; CUDA
@@ -383,7 +408,7 @@ def _refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler
     if wanted.assembled and target.kind != "sm":
         return "it is not machine code, which alone has register counts"
     is_later_minor = target.major == capability[0] and target.minor <= capability[1]
-    if target.suffix == "a":
+    if target.suffix == "a" or (is_tile and target.number >= _FIRST_SPECIFIC_TILES):
         runs = is_same
     elif target.kind == "sm" or target.suffix == "f":
         runs = is_later_minor

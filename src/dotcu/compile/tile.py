@@ -13,6 +13,7 @@ Source: NVRTC documentation 13.5, "Supported Compile Options"; `tileiras --help`
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import platform
 import re
@@ -24,13 +25,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu import process, settings
-from dotcu.compile import driver, toolchain
+from dotcu.compile import cache, driver, toolchain
+from dotcu.compile.cache import Store
 from dotcu.compile.include_graph import VIRTUAL_ROOT
 from dotcu.compile.source.lexer import without_comments
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.compile.toolchain import Compiler
 from dotcu.elf import machine_within
-from dotcu.errors import LaunchError, ToolchainError, UsageError
+from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
 
 FIRST_NVRTC: Version = (13, 3)
 FIRST_DRIVER: Version = (13, 0)
@@ -224,7 +226,13 @@ class Assembled:
 
 
 def assemble(
-    using: TileCompiler, bytecode: bytes, target: Target, *, processor: str, debug: bool = False
+    using: TileCompiler,
+    bytecode: bytes,
+    target: Target,
+    *,
+    processor: str,
+    lines: bool = True,
+    debug: bool = False,
 ) -> Assembled:
     """Make a cubin of Tile IR.
 
@@ -233,24 +241,62 @@ def assemble(
         bytecode: The Tile IR.
         target: The architecture; its suffix has no meaning for tile kernels.
         processor: The processor of the hosts that load it: one of `HOSTS`.
+        lines: Let the code name source lines.
         debug: Keep debug information instead of line numbers alone.
 
     Raises:
         ToolchainError: The assembler is missing, or was stopped.
     """
+    kept = ["--device-debug"] if debug else ["--lineinfo"] if lines else []
     with tempfile.TemporaryDirectory() as scratch:
         source, result = Path(scratch) / "kernel.tileir", Path(scratch) / "kernel.cubin"
         source.write_bytes(bytecode)
         done = process.run(
             [
-                using.assembler(), f"--gpu-name=sm_{target.number}", f"--host-arch={processor}",
-                "--device-debug" if debug else "--lineinfo", "-o", result, source,
+                using.assembler(), f"--gpu-name=sm_{target.number}", f"--host-arch={processor}", *kept,
+                "-o", result, source,
             ],
             timeout_s=TIMEOUT_S,
         )  # fmt: skip
         cubin = result.read_bytes() if done.status == 0 and result.is_file() else None
     log = (done.stdout + done.stderr).replace(scratch, "")
     return Assembled(cubin=cubin, log=as_nvrtc(log), command=done.line.replace(f"{scratch}/", ""))
+
+
+def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> dict[str, bytes]:
+    """Return cubins of Tile IR by the processor of their hosts, without lines; from the cache, or made.
+
+    Args:
+        bytecode: The Tile IR.
+        target: The architecture.
+        processors: Those of the hosts that load them.
+
+    Raises:
+        CompileError: The assembler refused it.
+    """
+    using, store, cubins = compiler(), Store(cache.location()), {}
+    for processor in processors:
+        key = repr((using.identity, hashlib.sha256(bytecode).hexdigest(), target.number, processor))
+        digest = hashlib.sha256(f"tile cubin {key}".encode()).hexdigest()
+        kept = store.get(digest, cache.open_entry)
+        if kept is not None:
+            cubins[processor] = kept[1][_CUBIN]
+            continue
+        made = assemble(using, bytecode, target, processor=processor, lines=False)
+        if made.cubin is None:
+            raise CompileError(
+                f"Tile kernels cannot be assembled for {target}, hosts of {processor}:\n{made.log.strip()}",
+                diagnostics=(),
+                log=made.log,
+                command=made.command,
+            )
+        cubins[processor] = made.cubin
+        about = {"source": "tile kernels", "target": f"{target}, hosts of {processor}"}
+        store.put(digest, cache.with_index({_CUBIN: made.cubin}, about=about), locked=False)
+    return cubins
+
+
+_CUBIN = "tile.cubin"
 
 
 def as_nvrtc(log: str) -> str:

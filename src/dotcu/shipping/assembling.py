@@ -14,11 +14,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu.__about__ import __version__
-from dotcu.compile import ObjectCode, Source, Target, build_visible, parameter_layouts, toolchain
+from dotcu.compile import ObjectCode, Source, Target, build_visible, parameter_layouts, tile, toolchain
 from dotcu.compile.object_code import skeleton, without_probes
 from dotcu.compile.prebuilt import (
     FOLDER,
@@ -71,9 +71,12 @@ def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
     jobs = []
     for locked in lock.sources:
         text = locked.read(root)
+        is_tile = tile.is_tile(file.text for file in reached_by(text, locked.options).files)
         for unit in locked.units:
             machine = [t for t in targets if str(t) in unit.architectures]
             portable = [t for t in targets if t.kind == "compute" and machine]
+            if is_tile:  # no driver assembles tile kernels
+                machine, portable = [t for t in machine if not tile.refuse_target(t)], []
             variants = [(target, False) for target in (*machine, *portable)]
             variants += [(SIMULATED_TARGET, True)] if SIMULATED in unit.architectures else []
             source = text.with_headers(unit.headers)
@@ -108,10 +111,15 @@ def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:
     names = (*job.unit.names, *("&" + name for name in job.locked.variables))
     machine = job.target.kind == "sm"
     try:
-        return build_visible(
+        code = build_visible(
             job.source, options=job.locked.options, target=job.target, names=names, simulated=job.simulated,
             probed=probed or not machine, lines=not machine,
         )  # fmt: skip
+        if code.tile_cubins and not probed:  # a wheel has them for hosts of every processor
+            others = [host for host in tile.HOSTS if host not in code.tile_cubins]
+            made = tile.cubins_for(code.tile_ir, job.target, others)
+            code = replace(code, tile_cubins={**code.tile_cubins, **made})
+        return code
     except SourceError:
         if not job.simulated:
             raise
@@ -169,7 +177,7 @@ def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path
     described = PrebuiltManifest(
         made_by=__version__,
         compiler=toolchain.nvrtc().version,
-        sources=_loads(numbered, folder, in_wheel),
+        sources=_loads(numbered, codes, folder, in_wheel),
         positions=tuple(positions.values()),
         packs={name: digest_of(data) for name, data in files.items()},
     )
@@ -190,7 +198,7 @@ def _record(
     folder: str,
     in_wheel: Mapping[Path, str],
 ) -> PrebuiltCode:
-    machine = code.cubin is not None
+    machine = code.target.kind == "sm"
     places = {name: in_wheel.get(Path(path).resolve()) for name, path in code.files.items()}
     shown = {name: posixpath.relpath(place, folder) if place else "" for name, place in places.items()}
     return PrebuiltCode(
@@ -201,11 +209,13 @@ def _record(
         ptx=skeleton(code.ptx) if machine else without_probes(code.ptx),
         cubin=code.cubin,
         layouts=layouts,
+        tile_ir=code.tile_ir,
+        tile_cubins=code.tile_cubins,
     )
 
 
 def _loads(
-    records: Mapping[Job, int], folder: str, in_wheel: Mapping[Path, str]
+    records: Mapping[Job, int], codes: Mapping[Job, ObjectCode], folder: str, in_wheel: Mapping[Path, str]
 ) -> dict[str, tuple[PrebuiltSource, ...]]:
     by_load: dict[tuple[str, str], dict[LockedUnit, list[Job]]] = {}
     for job in records:
@@ -221,6 +231,7 @@ def _loads(
                     PrebuiltVariant(target=job.target, simulated=job.simulated, record=records[job])
                     for job in jobs
                 ),
+                is_tile=any(codes[job].tile_ir for job in jobs),
             )
             for unit, jobs in sorted(by_unit.items())
         )
@@ -260,14 +271,21 @@ def export(codes: Mapping[Job, ObjectCode], folder: Path) -> None:
                 continue
             data = code.cubin if code.cubin is not None else without_probes(code.ptx).encode()
             suffix = "cubin" if code.cubin is not None else "ptx"
+            tiles = {f"{host}.cubin": cubin for host, cubin in code.tile_cubins.items()}
             stem = re.sub(r"\W+", "_", job.unit.names[0].split("<")[0])
-            name = f"{stem}-{digest_of(repr(job.unit.names).encode())[:8]}.{job.target}.{suffix}"
-            (new / name).write_bytes(data)
-            lines += [
-                (kernel, str(job.target), name, code.lowered[kernel], digest_of(data))
-                for kernel in job.unit.names
-                if kernel in code.lowered
-            ]
+            stem = f"{stem}-{digest_of(repr(job.unit.names).encode())[:8]}.{job.target}"
+            visible = {kernel: code.lowered[kernel] for kernel in job.unit.names if kernel in code.lowered}
+            for ending, file in {suffix: data, **tiles}.items():
+                some = {
+                    k: symbol for k, symbol in visible.items() if code.is_tile(symbol) == (ending in tiles)
+                }
+                if not some and tiles:
+                    continue
+                (new / f"{stem}.{ending}").write_bytes(file)
+                lines += [
+                    (kernel, str(job.target), f"{stem}.{ending}", symbol, digest_of(file))
+                    for kernel, symbol in some.items()
+                ]
         text = "".join("\t".join(line) + "\n" for line in [COLUMNS, *sorted(lines)])
         (new / MANIFEST).write_text(text, encoding="utf-8")
 

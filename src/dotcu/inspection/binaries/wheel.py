@@ -123,8 +123,13 @@ def _prebuilt(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]
         for variant in (variant for variant in built.variants if not variant.simulated):
             pack, start, length = described.positions[variant.record]
             record = prebuilt.PrebuiltCode.from_bytes(packs[pack][start : start + length])
-            kind, code = ("ptx", record.ptx.encode()) if record.cubin is None else ("cubin", record.cubin)
-            yield f"{folder}/{', '.join(built.names)}.{variant.target}.{kind}", code
+            name = f"{folder}/{', '.join(built.names)}.{variant.target}"
+            if record.cubin is not None:
+                yield f"{name}.cubin", record.cubin
+            elif not record.tile_cubins:
+                yield f"{name}.ptx", record.ptx.encode()
+            for host, cubin in record.tile_cubins.items():
+                yield f"{name}.{host}.cubin", cubin
 
 
 def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, HostBinary]) -> Wheel:

@@ -187,6 +187,9 @@ def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
     for dtype in (*dtypes, *(made.dtype for made in plan.allocations)):
         if dtype not in DTYPES:
             return f"it has a tensor of {dtype}, which has no C++ type here."
+    tiles = next((unit for unit in units if unit.is_tile), None)
+    if tiles is not None:
+        return f"{tiles.source.name} has tile kernels, which are launched from Python alone."
     written = next((unit for unit in units if unit.variables.contents), None)
     if written is not None:
         return f"variables of {written.source.name} are written from Python, and C++ does not do that."
