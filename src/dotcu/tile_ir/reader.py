@@ -169,6 +169,7 @@ class _File:
         self.places: dict[int, tuple[SourceLine, ...]] = {}
         self.place_indices, self.place_starts, self.place_pieces = self._debug()
         self._open: set[object] = set()
+        self._depth = 0
 
     def _sections(self, cursor: _Cursor) -> dict[int, bytes]:
         sections: dict[int, bytes] = {}
@@ -376,6 +377,102 @@ class _File:
             scope = cursor.varint()
         return name
 
+    # Attributes
+
+    def attribute(self, cursor: _Cursor, form: Part, result: TileType | None) -> Any:
+        """Read an attribute of an operation.
+
+        Args:
+            cursor: Where it is.
+            form: How it is written.
+            result: The type of the operation's first result.
+        """
+        kind = form.kind
+        if kind in ENUMS:
+            return self.word(kind, cursor.varint())
+        if kind in _WIDTHS:
+            return self._integer(cursor, _WIDTHS[kind])
+        if kind == "dense":
+            if result is None:
+                _refuse("a constant has no type")
+            return self.literal(result, cursor.varint())
+        readers: Mapping[str, Callable[[], Any]] = {
+            "unit": lambda: True,
+            "bool": lambda: bool(cursor.byte()),
+            "bools": lambda: tuple(value != 0 for value in cursor.integers(1)),
+            "string": lambda: self.string(cursor.varint()),
+            "i32s": lambda: cursor.integers(4),
+            "array": lambda: self._array(cursor),
+            "hints": lambda: self._dictionary(cursor),
+            "predicated": lambda: self.self_contained(cursor),
+        }
+        return readers[kind]()
+
+    def _integer(self, cursor: _Cursor, width: int) -> int:
+        value = cursor.varint()
+        if width == 1:
+            return value & 1
+        return value - (1 << width) if value >> (width - 1) & 1 else value
+
+    def _array(self, cursor: _Cursor) -> tuple[Any, ...]:
+        return tuple(self.self_contained(cursor) for _ in range(cursor.count()))
+
+    def _dictionary(self, cursor: _Cursor) -> dict[str, Any]:
+        names_and_values = {}
+        for _ in range(cursor.count()):
+            name = self.string(cursor.varint())
+            names_and_values[name] = self.self_contained(cursor)
+        return names_and_values
+
+    def self_contained(self, cursor: _Cursor) -> Any:
+        """Read an attribute that says itself of which kind it is."""
+        readers: Mapping[int, Callable[[_Cursor], Any]] = {
+            1: self._typed_integer, 2: self._float, 3: lambda _: bool(cursor.byte()),
+            4: lambda _: str(self.type(cursor.varint())),
+            5: lambda _: self.string(cursor.varint()), 6: self._array, 7: self._dense,
+            8: self._divisible, 9: lambda _: Assumption("same_elements", groups=cursor.integers(8)),
+            10: self._dictionary, 11: self._dictionary, 12: self._bounded,
+        }  # fmt: skip
+        tag = cursor.varint()
+        if tag not in readers or self._depth > _DEEPEST:
+            _refuse(f"there is no kind of attribute {tag}, or it is nested too deeply")
+        self._depth += 1
+        value = readers[tag](cursor)
+        self._depth -= 1
+        return value
+
+    def _typed_integer(self, cursor: _Cursor) -> int:
+        type_ = self.type(cursor.varint())
+        if type_.kind != "scalar" or not type_.element.startswith("i"):
+            _refuse(f"an integer is of type {type_}")
+        return self._integer(cursor, ELEMENT_BITS[type_.element])
+
+    def _float(self, cursor: _Cursor) -> TileConstant:
+        type_ = self.type(cursor.varint())
+        if type_.kind != "scalar" or type_.element.startswith("i"):
+            _refuse(f"a number is of type {type_}")
+        bits = ELEMENT_BITS[type_.element]
+        value = cursor.byte() if bits <= 8 else cursor.signed() & ((1 << bits) - 1)
+        tile = TileType(kind="tile", element=type_.element)
+        return TileConstant(tile, value.to_bytes(max(1, bits // 8), "little"))
+
+    def _dense(self, cursor: _Cursor) -> TileConstant:
+        return self.literal(self.type(cursor.varint()), cursor.varint())
+
+    def _divisible(self, cursor: _Cursor) -> Assumption:
+        divisor, flags = cursor.varint(), cursor.byte()
+        every = cursor.signed() if flags & 1 else None
+        along = cursor.signed() if flags & 2 else None
+        if divisor < 1:
+            _refuse("a value is promised to be divisible by 0")
+        return Assumption("div_by", divisor=divisor, every=every, along=along)
+
+    def _bounded(self, cursor: _Cursor) -> Assumption:
+        flags = cursor.byte()
+        low = cursor.signed() if flags & 1 else None
+        high = cursor.signed() if flags & 2 else None
+        return Assumption("bounded", low=low, high=high)
+
     # Variables and functions
 
     def _variables(self) -> Iterator[tuple[str, TileConstant]]:
@@ -398,109 +495,12 @@ class _File:
             flags, location = cursor.byte(), cursor.varint()
             if signature.kind != "function" or not flags & _KERNEL:
                 _refuse(f"{name!r} is no kernel")
-            attributes = _Attributes(self, cursor)
             whole = self.version >= _WHOLE_SIGNATURE
-            hints = attributes.self_contained() if whole or flags & _HINTED else {}
+            hints = self.self_contained(cursor) if whole or flags & _HINTED else {}
             if whole:
-                attributes.self_contained()  # of the parameters: empty so far
+                self.self_contained(cursor)  # of the parameters: empty so far
             body = _Cursor(cursor.take(cursor.varint()))
             yield _Function(self, name, signature, location, hints).read(body)
-
-
-class _Attributes:
-    """Attributes as they are read from a place."""
-
-    def __init__(self, file: _File, cursor: _Cursor) -> None:
-        self.file, self.cursor = file, cursor
-        self.depth = 0
-
-    def read(self, form: Part, result: TileType | None) -> Any:
-        """Read an attribute of an operation; `result` is the type of its first result."""
-        kind, cursor = form.kind, self.cursor
-        if kind in ENUMS:
-            return self.file.word(kind, cursor.varint())
-        if kind in _WIDTHS:
-            return self._integer(_WIDTHS[kind])
-        if kind == "dense":
-            if result is None:
-                _refuse("a constant has no type")
-            return self.file.literal(result, cursor.varint())
-        readers: Mapping[str, Callable[[], Any]] = {
-            "unit": lambda: True,
-            "bool": lambda: bool(cursor.byte()),
-            "bools": lambda: tuple(value != 0 for value in cursor.integers(1)),
-            "string": lambda: self.file.string(cursor.varint()),
-            "i32s": lambda: cursor.integers(4),
-            "array": self._array,
-            "hints": self._dictionary,
-            "predicated": self.self_contained,
-        }
-        return readers[kind]()
-
-    def _integer(self, width: int) -> int:
-        value = self.cursor.varint()
-        if width == 1:
-            return value & 1
-        return value - (1 << width) if value >> (width - 1) & 1 else value
-
-    def _array(self) -> tuple[Any, ...]:
-        return tuple(self.self_contained() for _ in range(self.cursor.count()))
-
-    def _dictionary(self) -> dict[str, Any]:
-        names_and_values = {}
-        for _ in range(self.cursor.count()):
-            name = self.file.string(self.cursor.varint())
-            names_and_values[name] = self.self_contained()
-        return names_and_values
-
-    def self_contained(self) -> Any:
-        """Read an attribute that says itself of which kind it is."""
-        readers: Mapping[int, Callable[[], Any]] = {
-            1: self._typed_integer, 2: self._float, 3: lambda: bool(self.cursor.byte()),
-            4: lambda: str(self.file.type(self.cursor.varint())),
-            5: lambda: self.file.string(self.cursor.varint()), 6: self._array, 7: self._dense,
-            8: self._divisible, 9: lambda: Assumption("same_elements", groups=self.cursor.integers(8)),
-            10: self._dictionary, 11: self._dictionary, 12: self._bounded,
-        }  # fmt: skip
-        tag = self.cursor.varint()
-        if tag not in readers or self.depth > _DEEPEST:
-            _refuse(f"there is no kind of attribute {tag}, or it is nested too deeply")
-        self.depth += 1
-        value = readers[tag]()
-        self.depth -= 1
-        return value
-
-    def _typed_integer(self) -> int:
-        type_ = self.file.type(self.cursor.varint())
-        if type_.kind != "scalar" or not type_.element.startswith("i"):
-            _refuse(f"an integer is of type {type_}")
-        return self._integer(ELEMENT_BITS[type_.element])
-
-    def _float(self) -> TileConstant:
-        type_ = self.file.type(self.cursor.varint())
-        if type_.kind != "scalar" or type_.element.startswith("i"):
-            _refuse(f"a number is of type {type_}")
-        bits = ELEMENT_BITS[type_.element]
-        value = self.cursor.byte() if bits <= 8 else self.cursor.signed() & ((1 << bits) - 1)
-        tile = TileType(kind="tile", element=type_.element)
-        return TileConstant(tile, value.to_bytes(max(1, bits // 8), "little"))
-
-    def _dense(self) -> TileConstant:
-        return self.file.literal(self.file.type(self.cursor.varint()), self.cursor.varint())
-
-    def _divisible(self) -> Assumption:
-        divisor, flags = self.cursor.varint(), self.cursor.byte()
-        every = self.cursor.signed() if flags & 1 else None
-        along = self.cursor.signed() if flags & 2 else None
-        if divisor < 1:
-            _refuse("a value is promised to be divisible by 0")
-        return Assumption("div_by", divisor=divisor, every=every, along=along)
-
-    def _bounded(self) -> Assumption:
-        flags = self.cursor.byte()
-        low = self.cursor.signed() if flags & 1 else None
-        high = self.cursor.signed() if flags & 2 else None
-        return Assumption("bounded", low=low, high=high)
 
 
 class _Function:
@@ -551,11 +551,12 @@ class _Function:
         since = min((version for _, version in form.flags), default=form.since)
         flags = cursor.varint() if flagged and (since == form.since or self.file.version >= since) else 0
         present = {name for bit, name in enumerate(flagged) if flags >> bit & 1}
-        reader = _Attributes(self.file, cursor)
         attributes = {}
         for attribute in form.attributes:
             if self.file.version >= attribute.since and (not attribute.times or attribute.name in present):
-                attributes[attribute.name] = reader.read(attribute, types[0] if types else None)
+                attributes[attribute.name] = self.file.attribute(
+                    cursor, attribute, types[0] if types else None
+                )
         operands = self._operands(form, cursor, present)
         regions = self._regions(form, cursor, depth) if form.regions else ()
         return TileOperation(

@@ -92,20 +92,12 @@ class TileAccess(NamedTuple):
         return f"{self.action} {_PREPOSITIONS[self.action]} {self.width} bytes"
 
 
-class _Part(NamedTuple):
-    """The elements of an access that lie in one region: their places, and which of the tile's they are."""
-
-    region: Buffer
-    places: Places
-    positions: Array | None
-
-
 # From views and addresses to parts
 
 
 def tile_of(
     launch: TileLaunch, access: TileAccess, view: TensorView, type_: TileType, index: Sequence[Array]
-) -> tuple[tuple[int, ...], list[_Part]]:
+) -> tuple[tuple[int, ...], list[Places]]:
     """Return how much of a view's tile lies in its tensor, by dimension, and where.
 
     Args:
@@ -136,7 +128,7 @@ def tile_of(
             addresses = addresses[..., None] + np.arange(count) * np.int64(_wrapped(stride * access.width))
         return shape, list(parts_of(launch, access, addresses.reshape(-1), shape))
     first = (address - region.view(access.width)[1]) // access.width
-    return shape, [_Part(region, Places(first, shape, tuple(strides)), None)]
+    return shape, [Places(region, first, shape, tuple(strides))]
 
 
 def _wrapped(number: int) -> int:
@@ -175,7 +167,7 @@ def _check_promised(
 
 def gathered(
     launch: TileLaunch, access: TileAccess, view: TensorView, type_: TileType, index: Sequence[Array]
-) -> tuple[Array, list[_Part]]:
+) -> tuple[Array, list[Places]]:
     """Return which elements of a gather-scatter view's tile lie in its tensor, and where.
 
     Args:
@@ -203,7 +195,7 @@ def gathered(
 
 def parts_of(
     launch: TileLaunch, access: TileAccess, addresses: Array, shape: tuple[int, ...]
-) -> Iterator[_Part]:
+) -> Iterator[Places]:
     """Yield the parts of an access by the addresses of its elements; report those that are nowhere.
 
     Args:
@@ -219,7 +211,7 @@ def parts_of(
     region = launch.find(low)
     aligned = not int(np.bitwise_or.reduce(addresses)) % width
     if region is not None and aligned and high + width <= region.base + region.size:
-        yield _Part(region, Places(0, shape, (), _indices(region, addresses, width).reshape(shape)), None)
+        yield Places(region, 0, shape, (), _indices(region, addresses, width).reshape(shape))
         return
     left = np.arange(len(addresses))
     skewed = addresses % width != 0
@@ -237,7 +229,7 @@ def parts_of(
         here = (addresses[left] >= region.base) & (addresses[left] + width <= region.base + region.size)
         positions = left[here]
         indices = _indices(region, addresses[positions], width)
-        yield _Part(region, Places(0, positions.shape, (), indices), positions)
+        yield Places(region, 0, positions.shape, (), indices, positions)
         left = left[~here]
 
 
@@ -288,15 +280,15 @@ def _report_unmapped(launch: TileLaunch, access: TileAccess, addresses: Array) -
 # The checks of a part
 
 
-def _checked(launch: TileLaunch, access: TileAccess, part: _Part) -> bool:
+def _checked(launch: TileLaunch, access: TileAccess, part: Places) -> bool:
     """Check a part for races, unwritten and read-only memory; return whether it may go on."""
-    region, places, width = part.region, part.places, access.width
+    region, width = part.region, access.width
     if access.action != "read" and region.read_only and all(a.read_only for a in region.aliases):
         message = (
             f"{access} at {_element(part, access, 0)}, which is read-only: it was passed for a pointer to "
             "const. Take the parameter as a pointer to non-const."
         )
-        launch.report("read-only", access.operation, int(np.prod(places.shape)), message, region.name)
+        launch.report("read-only", access.operation, int(np.prod(part.shape)), message, region.name)
         return False
     shadow = region.shadow(width)
     if shadow is not None and access.action != "write":
@@ -308,15 +300,15 @@ def _checked(launch: TileLaunch, access: TileAccess, part: _Part) -> bool:
     return True
 
 
-def _element(part: _Part, access: TileAccess, position: int) -> str:
+def _element(part: Places, access: TileAccess, position: int) -> str:
     """Return the words for an element of a part: `x`[17]."""
     region, width = part.region, access.width
-    byte = region.view(width)[1] + int(part.places.flat().reshape(-1)[position]) * width - region.base
+    byte = region.view(width)[1] + int(part.flat().reshape(-1)[position]) * width - region.base
     return element_of(region.name, byte, region.itemsize or width)
 
 
-def _check_written(launch: TileLaunch, access: TileAccess, part: _Part, shadow: Array) -> None:
-    state = part.places.window(shadow)
+def _check_written(launch: TileLaunch, access: TileAccess, part: Places, shadow: Array) -> None:
+    state = part.window(shadow)
     full = WRITTEN[access.width]
     if int(state.min()) == full:
         return
@@ -328,14 +320,14 @@ def _check_written(launch: TileLaunch, access: TileAccess, part: _Part, shadow: 
     launch.report("uninitialized-read", access.operation, len(bad), message, part.region.name)
 
 
-def _mark_written(access: TileAccess, part: _Part) -> None:
+def _mark_written(access: TileAccess, part: Places) -> None:
     region, width = part.region, access.width
     shadow = region.shadow(width)
     if shadow is not None:
-        part.places.put(shadow, WRITTEN[width])
+        part.put(shadow, WRITTEN[width])
     aliases = [a for a in region.aliases if a.written is not None and a.written is not region.written]
     if aliases:
-        addresses = part.places.flat().reshape(-1) * width + region.view(width)[1]
+        addresses = part.flat().reshape(-1) * width + region.view(width)[1]
         for alias in aliases:
             assert alias.written is not None
             for byte in range(width):
@@ -343,15 +335,15 @@ def _mark_written(access: TileAccess, part: _Part) -> None:
                 alias.written[at[(at >= 0) & (at < alias.size)]] = 1
 
 
-def _check_races(launch: TileLaunch, access: TileAccess, part: _Part) -> None:
+def _check_races(launch: TileLaunch, access: TileAccess, part: Places) -> None:
     shadow, order = launch.shadows.get(id(part.region)), launch.order
     if shadow is None:
         return
     now = order.next(access.number)
     flags: list[int] = []
-    if (access.acquire or access.release) and int(np.prod(part.places.shape)) <= MOST_FLAGS:
-        flags = (part.places.flat().reshape(-1) * access.width + part.region.view(access.width)[1]).tolist()
-    for entries in shadow.parts(part.places, part.region, access.width):
+    if (access.acquire or access.release) and int(np.prod(part.shape)) <= MOST_FLAGS:
+        flags = (part.flat().reshape(-1) * access.width + part.region.view(access.width)[1]).tolist()
+    for entries in shadow.parts(part, access.width):
         for done, stamps in shadow.earlier(access.action, access.strong, entries):
             apart = order.unordered(stamps)
             if apart.any():
@@ -365,7 +357,7 @@ def _check_races(launch: TileLaunch, access: TileAccess, part: _Part) -> None:
 
 
 def _report_race(
-    launch: TileLaunch, access: TileAccess, part: _Part, found: tuple[str, Array, Array]
+    launch: TileLaunch, access: TileAccess, part: Places, found: tuple[str, Array, Array]
 ) -> None:
     done, stamps, apart = found
     bad = np.flatnonzero(apart.reshape(-1))
@@ -424,14 +416,14 @@ def load_view(
     return result
 
 
-def _values(launch: TileLaunch, access: TileAccess, part: _Part) -> Array:
+def _values(launch: TileLaunch, access: TileAccess, part: Places) -> Array:
     _checked(launch, access, part)
-    launch.count_bytes(access, int(np.prod(part.places.shape)))
-    bits = np.array(part.places.window(part.region.view(access.width)[0]), order="C")  # what is there now
-    return from_bits(bits, access.element).reshape(part.places.shape)
+    launch.count_bytes(access, int(np.prod(part.shape)))
+    bits = np.array(part.window(part.region.view(access.width)[0]), order="C")  # what is there now
+    return from_bits(bits, access.element).reshape(part.shape)
 
 
-def _read(launch: TileLaunch, access: TileAccess, part: _Part, result: Array) -> None:
+def _read(launch: TileLaunch, access: TileAccess, part: Places, result: Array) -> None:
     values = _values(launch, access, part).reshape(-1)
     result[slice(None) if part.positions is None else part.positions] = values
 
@@ -464,13 +456,13 @@ def store_view(
         _write(launch, access, part, values)
 
 
-def _write(launch: TileLaunch, access: TileAccess, part: _Part, values: Array) -> None:
+def _write(launch: TileLaunch, access: TileAccess, part: Places, values: Array) -> None:
     if not _checked(launch, access, part):
         return
     chosen = values if part.positions is None else values.reshape(-1)[part.positions]
     launch.count_bytes(access, chosen.size)
-    bits = to_bits(np.ascontiguousarray(chosen), access.element).reshape(part.places.shape)
-    part.places.put(part.region.view(access.width)[0], bits)
+    bits = to_bits(np.ascontiguousarray(chosen), access.element).reshape(part.shape)
+    part.put(part.region.view(access.width)[0], bits)
 
 
 def load_pointers(
@@ -509,7 +501,7 @@ def _chosen(pointers: Array, mask: Array | None) -> tuple[Array, Array | None]:
     return addresses[chosen], chosen
 
 
-def _of_tile(part: _Part, chosen: Array | None) -> _Part:
+def _of_tile(part: Places, chosen: Array | None) -> Places:
     """Return a part whose positions count all of the tile's elements."""
     if chosen is None:
         return part
@@ -654,7 +646,7 @@ def change_view(
 def _change(
     launch: TileLaunch,
     access: TileAccess,
-    part: _Part,
+    part: Places,
     operands: Sequence[Array],
     update: Update,
     at_once: np.ufunc | None = None,
@@ -663,7 +655,7 @@ def _change(
 
     `at_once` does the same for all, where nothing asks what the elements were.
     """
-    places = part.places.flat().reshape(-1)
+    places = part.flat().reshape(-1)
     held = dtype_of(access.element)
     if not _checked(launch, access, part):
         return np.zeros(len(places), held)

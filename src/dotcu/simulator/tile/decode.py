@@ -255,7 +255,8 @@ def _body(decoder: TileDecoder, operation: TileOperation) -> Callable[[TileLaunc
             for step in code.steps:
                 step(launch)
             shape = arrays[0].shape
-            return [np.broadcast_to(values[each], shape) for each in code.ending[1]]
+            ended = [values[each] for each in code.ending[1]]
+            return [each if np.shape(each) == shape else np.broadcast_to(each, shape) for each in ended]
 
         return apply
 

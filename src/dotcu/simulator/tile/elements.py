@@ -149,9 +149,11 @@ def in_rows(function: Function) -> Function:
     """Return a function of one-dimensional arrays as one of arrays of any shape, which are broadcast."""
 
     def run(*arrays: Array) -> Array:
-        spread = np.broadcast_arrays(*arrays)
-        flat = [np.ascontiguousarray(a).reshape(-1) for a in spread]
-        result: Array = function(*flat).reshape(spread[0].shape)
+        shape = np.shape(arrays[0])
+        if any(np.shape(a) != shape for a in arrays):
+            shape = np.broadcast_shapes(*map(np.shape, arrays))
+            arrays = tuple(np.broadcast_to(a, shape) for a in arrays)
+        result: Array = function(*[np.ascontiguousarray(a).reshape(-1) for a in arrays]).reshape(shape)
         return result
 
     return run

@@ -26,19 +26,23 @@ MOST_FLAGS = 1024
 
 
 class Places(NamedTuple):
-    """The elements that an access touches in an array that has one entry for each element of a region.
+    """The elements of a region that an access touches, in any array that has one entry for each of them.
 
     Attributes:
+        region: The region.
         first: The first element; with `indices`, added to each.
         shape: The shape of the tile's part that is touched.
         strides: From one element to the next by dimension; empty with `indices`.
         indices: The elements, where they have no such pattern.
+        positions: Which of the tile's elements these are, counted from its first; None: all.
     """
 
+    region: Buffer
     first: int
     shape: tuple[int, ...]
     strides: tuple[int, ...] = ()
     indices: Array | None = None
+    positions: Array | None = None
 
     def window(self, entries: Array) -> Array:
         """Return the entries, as a window into the array if the elements have a pattern, else a copy."""
@@ -109,20 +113,14 @@ class BlockShadow:
             shadows.update(dict.fromkeys(map(id, group), shadow))
         return shadows
 
-    def parts(self, places: Places, region: Buffer, width: int) -> list[Places]:
-        """Return the entries of an access: one for each granule of an element.
-
-        Args:
-            places: Its elements in the region's view.
-            region: The region.
-            width: Bytes of an element.
-        """
+    def parts(self, places: Places, width: int) -> list[Places]:
+        """Return the entries of elements of some width: one for each granule of an element."""
         if not self.granule or self.granule > width:
             factor = self.granule // width
             self._stamps = {name: np.repeat(stamps, factor) for name, stamps in self._stamps.items()}
             self.granule = width
         each = width // self.granule
-        skew = (region.view(width)[1] - self.base) // self.granule
+        skew = (places.region.view(width)[1] - self.base) // self.granule
         return [places.moved(skew + k, each) for k in range(each)]
 
     def earlier(self, action: str, strong: bool, part: Places) -> list[tuple[str, Array]]:
