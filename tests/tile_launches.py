@@ -18,7 +18,7 @@ BYTECODE = (FOLDER / "kernels.tileir").read_bytes()
 
 
 @cache
-def program() -> TileProgram:
+def kernels() -> TileProgram:
     return TileProgram.parse(BYTECODE, {"/kernels.cu": "kernels.cu"}, {"kernels.cu": SOURCE})
 
 
@@ -33,6 +33,7 @@ def launched(
     grid: int | tuple[int, int, int],
     *,
     run: Run | None = None,
+    program: TileProgram | None = None,
     unwritten: tuple[str, ...] = (),
     read_only: tuple[str, ...] = (),
     **arguments: Any,
@@ -43,6 +44,7 @@ def launched(
         kernel: Its name.
         grid: Tile blocks, along x or along all dimensions.
         run: To launch in; None: a new one.
+        program: The file that the kernel is of; None: that of kernels.cu.
         unwritten: Arrays that nothing has written.
         read_only: Arrays that are passed for pointers to const.
         arguments: Its arguments in order; arrays for pointers.
@@ -63,7 +65,7 @@ def launched(
         else:
             params.append(value.tobytes() if isinstance(value, np.generic) else np.int32(value).tobytes())
     launch_tile(
-        program(),
+        program or kernels(),
         kernel,
         params=params,
         memory=memory,

@@ -35,7 +35,8 @@ _SECTIONS = {
     _GLOBALS: "global", _PRODUCER: "producer",
 }  # fmt: skip
 _UNIFIED: Version = (13, 3)  # one field of flags for what may be missing of a type
-_WHOLE_SIGNATURE: Version = (13, 4)  # hints, attributes of parameters and flags of types are always there
+_TYPE_FLAGS: Version = (13, 4)  # flags of types of pointers and tensor views
+_WHOLE_SIGNATURE: Version = (13, 5)  # hints and attributes of parameters are always there
 _DEEPEST = 64
 _MAX_TILE_ELEMENTS = 1 << 24  # max_tile_elements of cuda_tile.h
 _KERNEL, _HINTED = 2, 4
@@ -204,7 +205,7 @@ class _File:
     def string(self, index: int) -> str:
         if index >= len(self.strings):
             _refuse(f"there is no string {index}")
-        return self.strings[index].decode("utf-8", "replace")
+        return self.strings[index].decode("utf-8", "replace").rstrip("\0")  # literals have their end
 
     # Types
 
@@ -250,7 +251,7 @@ class _File:
 
     def _plain(self, cursor: _Cursor) -> None:
         """Read the flags of a pointer's or a tensor view's type, which say that nothing is special of it."""
-        if self.version >= _WHOLE_SIGNATURE and cursor.varint():
+        if self.version >= _TYPE_FLAGS and cursor.varint():
             _refuse("a pointer or a tensor view has properties that dotcu does not know")
 
     def _view(self, tag: int, cursor: _Cursor) -> TileType:

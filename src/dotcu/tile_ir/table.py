@@ -191,7 +191,7 @@ _ROWS = """
 0x72 mmaf_scaled | | lhs rhs acc lhs_scale rhs_scale | 1
 0x73 make_gather_scatter_view | | tensor_view | 1
 0x74 make_strided_view | | tensor_view | 1
-0x75 !atomic_red_view_tko | ATOMIC mode:atomic inbounds:bools@13.4 | view index* value token? | 1
+0x75 !atomic_red_view_tko | ATOMIC mode:atomic inbounds:bools@13.5 | view index* value token? | 1
 0x76 insert | | source target indices* | 1
 0x79 fpowi | | source exponent | 1
 """

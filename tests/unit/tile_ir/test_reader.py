@@ -10,7 +10,7 @@ import pytest
 from dotcu.errors import TileCodeError
 from dotcu.tile_ir import read, text
 from dotcu.tile_ir.table import OPERATIONS
-from tile_launches import BYTECODE, line_of, program
+from tile_launches import BYTECODE, FOLDER, kernels, line_of
 
 MODULE = read(BYTECODE)
 
@@ -93,4 +93,15 @@ def test_flipped_bits_are_refused_or_read_but_never_crash(seed: int) -> None:
 
 def test_the_program_of_the_tests_is_decoded_whole() -> None:
     for name in MODULE.functions:
-        assert program().decoded(name).operations
+        assert kernels().decoded(name).operations
+
+
+@pytest.mark.parametrize("version", [(13, 3), (13, 4)])
+def test_files_of_older_compilers(version: tuple[int, int]) -> None:
+    module = read((FOLDER / "older_{}_{}.tileir".format(*version)).read_bytes())
+    assert module.version == version
+    operations = {operation.name: operation for operation in module.functions["older"].operations()}
+    assert operations["ftoi"].attributes["rounding_mode"] == "nearest_int_to_zero"
+    assert operations["exp"].attributes["rounding_mode"] == "full"
+    assert operations["print_tko"].attributes["str"] == "%d\n"
+    assert operations["load_view_tko"].line is not None

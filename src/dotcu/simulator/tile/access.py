@@ -462,7 +462,25 @@ def _write(launch: TileLaunch, access: TileAccess, part: Places, values: Array) 
     chosen = values if part.positions is None else values.reshape(-1)[part.positions]
     launch.count_bytes(access, chosen.size)
     bits = to_bits(np.ascontiguousarray(chosen), access.element).reshape(part.shape)
+    if part.indices is not None and "race" in launch.run.checks:
+        _check_distinct(launch, access, part, bits.reshape(-1))
     part.put(part.region.view(access.width)[0], bits)
+
+
+def _check_distinct(launch: TileLaunch, access: TileAccess, part: Places, bits: Array) -> None:
+    """Report elements of one tile that are stored to one place and differ: any of them may be the last."""
+    places = part.flat().reshape(-1)
+    if (places[1:] > places[:-1]).all():
+        return
+    order = np.argsort(places, kind="stable")
+    clash = (places[order[1:]] == places[order[:-1]]) & (bits[order[1:]] != bits[order[:-1]])
+    if clash.any():
+        shown = _element(part, access, int(order[1:][clash][0]))
+        message = (
+            f"race: several elements of a tile are stored to {shown}, with different values, and any of them "
+            "may be the last. Let one element store there, or use an atomic."
+        )
+        launch.report("race", access.operation, int(clash.sum()), message, part.region.name)
 
 
 def load_pointers(

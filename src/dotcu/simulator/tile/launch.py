@@ -303,9 +303,7 @@ class TileLaunch:
         """
         pending = [_printed(value, element) for value, element in zip(values, elements, strict=True)]
         taken = iter(pending)
-        shown = fill(
-            text.rstrip("\0"), lambda size: next(taken, b"\0" * 8)[: max(size, 1)], lambda address: ""
-        )
+        shown = fill(text, lambda size: next(taken, b"\0" * 8)[: max(size, 1)], lambda address: "")
         self.run.output.append("tile block ({},{},{}): ".format(*self.block) + shown)
 
     def count_bytes(self, access: TileAccess, elements: int) -> None:
@@ -405,7 +403,6 @@ def launch_tile(
     device_memory = Memory()
     for region in (*memory.regions, *program.regions()):
         device_memory.insert(region)
-    device_memory._storages = memory._storages
     launch = TileLaunch(
         program,
         decoded,

@@ -169,3 +169,14 @@ def test_a_grid_with_an_axis_that_the_kernel_does_not_ask_for() -> None:
     finding = only(launched("add", (1, 2, 1), a=zeros(128), b=zeros(128), c=zeros(128), n=128))
     assert finding.kind == "race"
     assert "The kernel does not ask for bid().y: launch one tile block along y." in finding.message
+
+
+def test_elements_of_one_tile_that_are_stored_to_one_place() -> None:
+    x, to = np.arange(128, dtype=np.float32), np.arange(128, dtype=np.int32)
+    assert launched("scatter", 1, x=x, to=to, y=zeros(128)).findings == []
+    to[5] = 4
+    finding = only(launched("scatter", 1, x=x, to=to, y=zeros(128)))
+    assert finding.kind == "race"
+    assert "several elements of a tile are stored to `y`[4], with different values" in finding.message
+    x[5] = x[4]  # the same value: whichever is the last
+    assert launched("scatter", 1, x=x, to=to, y=zeros(128)).findings == []

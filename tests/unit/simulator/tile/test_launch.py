@@ -8,7 +8,8 @@ import pytest
 
 from dotcu.errors import FindingError, SimulationError
 from dotcu.simulator import Run
-from tile_launches import SOURCE, launched, line_of, program
+from dotcu.simulator.tile.launch import TileProgram
+from tile_launches import FOLDER, SOURCE, kernels, launched, line_of
 
 RNG = np.random.default_rng(7)
 bf16 = ml_dtypes.bfloat16
@@ -112,7 +113,7 @@ def test_a_limit_of_steps_ends_a_loop_without_end() -> None:
 
 def test_a_kernel_that_is_not_there() -> None:
     with pytest.raises(SimulationError, match="no kernel 'nothing'"):
-        program().decoded("nothing")
+        kernels().decoded("nothing")
 
 
 def test_a_grid_that_is_negative() -> None:
@@ -149,3 +150,15 @@ def test_a_seed_shuffles_tile_blocks_and_changes_no_right_result() -> None:
     launched("handed_over", 4, run=run, parts=parts, total=total, arrived=arrived)
     assert run.findings == []
     assert total[0] == 10
+
+
+@pytest.mark.parametrize("version", ["13_3", "13_4"])
+def test_kernels_of_older_compilers(version: str) -> None:
+    older = TileProgram.parse((FOLDER / f"older_{version}.tileir").read_bytes())
+    x, whole, rest = normal(100), np.zeros(100, np.int32), np.zeros(100, np.float32)
+    run = launched("older", 1, program=older, x=x, whole=whole, rest=rest, n=100)
+    assert run.findings == []
+    np.testing.assert_array_equal(whole, x.astype(np.int32))
+    exact = x.astype(np.float64)
+    expected = np.sqrt(np.exp(exact) * np.exp2(exact)) + np.tanh(exact) - whole
+    np.testing.assert_allclose(rest, expected, rtol=1e-5, atol=1e-5)

@@ -67,6 +67,11 @@ extern "C" __tile_global__ void swap(float* a, float* b) {
     row(b, 128).store(first, 0);
 }
 
+extern "C" __tile_global__ void scatter(const float* x, const int* to, float* y) {
+    auto i = ct::iota<ct::tile<int, line<128>>>();
+    ct::store(y + ct::load(to + i), ct::load(x + i));
+}
+
 // Rows that a list names, and every other tile of a row
 extern "C" __tile_global__ void picked(const float* x, const int* rows, float* out, float* spread) {
     ct::tensor_span all{x, ct::extents<unsigned, 16, 8>{}};
