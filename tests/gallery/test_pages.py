@@ -111,6 +111,8 @@ def test_the_kernel_file_is_one_page_that_says_what_it_costs(folder: Path) -> No
 
 @pytest.mark.slow
 def test_the_kernel_files_compile_under_nvcc(folder: Path, tmp_path: Path) -> None:
+    if folder.name.endswith("_tile"):
+        pytest.skip("nvcc compiles tile kernels from CUDA 13.3 on, and for C++20")
     nvcc = process.find("nvcc")
     if nvcc is None:
         pytest.skip("nvcc is not installed: it shows that the same file serves both compilers")

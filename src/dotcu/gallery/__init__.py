@@ -5,14 +5,17 @@ or `norms.py` where its `op.py` imports them.
 """
 
 from dotcu.gallery.add.op import add
+from dotcu.gallery.attention_tile.op import attention_tile, attention_tile_backward
 from dotcu.gallery.cross_entropy.op import cross_entropy, cross_entropy_backward
 from dotcu.gallery.cumsum.op import cumsum, reverse_cumsum
 from dotcu.gallery.fast_add.op import fast_add
 from dotcu.gallery.layer_norm.op import layer_norm, layer_norm_backward
 from dotcu.gallery.matmul.op import matmul
+from dotcu.gallery.matmul_tile.op import matmul_swiglu_tile, matmul_tile
 from dotcu.gallery.quantize_fp8.op import quantize_fp8
 from dotcu.gallery.rms_norm.op import add_rms_norm, rms_norm, rms_norm_backward
 from dotcu.gallery.softmax.op import softmax, softmax_backward
+from dotcu.gallery.softmax_tile.op import softmax_tile, softmax_tile_backward
 from dotcu.gallery.square.op import square
 from dotcu.gallery.sum.op import sum
 from dotcu.gallery.swiglu.op import swiglu, swiglu_backward
@@ -21,6 +24,8 @@ from dotcu.gallery.transpose.op import permute_copy, transpose
 __all__ = [
     "add",
     "add_rms_norm",
+    "attention_tile",
+    "attention_tile_backward",
     "cross_entropy",
     "cross_entropy_backward",
     "cumsum",
@@ -28,6 +33,8 @@ __all__ = [
     "layer_norm",
     "layer_norm_backward",
     "matmul",
+    "matmul_swiglu_tile",
+    "matmul_tile",
     "permute_copy",
     "quantize_fp8",
     "reverse_cumsum",
@@ -35,6 +42,8 @@ __all__ = [
     "rms_norm_backward",
     "softmax",
     "softmax_backward",
+    "softmax_tile",
+    "softmax_tile_backward",
     "square",
     "sum",
     "swiglu",

@@ -1,0 +1,300 @@
+"""attention_tile: attention of many heads, forward and backward, in CUDA Tile C++."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.gallery.common import random_tensors
+
+kernels = dotcu.load("kernel.cu")
+backward_kernels = dotcu.load("backward.cu")
+
+HALVES = (torch.bfloat16, torch.float16)
+
+HEAD_DIMS = (64, 128, 256)
+
+FORWARD = ((128, 128, 8), (128, 64, 8), (128, 64, 8))
+"""Queries of a block, keys of a step and warps, for each of `HEAD_DIMS`."""
+
+BY_KEYS = ((64, 128, 8), (64, 128, 8), (64, 64, 8))
+"""Queries of a step, keys of a block and warps, for the gradients by k and v."""
+
+BY_QUERIES = ((128, 64, 8), (128, 64, 8), (64, 64, 8))
+"""As `FORWARD`, for the gradient by q."""
+
+DELTA_ROWS = 64
+
+
+@dotcu.op("dotcu::attention_tile", dtypes=HALVES)
+def attention_tile(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compute softmax(scale * q @ k^T) @ v for each head, and the log-sum-exp of each query's scores.
+
+    Args:
+        q: Queries (B, H, S, D), bfloat16 or float16; D is 64, 128 or 256.
+        k: Keys (B, H / groups, T, D) of the same dtype: several heads of q may share one of k and v.
+        v: Values, of k's shape and dtype.
+        causal: Query i sees the keys 0 to i only, as in torch's scaled_dot_product_attention.
+        scale: Factor of the scores, above 0; 1 / sqrt(D) by default.
+
+    Returns:
+        The result, of q's shape and dtype, and the log-sum-exp (B, H, S) in float32. Both are contiguous; the
+        second has no gradient.
+    """
+    _require(q, k, v)
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    if out.numel() == 0:
+        return out, lse
+    kernel, grid, numbers = _choose(q, k, causal)
+    kernel(q, k, v, out, lse, *numbers, _scale(q, scale), grid=grid)
+    return out, lse
+
+
+@dotcu.op("dotcu::attention_tile_backward", dtypes=HALVES)
+def attention_tile_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the gradients of attention_tile by q, k and v.
+
+    Args:
+        grad: The gradient by the result, of its shape and dtype.
+        out: The result.
+        lse: The log-sum-exp that came with it. The rest as for `attention_tile`.
+    """
+    _require(q, k, v)
+    _require_gradient(grad, q)
+    q, k, v, grad = q.contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
+    by_q, by_k, by_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    if q.numel() == 0:
+        return by_q, by_k.zero_(), by_v.zero_()
+    delta = torch.empty_like(lse)
+    of_delta, of_keys, of_queries, numbers = _choose_backward(q, k, causal)
+    heads, _, queries, _ = numbers
+    factor = _scale(q, scale)
+    of_delta[0](out, grad, delta, heads, queries, grid=of_delta[1])
+    of_keys[0](q, k, v, grad, lse, delta, by_k, by_v, *numbers, factor, grid=of_keys[1])
+    of_queries[0](q, k, v, grad, lse, delta, by_q, *numbers, factor, grid=of_queries[1])
+    return by_q, by_k, by_v
+
+
+Numbers = tuple[int, int, int, int]
+"""Heads of q, how many share a head of k, queries and keys."""
+
+Launch = tuple[dotcu.Kernel, int]
+"""A kernel and its tile blocks."""
+
+
+def _numbers(q: Tensor, k: Tensor) -> Numbers:
+    return q.shape[0] * q.shape[1], q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+
+
+@dotcu.by_layout
+def _choose(q: Tensor, k: Tensor, causal: bool) -> tuple[dotcu.Kernel, int, Numbers]:
+    heads, group, queries, keys = _numbers(q, k)
+    bm, bn, warps = FORWARD[HEAD_DIMS.index(q.shape[3])]
+    kernel = kernels.attention[q.dtype, q.shape[3], bm, bn, warps, causal]
+    return kernel, heads * dotcu.cdiv(queries, bm), (heads, group, queries, keys)
+
+
+@dotcu.by_layout
+def _choose_backward(q: Tensor, k: Tensor, causal: bool) -> tuple[Launch, Launch, Launch, Numbers]:
+    """The launches for delta, for k and v, and for q."""
+    heads, group, queries, keys = _numbers(q, k)
+    d = q.shape[3]
+    at = HEAD_DIMS.index(d)
+    (bm, bn, warps), (rows, columns, many) = BY_KEYS[at], BY_QUERIES[at]
+    delta = backward_kernels.attention_delta[q.dtype, d, DELTA_ROWS]
+    by_keys = backward_kernels.attention_keys_backward[q.dtype, d, bm, bn, warps, causal]
+    by_queries = backward_kernels.attention_queries_backward[q.dtype, d, rows, columns, many, causal]
+    return (
+        (delta, heads * dotcu.cdiv(queries, DELTA_ROWS)),
+        (by_keys, heads // group * dotcu.cdiv(keys, bn)),
+        (by_queries, heads * dotcu.cdiv(queries, rows)),
+        (heads, group, queries, keys),
+    )
+
+
+def _scale(q: Tensor, scale: float | None) -> float:
+    if scale is not None and not scale > 0:
+        raise ValueError(
+            f"the scale of scores is above 0 (got {scale}).\n"
+            f"For a negative one, negate q: attention_tile(-q, k, v, scale={-scale})"
+        )
+    return 1 / math.sqrt(q.shape[3]) if scale is None else scale
+
+
+def _require(q: Tensor, k: Tensor, v: Tensor) -> None:
+    if not (q.dtype == k.dtype == v.dtype and q.dtype in HALVES):
+        raise TypeError(
+            f"attention_tile takes tensors of one dtype out of bfloat16, float16 (got {q.dtype}, "
+            f"{k.dtype} and {v.dtype}).\n"
+            "Convert them first: attention_tile(*(x.to(torch.bfloat16) for x in (q, k, v)))"
+        )
+    shapes = tuple(q.shape), tuple(k.shape), tuple(v.shape)
+    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or q.shape[::3] != k.shape[::3]:
+        raise ValueError(
+            f"attention_tile takes q (B, H, S, D), and k and v (B, H / groups, T, D) "
+            f"(got {shapes[0]}, {shapes[1]} and {shapes[2]}).\nPut heads before positions: q.transpose(1, 2)"
+        )
+    if int(q.shape[3]) not in HEAD_DIMS or k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[2] == 0:
+        raise ValueError(
+            f"attention_tile takes head dimensions 64, 128 and 256, heads of q that are a multiple of k's, "
+            f"and at least one key (got q {shapes[0]} and k {shapes[1]}).\n"
+            "Pad the head dimension with zeros, and pass scale=: F.pad(q, (0, 64 - q.shape[-1]))"
+        )
+
+
+def _require_gradient(grad: Tensor, q: Tensor) -> None:
+    if grad.dtype != q.dtype or grad.shape != q.shape:
+        raise ValueError(
+            f"the gradient has the shape {tuple(q.shape)} and the dtype {q.dtype} of the result (got "
+            f"{tuple(grad.shape)}, {grad.dtype}).\nPass torch.ones_like(out), for example."
+        )
+
+
+@attention_tile.fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    _require(q, k, v)
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@attention_tile_backward.fake
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    _require(q, k, v)
+    _require_gradient(grad, q)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _scores(q: Tensor, k: Tensor, causal: bool, scale: float | None) -> Tensor:
+    """Scores in float32, or float64, with -inf where a query does not see a key."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    keys = k.to(wide).repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores: Tensor = q.to(wide) @ keys.mT * _scale(q, scale)
+    if causal:
+        scores = scores.masked_fill(scores.new_ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
+    return scores
+
+
+@attention_tile.reference
+def _(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    scores = _scores(q, k, causal, scale)
+    values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
+    return (torch.softmax(scores, -1) @ values).to(q.dtype), torch.logsumexp(scores, -1)
+
+
+@attention_tile_backward.reference
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    group = q.shape[1] // k.shape[1]
+    scores = _scores(q, k, causal, scale)
+    keys, values = (x.to(scores.dtype).repeat_interleave(group, 1) for x in (k, v))
+    dy, p = grad.to(scores.dtype), torch.exp(scores - lse.unsqueeze(-1))
+    ds = p * (dy @ values.mT - (dy * out).sum(-1, keepdim=True)) * _scale(q, scale)
+
+    def shared(x: Tensor) -> Tensor:
+        """The sum over the heads that share one of k."""
+        sum: Tensor = x.unflatten(1, (-1, group)).sum(2)
+        return sum.to(q.dtype)
+
+    return (ds @ keys).to(q.dtype), shared(ds.mT @ q.to(ds.dtype)), shared(p.mT @ dy)
+
+
+@attention_tile.setup_context
+def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, ctx.causal, ctx.scale = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(q, k, v, *output)
+
+
+@attention_tile.backward
+def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
+    return (*attention_tile_backward(grad, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None)
+
+
+@attention_tile.work
+def _(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> tuple[int, int]:
+    products = 4 * q.numel() * k.shape[2]
+    return 2 * q.nbytes + k.nbytes + v.nbytes + 4 * q[..., 0].numel(), products // 2 if causal else products
+
+
+@attention_tile_backward.work
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[int, int]:
+    products = 10 * q.numel() * k.shape[2]
+    return 4 * q.nbytes + 4 * k.nbytes, products // 2 if causal else products
+
+
+def _inputs(
+    device: torch.device, dtype: torch.dtype
+) -> Iterator[tuple[Tensor, Tensor, Tensor, bool, float | None]]:
+    """q, k, v, causal and scale: every head dimension, shared heads, sizes off any tile, other strides."""
+    random = random_tensors(device, dtype, -1, 1)
+    for b, h, of_k, s, t, d, causal in (
+        (1, 2, 2, 128, 128, 64, True),
+        (2, 4, 2, 33, 70, 64, False),
+        (1, 2, 1, 150, 150, 128, True),
+        (1, 1, 1, 40, 65, 256, False),
+    ):
+        yield random(b, h, s, d), random(b, of_k, t, d), random(b, of_k, t, d), causal, None
+    q, k, v = random(3, 2, 21, 3, 64).transpose(2, 3)
+    yield q, k, v, False, 0.5
+    yield q[:, :, :0], k, v, True, None
+
+
+@attention_tile.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    yield from (dotcu.Sample(*values) for values in _inputs(device, dtype))
+
+
+@attention_tile_backward.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for q, k, v, causal, scale in _inputs(device, dtype):
+        scores = _scores(q, k, causal, scale)
+        values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
+        out, lse = (torch.softmax(scores, -1) @ values).to(dtype), torch.logsumexp(scores, -1)
+        grad = random_tensors(device, dtype, -1, 1)(*q.shape)
+        yield dotcu.Sample(grad, q, k, v, out, lse, causal, scale)

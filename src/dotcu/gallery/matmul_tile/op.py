@@ -1,0 +1,262 @@
+"""matmul_tile: matrix products on tensor cores, with epilogues, by one kernel in CUDA Tile C++."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import dotcu
+from dotcu.gallery.common import random_tensors
+
+kernels = dotcu.load("kernel.cu")
+
+HALVES = (torch.bfloat16, torch.float16)
+
+BIAS, GELU, RESIDUAL, SWIGLU = 1, 2, 4, 8
+"""Epilogues as the kernel counts them: a sum of the first three, or the last."""
+
+TMA_LANES = 8
+"""Elements of 16 bytes: TMA needs rows that are multiples of as many, and start at multiples of 16 bytes."""
+
+GROUP = 8
+
+SWIGLU_MOST = 128 * 128
+"""Elements of a tile at most for SwiGLU, which holds two of them."""
+
+Instance = tuple[int, int, int, int, int]
+"""BM, BN, BK, warps, and blocks of a cluster."""
+
+INSTANCES: tuple[Instance, ...] = (
+    (128, 256, 64, 8, 1),
+    (128, 128, 64, 8, 1),
+    (64, 128, 64, 4, 1),
+    (64, 64, 64, 4, 1),
+)
+"""The first whose tiles keep three quarters of the multiprocessors busy is taken, else the last."""
+
+
+@dotcu.op("dotcu::matmul_tile", dtypes=HALVES)
+def matmul_tile(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *, gelu: bool = False
+) -> Tensor:
+    """Multiply two matrices: act(a @ b + bias) + residual, in one kernel that adds up in float32.
+
+    Args:
+        a: A matrix of M x K elements, bfloat16 or float16; also a transposed one, which is not copied.
+        b: A matrix of K x N elements of the same dtype; also a transposed one, such as `linear.weight.T`.
+        bias: N elements, added to each row.
+        residual: A matrix of M x N elements, added at the end.
+        gelu: Apply GELU, as torch has it by default (erf), to the sum with the bias.
+    """
+    _require("matmul_tile", a, b)
+    _require_extra(a, b, bias, residual)
+    epilogue = BIAS * (bias is not None) + GELU * gelu + RESIDUAL * (residual is not None)
+    return _product(a, b, bias, residual, epilogue)
+
+
+@dotcu.op("dotcu::matmul_swiglu_tile", dtypes=HALVES)
+def matmul_swiglu_tile(a: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    """Multiply by two matrices at once: silu(a @ gate) * (a @ up), the first half of a transformer's MLP.
+
+    Args:
+        a: As for `matmul_tile`.
+        gate: A matrix of K x N elements.
+        up: One of the same shape and dtype; copied if it is transposed and `gate` is not, or the reverse.
+    """
+    _require("matmul_swiglu_tile", a, gate)
+    _require("matmul_swiglu_tile", a, up)
+    if gate.shape != up.shape:
+        raise ValueError(
+            f"gate and up have one shape (got {tuple(gate.shape)} and {tuple(up.shape)}).\n"
+            "Pass the two halves of a weight: matmul_swiglu_tile(x, *(w.T for w in weight.chunk(2)))"
+        )
+    return _product(a, gate, None, up, SWIGLU)
+
+
+def _product(a: Tensor, b: Tensor, bias: Tensor | None, other: Tensor | None, epilogue: int) -> Tensor:
+    out = a.new_empty((a.shape[0], b.shape[1]))
+    if out.numel() == 0:
+        return out
+    a, a_columns = _memory(a)
+    b, b_columns = _memory(b)
+    if epilogue == SWIGLU and other is not None:  # in b's layout
+        other = other.mT.contiguous() if b_columns else other.contiguous()
+    other = None if other is None else other.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    kernel, grid = _choose(a, b, out, bias, other, a_columns, b_columns, epilogue)
+    m, n = out.shape
+    kernel(a, b, out, bias, other, m, n, a.numel() // m, grid=grid)
+    return out
+
+
+def _memory(x: Tensor) -> tuple[Tensor, bool]:
+    """A contiguous tensor of a matrix's elements, and whether it holds the matrix by columns."""
+    if x.is_contiguous() or not x.mT.is_contiguous():
+        return x.contiguous(), False
+    return x.mT, True
+
+
+@dotcu.by_layout
+def _choose(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    bias: Tensor | None,
+    other: Tensor | None,
+    a_columns: bool,
+    b_columns: bool,
+    epilogue: int,
+) -> tuple[dotcu.Kernel, int]:
+    """The kernel, and blocks: as many as run at once, or as there are tiles."""
+    (m, n), sms = out.shape, dotcu.sm_count(out)
+    swiglu = epilogue == SWIGLU
+    bm, bn, bk, warps, ctas = _instance(m, n, sms, swiglu)
+    aligns = _align(a), _align(b, other if swiglu else None), _align(out, bias, None if swiglu else other)
+    instance = (a.dtype, bm, bn, bk, GROUP, warps, ctas, a_columns, b_columns, *aligns, epilogue)
+    return kernels.matmul[instance], min(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), sms // ctas)
+
+
+def _instance(m: int, n: int, sms: int, swiglu: bool) -> Instance:
+    """Return the first instance whose tiles fill the GPU, else the last."""
+    for bm, bn, bk, warps, ctas in INSTANCES:
+        fits = not swiglu or bm * bn <= SWIGLU_MOST
+        if fits and 4 * dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn) >= 3 * sms:
+            return bm, bn, bk, warps, ctas
+    return INSTANCES[-1]
+
+
+def _align(*tensors: Tensor | None) -> int:
+    """What the kernel may assume: elements that rows of all these are a multiple of, and start at."""
+    aligned = all(
+        t is None or (t.shape[-1] % TMA_LANES == 0 and dotcu.is_aligned(t, TMA_LANES * t.element_size()))
+        for t in tensors
+    )
+    return TMA_LANES if aligned else 1
+
+
+def _require(name: str, a: Tensor, b: Tensor) -> None:
+    if a.dtype != b.dtype or a.dtype not in HALVES:
+        raise TypeError(
+            f"{name} takes matrices of one dtype out of bfloat16, float16 (got {a.dtype} and {b.dtype}).\n"
+            f"Convert them first: {name}(a.to(torch.bfloat16), b.to(torch.bfloat16))"
+        )
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"{name} takes (M, K) and (K, N) matrices (got {tuple(a.shape)} and {tuple(b.shape)}).\n"
+            f"Transpose one of them, {name}(a, b.T), or make a matrix of a batch: a.flatten(0, -2)"
+        )
+
+
+def _require_extra(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None) -> None:
+    shapes = {"bias": (b.shape[1],), "residual": (a.shape[0], b.shape[1])}
+    for name, extra in (("bias", bias), ("residual", residual)):
+        if extra is not None and (extra.dtype != a.dtype or extra.shape != shapes[name]):
+            raise ValueError(
+                f"{name} has the shape {shapes[name]} and the dtype {a.dtype} "
+                f"(got {tuple(extra.shape)}, {extra.dtype}).\n"
+                f"Expand or convert it: {name}.expand({shapes[name]}).to({a.dtype})"
+            )
+
+
+@matmul_tile.fake
+def _(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *, gelu: bool = False
+) -> Tensor:
+    _require("matmul_tile", a, b)
+    _require_extra(a, b, bias, residual)
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+@matmul_swiglu_tile.fake
+def _(a: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    _require("matmul_swiglu_tile", a, gate)
+    return a.new_empty((a.shape[0], gate.shape[1]))
+
+
+@matmul_tile.reference
+def _(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *, gelu: bool = False
+) -> Tensor:
+    wide = torch.promote_types(a.dtype, torch.float32)
+    sum = a.to(wide) @ b.to(wide)
+    sum = sum if bias is None else sum + bias
+    sum = F.gelu(sum) if gelu else sum
+    return (sum if residual is None else sum + residual).to(a.dtype)
+
+
+@matmul_swiglu_tile.reference
+def _(a: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    wide = torch.promote_types(a.dtype, torch.float32)
+    x = a.to(wide)
+    return (F.silu(x @ gate.to(wide)) * (x @ up.to(wide))).to(a.dtype)
+
+
+@matmul_tile.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
+    a, b, bias, residual = inputs
+    ctx.gelu, ctx.adds = keyword_only_inputs["gelu"], residual is not None
+    ctx.save_for_backward(a, b, bias)
+
+
+@matmul_tile.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    """Two products; the argument of GELU is computed again, rather than kept."""
+    a, b, bias = ctx.saved_tensors
+    by_residual = grad if ctx.adds else None
+    if ctx.gelu:
+        grad = torch.ops.aten.gelu_backward(grad, matmul_tile(a, b, bias))
+    by_bias = None if bias is None else grad.sum(0)
+    return matmul_tile(grad, b.T), matmul_tile(a.T, grad), by_bias, by_residual
+
+
+@matmul_swiglu_tile.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+@matmul_swiglu_tile.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    a, gate, up = ctx.saved_tensors
+    x, y = matmul_tile(a, gate), matmul_tile(a, up)
+    by_x, by_y = torch.ops.aten.silu_backward(grad * y, x), grad * F.silu(x)
+    by_a = matmul_tile(by_y, up.T, None, matmul_tile(by_x, gate.T))
+    return by_a, matmul_tile(a.T, by_x), matmul_tile(a.T, by_y)
+
+
+@matmul_tile.work
+def _(a: Tensor, b: Tensor, bias: Any = None, residual: Any = None, *, gelu: bool = False) -> tuple[int, int]:
+    (m, k), n = a.shape, b.shape[1]
+    elements = m * k + k * n + m * n + (0 if bias is None else n) + (0 if residual is None else m * n)
+    return elements * a.element_size(), 2 * m * n * k
+
+
+@matmul_swiglu_tile.work
+def _(a: Tensor, gate: Tensor, up: Tensor) -> tuple[int, int]:
+    (m, k), n = a.shape, gate.shape[1]
+    return (m * k + 2 * k * n + m * n) * a.element_size(), 4 * m * n * k
+
+
+@matmul_tile.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    random = random_tensors(device, dtype, -1, 1)
+    yield dotcu.Sample(random(64, 72), random(72, 80))
+    yield dotcu.Sample(random(70, 40), random(200, 40).T, random(200), gelu=True)
+    yield dotcu.Sample(random(40, 70).T, random(40, 136), None, random(70, 136))
+    yield dotcu.Sample(random(33, 17), random(17, 41), random(41), random(33, 41))
+    yield dotcu.Sample(random(48, 66).T[::2], random(31, 48).T)
+    yield dotcu.Sample(random(5, 0), random(0, 6))
+    yield dotcu.Sample(random(0, 5), random(5, 6))
+
+
+@matmul_swiglu_tile.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    random = random_tensors(device, dtype, -1, 1)
+    yield dotcu.Sample(random(64, 72), random(72, 80), random(72, 80))
+    yield dotcu.Sample(random(70, 33), *random(2, 41, 33).mT)
+    yield dotcu.Sample(random(40, 24).T, random(40, 56), random(56, 40).T)
+    yield dotcu.Sample(random(5, 0), random(0, 6), random(0, 6))
+    yield dotcu.Sample(random(0, 5), random(5, 6), random(5, 6))
