@@ -27,6 +27,23 @@ def test_a_kernel_of_a_cell_can_be_called_in_the_next(notebook: Notebook) -> Non
     assert "200.0" in notebook.run(CALL)
 
 
+TILES = """%%cu
+#include <cuda_tile.h>
+namespace ct = cuda::tiles;
+
+__tile_global__ void double_tiles(float* x, int n) {
+    const ct::partition_view tiles{ct::tensor_span{x, ct::extents{n}}, ct::shape<256>{}};
+    tiles.store_masked(2.f * tiles.load_masked(ct::bid().x), ct::bid().x);
+}
+"""
+
+
+def test_a_cell_of_tile_kernels_can_be_called_without_a_block(notebook: Notebook) -> None:
+    assert notebook.run(TILES) == ""
+    call = "x = torch.ones(1000)\ndouble_tiles(x, 1000, grid=4)\nfloat(x.sum())"
+    assert "2000.0" in notebook.run(call)
+
+
 def test_running_a_cell_again_replaces_its_kernels(notebook: Notebook) -> None:
     notebook.run(SCALE)
     assert notebook.run(SCALE.replace("by *", "2 * by *")) == ""
