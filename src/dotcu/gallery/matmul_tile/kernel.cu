@@ -46,9 +46,9 @@ __tile__ Tile gelu(Tile x) {
     return x * ct::select(x < 0.f, beyond, 1.f - beyond);
 }
 
-template <typename T, int BM, int BN, int BK, int GROUP, int WARPS, int CTAS, bool A_COLUMNS,
-          bool B_COLUMNS, int A_ALIGN, int B_ALIGN, int OUT_ALIGN, int EPILOGUE>
-[[cutile::hint(0, num_worker_warps_per_cta = WARPS, num_cta_in_cga = CTAS)]]
+template <typename T, int BM, int BN, int BK, int GROUP, int WARPS, int CTAS, int BLOCKS,
+          bool A_COLUMNS, bool B_COLUMNS, int A_ALIGN, int B_ALIGN, int OUT_ALIGN, int EPILOGUE>
+[[cutile::hint(0, num_worker_warps_per_cta = WARPS, num_cta_in_cga = CTAS, occupancy = BLOCKS)]]
 __tile_global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
                             const T* __restrict__ bias, const T* __restrict__ other, int m, int n,
                             int k) {

@@ -27,16 +27,17 @@ GROUP = 8
 SWIGLU_MOST = 128 * 128
 """Elements of a tile at most for SwiGLU, which holds two of them."""
 
-Instance = tuple[int, int, int, int, int]
-"""BM, BN, BK, warps, and blocks of a cluster."""
+Instance = tuple[int, int, int, int, int, int]
+"""BM, BN, BK, warps, blocks of a cluster, and blocks that share a multiprocessor."""
 
-INSTANCES: tuple[Instance, ...] = (
-    (128, 256, 64, 8, 1),
-    (128, 128, 64, 8, 1),
-    (64, 128, 64, 4, 1),
-    (64, 64, 64, 4, 1),
-)
-"""The first whose tiles keep three quarters of the multiprocessors busy is taken, else the last."""
+# What a wave of blocks takes, in microseconds on an H100: to begin and end; a step of BK along K; and such
+# a step where TMA cannot bring the tiles.
+INSTANCES: dict[Instance, tuple[float, float, float]] = {
+    (128, 256, 64, 8, 1, 1): (5.0, 0.8, 1.9),
+    (128, 128, 64, 8, 1, 1): (4.0, 0.5, 1.1),
+    (64, 128, 64, 4, 1, 1): (3.0, 0.33, 0.8),
+    (64, 64, 64, 4, 1, 1): (2.5, 0.24, 0.5),
+}
 
 
 @dotcu.op("dotcu::matmul_tile", dtypes=HALVES)
@@ -114,19 +115,24 @@ def _choose(
     """The kernel, and blocks: as many as run at once, or as there are tiles."""
     (m, n), sms = out.shape, dotcu.sm_count(out)
     swiglu = epilogue == SWIGLU
-    bm, bn, bk, warps, ctas = _instance(m, n, sms, swiglu)
     aligns = _align(a), _align(b, other if swiglu else None), _align(out, bias, None if swiglu else other)
-    instance = (a.dtype, bm, bn, bk, GROUP, warps, ctas, a_columns, b_columns, *aligns, epilogue)
-    return kernels.matmul[instance], min(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), sms // ctas)
+    chosen = _instance(m, n, a.numel() // m, sms, by_tma=min(aligns[:2]) > 1, swiglu=swiglu)
+    bm, bn, bk, warps, ctas, blocks = chosen
+    instance = (a.dtype, bm, bn, bk, GROUP, warps, ctas, blocks, a_columns, b_columns, *aligns, epilogue)
+    most = sms // ctas * blocks
+    return kernels.matmul[instance], min(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), most)
 
 
-def _instance(m: int, n: int, sms: int, swiglu: bool) -> Instance:
-    """Return the first instance whose tiles fill the GPU, else the last."""
-    for bm, bn, bk, warps, ctas in INSTANCES:
-        fits = not swiglu or bm * bn <= SWIGLU_MOST
-        if fits and 4 * dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn) >= 3 * sms:
-            return bm, bn, bk, warps, ctas
-    return INSTANCES[-1]
+def _instance(m: int, n: int, k: int, sms: int, *, by_tma: bool, swiglu: bool) -> Instance:
+    """Return the instance whose waves of blocks take the least time."""
+
+    def time(instance: Instance) -> float:
+        bm, bn, bk, _, ctas, blocks = instance
+        first, step, step_without_tma = INSTANCES[instance]
+        waves = dotcu.cdiv(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), sms // ctas * blocks)
+        return waves * (first + dotcu.cdiv(k, bk) * (step if by_tma else step_without_tma))
+
+    return min((i for i in INSTANCES if not swiglu or i[0] * i[1] <= SWIGLU_MOST), key=time)
 
 
 def _align(*tensors: Tensor | None) -> int:
