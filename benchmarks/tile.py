@@ -19,8 +19,10 @@ import argparse
 import importlib
 import json
 import math
+import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import dotcu
 from calls.host import machine
 
 Call = Callable[[], Any]
@@ -180,6 +183,50 @@ def host_time() -> Case:
     return Case(name="host time of a call, softmax 4x64", make=make, goal=0.95, host=True)
 
 
+EDITED = """
+#include "cuda_tile.h"
+#include <cuda_bf16.h>
+namespace ct = cuda::tiles;
+__tile_global__ void matmul(const __nv_bfloat16* __restrict__ a, const __nv_bfloat16* __restrict__ b,
+                            float* __restrict__ c, int size) {
+    const int n = ct::assume_divisible<128>(size);
+    const auto matrix = [&](auto* p, auto tile) {
+        return ct::partition_view{ct::tensor_span{ct::assume_aligned<16>(p), ct::extents{n, n}}, tile};
+    };
+    const auto A = matrix(a, ct::shape<128, 64>{});
+    const auto B = matrix(b, ct::shape<64, 128>{});
+    auto sum = ct::zeros<ct::tile<float, ct::shape<128, 128>>>();
+    for (auto s : ct::irange(0, n / 64))
+        sum = ct::mma(A.load(ct::bid().x, s), B.load(s, ct::bid().y), sum);
+    matrix(c, ct::shape<128, 128>{}).store(sum * %s, ct::bid().x, ct::bid().y);
+}
+"""
+
+
+def edit_to_result(edits: int = 5) -> dict[str, Any]:
+    """Seconds from an edited product of 512 x 512 elements to its values, in a warm process."""
+    a, b, c = normal(512, 512), normal(512, 512), torch.empty(512, 512, device="cuda")
+    product, seconds = a.float() @ b.float(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for edit in range(edits + 1):
+            factor = 1 + random.random()  # no cache has it
+            start = time.perf_counter()
+            path = Path(folder, f"edited{edit}.cu")
+            path.write_text(EDITED % f"{factor:.9f}f", encoding="utf-8")
+            dotcu.load(path).matmul(a, b, c, 512, grid=(4, 4))
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+            torch.testing.assert_close(c, product * factor, rtol=1e-3, atol=1e-2)
+    median = statistics.median(seconds[1:])
+    return {
+        "case": EDIT,
+        "us": {"dotcu": round(1e6 * median, 1)},
+        "ratio": {"one second": round(1 / median, 3)},
+    }
+
+
+EDIT = "edit to result, warm"
+
 CASES = (
     product(4096, 4096, 4096, goal=0.97),
     product(8192, 8192, 8192, goal=0.97),
@@ -299,11 +346,19 @@ def goals(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float, float | None
     for case in CASES:
         if case.goal is not None:
             yield case.name, case.goal, done.get(case.name)
+    yield EDIT, 1.0, done.get(EDIT)
     for group, goal in MEANS.items():
         names = [case.name for case in CASES if case.group == group]
         ratios = [done[name] for name in names if name in done]
         whole = len(ratios) == len(names)
         yield f"{group}, geometric mean", goal, statistics.geometric_mean(ratios) if whole else None
+
+
+def save(rows: list[dict[str, Any]], path: Path | None) -> None:
+    """Write the rows, if asked to."""
+    if path is not None:
+        figures = {"machine": machine(), "command": " ".join(sys.argv), "rows": rows}
+        path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -334,9 +389,14 @@ def main() -> int:
             rows.append({"case": case.name, "goal": case.goal, "group": case.group, "failed": failed})
         print(told(rows[-1]), flush=True)
         torch.cuda.empty_cache()
-        if options.save:
-            figures = {"machine": machine(), "command": " ".join(sys.argv), "rows": rows}
-            options.save.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        save(rows, options.save)
+    if not options.only or any(word in EDIT for word in options.only):
+        try:
+            rows.append(edit_to_result())
+        except dotcu.DotcuError as error:  # no compiler of tile kernels here, or DOTCU_JIT=0
+            rows.append({"case": EDIT, "failed": str(error).splitlines()[0]})
+        print(told(rows[-1]))
+        save(rows, options.save)
     missed = 0
     for name, goal, figure in goals(rows):
         held = figure is not None and figure >= goal

@@ -298,28 +298,27 @@ def _build_visible(request: BuildInputs) -> ObjectCode:
     names = request.names
     try:
         return _build(request)
-    except SourceError as error:
-        from dotcu.compile.diagnostics import is_about
+    except SourceError as caught:
+        error = caught  # what is raised below has no other error as its context
+    from dotcu.compile.diagnostics import is_about
 
-        complaints = error.diagnostics if isinstance(error, CompileError) else ()
-        blamed = {
-            name for name in names if "<" not in name and any(is_about(name, one) for one in complaints)
-        }
-        if blamed:
-            with suppress(SourceError):
-                return _build(replace(request, names=tuple(name for name in names if name not in blamed)))
-        _build(replace(request, names=()))  # raises where the source itself is at fault
-        visible = []
-        for name in names:
-            try:
-                _build(replace(request, names=(name,)))
-                visible.append(name)
-            except (KernelNotFound, CompileError):
-                if "<" in name:
-                    raise
-        if len(visible) == len(names):
-            raise
-        return _build(replace(request, names=tuple(visible)))
+    complaints = error.diagnostics if isinstance(error, CompileError) else ()
+    blamed = {name for name in names if "<" not in name and any(is_about(name, one) for one in complaints)}
+    if blamed:
+        with suppress(SourceError):
+            return _build(replace(request, names=tuple(name for name in names if name not in blamed)))
+    _build(replace(request, names=()))  # raises where the source itself is at fault
+    visible = []
+    for name in names:
+        try:
+            _build(replace(request, names=(name,)))
+            visible.append(name)
+        except (KernelNotFound, CompileError):
+            if "<" in name:
+                raise
+    if len(visible) == len(names):
+        raise error
+    return _build(replace(request, names=tuple(visible)))
 
 
 def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:

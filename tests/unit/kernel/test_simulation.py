@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import inspect
 import threading
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from dotcu.errors import FindingError, UsageError
-from dotcu.kernel import Module, active_run, load_inline, simulate, tracking_allocations
+from dotcu.errors import CompileError, FindingError, UsageError
+from dotcu.kernel import Module, active_run, load, load_inline, simulate, tracking_allocations
 from dotcu.kernel.arguments.pack import strided
 from dotcu.kernel.simulation import active_allocations, tensor_bytes
 
@@ -233,3 +235,12 @@ def test_an_address_that_was_stored_in_memory_is_reported_apart_from_a_wrong_ind
         follow.follow(torch.tensor([x.data_ptr()]), grid=1, block=1)
     assert "Pass the tensors themselves: in a list for an array of pointers" in str(caught.value)
     assert x.tolist() == [0] * 8
+
+
+def test_a_compile_error_is_printed_once(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text("__global__ void k(float* x) { x[0] = y; }\n")
+    with pytest.raises(CompileError) as raised, simulate():
+        load(path).k(torch.zeros(1), grid=1, block=1)
+    printed = "".join(traceback.format_exception(raised.value))
+    assert printed.count("does not compile for") == 1
