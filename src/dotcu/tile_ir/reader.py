@@ -23,7 +23,7 @@ from dotcu.tile_ir.module import (
     TileOperation,
     TileType,
 )
-from dotcu.tile_ir.table import ENUMS, OPERATIONS, TERMINATORS, OperationForm, Part, Version
+from dotcu.tile_ir.table import ENUMS, NOT_READ, OPERATIONS, TERMINATORS, OperationForm, Part, Version
 
 MAGIC = b"\x7fTileIR\0"
 NEWEST_READ: Version = (13, 5)
@@ -544,9 +544,11 @@ class _Function:
     def _operation(self, cursor: _Cursor, depth: int) -> TileOperation:
         number = cursor.varint()
         form = OPERATIONS.get(number)
-        if form is None:
-            _refuse(f"there is no operation {number:#x}, in {self.name!r}")
         lines = next(self.locations)
+        if form is None:
+            place = f" at {lines[0]}" if lines else ""
+            name = f" ({NOT_READ[number]})" if number in NOT_READ else ""
+            _refuse(f"operation {number:#x}{name}{place}, in {self.name!r}, is none that dotcu knows")
         types = self._result_types(form, cursor)
         flagged = [name for name, _ in form.flags]
         since = min((version for _, version in form.flags), default=form.since)

@@ -253,5 +253,13 @@ _ATTRIBUTES = {
 OPERATIONS: Mapping[int, OperationForm] = dict(map(_parse, _ROWS.strip().splitlines()))
 """The form of each operation, by its number."""
 
+NOT_READ: Mapping[int, str] = {
+    0x7A: "exp2 with a rounding mode",
+    0x7B: "multimem_load_reduce_view_tko",
+    0x7C: "multimem_reduce_view_tko",
+    0x7D: "multimem_store_view_tko",
+}
+"""Operations of 13.5 whose form is not known, by number (measured: what tileirdisasm 13.5.37 calls them)."""
+
 TERMINATORS = frozenset({"break", "continue", "return", "yield"})
 """The operations that end a block, and no others do."""
