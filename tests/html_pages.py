@@ -26,6 +26,7 @@ def scale(arch: str = "sm_90", **changes: Any) -> dict[str, Any]:
         "name": "scale",
         "arch": arch,
         "failure": "",
+        "language": "PTX",
         "facts": [["registers", "8", "one less changes nothing", "good"]],
         "notes": [["loads of 4 bytes", CALL, "warn"]],
         "files": [0],

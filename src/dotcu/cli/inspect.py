@@ -58,7 +58,8 @@ def command(
     lines: Annotated[bool, typer.Option("--lines", help="source, PTX and SASS side by side")] = False,
     html: Annotated[File, typer.Option(metavar="FILE", help="write the same as one HTML page")] = None,
     emit: Annotated[
-        Word, typer.Option(metavar="WHAT", help="print ptx, sass, cubin, symbols or resources, unchanged")
+        Word,
+        typer.Option(metavar="WHAT", help="print ptx, tileir, sass, cubin, symbols or resources"),
     ] = None,
     output: Annotated[
         File, typer.Option("-o", "--output", metavar="FILE", help="write the output of --emit to a file")

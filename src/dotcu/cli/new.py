@@ -15,6 +15,7 @@ from dotcu.cli import console
 if TYPE_CHECKING:
     from dotcu.scaffold import ScaffoldPlan
 
+_TILE = typer.Option("--tile", help="a tile kernel, of CUDA Tile C++, instead of one of threads")
 _AS_JSON = typer.Option("--json", help="print the created files as JSON")
 
 
@@ -23,12 +24,13 @@ def project(
     native: Annotated[
         bool, typer.Option("--native", help="launchers in C++, on torch's stable ABI; needs a C++ compiler")
     ] = False,
+    tile: Annotated[bool, _TILE] = False,
     as_json: Annotated[bool, _AS_JSON] = False,
 ) -> None:
     """Create a project that passes its checks: package, tests, benchmark, CI, containers."""
     from dotcu.scaffold import create, plan_project
 
-    plan = plan_project(name, native=native)
+    plan = plan_project(name, native=native, tile=tile)
     create(plan)
     folder = _short(plan.folder)
     if native:
@@ -42,6 +44,14 @@ def project(
             f"dotcu watch src/{plan.package}/ops.py": "edit the kernel; each save is checked",
         }
     lacking = {} if find_spec("pytest") else {"pip install pytest": "which is not here, and runs the tests"}
+    if tile:
+        from dotcu.compile import Rejected
+        from dotcu.compile.tile import find
+
+        compiler = find()
+        if isinstance(compiler, Rejected):
+            line = compiler.remedy.partition(": ")[2]
+            lacking[line] = "which is not here, and compiles tile kernels"
     after = {f"cd {folder}": "", **lacking, **then, "dotcu new-op NAME": "another operator"}
     head = f"created {folder}: {len(plan.files)} files, with the package {plan.package}:"
     _report("project", plan, head, after, as_json=as_json)
@@ -49,12 +59,13 @@ def project(
 
 def operator(
     name: Annotated[str, typer.Argument(help="the name of the operator and of its kernel")],
+    tile: Annotated[bool, _TILE] = False,
     as_json: Annotated[bool, _AS_JSON] = False,
 ) -> None:
     """Add an operator to the project around this folder: kernel, Python, test, benchmark."""
     from dotcu.scaffold import add, plan_operator
 
-    plan = plan_operator(name, Path.cwd())
+    plan = plan_operator(name, Path.cwd(), tile=tile)
     add(plan)
     module = next(path for path in plan.files if path.endswith(f"{plan.package}/{name}.py"))
     make = "make" if plan.folder == Path.cwd() else f"make -C {_short(plan.folder)}"

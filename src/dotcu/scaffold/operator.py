@@ -100,8 +100,13 @@ def _parsed(text: str, path: Path) -> ast.Module:
 # Plan another operator in a project: new files, and a line in the package's `__init__.py`.
 
 
-def plan_operator(name: str, start: Path) -> ScaffoldPlan:
-    """Plan an operator for the project that `start` is in.
+def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan:
+    """Plan an operator for a project.
+
+    Args:
+        name: The operator's.
+        start: A folder in the project.
+        tile: With a tile kernel, of CUDA Tile C++.
 
     Raises:
         UsageError: There is no project, it has such an operator, or none can have that name; or the
@@ -120,7 +125,13 @@ def plan_operator(name: str, start: Path) -> ScaffoldPlan:
             f"an operator cannot be named {name!r}: {refusal}.\n"
             f"Type: dotcu new-op {project.suggested(name, '_op')}"
         )
-    table = project.NATIVE_OPERATOR if home.native else project.OPERATOR
+    if home.native and tile:
+        raise UsageError(
+            f"The launchers of {home.package} are C++, which launches no tile kernels.\n"
+            f"Type: dotcu new-op {name}"
+        )
+    table = project.TILE_OPERATOR if tile else project.OPERATOR
+    table = project.NATIVE_OPERATOR if home.native else table
     files = project.filled(table, {"package": home.package, "operator": name})
     if home.sources != "src":
         files = {each.removeprefix("src/"): text for each, text in files.items()}

@@ -44,6 +44,16 @@ OPERATOR = {
 
 FIRST_OPERATOR = OPERATOR | {"operator.py": _FIRST_OPERATOR}
 
+# The same with tile kernels, `dotcu new --tile`.
+TILE_OPERATOR = {
+    "tile/operator.cu": "src/«package»/«operator».cu",
+    "tile/operator.py": "src/«package»/«operator».py",
+    "test_operator.py": "tests/test_«operator».py",
+    "benchmark.py": "benchmarks/«operator».py",
+}
+
+TILE_FIRST_OPERATOR = TILE_OPERATOR | {"tile/operator.py": _FIRST_OPERATOR}
+
 # The same with launchers in C++, `dotcu new --native`.
 NATIVE_PROJECT = {
     "native/pyproject.toml": "pyproject.toml",
@@ -86,11 +96,11 @@ def own_names() -> set[str]:
     In C++ and CUDA with host code an operator's name is text, or has more letters.
     """
     names: set[str] = set()
-    for template in (*OPERATOR, *NATIVE_OPERATOR):
+    for template in (*OPERATOR, *TILE_OPERATOR, *NATIVE_OPERATOR):
         text = _fill(_read(template), {"package": "_", "operator": "_"})
         if template.endswith(".py"):
             names.update(_python_names(text))
-        elif template in OPERATOR:
+        elif template in OPERATOR or template in TILE_OPERATOR:
             names.update(re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|#include.*", "", text)))
     return (names | {name.removeprefix("test_") for name in names}) - {"_"}  # test_NAME is made, too
 
@@ -198,28 +208,49 @@ class ScaffoldPlan:
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def plan_project(place: str | Path, *, native: bool = False) -> ScaffoldPlan:
+# What a project with tile kernels has more. Its CI and its container have a torch that pins no NVRTC.
+_WITH_TILES = {
+    ".github/workflows/test.yml": ("--group dev", '--group dev "dotcu[tile]"'),
+    "Containerfile": ("--group dev", '--group dev "dotcu[tile]"'),
+    "README.md": (
+        "make test\n",
+        "dotcu doctor               # how to install the compiler of tile kernels\nmake test\n",
+    ),
+}
+
+
+def plan_project(place: str | Path, *, native: bool = False, tile: bool = False) -> ScaffoldPlan:
     """Plan a project.
 
     Args:
         place: Its name, or a path whose last part is the name.
         native: With launchers in C++, on torch's stable ABI.
+        tile: With a tile kernel, of CUDA Tile C++.
 
     Raises:
-        UsageError: It cannot have that name, or that place.
+        UsageError: It cannot have that name, or that place; or launchers in C++ are to launch tile kernels.
     """
+    if native and tile:
+        raise UsageError(
+            "Launchers in C++ launch no tile kernels: --native and --tile do not go together.\n"
+            "Type: dotcu new --tile NAME"
+        )
     folder = Path(os.path.abspath(place))  # noqa: PTH100  (a link stays a link)
     name = folder.name
     _require_place(folder)
-    command = "dotcu new --native" if native else "dotcu new"
+    command = f"dotcu new{' --native' * native}{' --tile' * tile}"
     refusal = project_refusal(name)
     if refusal:
         instead = folder.with_name(suggested(name, "_ops")) if name else "NAME"
         typed = instead if Path(place).is_absolute() else os.path.relpath(instead)
         raise UsageError(f"a project cannot be named {name!r}: {refusal}.\nType: {command} {typed}")
     package = package_of(name)
-    table = NATIVE_PROJECT | NATIVE_FIRST_OPERATOR if native else PROJECT | FIRST_OPERATOR
+    table = PROJECT | (TILE_FIRST_OPERATOR if tile else FIRST_OPERATOR)
+    if native:
+        table = NATIVE_PROJECT | NATIVE_FIRST_OPERATOR
     files = filled(table, {"project": name, "package": package, "operator": FIRST})
+    for path, (plain, more) in _WITH_TILES.items() if tile else ():
+        files[path] = files[path].replace(plain, more)
     return ScaffoldPlan(name=name, package=package, folder=folder, files=files)
 
 

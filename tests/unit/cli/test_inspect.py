@@ -403,7 +403,7 @@ def test_a_target_that_is_none_is_refused(inspect: Inspect, target: str, code: i
     ("words", "told"),
     [
         (("-o", "file"), "Type: --emit sass -o file"),
-        (("--emit", "nothing"), "it is one of ptx, sass, cubin, symbols, resources"),
+        (("--emit", "nothing"), "it is one of ptx, tileir, sass, cubin, symbols, resources"),
         (("--emit", "ptx", "--json"), "--emit and --json"),
         (("--emit", "ptx", "--html", "p.html"), "--emit and --html"),
         (("--lines", "--diff", "k.cu"), "--lines and --diff"),

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from dotcu import tile_ir
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Resources, Source, Target, build_visible
 from dotcu.compile.object_code import PROBE
 from dotcu.compile.source.declarations import only_kernels
+from dotcu.compile.tile import host
 from dotcu.errors import ArgumentError, DotcuError, EnvironmentFault, SourceError, ToolchainError, UsageError
-from dotcu.inspection.code import ptx, sass
+from dotcu.inspection.code import ptx, sass, tile
 from dotcu.inspection.code.ptx import PtxLine, SourceLocation
 from dotcu.inspection.code.sass import SassFunction
 from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
@@ -32,6 +34,7 @@ from dotcu.kernel.declarations import (
     template_head,
     with_headers,
 )
+from dotcu.tile_ir import TileFunction
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit
@@ -84,6 +87,7 @@ class KernelCode:
         parameters: The parameters' C++ types; None if they are not known.
         shapes: Its known launches.
         unit: The unit that it was compiled in; None of code that was not compiled here.
+        tile: The Tile IR of a tile kernel; None of another, which has PTX.
     """
 
     name: str
@@ -97,10 +101,18 @@ class KernelCode:
     parameters: tuple[str, ...] | None = None
     shapes: tuple[LaunchShape, ...] = ()
     unit: CompileUnit | None = None
+    tile: TileFunction | None = field(default=None, repr=False)
+
+    @property
+    def language(self) -> str:
+        """The name of the code that machine code was made of: "PTX", or "Tile IR"."""
+        return "PTX" if self.tile is None else "Tile IR"
 
     @cached_property
     def ptx(self) -> tuple[PtxLine, ...]:
-        """Its PTX, line by line, with that of the functions that it calls."""
+        """Its PTX, line by line, with that of the functions that it calls; of a tile kernel its Tile IR."""
+        if self.tile is not None:
+            return tile.lines_of(self.tile, self.files)
         return ptx.lines_of(self.ptx_text, self.symbol, self.files)
 
     @cached_property
@@ -116,11 +128,13 @@ class KernelCode:
     @cached_property
     def takes_dynamic_smem(self) -> bool:
         """True if it uses shared memory whose size its launch sets."""
-        return ptx.takes_dynamic_smem(self.ptx_text, self.ptx)
+        return self.tile is None and ptx.takes_dynamic_smem(self.ptx_text, self.ptx)
 
     @cached_property
     def launch_bounds(self) -> tuple[int, bool]:
         """The most threads that it may be launched with, 0 if not limited; whether it needs exactly that."""
+        if self.tile is not None:
+            return self.resources.threads if self.resources else 0, True
         return ptx.max_threads(self.ptx_text, self.symbol)
 
 
@@ -321,12 +335,14 @@ def compile_kernels(
             source = only_kernels(unit.source, unit.options, alone)
             code = build_visible(source, options=unit.options, target=target, names=alone)
         entries = [symbol for symbol in ptx.ptx_module(code.ptx).entries if PROBE not in symbol]
+        tiles = tile_ir.read(code.tile_ir).functions if code.tile_ir else {}
     except EnvironmentFault:
         raise
     except DotcuError as error:
         return FailedBuild(arch=target, names=request.only or alone or unit.names, message=str(error))
     by_symbol = {symbol: name for name, symbol in code.lowered.items() if not name.startswith("&")}
-    names = {symbol: by_symbol.get(symbol) or shown_name(symbol) for symbol in entries}
+    names = {symbol: by_symbol.get(symbol) or shown_name(symbol) for symbol in (*entries, *tiles)}
+    of_tiles = code.tile_cubins.get(host())
     return tuple(
         KernelCode(
             name=name,
@@ -334,12 +350,13 @@ def compile_kernels(
             arch=code.target,
             resources=code.resources.get(symbol),
             ptx_text=code.ptx,
-            cubin=code.cubin,
+            cubin=of_tiles if symbol in tiles else code.cubin,
             files=code.files,
             texts={unit.source.display: unit.source.text},
             parameters=_parameters(code.signatures.get(name)),
-            shapes=tuple(request.shapes.get(name, ())),
+            shapes=() if symbol in tiles else tuple(request.shapes.get(name, ())),
             unit=unit,
+            tile=tiles.get(symbol),
         )
         for symbol, name in names.items()
         if request.only is None or name in request.only
@@ -354,12 +371,12 @@ def _parameters(probe: str | None) -> tuple[str, ...] | None:
 
 
 def _disassembled(codes: tuple[KernelCode, ...]) -> BuildResult:
-    cubin = next((code.cubin for code in codes), None)
-    functions: Mapping[str, SassFunction] = {}
+    cubins = dict.fromkeys(code.cubin for code in codes if code.cubin is not None)
+    functions: dict[str, SassFunction] = {}
     notes: tuple[str, ...] = ()
-    if cubin is not None:
+    for cubin in cubins:
         try:
-            functions = sass.disassemble(cubin, codes[0].files)
+            functions |= sass.disassemble(cubin, codes[0].files)
         except (EnvironmentFault, UsageError, ToolchainError) as error:
             notes = (str(error),)
     kernels: list[tuple[KernelCode, SassFunction | None]] = []

@@ -6,13 +6,15 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from dotcu import tile_ir
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build
 from dotcu.compile.source.declarations import only_kernels
+from dotcu.compile.tile import host
 from dotcu.errors import SourceError, UsageError
 from dotcu.inspection.code import ptx, sass
 from dotcu.inspection.code.report import InspectedKernel, InspectReport
 
-KINDS = ("ptx", "sass", "cubin", "symbols", "resources")
+KINDS = ("ptx", "tileir", "sass", "cubin", "symbols", "resources")
 _OF_MACHINE_CODE = ("sass", "cubin", "resources")
 _NAME = re.compile(r"[\w$]+")
 
@@ -45,11 +47,26 @@ def emit(report: InspectReport, what: str) -> bytes:
             "Required: an architecture of a GPU.\n"
             f"Type: --arch {archs.partition(',')[0].replace('compute_', 'sm_')}, or --emit ptx"
         )
+    tiles = {one.code.tile is not None for one in report.kernels}
     if what == "cubin":
-        cubin = _object_code(report, "a cubin").cubin
+        code = _object_code(report, "a cubin")
+        if len(tiles) > 1:
+            raise UsageError(
+                f"{report.target} has tile kernels and others, which have a cubin each.\n"
+                "Name one kernel after a colon: TARGET:NAME"
+            )
+        cubin = code.tile_cubins[host()] if True in tiles else code.cubin
         assert cubin is not None  # PTX alone is refused before
         return cubin
-    if what == "ptx":
+    if what in ("ptx", "tileir") and (what == "tileir") not in tiles:
+        other = "tileir" if what == "ptx" else "ptx"
+        raise UsageError(
+            f"{report.target} has no kernel with {what}: a tile kernel is Tile IR, any other PTX.\n"
+            f"Type: --emit {other}"
+        )
+    if what == "tileir":
+        text = tile_ir.text(tile_ir.read(_object_code(report, "Tile IR").tile_ir))
+    elif what == "ptx":
         text = _object_code(report, "PTX").ptx
     else:
         text = "".join(f"{line}\n" for line in _lines(report, what))

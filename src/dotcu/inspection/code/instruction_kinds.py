@@ -116,6 +116,14 @@ SASS = _rows(
 )  # fmt: skip
 
 # Without a disassembler. ptxas still chooses: it may merge, split or drop what stands here.
+TILE = _rows(
+    (MATRIX, r"mma[fi]", MNEMONIC, "product of tiles"),
+    (GLOBAL, r"load_", MNEMONIC, "a load of a tile"),
+    (GLOBAL, r"store_", MNEMONIC, "a store of a tile"),
+    (ATOMIC, r"atomic_", MNEMONIC, "read and write as one"),
+)
+"""The kinds of operations of Tile IR."""
+
 PTX = _rows(
     (MATRIX, r"wgmma\.mma", MNEMONIC, "product on the tensor cores, by a group of four warps"),
     (MATRIX, r"w?mma\.(?!load|store)", MNEMONIC, "product on the tensor cores, by a warp"),
@@ -193,12 +201,20 @@ def count_sass(
     return _grouped(counted)
 
 
-def count_ptx(lines: Sequence[PtxLine], file: str) -> tuple[InstructionCount, ...]:
-    """Count the PTX instructions of a kernel, which is in `file`, by kind, for want of a disassembler."""
+def count_ptx(
+    lines: Sequence[PtxLine], file: str, kinds: Sequence[InstructionKind] = PTX
+) -> tuple[InstructionCount, ...]:
+    """Count the PTX instructions of a kernel by kind, for want of a disassembler.
+
+    Args:
+        lines: Its lines; of a tile kernel those of its Tile IR.
+        file: The file that it is in.
+        kinds: The kinds to count: `PTX`, or `TILE`.
+    """
     counted: list[_Counted] = []
     for line in lines:
         for opcode in line.opcodes:
-            kind = next((kind for kind in PTX if kind.opcode.match(opcode)), None)
+            kind = next((kind for kind in kinds if kind.opcode.match(opcode)), None)
             if kind is not None:
                 vector = _VECTOR.search(opcode)
                 size = TYPE_BYTES.get(opcode.rpartition(".")[2], _REGISTER_BYTES)

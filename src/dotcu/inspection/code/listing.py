@@ -43,7 +43,7 @@ class Panes:
 
 def _grid(one: InspectedKernel, width: int) -> Table:
     narrow = ["line", *(["lanes"] if one.counts else [])]
-    wide = ["source", "PTX", *(["SASS"] if one.function else [])]
+    wide = ["source", one.code.language, *(["SASS"] if one.function else [])]
     rows = list(_rows(one, with_control=width >= _WITH_CONTROL))
     widths = [
         max(len(line) for line in [name, *(line for row in rows for line in row[i].plain.splitlines())])

@@ -15,6 +15,7 @@ DEFAULT_THREADS = 256
 """The block that is assumed where no launch is known, and no launch bound."""
 
 SEEN, BOUND, ASSUMED = "launched by a sample", "its launch bound", "assumed: no launch is known"
+BY_COMPILER = "chosen by the compiler"
 
 _BOUNDS = "launch bounds"
 
@@ -79,6 +80,8 @@ def kernel_occupancy(code: KernelCode, asked: LaunchShape | None = None) -> tupl
         shapes, why = sorted(code.shapes), SEEN
     else:
         shapes, why = [LaunchShape(block=(bound or DEFAULT_THREADS, 1, 1))], BOUND if bound else ASSUMED
+    if code.tile is not None:  # whose block nobody else chooses
+        shapes, why = [LaunchShape(block=(max(bound, 1), 1, 1))], BY_COMPILER
     return tuple(_one(code, arch, shape, why) for shape in shapes)
 
 

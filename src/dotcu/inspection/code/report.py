@@ -27,7 +27,7 @@ from dotcu import report_base, serialize
 from dotcu.compile import Resources
 from dotcu.inspection.binaries.report import BinaryReport
 from dotcu.inspection.code.build import FailedBuild, KernelCode, UninstantiatedTemplate
-from dotcu.inspection.code.instruction_kinds import InstructionCount, count_ptx, count_sass
+from dotcu.inspection.code.instruction_kinds import PTX, TILE, InstructionCount, count_ptx, count_sass
 from dotcu.inspection.code.occupancy import SEEN, KernelOccupancy, OccupancyStep
 from dotcu.inspection.code.ptx import SourceLocation, callees
 from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
@@ -79,14 +79,15 @@ class InspectedKernel:
 
     @property
     def level(self) -> str:
-        """The code that `emitted` counts: "SASS", or "PTX" for want of that."""
-        return "PTX" if self.function is None else "SASS"
+        """The code that `emitted` counts: "SASS", or "PTX" or "Tile IR" for want of that."""
+        return self.code.language if self.function is None else "SASS"
 
     @cached_property
     def emitted(self) -> tuple[InstructionCount, ...]:
         """The instructions that are in the code, by kind."""
         if self.function is None:
-            return count_ptx(self.code.ptx, self.code.file)
+            kinds = PTX if self.code.tile is None else TILE
+            return count_ptx(self.code.ptx, self.code.file, kinds)
         return count_sass(self.instructions, self.code.file, callees(self.code.ptx))
 
     @cached_property
@@ -187,6 +188,7 @@ def _kernel_json(one: InspectedKernel) -> dict[str, Any]:
             for each in one.occupancy
         ],
         "level": one.level,
+        "language": one.code.language,
         "emitted": [
             {**vars(each), "locations": [{**at._asdict(), "count": count} for at, count in each.locations]}
             for each in one.emitted
@@ -231,7 +233,7 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
         dynamic = ", and dynamic shared memory as it is launched with" if one.code.takes_dynamic_smem else ""
         yield "resources", Text(f"{_resources(one.code.resources)}{dynamic}{count}")
     yield from (("occupancy", line) for each in one.occupancy for line in occupancy_lines(each))
-    yield from (("emitted" if one.function else "PTX has", text) for text in _emitted(one))
+    yield from (("emitted" if one.function else f"{one.level} has", text) for text in _emitted(one))
     for remark in one.remarks:
         at = ""
         if remark.location is not None:
@@ -253,8 +255,10 @@ def _resources(used: Resources) -> str:
         f"{used.smem_bytes} B of static shared memory" if used.smem_bytes else "no static shared memory",
         f"{used.constant_bytes} B of constants" if used.constant_bytes else "",
         f"{used.barriers} barrier{'' if used.barriers == 1 else 's'}",
-        spills if spilled else "no spills",
+        spills if spilled else "no spills" if not used.threads else "",  # of a tile kernel none are known
         f"{used.stack_bytes} B of stack" if used.stack_bytes else "no stack",
+        f"{used.threads} threads a tile block" if used.threads else "",
+        f"clusters of {used.cluster} thread blocks" if used.cluster > 1 else "",
     ]
     return ", ".join(filter(None, parts))
 

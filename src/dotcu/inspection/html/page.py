@@ -80,7 +80,7 @@ def page_of(report: InspectReport) -> dict[str, Any]:
         "missing": {},
     }
     kernels += [
-        {"name": name, "arch": str(one.arch), "failure": one.message, **blank}
+        {"name": name, "arch": str(one.arch), "failure": one.message, "language": "PTX", **blank}
         for one in report.failed
         for name in one.names
     ]
@@ -116,6 +116,7 @@ def _kernel(one: InspectedKernel, names: dict[str, int], files: dict[tuple[str, 
         "name": code.name,
         "arch": str(code.arch),
         "failure": "",
+        "language": code.language,
         "facts": list(_facts(one)),
         "notes": [
             (
@@ -152,10 +153,14 @@ def _facts(one: InspectedKernel) -> Iterator[tuple[str, str, str, str]]:
     if used is not None:
         spilled = used.spill_store_bytes + used.spill_load_bytes
         yield "registers", str(used.registers), "", ""
-        yield "spilled", f"{spilled} B", "", "bad" if spilled else "good"
+        if not used.threads:  # the assembler of tile kernels does not say it
+            yield "spilled", f"{spilled} B", "", "bad" if spilled else "good"
         yield "stack", f"{used.stack_bytes} B", "", "warn" if used.stack_bytes else ""
         yield "static shared", f"{used.smem_bytes} B", "", ""
         yield "barriers", str(used.barriers), "", ""
+        if used.threads:
+            yield "threads of a tile block", str(used.threads), "", ""
+            yield "cluster", f"{used.cluster} thread block{'s' * (used.cluster > 1)}", "", ""
     if one.function is not None:
         yield "instructions", str(len(one.instructions)), "", ""
     for each in one.occupancy:

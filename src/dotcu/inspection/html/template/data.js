@@ -45,7 +45,7 @@ const codeRows = (lines) => lines.map(([text, label, places, control]) => ({ tex
 
 // How many instructions each line became: a metric that needs no run.
 function emitted(kernel) {
-  const name = kernel.sass.length ? "SASS" : "PTX";
+  const name = kernel.sass.length ? "SASS" : kernel.language;
   const counts = {};
   for (const [, , places] of kernel.sass.length ? kernel.sass : kernel.ptx) {
     if (places.length) counts[places[0]] = (counts[places[0]] ?? 0) + 1;

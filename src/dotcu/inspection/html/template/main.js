@@ -6,6 +6,8 @@ function show(kernel, { place = state.chosen?.places[0], quiet = false } = {}) {
   state.chosen = null;
   const scrolled = kernel.name === state.shown ? each.map((pane) => pane.body.scrollTop) : null;
   state.shown = kernel.name;
+  TITLES.ptx = kernel.language;
+  panes.ptx.element.setAttribute("aria-label", kernel.language);
   giveHues(kernel);
   panes.source.fill(sourceRows(kernel), kernel.missing.source);
   panes.ptx.fill(codeRows(kernel.ptx), kernel.missing.ptx);
@@ -99,7 +101,7 @@ function turnTheme() {
 const KEYS = {
   j: ["next line that became code", () => move(1)], k: ["previous one", () => move(-1)],
   l: ["next pane", () => focusPane(1)], h: ["previous pane", () => focusPane(-1)],
-  "]": ["next lines marked, in PTX and SASS", () => [panes.ptx, panes.sass].forEach((pane) => pane.step(1))],
+  "]": ["next lines marked, in PTX, Tile IR and SASS", () => [panes.ptx, panes.sass].forEach((pane) => pane.step(1))],
   "[": ["previous ones", () => [panes.ptx, panes.sass].forEach((pane) => pane.step(-1))],
   "/": ["search", () => at("query").select()], n: ["next hit", () => nextHit(1)], N: ["previous hit", () => nextHit(-1)],
   t: ["light or dark", turnTheme], Escape: ["let go of the line, or of the search", () => (search.text ? clearSearch() : unchoose())],

@@ -1,7 +1,7 @@
 // A pane: rows of one height, found by place, marked, and brought into view.
 const ROW = 19;  // --row of theme.css
 const CHUNK = 100;
-const TITLES = { source: "Source", ptx: "PTX", sass: "SASS" };
+const TITLES = { source: "Source", ptx: "PTX", sass: "SASS" };  // ptx: "Tile IR" while a tile kernel is shown
 
 class Pane {
   constructor(name) {
