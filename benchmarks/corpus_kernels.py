@@ -94,16 +94,21 @@ def run(one: Case, folder: Path) -> Ran:
         with dotcu.simulate(on_finding="collect") as simulated:
             pairs = one.body(module)
     except DotcuError as error:
-        return Ran(**about, verdict="failed", note=" ".join(str(error).split())[:300])
+        return Ran(**about, verdict="failed", note=noted(error, folder))
     took = round(time.perf_counter() - start, 2)
     pairs = [pairs] if isinstance(pairs[0], Tensor) else pairs
     for got, want in pairs:
         try:
             torch.testing.assert_close(got, want.to(got), rtol=tolerance(got), atol=tolerance(got))
         except AssertionError as error:
-            return Ran(**about, verdict="wrong", note=" ".join(str(error).split())[:300], seconds=took)
-    found = [" ".join(str(finding).split())[:300] for finding in simulated.findings]
+            return Ran(**about, verdict="wrong", note=noted(error, folder), seconds=took)
+    found = [noted(finding, folder) for finding in simulated.findings]
     return Ran(**about, verdict="found" if found else "right", note=" | ".join(found), seconds=took)
+
+
+def noted(text: object, folder: Path) -> str:
+    """Return the start of a text, without the place of the checkouts."""
+    return " ".join(str(text).replace(f"{folder}/", "").split())[:300]
 
 
 def tolerance(result: Tensor) -> float:
