@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from dotcu.errors import FindingError, SimulationError
+from dotcu.errors import FindingError, SimulationError, TileCodeError
 from dotcu.simulator import Run
 from dotcu.simulator.tile.launch import TileProgram
-from tile_launches import FOLDER, SOURCE, kernels, launched, line_of
+from tile_launches import BYTECODE, FOLDER, SOURCE, kernels, launched, line_of
 
 RNG = np.random.default_rng(7)
 bf16 = ml_dtypes.bfloat16
@@ -162,3 +164,22 @@ def test_kernels_of_older_compilers(version: str) -> None:
     exact = x.astype(np.float64)
     expected = np.sqrt(np.exp(exact) * np.exp2(exact)) + np.tanh(exact) - whole
     np.testing.assert_allclose(rest, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_code_that_can_be_read_never_crashes_the_simulator(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    damaged = bytearray(BYTECODE)
+    for at in rng.integers(12, len(damaged), 2):
+        damaged[at] = int(rng.integers(256))
+    try:
+        program = TileProgram.parse(bytes(damaged))
+    except TileCodeError:
+        return
+    for name, function in program.module.functions.items():
+        arguments = {
+            f"p{at}": np.zeros(512, np.float32) if type_.is_pointer else np.int32(3)
+            for at, type_ in enumerate(function.parameters)
+        }
+        with contextlib.suppress(SimulationError):
+            launched(name, 2, run=Run(on_finding="collect", step_limit=500), program=program, **arguments)
