@@ -36,6 +36,7 @@ def launched(
     program: TileProgram | None = None,
     unwritten: tuple[str, ...] = (),
     read_only: tuple[str, ...] = (),
+    storage: tuple[int, int] | None = None,
     **arguments: Any,
 ) -> Run:
     """Launch a kernel and return its run, which collects findings.
@@ -47,6 +48,7 @@ def launched(
         program: The file that the kernel is of; None: that of kernels.cu.
         unwritten: Arrays that nothing has written.
         read_only: Arrays that are passed for pointers to const.
+        storage: Address and size of the allocation that some arrays are parts of.
         arguments: Its arguments in order; arrays for pointers.
     """
     run = run or Run(on_finding="collect")
@@ -54,12 +56,14 @@ def launched(
     for name, value in arguments.items():
         if isinstance(value, np.ndarray):
             data = value.reshape(-1).view(np.uint8)
+            start, size = storage or (0, 0)
             buffer = Buffer(
                 name=name,
                 data=data,
                 itemsize=value.itemsize,
                 written=np.zeros(data.size, np.uint8) if name in unwritten else None,
                 read_only=name in read_only,
+                storage=storage if start <= data.ctypes.data < start + size else None,
             )
             params.append(memory.map(buffer).to_bytes(8, "little"))
         else:

@@ -121,12 +121,14 @@ def tile_of(
         return shape, []
     reach = [(count - 1) * stride * access.width for count, stride in zip(counts, strides, strict=True)]
     low, high = address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0)
-    region = launch.find(low)
-    if region is None or high + access.width > region.base + region.size or address % access.width:
+    region = launch.home(view.base) or launch.find(low)
+    outside = region is None or low < region.base or high + access.width > region.base + region.size
+    if region is None or outside or address % access.width:
         addresses = np.full((), _wrapped(address), np.int64)
         for count, stride in zip(counts, strides, strict=True):
             addresses = addresses[..., None] + np.arange(count) * np.int64(_wrapped(stride * access.width))
-        return shape, list(parts_of(launch, access, addresses.reshape(-1), shape))
+        home = launch.home(view.base)
+        return shape, list(parts_of(launch, access, addresses.reshape(-1), shape, home))
     first = (address - region.view(access.width)[1]) // access.width
     return shape, [Places(region, first, shape, tuple(strides))]
 
@@ -188,13 +190,19 @@ def gathered(
     flat = np.flatnonzero(inside)
     parts = [
         part._replace(positions=flat if part.positions is None else flat[part.positions])
-        for part in parts_of(launch, access, addresses.reshape(-1)[flat], (len(flat),))
+        for part in parts_of(
+            launch, access, addresses.reshape(-1)[flat], (len(flat),), launch.home(view.base)
+        )
     ]
     return inside, parts
 
 
 def parts_of(
-    launch: TileLaunch, access: TileAccess, addresses: Array, shape: tuple[int, ...]
+    launch: TileLaunch,
+    access: TileAccess,
+    addresses: Array,
+    shape: tuple[int, ...],
+    home: Buffer | None = None,
 ) -> Iterator[Places]:
     """Yield the parts of an access by the addresses of its elements; report those that are nowhere.
 
@@ -203,14 +211,16 @@ def parts_of(
         access: The access.
         addresses: One for each element.
         shape: The shape of the whole, if all elements lie in one region.
+        home: The region that they have to lie in; None: any.
     """
     if not len(addresses):
         return
     width = access.width
     low, high = int(addresses.min()), int(addresses.max())
-    region = launch.find(low)
+    region = home or launch.find(low)
     aligned = not int(np.bitwise_or.reduce(addresses)) % width
-    if region is not None and aligned and high + width <= region.base + region.size:
+    inside = region is not None and region.base <= low and high + width <= region.base + region.size
+    if region is not None and aligned and inside:
         yield Places(region, 0, shape, (), _indices(region, addresses, width).reshape(shape))
         return
     left = np.arange(len(addresses))
@@ -218,32 +228,20 @@ def parts_of(
     if skewed.any():
         _report_misaligned(launch, access, addresses[skewed])
         left = left[~skewed]
-    while len(left):
-        first = int(addresses[left[0]])
-        region = launch.find(first)
-        if region is None or first + width > region.base + region.size:
-            miss = _nowhere(launch, addresses[left], width)
-            _report_unmapped(launch, access, addresses[left[miss]])
-            left = left[~miss]
-            continue
+    for region in launch.memory.regions if home is None else [home]:
         here = (addresses[left] >= region.base) & (addresses[left] + width <= region.base + region.size)
-        positions = left[here]
-        indices = _indices(region, addresses[positions], width)
-        yield Places(region, 0, positions.shape, (), indices, positions)
-        left = left[~here]
+        if here.any():
+            positions = left[here]
+            indices = _indices(region, addresses[positions], width)
+            yield Places(region, 0, positions.shape, (), indices, positions)
+            left = left[~here]
+    if len(left):
+        _report_unmapped(launch, access, addresses[left], home)
 
 
 def _indices(region: Buffer, addresses: Array, width: int) -> Array:
     offsets = addresses - region.view(width)[1]
     return offsets >> (width.bit_length() - 1) if width > 1 else offsets
-
-
-def _nowhere(launch: TileLaunch, addresses: Array, width: int) -> Array:
-    """Return which addresses lie in no region."""
-    inside = np.zeros(len(addresses), bool)
-    for region in launch.memory.regions:
-        inside |= (addresses >= region.base) & (addresses + width <= region.base + region.size)
-    return ~inside
 
 
 def _report_misaligned(launch: TileLaunch, access: TileAccess, addresses: Array) -> None:
@@ -258,7 +256,7 @@ def _report_misaligned(launch: TileLaunch, access: TileAccess, addresses: Array)
     launch.report("misaligned", access.operation, len(addresses), message, name)
 
 
-def _report_unmapped(launch: TileLaunch, access: TileAccess, addresses: Array) -> None:
+def _report_unmapped(launch: TileLaunch, access: TileAccess, addresses: Array, home: Buffer | None) -> None:
     null = (addresses >= 0) & (addresses < NULL_PAGE)
     if null.any():
         offset = int(addresses[null][0])
@@ -269,7 +267,7 @@ def _report_unmapped(launch: TileLaunch, access: TileAccess, addresses: Array) -
     if not len(addresses):
         return
     first, memory = int(addresses[0]), launch.memory
-    region = None if memory.is_foreign(first) else memory.nearest(first)
+    region = home or (None if memory.is_foreign(first) else memory.nearest(first))
     if region is None:
         message = f"out-of-bounds {access} at {first:#x}, where nothing is mapped. {FOREIGN}"
     else:

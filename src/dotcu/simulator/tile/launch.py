@@ -153,6 +153,7 @@ class TileLaunch:
         self._accesses: dict[int, TileAccess] = {}
         self._hint: Buffer | None = None
         self._allotted: list[Buffer] = []
+        self._homes: dict[int, Buffer | None] = {}
         self._sequence: Sequence[int] = ()
 
     def start(self, params: Sequence[bytes]) -> None:
@@ -220,6 +221,13 @@ class TileLaunch:
         if hint is None or not hint.base <= address < hint.base + hint.size:
             self._hint = hint = self.memory.find(address)
         return hint
+
+    def home(self, address: int) -> Buffer | None:
+        """Return the region that begins at an address, the largest of several; None if none does."""
+        if address not in self._homes:
+            begins = [region for region in self.memory.regions if region.base == address]
+            self._homes[address] = max(begins, key=lambda region: region.size, default=None)
+        return self._homes[address]
 
     def name_at(self, address: int) -> str:
         """Return the name of the region that an address is in; empty if it is in none."""

@@ -180,3 +180,15 @@ def test_elements_of_one_tile_that_are_stored_to_one_place() -> None:
     assert "several elements of a tile are stored to `y`[4], with different values" in finding.message
     x[5] = x[4]  # the same value: whichever is the last
     assert launched("scatter", 1, x=x, to=to, y=zeros(128)).findings == []
+
+
+def test_a_view_that_runs_into_the_next_tensor_of_one_storage() -> None:
+    whole = np.zeros(512, np.float32)
+    first, second = whole[:256], whole[256:]
+    storage = (whole.ctypes.data, whole.nbytes)
+    run = launched("add_too_far", 2, storage=storage, a=first, c=zeros(256), n=255)
+    assert run.findings == []
+    run = launched("add", 3, storage=storage, a=first, b=second, c=zeros(300), n=300)
+    finding = run.findings[0]
+    assert (finding.kind, finding.address_of, finding.lanes) == ("out-of-bounds", "a", 44)
+    assert "at `a`[256] (just past its end, in `b`)" in finding.message
