@@ -26,8 +26,9 @@ DEFAULT_GPU = "H200"
 DTYPES: Mapping[str, str] = {
     "f64": "float64", "f32": "float32", "tf32": "tf32", "f16": "float16", "bf16": "bfloat16",
     "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "s8": "int8", "u8": "int8",
+    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
 }  # fmt: skip
-"""The types of PTX as torch has them, those that datasheets have rates of."""
+"""The types of PTX and Tile IR as torch has them, those that datasheets have rates of."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -244,7 +244,10 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
     if one.counts is not None:
         total = one.counts.total
         lanes = f"{total.lane_instructions:,} lane instructions of PTX, {total.active_lanes:.1f} of 32 lanes"
-        yield "counted", Text(f"{lanes} at work: {one.counts.call}, in the simulator", style="dim")
+        work = f"{lanes} at work"
+        if one.code.tile is not None:
+            work = f"{total.lane_instructions:,} operations of Tile IR on elements"
+        yield "counted", Text(f"{work}: {one.counts.call}, in the simulator", style="dim")
 
 
 def _resources(used: Resources) -> str:

@@ -114,6 +114,9 @@ class _Dimension(int):
         return f"{int(self)}, {self.kind} tensor"
 
 
+_Dimension.__name__ = "int"  # as messages call it
+
+
 def _dimensions(value: Strided | Extents) -> Iterator[int]:
     is_strided = type(value) is Strided
     for number in value.tensor.stride() if is_strided else value.tensor.shape:
