@@ -453,13 +453,20 @@ def _message(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]) -> st
     options = f"Options, as for nvcc: {plan.command.removeprefix('nvcc ')}"
     errors = _without_echoes([diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"])
     if not errors:
-        return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{options}"
+        printed = f"\n{_ON_STDERR}" if "processing Tile code" in log else ""
+        return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}{printed}\n{options}"
     amount = f"{count(len(errors))}{_instantiated(plan, errors)}"
     headline = f"{plan.display} does not compile for {plan.target}: {amount}."
     shown = [str(_readable(plan, error)) for error in _in_order(errors)[:_SHOWN_ERRORS]]
     if len(errors) > _SHOWN_ERRORS:
         shown.append(f"... and {len(errors) - _SHOWN_ERRORS} more, in the exception's .log")
     return "\n\n".join([headline, *shown, _advice(plan, log, errors) or options])
+
+
+_ON_STDERR = (
+    "NVRTC has printed the reason, with its line, on this process's stderr. "
+    "Tile functions are inlined, so none may call itself."
+)
 
 
 def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
@@ -598,10 +605,6 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
         return (
             "Arrays of a fixed size in shared memory are limited to 49152 bytes together.\n"
             "Write for a larger one: extern __shared__ float s[]; and pass smem_bytes=BYTES at the launch."
-        )
-    if any("processing Tile code" in error.message for error in errors):
-        return (
-            "NVRTC has printed the reason on stderr: a call that it cannot inline, such as a recursive one."
         )
     missing = unopened(log)
     names = (missing[1],) if missing else left_out_headers(log)

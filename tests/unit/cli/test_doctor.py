@@ -31,6 +31,11 @@ def report(monkeypatch: pytest.MonkeyPatch, *rows: ToolchainRow) -> None:
     monkeypatch.setattr(toolchain, "report", lambda: list(rows))
 
 
+def test_the_compiler_of_tile_kernels_is_not_always_needed() -> None:
+    row = ToolchainRow(name="tile NVRTC", fits=False, note="not found", remedy="pip install", optional=True)
+    assert doctor.judge(row, [row]).state == doctor.ABSENT
+
+
 def test_a_part_that_fits_is_fine() -> None:
     part = doctor.judge(USED, [USED])
     assert (part.state, part.version, part.path) == (doctor.FINE, "13.0.88", "/lib/libnvrtc.so.13")

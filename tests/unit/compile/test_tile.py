@@ -159,6 +159,11 @@ class TestRefused:
         assert "calling a __tile__ function" in message
         assert "Declare the kernel __tile_global__" in message
 
+    def test_a_recursive_function(self) -> None:
+        function = "__tile__ int f(int a) { return a ? f(a - 1) : 1; }"
+        message = refusal(f"{HEAD}{function}\n__tile_global__ void k(int* x) {{ *x = f(*x); }}\n", "k")
+        assert "none may call itself" in message
+
     def test_a_struct_is_no_parameter(self) -> None:
         text = f"{HEAD}struct P {{ float* x; int n; }};\n__tile_global__ void k(P p) {{ *p.x = 1; }}\n"
         message = refusal(text, "k")
