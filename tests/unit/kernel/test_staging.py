@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from dotcu.kernel.arguments.pack import (
     PackingPlan,
     Placement,
     count_writes,
+    extents,
     pack,
     require_one_device,
     strided,
@@ -526,3 +528,49 @@ def test_forgotten_stages_are_prepared_anew(driver: Driver, plans: dict[str, Pac
     assert not road.native(args, config)
     road.stage((64, 1, 1))
     assert road.native(args, config)
+
+
+TILES = """
+#include "cuda_tile.h"
+namespace ct = cuda::tiles;
+
+__tile_global__ void tiled(float* x_, int n_, unsigned m_, long long k_) {
+    auto x = ct::assume_aligned<32>(x_);
+    auto n = ct::assume_bounded_below<0>(n_);
+    auto m = ct::assume_divisible<4>(m_);
+    auto k = ct::assume_bounded_below<1>(ct::assume_divisible<8>(k_));
+    x[n] = float(m) + float(k);
+}
+"""
+
+
+def test_what_a_tile_kernel_assumes_native_code_and_python_check_alike(driver: Driver) -> None:
+    plan = load_inline(TILES).tiled.unit.code(Target.parse("compute_80"), simulated=True).plan("tiled")
+    road, x = Road(driver, plan, [((1, 1, 1), 0, None)]), torch.zeros(64)
+    x = x[(-x.data_ptr() // 4) % 8 :][:48]  # at an address divisible by 32
+    config = {"grid": 3, "block": 1}
+    taken = 0
+    for tensor in (x, x[4:], x[8:]):
+        for n, m, k in itertools.product(
+            (-1, 0, 7), (0, 4, 6, 2**31 - 4, 2**31, 2**32 - 4), (-8, 0, 4, 2**40)
+        ):
+            args = [tensor, n, m, k]
+            refused, made = road.judged(args, config)
+            assert road.native(args, config) == (not refused), (args[1:], refused)
+            if not refused:
+                assert driver.launches[-1][3] == made[1][0]
+                taken += 1
+    assert 0 < taken < 3 * 3 * 6 * 5
+    args = [extents(x[8:16]), 8, 16]  # n is its size
+    assert road.native(args, config) == (not road.judged(args, config)[0])
+
+
+def test_extents_take_the_place_of_the_sizes(driver: Driver) -> None:
+    source = "__global__ void sized(float* x, int rows, long long columns, float by) {}"
+    plan = load_inline(source).sized.unit.code(Target.parse("compute_80"), simulated=True).plan("sized")
+    road, x, config = Road(driver, plan), torch.ones(3, 5), {"grid": 1, "block": 32}
+    assert road.native([extents(x), 2.0], config)
+    assert driver.launches[0][3] == road.python([x, 3, 5, 2.0], config)[1][0]
+    for wrong in ([extents(x.t()), 2.0], [extents(x[0]), 2.0], [extents(x)], [x, extents(x), 2.0]):
+        assert not road.native(wrong, config)
+        assert road.judged(wrong, config)[0]
