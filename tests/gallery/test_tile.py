@@ -189,7 +189,7 @@ def test_what_is_not_taken_is_refused_with_what_is(device: torch.device) -> None
         attention_tile(q[..., :40], q[..., :40], q[..., :40])
     with pytest.raises(ValueError, match="above 0"):
         attention_tile(q, q, q, scale=-1.0)
-    with pytest.raises(ValueError, match="the gradient has the shape"):
+    with pytest.raises(ValueError, match="grad has the shape"):
         attention_tile_backward(q[:, :1], q, q, q, q, q[..., 0].float())
 
 

@@ -40,9 +40,9 @@ __tile_global__ void attention(const T* __restrict__ q, const T* __restrict__ k,
             if constexpr (CAUSAL) s = ct::select(key <= i * BM + count<BM, 1>(), s, none);
             s = ct::select(key < keys, s, none);
         }
-        const auto top = ct::max(high, scale * LOG2_E * ct::reduce_max(s, 1_ic));
-        const auto p = exp2(s * (scale * LOG2_E) - top);
-        const auto shrink = exp2(high - top);
+        const auto top = ct::max(high, ct::reduce_max(s, 1_ic));
+        const auto p = exp2((s - top) * (scale * LOG2_E));
+        const auto shrink = exp2((high - top) * (scale * LOG2_E));
         total = total * shrink + ct::sum(p, 1_ic);
         sum = ct::mma(ct::element_cast<T>(p), load<BN, D>(V, g, j), sum * shrink);
         high = top;
@@ -51,5 +51,5 @@ __tile_global__ void attention(const T* __restrict__ q, const T* __restrict__ k,
                  i);
     const ct::extents sizes{heads, queries};
     const auto LSE = ct::partition_view{ct::tensor_span{lse, sizes}, ct::shape<1, BM>{}};
-    LSE.store_masked(ct::reshape<ct::shape<1, BM>>(LN_2 * high + ct::log(total)), h, i);
+    LSE.store_masked(ct::reshape<ct::shape<1, BM>>(scale * high + ct::log(total)), h, i);
 }

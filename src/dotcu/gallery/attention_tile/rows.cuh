@@ -9,7 +9,7 @@ namespace ct = cuda::tiles;
 using namespace ct::literals;
 
 constexpr float NONE = -1e38f;  // below every score
-constexpr float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
+constexpr float LOG2_E = 1.44269504f;
 
 // The rows of all heads as tiles of ROWS x D.
 template <int ROWS, int D, typename T>
