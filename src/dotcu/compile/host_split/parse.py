@@ -106,9 +106,21 @@ class ParsedDeclaration:
     is_guessed: bool = False
 
 
-def parse_declarations(text: str, macros: Macros) -> tuple[ParsedDeclaration, ...]:
-    """Return the declarations of a text in which each `#if` has one branch left, in order."""
-    return tuple(_StatementReader(text, macros).declarations())
+Classified = dict[tuple[int, int, str, bytes], "ParsedDeclaration"]
+"""By where it begins and ends, its code, and what the parser is shown of it: what a statement declares."""
+
+
+def parse_declarations(
+    text: str, macros: Macros, classified: Classified | None = None
+) -> tuple[ParsedDeclaration, ...]:
+    """Return the declarations of a text in which each `#if` has one branch left, in order.
+
+    Args:
+        text: The text.
+        macros: The macros of it and of what it is compiled with.
+        classified: Statements of the same file with other branches left; those of this text are added.
+    """
+    return tuple(_StatementReader(text, macros, {} if classified is None else classified).declarations())
 
 
 class _StatementReader(CodeTokens):
@@ -118,9 +130,9 @@ class _StatementReader(CodeTokens):
     and lacks annotations. Both have every character where the source has it.
     """
 
-    def __init__(self, text: str, macros: Macros) -> None:
+    def __init__(self, text: str, macros: Macros, known: Classified) -> None:
         super().__init__(code_only(text))
-        self.macros = macros
+        self.macros, self._known = macros, known
         shown = _NOT_ASCII.sub("_", without_directives(without_comments(text)))
         self.shown = bytearray(_UNKNOWN_OPERATOR.sub(r"\1+= ", shown), "ascii")
         self._annotated: dict[int, int] = {}  # what stands behind an annotation, to where that begins
@@ -174,7 +186,11 @@ class _StatementReader(CodeTokens):
                 elif last == len(self.tokens):
                     yield self.declaration(first, last)
                 else:
-                    yield self.classified(first, last, body)
+                    start, end = self.before(self.tokens[first][1]), self.tokens[last][2]
+                    key = start, end, self.text[start:end], bytes(self.shown[start:end])
+                    if key not in self._known:
+                        self._known[key] = self.classified(first, last, body)
+                    yield self._known[key]
             first = last + 1
 
     def declaration(

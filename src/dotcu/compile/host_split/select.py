@@ -47,7 +47,7 @@ from dotcu.compile.host_split.detect import (
     stand_ins,
     with_macro_words,
 )
-from dotcu.compile.host_split.parse import ParsedDeclaration, parse_declarations
+from dotcu.compile.host_split.parse import Classified, ParsedDeclaration, parse_declarations
 from dotcu.compile.source.includes import scan_includes
 from dotcu.compile.source.lexer import code_only, directives, variants, without_comments
 from dotcu.compile.source.source import printable
@@ -175,8 +175,9 @@ class _ParsedFile:
 
     def __init__(self, index: int, text: str, defined: frozenset[str], macros: Macros) -> None:
         self.index, self.text = index, text
-        self.variants = [(each, parse_declarations(each, macros)) for each in variants(text, defined)]
-        self.declarations = [each for _, declarations in self.variants for each in declarations]
+        same: Classified = {}  # most statements are in several variants
+        self.variants = [(each, parse_declarations(each, macros, same)) for each in variants(text, defined)]
+        self.declarations = list(dict.fromkeys(each for _, parsed in self.variants for each in parsed))
         self._ends = [match.start() for match in re.finditer("\n", text)]
         self.kept = bytearray()
         self.added: dict[int, str] = {}
