@@ -141,9 +141,14 @@ class _StatementReader(CodeTokens):
     def _hide_annotations(self) -> None:
         """Blank annotations in `shown` and leave them out of the tokens."""
         hidden: set[int] = set()
-        index = 0
-        while index < len(self.tokens):
-            word, last = self.at(index), index
+        words = {word for word, _, _ in self.tokens}
+        marks = words & (_PLAIN | _BRACKETED)
+        marks |= {word for word in words & self.macros.keys() if _is_annotation(word, self.macros)}
+        last = -1
+        for index, (word, _, _) in enumerate(self.tokens):
+            if index <= last or word not in marks:
+                continue
+            last = index
             macro = self.macros.get(word) if _is_annotation(word, self.macros) else None
             is_specifier = macro is not None and (not macro.called or any(macro.values))
             is_bracketed = word in _BRACKETED or (is_specifier and self.macros[word].called)
@@ -155,7 +160,6 @@ class _StatementReader(CodeTokens):
                 if last + 1 < len(self.tokens):
                     self._annotated[self.tokens[last + 1][1]] = start
                 hidden.update(range(index, last + 1))
-            index = last + 1
         self.leave_out(hidden)
 
     def _blank(self, start: int, end: int) -> None:

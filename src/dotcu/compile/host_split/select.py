@@ -211,33 +211,40 @@ class _ParsedFile:
         ):
             return self.text
         self.kept, self.added = bytearray(len(self.text)), {}
+        done: set[ParsedDeclaration] = set()  # what is in several variants is the same in each
         for variant, in_variant in self.variants:
             for each in in_variant:
-                self._keep_declaration(variant, each, selection)
+                if each not in done:
+                    self._keep_declaration(variant, each, selection)
+            done.update(in_variant)
         gone = [each for each in self.declarations if each not in kept]
         self._keep_directives(host_includes, gone, selection.used)
         self._drop_empty_conditions()
         return self._rendered()
 
-    def _keep(self, variant: str, positions: Iterable[int]) -> None:
-        for position in positions:
+    def _keep(self, variant: str, start: int, end: int) -> None:
+        if variant[start:end] == self.text[start:end]:
+            self.kept[start:end] = b"\1" * (end - start)
+            return
+        for position in range(start, end):
             if variant[position] == self.text[position]:
                 self.kept[position] = 1
 
     def _keep_declaration(self, variant: str, declaration: ParsedDeclaration, selection: _Selection) -> None:
         if declaration in selection.kept:
-            gone = {i for method in declaration.methods for i in range(method.start, method.end)}
-            span = range(declaration.start, declaration.end)
             tensors = dict(_tensor_members(declaration))
-            gone.update(i for start, end in tensors.items() for i in range(start, end))
-            self._keep(variant, (i for i in span if i not in gone))
+            gone = [(method.start, method.end) for method in declaration.methods]
+            begin = declaration.start
+            for start, end in sorted([*gone, *tensors.items(), (declaration.end, declaration.end)]):
+                self._keep(variant, begin, max(begin, start))
+                begin = max(begin, end)
             self.added |= dict.fromkeys(tensors, "__dotcu_tensor")
             self.added |= dict.fromkeys(declaration.marks, _DEVICE)
         for one in selection.stand_ins.keys() & {declaration, *declaration.methods}:
             self.added[one.start] = selection.stand_ins[one]
         for head in selection.heads.intersection((declaration, *declaration.methods)):
             body = head.start + len(head.head)
-            self._keep(variant, range(head.start, body))
+            self._keep(variant, head.start, body)
             # a call of an inline function without a body is refused
             is_plain = head.is_inline or selection.is_called(head)
             self.added[head.mark] = _DEVICE if is_plain else f"{_DEVICE}inline "
@@ -289,6 +296,11 @@ class _ParsedFile:
         lines, begin = [], 0
         for line in self.text.split("\n"):
             end = begin + len(line)
+            count = self.kept.count(1, begin, end)
+            if count in (0, len(line)) and self.added.keys().isdisjoint(range(begin, end)):
+                lines.append(line if count else "")
+                begin = end + 1
+                continue
             last = max((i for i in range(begin, end) if self.kept[i] or i in self.added), default=begin - 1)
             shown, debt = "", 0
             for position in range(begin, last + 1):
