@@ -5,9 +5,9 @@
 A file passes if `dotcu.load` takes it and NVRTC compiles it: its plain kernels for sm_80, or for sm_90a if
 they need that, and of a file of templates everything that is not instantiated. It gets include paths and
 nothing else: its own folder, those above it in its checkout, those named `include`, `inc` or `Common`, and
-the nearest that has a header which it names and which is in none of these. The checkouts are not part of
-this repository: clone them, submodules included. FILE is written after each checkout, and keeps what it has
-of others.
+the nearest that has a header which it names and which is neither in these nor the toolkit's. The checkouts
+are not part of this repository: clone them, submodules included. FILE is written after each checkout, and
+keeps what it has of others.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import dotcu
+from dotcu.compile.include_graph import system_headers
+from dotcu.compile.toolchain import nvrtc
 from dotcu.errors import DotcuError
 
 LIMIT_S = 600  # of processor time, which does not depend on what else the machine does
@@ -88,7 +90,7 @@ def include_paths(file: Path, root: Path) -> list[Path]:
         text = path.read_text(encoding="utf-8", errors="replace")
         for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', text, re.MULTILINE):
             header = next((f / name for f in (path.parent, *folders) if (f / name).is_file()), None)
-            if header is None:
+            if header is None and system_headers(nvrtc().include).find(name) is None:
                 ending = [each for each in headers_of(root).get(Path(name).name, ())
                           if each.as_posix().endswith(f"/{name}")]  # fmt: skip
                 header = max(ending, key=lambda each: len(os.path.commonpath([each, path])), default=None)
