@@ -43,7 +43,7 @@ _KERNEL, _HINTED = 2, 4
 
 _SCALARS = {
     0: "i1", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "bf16", 7: "f32", 8: "tf32", 9: "f64",
-    10: "f8E4M3FN", 11: "f8E5M2", 18: "f8E8M0FNU", 19: "f4E2M1FN", 22: "i4",
+    10: "f8E4M3FN", 11: "f8E5M2", 18: "f8E8M0FNU", 19: "f4E2M1FN", 22: "i4", 130: "fnv8E5M3FNU",
 }  # fmt: skip
 _POINTER, _TILE, _TENSOR, _PARTITION, _FUNCTION, _TOKEN = 12, 13, 14, 15, 16, 17
 _GATHER, _STRIDED = 20, 21

@@ -20,7 +20,7 @@ from dotcu.simulator.tile.access import TensorView, TileAccess
 from dotcu.simulator.tile.arithmetic import ELEMENTWISE, work_of
 from dotcu.simulator.tile.elements import constant, dtype_of
 from dotcu.simulator.tile.structure import STRUCTURE, reduce_tiles, scan_tiles
-from dotcu.tile_ir.module import DYNAMIC, ELEMENT_BITS, Region, TileFunction, TileOperation
+from dotcu.tile_ir.module import DYNAMIC, ELEMENT_BITS, Region, TileFunction, TileOperation, TileType
 from dotcu.tile_ir.text import describe_operation
 
 if TYPE_CHECKING:
@@ -130,6 +130,18 @@ class TileDecoder:
             "It executes the operations that CUDA Tile C++ of CUDA 13.5 needs for one GPU.\n"
             "Launch on CUDA tensors, or write the step without it."
         )
+
+    def access(self, operation: TileOperation, action: str, type_: TileType) -> TileAccess:
+        """Describe the access of the operation that was numbered last.
+
+        Args:
+            operation: The operation.
+            action: "read", "write" or "atomic".
+            type_: A view or a tile of values, of the element type in memory.
+        """
+        if ELEMENT_BITS.get(type_.element) == 4:  # two to a byte; C++ has one in each
+            raise UnsupportedInstruction(self.refusal(operation))
+        return TileAccess.of(len(self.operations) - 1, operation, action, type_)
 
     def number(self, operation: TileOperation) -> int:
         """Number an operation."""
@@ -424,7 +436,7 @@ def _shape_of(
 def _load_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     view, index = operation.operands["view"][0], operation.operands["index"]
     type_, result = decoder.function.types[view], operation.results[0]
-    access = TileAccess.of(len(decoder.operations) - 1, operation, "read", type_)
+    access = decoder.access(operation, "read", type_)
 
     def step(launch: TileLaunch) -> None:
         values = launch.values
@@ -438,7 +450,7 @@ def _load_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 def _store_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     view, index = operation.operands["view"][0], operation.operands["index"]
     tile, type_ = operation.operands["tile"][0], decoder.function.types[view]
-    access = TileAccess.of(len(decoder.operations) - 1, operation, "write", type_)
+    access = decoder.access(operation, "write", type_)
 
     def step(launch: TileLaunch) -> None:
         values = launch.values
@@ -455,7 +467,7 @@ def _optional(launch: TileLaunch, value: int | None) -> Any:
 def _load_pointers(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     source, result = operation.operands["source"][0], operation.results[0]
     mask, padding = operation.one("mask"), operation.one("paddingValue")
-    access = TileAccess.of(len(decoder.operations) - 1, operation, "read", decoder.function.types[result])
+    access = decoder.access(operation, "read", decoder.function.types[result])
 
     def step(launch: TileLaunch) -> None:
         values = launch.values
@@ -469,7 +481,7 @@ def _load_pointers(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 def _store_pointers(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     target, value = operation.operands["destination"][0], operation.operands["value"][0]
     mask = operation.one("mask")
-    access = TileAccess.of(len(decoder.operations) - 1, operation, "write", decoder.function.types[value])
+    access = decoder.access(operation, "write", decoder.function.types[value])
 
     def step(launch: TileLaunch) -> None:
         values = launch.values
@@ -481,7 +493,7 @@ def _store_pointers(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 def _atomic(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     pointers, result, mask = operation.operands["pointers"][0], operation.results[0], operation.one("mask")
     type_ = decoder.function.types[result]
-    access = TileAccess.of(len(decoder.operations) - 1, operation, "atomic", type_)
+    access = decoder.access(operation, "atomic", type_)
     names: tuple[str, ...] = ("cmp", "val")
     update, at_once = memory.exchange_if_equal, None
     if operation.name == "atomic_rmw_tko":
@@ -508,7 +520,7 @@ def _atomic(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 def _atomic_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     view, index = operation.operands["view"][0], operation.operands["index"]
     value, type_ = operation.operands["value"][0], decoder.function.types[view]
-    access = TileAccess.of(len(decoder.operations) - 1, operation, "atomic", type_)
+    access = decoder.access(operation, "atomic", type_)
     update = memory.update_of(operation.attributes["mode"], type_.element)
 
     def step(launch: TileLaunch) -> None:

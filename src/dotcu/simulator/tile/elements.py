@@ -27,6 +27,10 @@ _SMALL: Mapping[str, Any] = {
     "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
     "f4E2M1FN": ml_dtypes.float4_e2m1fn,
 }
+# A scale: five bits of exponent, three of fraction, no sign, and one NaN (CUDA's __nv_fp8_ue5m3).
+_UE5M3 = np.array(
+    [np.ldexp(8.0 + b % 8 if b > 7 else b % 8, max(b >> 3, 1) - 18) for b in range(255)] + [np.nan]
+)
 _LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}
 _HALVES = frozenset({"f16", "bf16"})
 _DIRECT = {
@@ -59,6 +63,9 @@ def from_bits(bits: Array, element: str) -> Array:
     if element == "i1":
         held: Array = bits != 0
         return held
+    if element == "fnv8E5M3FNU":
+        scales: Array = _UE5M3.astype(np.float32)[bits]
+        return scales
     if element in _SMALL:
         widened: Array = bits.view(_SMALL[element]).astype(np.float32)
         return widened
@@ -74,6 +81,8 @@ def to_bits(values: Array, element: str) -> Array:
         return values.astype(np.float16).view(np.uint16)
     if element == "i1":
         return values.astype(np.uint8)
+    if element == "fnv8E5M3FNU":
+        return np.where(np.isnan(values), 255, np.searchsorted(_UE5M3[:255], values)).astype(np.uint8)
     if element in _SMALL:
         return values.astype(_SMALL[element]).view(np.uint8)
     return values.view(f"u{values.itemsize}")
@@ -91,7 +100,7 @@ def rounded(values: Array, element: str, mode: str = "nearest_even") -> Array:
         return widen(round_half(np.asarray(values), element, MODES[mode]), element)
     if element == "f64":
         return values.astype(np.float64)
-    if element in _SMALL:
+    if element in _SMALL or element == "fnv8E5M3FNU":
         return _rounded_to_small(values, element, mode)
     if values.dtype == np.float64:
         values = narrow(np.atleast_1d(values), MODES.get(mode, "rn")).reshape(values.shape)
@@ -118,6 +127,12 @@ def _rounded_to_small(values: Array, element: str, mode: str) -> Array:
         result = np.ldexp(np.float32(1), np.clip(power, -127, 127))
         power_of_two: Array = np.where(np.isnan(values), np.float32(np.nan), result).astype(np.float32)
         return power_of_two
+    if element == "fnv8E5M3FNU":  # to the nearest; of two the one whose last bit is 0
+        held = np.clip(values.astype(np.float64), 0, _UE5M3[254])
+        above = np.clip(np.searchsorted(_UE5M3[:255], held), 1, 254)
+        middle = (_UE5M3[above - 1] + _UE5M3[above]) / 2
+        down = (held < middle) | ((held == middle) & (above % 2 == 1))
+        return np.where(np.isnan(values), np.nan, _UE5M3[above - down]).astype(np.float32)
     largest = _LARGEST[element]
     clipped = np.clip(values, -largest, largest)
     return clipped.astype(_SMALL[element]).astype(np.float32)

@@ -205,7 +205,7 @@ def test_large_integers_round_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "element", ["f8E4M3FN", "f8E5M2", "f4E2M1FN", "f8E8M0FNU", "f16", "bf16", "f64", "i16"]
+    "element", ["f8E4M3FN", "f8E5M2", "f4E2M1FN", "f8E8M0FNU", "fnv8E5M3FNU", "f16", "bf16", "f64", "i16"]
 )
 def test_each_bit_pattern_comes_back(element: str) -> None:
     width = {"f64": 8, "f16": 2, "bf16": 2, "i16": 2}.get(element, 1)
@@ -289,3 +289,8 @@ def test_every_operation_that_is_read_is_executed_or_refused_by_name_and_line() 
     with pytest.raises(UnsupportedInstruction, match=r"k\.cu:3: the simulator does not execute `nothing`"):
         TileDecoder(function)
     assert {form.name for form in OPERATIONS.values()} >= TERMINATORS
+
+
+def test_scales_of_five_and_three_bits_round_to_nearest_even() -> None:
+    x = np.array([1.0, 1.0625, 1.1875, 0.0, 1e9, 2.0**-17, -1.0], np.float32)
+    assert rounded(x, "fnv8E5M3FNU").tolist() == [1.0, 1.0, 1.25, 0.0, 2.0**16 * 1.75, 2.0**-17, 0.0]
