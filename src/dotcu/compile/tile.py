@@ -19,12 +19,11 @@ import platform
 import re
 import struct
 import sys
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dotcu import process, settings
+from dotcu import settings
 from dotcu.compile import cache, driver, toolchain
 from dotcu.compile.cache import Store
 from dotcu.compile.include_graph import VIRTUAL_ROOT
@@ -247,6 +246,10 @@ def assemble(
     Raises:
         ToolchainError: The assembler is missing, or was stopped.
     """
+    import tempfile
+
+    from dotcu import process  # a launch from the cache needs neither
+
     kept = ["--device-debug"] if debug else ["--lineinfo"] if lines else []
     with tempfile.TemporaryDirectory() as scratch:
         source, result = Path(scratch) / "kernel.tileir", Path(scratch) / "kernel.cubin"

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
-from dotcu import settings, stopwatch, tile_ir
+from dotcu import settings, stopwatch
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import (
@@ -39,11 +39,11 @@ from dotcu.kernel.driver.fork import ForkSafeLock
 from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.instructions import Variable as PtxVariable
 from dotcu.ptx.module import PtxModule, parse_module
-from dotcu.tile_ir import TileFunction, TileModule
 
 if TYPE_CHECKING:
     from dotcu.simulator import Program
     from dotcu.simulator.tile.launch import TileProgram
+    from dotcu.tile_ir import Promise, TileFunction, TileModule
 
 CodeTarget = tuple[Target, bool]
 """A target, and whether the simulator runs the code."""
@@ -77,8 +77,12 @@ class CompiledUnit:
     @cached_property
     def tiles(self) -> TileModule | None:
         """The tile kernels; None if there is none."""
+        if not self.object.tile_ir:
+            return None
+        from dotcu.tile_ir import read  # few files have tile kernels
+
         with stopwatch.during("ptx"):
-            return tile_ir.read(self.object.tile_ir) if self.object.tile_ir else None
+            return read(self.object.tile_ir)
 
     def is_tile(self, name: str) -> bool:
         """Return whether a kernel is a tile kernel, which the code of tiles holds and PTX does not."""
@@ -173,10 +177,18 @@ class CompiledUnit:
                     partial(self._is_written, name),
                     partial(self._layout, name),
                     partial(self._stores_through_maps, name),
-                    tile_ir.promises(self.tile_function(name)) if self.is_tile(name) else (),
+                    self._promises(name),
                 )
                 self._plans[name] = plan
         return plan
+
+    def _promises(self, name: str) -> Sequence[Promise]:
+        """Return what a tile kernel assumes of its parameters."""
+        if not self.is_tile(name):
+            return ()
+        from dotcu.tile_ir import promises
+
+        return promises(self.tile_function(name))
 
     def _params(self, name: str) -> Sequence[PtxVariable]:
         """Return the parameters of a kernel as its code declares them."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -49,7 +49,9 @@ from dotcu.kernel.arguments.values import (
     same_bits,
     value_packer,
 )
-from dotcu.tile_ir import Promise
+
+if TYPE_CHECKING:
+    from dotcu.tile_ir import Promise
 
 TENSOR = "dotcu::tensor"
 ACCESSORS = (TENSOR, "at::GenericPackedTensorAccessor")

@@ -16,13 +16,15 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from dotcu.kernel.arguments.signature import KernelParameter
-from dotcu.tile_ir import Promise
+
+if TYPE_CHECKING:
+    from dotcu.tile_ir import Promise
 
 
 @dataclass(frozen=True, kw_only=True)
