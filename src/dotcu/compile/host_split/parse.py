@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dotcu.compile.host_split.detect import DEVICE_WORDS, HOST_MACROS, WORD, Macros, with_macro_words
+from dotcu.compile.host_split.detect import CODE, DEVICE_WORDS, HOST_MACROS, WORD, Macros, with_macro_words
 from dotcu.compile.source.lexer import CodeTokens, code_only, without_comments, without_directives
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _SPECIFIERS = (
     _PLAIN | _BRACKETED | {"inline", "static", "constexpr", "extern", "const", "volatile", "unsigned"}
 )
 
+_HOSTS_TYPE = re.compile(CODE["the host's standard library"])
 _INNERMOST_BRACKETS = re.compile(r"\([^()]*\)")
 _UNKNOWN_OPERATOR = re.compile(r"(\boperator\s*)(?:<<=|>>=|<=>)")  # the grammar has none of these
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -348,13 +349,20 @@ class _StatementReader(CodeTokens):
             return fields | _using(node)
         if kind == "static_assert":
             return fields | {"verdict": "shared", "what": "a static_assert"}
-        if words & DEVICE_WORDS:
+        if words & DEVICE_WORDS and not (
+            kind == "function" and "__host__" in words and self._is_hosts(whole)
+        ):
             return fields | {"verdict": "device", "what": f"a {kind}"}
         if kind == "function":
             return fields | self._function(whole, words)
         if words & _CONSTEXPR or _is_constant(node):
             return fields | {"verdict": "shared", "what": "a constant"}
         return fields | {"verdict": "host", "what": "a variable without __device__ or const"}
+
+    def _is_hosts(self, function: Node) -> bool:
+        """Return whether a function's head names a type that no device has: `__host__ __device__` or not."""
+        body = next((part.start_byte for part in _inner(function).children if part.type in _BODIES), None)
+        return bool(_HOSTS_TYPE.search(self.text[function.start_byte : body or function.end_byte]))
 
     def _function(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
         node = _inner(whole)

@@ -461,6 +461,12 @@ AS_THEY_ARE = {
         '__global__ void j(int* x) {\n  int y;\n  __asm__ __volatile__("mov.s32 %0, 7;" : "=r"(y));\n'
         "  *x = y;\n}\n"
     ),
+    "a function for both that takes what only the host has": (
+        "#include <vector>\ntemplate <class... I>\n"
+        "__host__ __device__ inline int at(std::vector<int>& shape, I... i) { return shape[0]; }\n"
+        "__host__ __device__ inline int at(int* shape, int i) { return shape[i]; }\n"
+        "__global__ void j(int* x) { *x = at(x, 1); }\n"
+    ),
     "an iterator": (
         "#include <iterator>\nstruct It { using iterator_category = std::forward_iterator_tag; int* p; };\n"
         "__global__ void j(It it) { *it.p = 1; }\nint main() {}\n"
