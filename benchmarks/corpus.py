@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import dotcu
 from dotcu.compile.include_graph import system_headers
@@ -104,7 +105,7 @@ def include_paths(file: Path, root: Path) -> list[Path]:
 
 def attempt(file: Path, root: Path) -> Outcome:
     """Load and compile one file."""
-    place = {"repository": root.name, "file": str(file.relative_to(root))}
+    place: dict[str, Any] = {"repository": root.name, "file": str(file.relative_to(root))}
     include = include_paths(file, root)
     start = time.process_time()
     try:
