@@ -175,7 +175,7 @@ def test_occupancy_is_the_drivers(module: Module, kernel: str, threads: int, sme
     if threads > chosen.attributes.max_threads_per_block:
         pytest.skip("the kernel's bounds do not allow this block")
     code = chosen.unit.code(target_of(0))
-    function = code.library().kernel(code.symbol(kernel), 0)
+    function = code.library(kernel).kernel(code.symbol(kernel), 0)
     with cuda.entered(0):
         held = cuda._call(
             "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, smem_bytes, doing="Asking"
@@ -186,7 +186,7 @@ def test_occupancy_is_the_drivers(module: Module, kernel: str, threads: int, sme
 @pytest.mark.parametrize("kernel", ["scale", "tile", "many_registers", "bounded"])
 def test_attributes_are_the_drivers(module: Module, kernel: str) -> None:
     code = module.kernels[kernel].unit.code(target_of(0))
-    function = code.library().kernel(code.symbol(kernel), 0)
+    function = code.library(kernel).kernel(code.symbol(kernel), 0)
     names = cuda._driver().CUfunction_attribute
     attributes = module.kernels[kernel].attributes
 

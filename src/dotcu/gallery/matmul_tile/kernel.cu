@@ -11,9 +11,12 @@
 // Cost: 2 M N K FLOPs, twice that for SwiGLU. Bound by the tensor cores where all sizes are large.
 #include <cuda_tile.h>
 
+#include "activations.cuh"
+
 namespace ct = cuda::tiles;
 
 constexpr int BIAS = 1, GELU = 2, RESIDUAL = 4, SWIGLU = 8;  // EPILOGUE: a sum of them, or the last
+constexpr int TMA = 8;  // elements of 16 bytes, of which rows that TMA brings are multiples
 
 // A matrix as tiles of R x C. Its columns lie one after the other where COLUMNS, else its rows;
 // each is a multiple of ALIGN elements.
@@ -30,49 +33,47 @@ __tile__ auto tiles(T* p, int rows, int cols) {
         return ct::partition_view{ct::tensor_span{start, sizes}, shape};
 }
 
-template <typename Tile>
-__tile__ Tile silu(Tile x) {
-    return ct::div(x, 1.f + ct::exp2(-1.44269504f * x), ct::round_approximate_t{});
+// A tile, and how slow the compiler shall take memory to be, from 1 to 10: the slower, the more
+// steps ahead it loads. 0 leaves that to it.
+template <int LATENCY, typename View>
+__tile__ auto load(View view, int r, int c) {
+    decltype(view.load_masked(r, c)) tile;
+    if constexpr (LATENCY > 0) [[cutile::hint(0, latency = LATENCY)]]
+        tile = view.load_masked(r, c);
+    else
+        tile = view.load_masked(r, c);
+    return tile;
 }
 
-// x times the normal distribution up to x; `beyond` is that beyond |x|, within 1e-7 (Abramowitz and
-// Stegun 7.1.26).
-template <typename Tile>
-__tile__ Tile gelu(Tile x) {
-    const Tile t = ct::div(1.f, 1.f + 0.231641888f * ct::abs(x), ct::round_approximate_t{});
-    const Tile a = 0.710706871f + t * (-0.726576014f + t * 0.530702715f);
-    const Tile b = t * (0.127414796f + t * (-0.142248368f + t * a));
-    const Tile beyond = b * ct::exp2(-0.721347520f * x * x);
-    return x * ct::select(x < 0.f, beyond, 1.f - beyond);
-}
-
+// a: M x K_A or, where A_COLUMNS, K x M; b: K_B x N or N x K_B. Rows of 8 elements each, which TMA
+// asks for, may hold zeros behind the K that counts.
 template <typename T, int BM, int BN, int BK, int GROUP, int WARPS, int CTAS, int BLOCKS,
-          bool A_COLUMNS, bool B_COLUMNS, int A_ALIGN, int B_ALIGN, int OUT_ALIGN, int EPILOGUE>
+          int LATENCY, bool A_COLUMNS, bool B_COLUMNS, int ALIGN, int EPILOGUE>
 [[cutile::hint(0, num_worker_warps_per_cta = WARPS, num_cta_in_cga = CTAS, occupancy = BLOCKS)]]
 __tile_global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
                             const T* __restrict__ bias, const T* __restrict__ other, int m, int n,
-                            int k) {
-    const auto A = tiles<BM, BK, A_COLUMNS, A_ALIGN>(a, m, k);
-    const auto B = tiles<BK, BN, B_COLUMNS, B_ALIGN>(b, k, n);
-    const auto U = tiles<BK, BN, B_COLUMNS, B_ALIGN>(other, k, n);  // SwiGLU's second matrix
-    const auto OUT = tiles<BM, BN, false, OUT_ALIGN>(out, m, n);
+                            int k, int k_a, int k_b) {
+    const auto A = tiles<BM, BK, A_COLUMNS, TMA>(a, m, k_a);
+    const auto B = tiles<BK, BN, B_COLUMNS, TMA>(b, k_b, n);
+    const auto U = tiles<BK, BN, B_COLUMNS, TMA>(other, k_b, n);  // SwiGLU's second matrix
+    const auto OUT = tiles<BM, BN, false, ALIGN>(out, m, n);
     const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, steps = (k + BK - 1) / BK;
     for (auto t : ct::irange(int(ct::bid().x), rows * cols, int(ct::num_blocks().x))) {
         const int top = t / (GROUP * cols) * GROUP, high = ct::min(rows - top, GROUP);
         const int r = top + t % (GROUP * cols) % high, c = t % (GROUP * cols) / high;
         auto sum = ct::zeros<ct::tile<float, ct::shape<BM, BN>>>(), up = sum;
         for (auto s : ct::irange(0, steps)) {
-            const auto x = A.load_masked(r, s);
-            sum = ct::mma(x, B.load_masked(s, c), sum);
-            if constexpr (EPILOGUE == SWIGLU) up = ct::mma(x, U.load_masked(s, c), up);
+            const auto x = load<LATENCY>(A, r, s);
+            sum = ct::mma(x, load<LATENCY>(B, s, c), sum);
+            if constexpr (EPILOGUE == SWIGLU) up = ct::mma(x, load<LATENCY>(U, s, c), up);
         }
         if constexpr (EPILOGUE & BIAS) {
-            const auto row = tiles<1, BN, false, OUT_ALIGN>(bias, 1, n).load_masked(0, c);
+            const auto row = tiles<1, BN, false, ALIGN>(bias, 1, n).load_masked(0, c);
             sum = sum + ct::element_cast<float>(row);
         }
         if constexpr (EPILOGUE & GELU) sum = gelu(sum);
         if constexpr (EPILOGUE & RESIDUAL) {
-            const auto tile = tiles<BM, BN, false, OUT_ALIGN>(other, m, n).load_masked(r, c);
+            const auto tile = tiles<BM, BN, false, ALIGN>(other, m, n).load_masked(r, c);
             sum = sum + ct::element_cast<float>(tile);
         }
         if constexpr (EPILOGUE == SWIGLU) sum = up * silu(sum);

@@ -23,21 +23,26 @@ BIAS, GELU, RESIDUAL, SWIGLU = 1, 2, 4, 8
 TMA_LANES = 8
 """Elements of 16 bytes: TMA needs rows that are multiples of as many, and start at multiples of 16 bytes."""
 
+TMA_BYTES = 16
+
 GROUP = 8
 
-SWIGLU_MOST = 128 * 128
-"""Elements of a tile at most for SwiGLU, which holds two of them."""
+SWIGLU_MOST = 64
+"""Sums of a thread at most for SwiGLU, which has two of them for each element."""
 
-Instance = tuple[int, int, int, int, int, int]
-"""BM, BN, BK, warps, blocks of a cluster, and blocks that share a multiprocessor."""
+Instance = tuple[int, int, int, int, int, int, int]
+"""BM, BN, BK, warps, blocks of a cluster, blocks that share a multiprocessor, and LATENCY."""
 
-# What a wave of blocks takes, in microseconds on an H100: to begin and end; a step of BK along K; and such
-# a step where TMA cannot bring the tiles.
-INSTANCES: dict[Instance, tuple[float, float, float]] = {
-    (128, 256, 64, 8, 1, 1): (5.0, 0.8, 1.9),
-    (128, 128, 64, 8, 1, 1): (4.0, 0.5, 1.1),
-    (64, 128, 64, 4, 1, 1): (3.0, 0.33, 0.8),
-    (64, 64, 64, 4, 1, 1): (2.5, 0.24, 0.5),
+# What a wave of blocks takes, in microseconds on an H100: to begin and end, and a step of BK along K.
+INSTANCES: dict[Instance, tuple[float, float]] = {
+    (128, 256, 64, 8, 1, 1, 6): (7.6, 0.578),
+    (256, 128, 64, 8, 1, 1, 6): (7.6, 0.579),
+    (256, 256, 64, 8, 2, 1, 0): (3.1, 0.707),
+    (128, 128, 64, 4, 1, 1, 0): (6.5, 0.285),
+    (128, 128, 64, 8, 1, 1, 0): (6.5, 0.300),
+    (64, 128, 128, 4, 1, 1, 0): (5.7, 0.562),
+    (64, 64, 128, 4, 1, 2, 0): (5.2, 0.670),
+    (64, 32, 128, 4, 1, 2, 0): (4.5, 0.600),
 }
 
 
@@ -83,23 +88,37 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None, other: Tensor | None, ep
     out = a.new_empty((a.shape[0], b.shape[1]))
     if out.numel() == 0:
         return out
-    a, a_columns = _memory(a)
-    b, b_columns = _memory(b)
-    if epilogue == SWIGLU and other is not None:  # in b's layout
-        other = other.mT.contiguous() if b_columns else other.contiguous()
-    other = None if other is None else other.contiguous()
+    (m, n), k = out.shape, a.shape[1]
+    a, a_columns = _memory(a, along=1)
+    if other is not None and epilogue == SWIGLU:
+        if b.stride() != other.stride() or _is_aligned(b) != _is_aligned(other):  # one layout for both
+            b, other = (x.clone(memory_format=torch.contiguous_format) for x in (b, other))
+        other, _ = _memory(other, along=0)
+    elif other is not None:
+        other = other.contiguous()
+    b, b_columns = _memory(b, along=0)
     bias = None if bias is None else bias.contiguous()
-    kernel, grid = _choose(a, b, out, bias, other, a_columns, b_columns, epilogue)
-    m, n = out.shape
-    kernel(a, b, out, bias, other, m, n, a.numel() // m, grid=grid)
+    kernel, grid = _choose(a, b, out, bias, other, k, a_columns, b_columns, epilogue)
+    k_a, k_b = a.shape[not a_columns], b.shape[b_columns]
+    kernel(a, b, out, bias, other, m, n, k, k_a, k_b, grid=grid)
     return out
 
 
-def _memory(x: Tensor) -> tuple[Tensor, bool]:
-    """A contiguous tensor of a matrix's elements, and whether it holds the matrix by columns."""
-    if x.is_contiguous() or not x.mT.is_contiguous():
-        return x.contiguous(), False
-    return x.mT, True
+def _memory(x: Tensor, along: int) -> tuple[Tensor, bool]:
+    """Return a contiguous tensor of a matrix, in rows that TMA takes, and whether these are its columns.
+
+    A matrix without such rows is copied, to rows along K that end in zeros: loads without TMA cost more.
+    """
+    columns = not x.is_contiguous() and x.mT.is_contiguous()
+    rows = x.mT if columns else x
+    if rows.shape[1] % TMA_LANES == 0 and rows.is_contiguous() and _is_aligned(rows):
+        return rows, columns
+    rows = x if along else x.mT
+    return F.pad(rows, (0, -rows.shape[1] % TMA_LANES)).contiguous(), not along
+
+
+def _is_aligned(x: Tensor) -> bool:
+    return dotcu.is_aligned(x, TMA_BYTES)
 
 
 @dotcu.by_layout
@@ -109,39 +128,41 @@ def _choose(
     out: Tensor,
     bias: Tensor | None,
     other: Tensor | None,
+    k: int,
     a_columns: bool,
     b_columns: bool,
     epilogue: int,
 ) -> tuple[dotcu.Kernel, int]:
     """The kernel, and blocks: as many as run at once, or as there are tiles."""
     (m, n), sms = out.shape, dotcu.sm_count(out)
-    swiglu = epilogue == SWIGLU
-    aligns = _align(a), _align(b, other if swiglu else None), _align(out, bias, None if swiglu else other)
-    chosen = _instance(m, n, a.numel() // m, sms, by_tma=min(aligns[:2]) > 1, swiglu=swiglu)
-    bm, bn, bk, warps, ctas, blocks = chosen
-    instance = (a.dtype, bm, bn, bk, GROUP, warps, ctas, blocks, a_columns, b_columns, *aligns, epilogue)
+    chosen = _instance(m, n, k, sms, swiglu=epilogue == SWIGLU)
+    bm, bn, bk, warps, ctas, blocks, latency = chosen
+    align = _align(out, bias, None if epilogue == SWIGLU else other)
+    sizes = (bm, bn, bk, GROUP, warps, ctas, blocks, latency)
+    instance = (a.dtype, *sizes, a_columns, b_columns, align, epilogue)
     most = sms // ctas * blocks
     return kernels.matmul[instance], min(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), most)
 
 
-def _instance(m: int, n: int, k: int, sms: int, *, by_tma: bool, swiglu: bool) -> Instance:
+def _instance(m: int, n: int, k: int, sms: int, *, swiglu: bool) -> Instance:
     """Return the instance whose waves of blocks take the least time."""
 
     def time(instance: Instance) -> float:
-        bm, bn, bk, _, ctas, blocks = instance
-        first, step, step_without_tma = INSTANCES[instance]
+        bm, bn, bk, _, ctas, blocks, _ = instance
+        first, step = INSTANCES[instance]
         waves = dotcu.cdiv(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), sms // ctas * blocks)
-        return waves * (first + dotcu.cdiv(k, bk) * (step if by_tma else step_without_tma))
+        return waves * (first + dotcu.cdiv(k, bk) * step)
 
-    return min((i for i in INSTANCES if not swiglu or i[0] * i[1] <= SWIGLU_MOST), key=time)
+    def fits(instance: Instance) -> bool:
+        bm, bn, _, warps, *_ = instance
+        return not swiglu or bm * bn <= 32 * warps * SWIGLU_MOST
+
+    return min(filter(fits, INSTANCES), key=time)
 
 
 def _align(*tensors: Tensor | None) -> int:
     """What the kernel may assume: elements that rows of all these are a multiple of, and start at."""
-    aligned = all(
-        t is None or (t.shape[-1] % TMA_LANES == 0 and dotcu.is_aligned(t, TMA_LANES * t.element_size()))
-        for t in tensors
-    )
+    aligned = all(t is None or (t.shape[-1] % TMA_LANES == 0 and _is_aligned(t)) for t in tensors)
     return TMA_LANES if aligned else 1
 
 
