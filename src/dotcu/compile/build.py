@@ -622,7 +622,7 @@ def assemble_tiles(plan: BuildPlan, bytecode: bytes, processor: str) -> tuple[by
     """
     assert plan.tile is not None
     with stopwatch.during("compile"):
-        made = tile.assemble(
+        cubin, log, command = tile.assemble(
             plan.tile,
             bytecode,
             plan.target,
@@ -630,11 +630,11 @@ def assemble_tiles(plan: BuildPlan, bytecode: bytes, processor: str) -> tuple[by
             lines=plan.lines,
             debug=plan.options.debug,
         )
-    if made.cubin is None:
+    if cubin is None:
         from dotcu.compile import diagnostics
 
-        raise diagnostics.explain_assembler(plan, made.log, _diagnostics(plan, made.log), made.command)
-    return made.cubin, made.log
+        raise diagnostics.explain_assembler(plan, log, _diagnostics(plan, log), command)
+    return cubin, log
 
 
 def _finish(

@@ -215,15 +215,6 @@ def require_driver() -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Assembled:
-    """The result of tileiras: machine code, or a log that says why not, in the form of NVRTC's."""
-
-    cubin: bytes | None
-    log: str
-    command: str
-
-
 def assemble(
     using: TileCompiler,
     bytecode: bytes,
@@ -232,7 +223,7 @@ def assemble(
     processor: str,
     lines: bool = True,
     debug: bool = False,
-) -> Assembled:
+) -> tuple[bytes | None, str, str]:
     """Make a cubin of Tile IR.
 
     Args:
@@ -242,6 +233,9 @@ def assemble(
         processor: The processor of the hosts that load it: one of `HOSTS`.
         lines: Let the code name source lines.
         debug: Keep debug information instead of line numbers alone.
+
+    Returns:
+        The machine code, None where it refused; its log in the form of NVRTC's; how it was called.
 
     Raises:
         ToolchainError: The assembler is missing, or was stopped.
@@ -263,7 +257,7 @@ def assemble(
         )  # fmt: skip
         cubin = result.read_bytes() if done.status == 0 and result.is_file() else None
     log = (done.stdout + done.stderr).replace(scratch, "")
-    return Assembled(cubin=cubin, log=as_nvrtc(log), command=done.line.replace(f"{scratch}/", ""))
+    return cubin, as_nvrtc(log), done.line.replace(f"{scratch}/", "")
 
 
 def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> dict[str, bytes]:
@@ -285,17 +279,17 @@ def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> di
         if kept is not None:
             cubins[processor] = kept[1][_CUBIN]
             continue
-        made = assemble(using, bytecode, target, processor=processor, lines=False)
-        if made.cubin is None:
+        cubin, log, command = assemble(using, bytecode, target, processor=processor, lines=False)
+        if cubin is None:
             raise CompileError(
-                f"Tile kernels cannot be assembled for {target}, hosts of {processor}:\n{made.log.strip()}",
+                f"Tile kernels cannot be assembled for {target}, hosts of {processor}:\n{log.strip()}",
                 diagnostics=(),
-                log=made.log,
-                command=made.command,
+                log=log,
+                command=command,
             )
-        cubins[processor] = made.cubin
+        cubins[processor] = cubin
         about = {"source": "tile kernels", "target": f"{target}, hosts of {processor}"}
-        store.put(digest, cache.with_index({_CUBIN: made.cubin}, about=about), locked=False)
+        store.put(digest, cache.with_index({_CUBIN: cubin}, about=about), locked=False)
     return cubins
 
 

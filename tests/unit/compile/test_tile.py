@@ -128,10 +128,10 @@ class TestCode:
     def test_either_host_can_be_compiled_for(self) -> None:
         bytecode, using = make(DOUBLE, "twice").tile_ir, tile.compiler()
         for host in tile.HOSTS:
-            made = tile.assemble(using, bytecode, Target.parse("sm_90"), processor=host)
-            assert made.cubin is not None
-            assert tile.machine_within(made.cubin, ".nv.host") == host
-            assert tile.is_loadable(made.cubin) == (host == tile.host())
+            cubin, _, _ = tile.assemble(using, bytecode, Target.parse("sm_90"), processor=host)
+            assert cubin is not None
+            assert tile.machine_within(cubin, ".nv.host") == host
+            assert tile.is_loadable(cubin) == (host == tile.host())
 
 
 @pytest.mark.usefixtures("_cache")
@@ -176,18 +176,18 @@ class TestRefused:
 
     def test_a_cubin_of_another_processor(self) -> None:
         other = next(host for host in tile.HOSTS if host != tile.host())
-        made = tile.assemble(
+        cubin, _, _ = tile.assemble(
             tile.compiler(), make(DOUBLE, "twice").tile_ir, Target.parse("sm_80"), processor=other
         )
-        assert made.cubin is not None
+        assert cubin is not None
         with pytest.raises(
             UsageError, match=f"compiled for hosts of {other}, and this machine is {tile.host()}"
         ):
-            tile.require_loadable(made.cubin, "twice.cu")
+            tile.require_loadable(cubin, "twice.cu")
 
     def test_a_cubin_of_another_processor_in_a_shared_cache_is_compiled_again(self) -> None:
         made, other = make(DOUBLE, "twice"), next(host for host in tile.HOSTS if host != tile.host())
-        foreign = tile.assemble(tile.compiler(), made.tile_ir, Target.parse("sm_90"), processor=other).cubin
+        foreign, _, _ = tile.assemble(tile.compiler(), made.tile_ir, Target.parse("sm_90"), processor=other)
         store = Store(cache.location())
         entry = cache.read_entry(store.path(made.build_digest))
         assert entry is not None
