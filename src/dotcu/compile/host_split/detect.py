@@ -130,6 +130,7 @@ DEVICE_WORDS = frozenset(
 WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)\n]*\))?((?:\\\r?\n|[^\n])*)", re.MULTILINE)
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern in (*DIRECTIVES.values(), *CODE.values())))
+_ANY_CODE = re.compile("|".join(f"(?:{pattern})" for pattern in CODE.values()))
 _NAMES = re.compile(r"#[ \t]*(?:ifdef|ifndef)[ \t]+(\w+)|defined[ \t]*\(?[ \t]*(\w+)")
 
 
@@ -147,7 +148,10 @@ def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLi
     undefined = {name for name in tested - set_here if name not in defined and not name.startswith("__CUDA")}
     visible = active_code(text, defined, undefined=undefined)
     directives, bare = without_comments(visible).split("\n"), code_only(visible).split("\n")
-    signs = [sign_of(DIRECTIVES, a) or sign_of(CODE, b) for a, b in zip(directives, bare, strict=True)]
+    signs = [
+        ("#" in a and sign_of(DIRECTIVES, a)) or (_ANY_CODE.search(b) and sign_of(CODE, b)) or ""
+        for a, b in zip(directives, bare, strict=True)
+    ]
     lines = zip(printable(text).split("\n"), signs, strict=True)
     return tuple(
         HostLine(number, line.rstrip("\r"), what) for number, (line, what) in enumerate(lines, 1) if what
