@@ -161,7 +161,7 @@ def _instance(m: int, n: int, k: int, sms: int, *, swiglu: bool) -> Instance:
 
 
 def _align(*tensors: Tensor | None) -> int:
-    """What the kernel may assume: elements that rows of all these are a multiple of, and start at."""
+    """Return the elements that rows of all these are a multiple of, and start at: those of TMA, or one."""
     aligned = all(t is None or (t.shape[-1] % TMA_LANES == 0 and _is_aligned(t)) for t in tensors)
     return TMA_LANES if aligned else 1
 

@@ -18,7 +18,7 @@ from dotcu.simulator.machine.memory import NULL_PAGE, WRITTEN, Buffer
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import FOREIGN, describe_miss, element_of
-from dotcu.simulator.semantics.arithmetic.rounding import canonical
+from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush
 from dotcu.simulator.tile.elements import dtype_of, from_bits, is_float, rounded, to_bits
 from dotcu.simulator.tile.races import MOST_FLAGS, Places
 from dotcu.tile_ir.module import TileOperation, TileType
@@ -177,14 +177,14 @@ def gathered(
         access: The access.
         view: The view.
         type_: The view's type.
-        index: For each dimension the tile's number; for the sparse one the elements themselves.
+        index: For each dimension the first element (measured: H100, driver 580); for the sparse one all.
     """
     addresses, inside = np.full((), view.base, np.int64), np.ones((), bool)
     for at, extent in enumerate(type_.shape):
         if at == type_.sparse_dim:
             place = np.asarray(index[at]).reshape(-1).astype(np.int64)
         else:
-            place = int(index[at]) * extent + np.arange(extent)
+            place = int(index[at]) + np.arange(extent)
         inside = inside[..., None] & (place >= 0) & (place < view.extents[at])
         addresses = addresses[..., None] + place * np.int64(_wrapped(view.strides[at] * access.width))
     flat = np.flatnonzero(inside)
@@ -553,7 +553,9 @@ def _as_unsigned(compute: Update) -> Update:
 
 
 def _add_floats(element: str) -> Update:
-    if element in ("f32", "f64"):
+    if element == "f32":  # PTX ISA, "atom": in global memory subnormal operands and results are flushed
+        return lambda a, b: flush(canonical(flush(a) + flush(b)))
+    if element == "f64":
         return lambda a, b: canonical(a + b)
     return lambda a, b: rounded(a + b, element)
 
@@ -586,7 +588,7 @@ _AT_ONCE: Mapping[str, np.ufunc] = {
 
 def ufunc_of(mode: str, element: str) -> np.ufunc | None:
     """Return the NumPy function of an atomic operation on elements that NumPy has as they are in memory."""
-    return _AT_ONCE.get(mode) if element in ("i32", "i64", "f32", "f64") else None
+    return _AT_ONCE.get(mode) if element in ("i32", "i64", "f64") else None
 
 
 def exchange_if_equal(old: Array, expected: Array, new: Array) -> Array:

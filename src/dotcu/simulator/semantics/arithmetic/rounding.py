@@ -245,7 +245,9 @@ def _fused64(a: Array, b: Array, c: Array, mode: str) -> Array:
     safe = _in_range(a, 400) & _in_range(b, 400) & _in_range(c, 800)
     result = directed(nearest, np.where(safe, error, 0.0), mode)
     # An exact zero has the sign that its operands give it.
-    result = _signed_zero(np.where(safe & (result != 0), result, a * b + c), high, c, mode)
+    # The exact product of two finite numbers is finite, though float64 may not have it.
+    plain = np.where(np.isinf(c) & np.isfinite(a) & np.isfinite(b), c, a * b + c)
+    result = _signed_zero(np.where(safe & (result != 0), result, plain), high, c, mode)
     finite = ~safe & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
     return _exactly(lambda x, y, z: x * y + z, mode, (a, b, c), finite, result)
 
