@@ -13,8 +13,8 @@
 // by exp2, of which there are D / 4 times fewer.
 #include "rows.cuh"
 
-template <typename T, int D, int BM, int BN, int WARPS, bool CAUSAL>
-[[cutile::hint(0, num_worker_warps_per_cta = WARPS)]]
+template <typename T, int D, int BM, int BN, int WARPS, int BLOCKS, bool CAUSAL>
+[[cutile::hint(0, num_worker_warps_per_cta = WARPS, occupancy = BLOCKS)]]
 __tile_global__ void attention(const T* __restrict__ q, const T* __restrict__ k,
                                const T* __restrict__ v, T* __restrict__ out,
                                float* __restrict__ lse, int heads, int group, int queries, int keys,

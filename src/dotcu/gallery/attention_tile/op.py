@@ -19,14 +19,14 @@ HALVES = (torch.bfloat16, torch.float16)
 
 HEAD_DIMS = (64, 128, 256)
 
-FORWARD = ((128, 128, 8), (128, 64, 8), (128, 64, 8))
-"""Queries of a block, keys of a step and warps, for each of `HEAD_DIMS`."""
+FORWARD = ((64, 128, 4, 2), (128, 128, 8, 1), (128, 128, 8, 1))
+"""Queries of a block, keys of a step, warps, and blocks that share a multiprocessor, by `HEAD_DIMS`."""
 
 BY_KEYS = ((64, 128, 8), (64, 128, 8), (64, 64, 8))
 """Queries of a step, keys of a block and warps, for the gradients by k and v."""
 
-BY_QUERIES = ((128, 64, 8), (128, 64, 8), (64, 64, 8))
-"""As `FORWARD`, for the gradient by q."""
+BY_QUERIES = ((128, 64, 8), (128, 64, 8), (128, 32, 8))
+"""Queries of a block, keys of a step and warps, for the gradient by q."""
 
 DELTA_ROWS = 64
 
@@ -110,8 +110,8 @@ def _numbers(q: Tensor, k: Tensor) -> Numbers:
 @dotcu.by_layout
 def _choose(q: Tensor, k: Tensor, causal: bool) -> tuple[dotcu.Kernel, int, Numbers]:
     heads, group, queries, keys = _numbers(q, k)
-    bm, bn, warps = FORWARD[HEAD_DIMS.index(q.shape[3])]
-    kernel = kernels.attention[q.dtype, q.shape[3], bm, bn, warps, causal]
+    bm, bn, warps, blocks = FORWARD[HEAD_DIMS.index(q.shape[3])]
+    kernel = kernels.attention[q.dtype, q.shape[3], bm, bn, warps, blocks, causal]
     return kernel, heads * dotcu.cdiv(queries, bm), (heads, group, queries, keys)
 
 

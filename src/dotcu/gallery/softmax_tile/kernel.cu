@@ -7,10 +7,7 @@
 //
 // Idea: a tile is a row. Its maximum and its sum are one call each; threads, shuffles and barriers
 // are the compiler's. Elements beyond a row are read as -inf, so that they add nothing.
-//
 // Cost: 2 elements moved per element (3 by softmax_long and softmax_backward). Bound by memory.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_tile.h>
 
 namespace ct = cuda::tiles;
@@ -25,10 +22,13 @@ __tile__ auto tiles(T* p, int rows, int cols) {
     return ct::partition_view{ct::tensor_span{start, sizes}, ct::shape<ROWS, COLS>{}};
 }
 
-// A tile in float, with -inf beyond the row.
+// A tile in float, with -inf beyond the row. Rows that are read once gain nothing from TMA.
 template <typename View>
 __tile__ auto logits(View x, int row, int step) {
-    return ct::element_cast<float>(x.load_masked(ct::view_padding_negative_inf_t{}, row, step));
+    typename View::view_tile_type tile;
+    [[cutile::hint(0, allow_tma = false)]] tile =
+        x.load_masked(ct::view_padding_negative_inf_t{}, row, step);
+    return ct::element_cast<float>(tile);
 }
 
 template <typename Tile>
@@ -36,14 +36,15 @@ __tile__ Tile exp_of_difference(Tile x, auto high) {
     return ct::exp2(1.44269504f * (x - high));
 }
 
-template <typename T, int ROWS, int COLS, int ALIGN, int WARPS>
-[[cutile::hint(0, num_worker_warps_per_cta = WARPS)]]
+template <typename T, int ROWS, int COLS, int ALIGN, int WARPS, int BLOCKS>
+[[cutile::hint(0, num_worker_warps_per_cta = WARPS, occupancy = BLOCKS)]]
 __tile_global__ void softmax(const T* __restrict__ x, T* __restrict__ y, int rows, int cols) {
     const int r = ct::bid().x;
     const auto row = logits(tiles<ROWS, COLS, ALIGN>(x, rows, cols), r, 0);
     const auto e = exp_of_difference(row, ct::reduce_max(row, 1_ic));
     const auto result = e * (1.f / ct::sum(e, 1_ic));
-    tiles<ROWS, COLS, ALIGN>(y, rows, cols).store_masked(ct::element_cast<T>(result), r, 0);
+    const auto Y = tiles<ROWS, COLS, ALIGN>(y, rows, cols);
+    [[cutile::hint(0, allow_tma = false)]] Y.store_masked(ct::element_cast<T>(result), r, 0);
 }
 
 template <typename T, int COLS, int ALIGN, int WARPS>
@@ -66,8 +67,8 @@ __tile_global__ void softmax_long(const T* __restrict__ x, T* __restrict__ y, in
     }
 }
 
-template <typename T, int ROWS, int COLS, int ALIGN, int WARPS>
-[[cutile::hint(0, num_worker_warps_per_cta = WARPS)]]
+template <typename T, int ROWS, int COLS, int ALIGN, int WARPS, int BLOCKS>
+[[cutile::hint(0, num_worker_warps_per_cta = WARPS, occupancy = BLOCKS)]]
 __tile_global__ void softmax_backward(const T* __restrict__ grad, const T* __restrict__ y,
                                       T* __restrict__ out, int rows, int cols) {
     const int r = ct::bid().x;

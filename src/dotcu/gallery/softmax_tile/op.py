@@ -16,16 +16,10 @@ kernels = dotcu.load("kernel.cu")
 TAKEN = (torch.float32, torch.bfloat16, torch.float16)
 
 HOLDERS = (
-    (256, 16, 4),
-    (512, 8, 4),
-    (1024, 4, 4),
-    (2048, 2, 4),
-    (4096, 1, 4),
-    (8192, 1, 8),
-    (16384, 1, 8),
-    (32768, 1, 16),
-)
-"""Elements of a tile's row, rows of a tile and warps, for the longest rows first that they hold."""
+    (256, 4, 4, 8), (512, 4, 4, 8), (1024, 4, 4, 8), (2048, 2, 4, 8), (4096, 1, 8, 4), (8192, 1, 4, 2),
+    (16384, 1, 8, 2), (32768, 1, 16, 1),
+)  # fmt: skip
+"""Elements of a tile's row, rows of a tile, warps, and blocks of a multiprocessor: the smallest first."""
 
 LONG = (8192, 8)
 """Elements of a tile and warps, for longer rows."""
@@ -84,9 +78,9 @@ def _launch(held: Any, long: Any, *tensors: Tensor) -> Chosen:
     n, lanes = x.shape[-1], VECTOR_BYTES // x.element_size()
     rows, aligned = x.numel() // n, all(dotcu.is_aligned(tensor, VECTOR_BYTES) for tensor in tensors)
     align = lanes if aligned and n % lanes == 0 else 1
-    for cols, rows_of_tile, warps in HOLDERS:
+    for cols, rows_of_tile, warps, blocks in HOLDERS:
         if n <= cols:
-            kernel = held[x.dtype, rows_of_tile, cols, align, warps]
+            kernel = held[x.dtype, rows_of_tile, cols, align, warps, blocks]
             return kernel, rows, n, dotcu.cdiv(rows, rows_of_tile)
     return long[x.dtype, LONG[0], align, LONG[1]], rows, n, rows
 
