@@ -231,7 +231,7 @@ class _StatementReader(CodeTokens):
 
     def extent(self, first: int) -> tuple[int, int | None]:
         """Return the last token of a statement, and the brace that opens its body or scope, if any."""
-        has_call = has_value = in_list = is_type = False
+        has_call = has_value = in_list = is_type = in_bases = False
         index = first
         while index < len(self.tokens):
             token, before = self.at(index), self.at(index - 1)
@@ -247,12 +247,12 @@ class _StatementReader(CodeTokens):
             is_type = is_type or token in ("struct", "class", "union")
             # of a type's arguments, `<R (*)(A...)>`, a bracket is no call
             if token in "([{" or (token == "<" and (is_type or before == "template")):
-                has_call = has_call or token == "("
+                has_call = has_call or (token == "(" and not in_bases)
                 index = self.close(index)
             elif token == "=":
                 has_value = has_value or "operator" not in [self.at(index - i) for i in (1, 2, 3)]
             elif token == ":":
-                in_list = has_call
+                in_list, in_bases = has_call, is_type and not has_call
             index += 1
         return len(self.tokens), None
 

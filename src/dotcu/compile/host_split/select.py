@@ -559,8 +559,8 @@ class _Selection:
     def _keep_head(self, function: ParsedDeclaration) -> bool:
         """Keep a head if nothing is in it that a device compiler lacks."""
         is_taken = function not in self._refused["head"] and not sign_of(CODE, function.head)
-        if not is_taken or not all(map(self._is_known, function.needs)):
-            return False
+        if not is_taken or not all(map(self._is_known, function.needs - {"std"})):
+            return False  # of std, the compiler refuses what it lacks
         self.heads.add(function)
         return True
 

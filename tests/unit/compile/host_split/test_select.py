@@ -467,6 +467,13 @@ AS_THEY_ARE = {
         "__host__ __device__ inline int at(int* shape, int i) { return shape[i]; }\n"
         "__global__ void j(int* x) { *x = at(x, 1); }\n"
     ),
+    "a type with a base that is an expression": (
+        "#include <type_traits>\nnamespace detail {\ntemplate <class T> auto has(T*) -> std::true_type;\n"
+        "auto has(...) -> std::false_type;\n}\n"
+        "template <class T>\nstruct Has : decltype(detail::has((T*)0)) {};\n"
+        "template <class T>\nconstexpr bool has_v = Has<T>::value;\n"
+        "__global__ void j(int* x) { *x = has_v<int>; }\nint main() {}\n"
+    ),
     "an iterator": (
         "#include <iterator>\nstruct It { using iterator_category = std::forward_iterator_tag; int* p; };\n"
         "__global__ void j(It it) { *it.p = 1; }\nint main() {}\n"
