@@ -48,6 +48,8 @@ HOSTS = ("x86_64", "aarch64")
 
 _WORDS = re.compile(r'\b__tile(?:_global)?__\b|^[ \t]*#[ \t]*include[ \t]*[<"]cuda_tile\.h[>"]', re.MULTILINE)
 _HOST_CODE = ".nv.host"
+_TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
+"""Where tileiras looks for ptxas first, also for an older one that cannot read its PTX (13.5, tried)."""
 _LOCATED = re.compile(r'^loc\("([^"]+)":(\d+):\d+\): (error|warning|remark): :? ?', re.MULTILINE)
 _REMARK = re.compile(
     r'^ *(error|warning|remark)\[[^]]*\]: ([^\n]+)\n *--> "([^"]+)":(\d+):\d+\n((?: *[|=][^\n]*\n?)*)',
@@ -248,12 +250,14 @@ def assemble(
     with tempfile.TemporaryDirectory() as scratch:
         source, result = Path(scratch) / "kernel.tileir", Path(scratch) / "kernel.cubin"
         source.write_bytes(bytecode)
+        assembler = using.assembler()
         done = process.run(
             [
-                using.assembler(), f"--gpu-name=sm_{target.number}", f"--host-arch={processor}", *kept,
+                assembler, f"--gpu-name=sm_{target.number}", f"--host-arch={processor}", *kept,
                 "-o", result, source,
             ],
             timeout_s=TIMEOUT_S,
+            environment=dict.fromkeys(_TOOLKIT_VARIABLES, str(assembler.parent.parent)),
         )  # fmt: skip
         cubin = result.read_bytes() if done.status == 0 and result.is_file() else None
     log = (done.stdout + done.stderr).replace(scratch, "")

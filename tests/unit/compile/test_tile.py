@@ -55,6 +55,20 @@ def make(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])
+def test_the_toolkit_that_a_variable_names_is_not_taken(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    older = tmp_path / "bin" / "ptxas"  # as that of CUDA 13.0, which does not read the PTX of tileiras 13.5
+    older.parent.mkdir()
+    older.write_text("#!/bin/sh\nexit 1\n")
+    older.chmod(0o755)
+    monkeypatch.setenv(variable, str(tmp_path))
+    with settings.override(cache_dir=tmp_path / "cache"):
+        assert make(DOUBLE.replace("2.0f", f"{len(variable)}.5f"), "twice").tile_cubins
+    cache.forget()
+
+
 def refusal(text: str, *names: str) -> str:
     with pytest.raises(CompileError) as caught:
         make(text, *names)
