@@ -23,6 +23,10 @@ of registers and spills. Source: NVRTC documentation 13.0, "Caching"; seen with 
 ENABLE_TILE = "--enable-tile"
 """The option of CUDA 13.3 and later that takes tile kernels too, and makes Tile IR of them."""
 
+NO_TILE_KERNEL = b"__$dummy_kernel"
+"""The kernel in the Tile IR of a source without one of its own, as long as no template is instantiated (seen:
+NVRTC 13.5)."""
+
 SUCCESS = 0
 
 
@@ -122,12 +126,13 @@ class Nvrtc:
             symbol = ctypes.c_char_p()
             self._call("nvrtcGetLoweredName", program, _bytes(expression), ctypes.byref(symbol))
             lowered[expression] = (symbol.value or b"").decode("utf-8", "surrogateescape")
+        tile_ir = self._get(program, "TileIR") if ENABLE_TILE in arguments else b""
         return CompileReply(
             ok=True,
             log=log,
             ptx=self._get(program, "PTX").rstrip(b"\0").decode("utf-8", "surrogateescape"),
             cubin=self._get(program, "CUBIN") or None,
-            tile_ir=self._get(program, "TileIR") if ENABLE_TILE in arguments else b"",
+            tile_ir=b"" if NO_TILE_KERNEL in tile_ir else tile_ir,
             lowered=lowered,
         )
 

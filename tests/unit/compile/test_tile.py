@@ -105,6 +105,12 @@ class TestCode:
         assert made.tile_cubins == {}
         assert made.resources[made.lowered["k"]] == Resources(registers=made.resources["_Z1kPf"].registers)
 
+    def test_a_template_that_is_not_instantiated_gives_no_kernel(self) -> None:
+        template = HEAD + "template <int N> __tile_global__ void fill(float* x) { x[0] = N; }\n"
+        made = make(template + "__global__ void plain(float* x) { *x = 1; }\n", "plain")
+        assert made.tile_ir == b""
+        assert set(made.resources) == {made.lowered["plain"]}
+
     def test_the_simulator_gets_tile_ir_without_an_assembler(self, monkeypatch: pytest.MonkeyPatch) -> None:
         real = tile.compiler()
         monkeypatch.setattr(tile, "compiler", lambda: TileCompiler(nvrtc=real.nvrtc, tileiras=None))
