@@ -469,11 +469,15 @@ _ON_STDERR = (
 )
 
 
+_ERROR_TYPE = "<error-type>"
+
+
 def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
-    """Leave out errors about name expressions that only repeat another error."""
+    """Leave out errors that only repeat another: about name expressions, or about what has no type."""
     real = [error for error in errors if error.file != NAME_MAP]
     if real:
-        return [error for error in real if not _PROBE_REFUSED.search(error.message)] or real[:1]
+        own = [error for error in real if not _PROBE_REFUSED.search(error.message)] or real[:1]
+        return [error for error in own if _ERROR_TYPE not in "\n".join([error.message, *error.notes])] or own
     first: dict[str, Diagnostic] = {}
     for error in errors:
         expression = error.source.partition("nv_mangled_name")[2].strip()
@@ -495,7 +499,8 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
             or _launching_note(error)
             or _tile_note(error)
         )
-        return replace(error, notes=(*error.notes, hint)) if hint else error
+        notes = error.notes if plan.tile is None else _without_candidates(error.notes)
+        return replace(error, notes=(*notes, hint) if hint else notes)
     name = next((name for name in plan.names if is_about(name, error)), "")
     rename = "CUDA, or this source, has another function of that name. Rename the kernel."
     return Diagnostic(
@@ -534,6 +539,23 @@ def _launching_note(error: Diagnostic) -> str:
     )
 
 
+_CANDIDATE = re.compile(
+    r" *(?:number of parameters of function template|substitut|concept|atomic constraint|candidate function"
+    r"|built-in operator)"
+)
+_SHOWN_CANDIDATES = 2
+
+
+def _without_candidates(notes: Sequence[str]) -> tuple[str, ...]:
+    """Leave out all but the first notes on why none of the dozens of functions of the tile header fits."""
+    candidates = [note for note in notes if _CANDIDATE.match(note)]
+    if len(candidates) <= _SHOWN_CANDIDATES:
+        return tuple(notes)
+    others = [note for note in notes if not _CANDIDATE.match(note)]
+    left = f"  ... and {len(candidates) - _SHOWN_CANDIDATES} more like these, in the exception's .log"
+    return (*candidates[:_SHOWN_CANDIDATES], left, *others)
+
+
 # What NVRTC 13.5 refuses in tile code, and what to write instead.
 _TILE_NOTES = (
     (
@@ -561,12 +583,21 @@ _TILE_NOTES = (
         r"__launch_bounds__ is only allowed",
         "Write [[cutile::hint(0, num_worker_warps_per_cta = 8)]] instead.",
     ),
+    (
+        r"is_tile_compatible_shape",
+        "The extents of a tile are powers of two: take the next one, and load_masked and store_masked.",
+    ),
+    (
+        r'no operator ".*" matches these operands.*\btile<',
+        "A number has to convert to the tile's element type without narrowing: write int(ct::bid().x).",
+    ),
 )
 
 
 def _tile_note(error: Diagnostic) -> str:
     """Return what to write instead of what tile code does not take; "" for another error."""
-    return next((note for pattern, note in _TILE_NOTES if re.search(pattern, error.message)), "")
+    text = "\n".join([error.message, *error.notes])
+    return next((note for pattern, note in _TILE_NOTES if re.search(pattern, text)), "")
 
 
 def _name_of(plan: BuildPlan, symbol: str) -> str:

@@ -163,6 +163,8 @@ class TestRefused:
             ("__shared__ float s[2]; s[0] = 1; x[0] = s[0];", "places tiles in shared memory by itself"),
             ("x[0] = helper(n);", "__device__ __tile__"),
             ("x[0] = table[n];", "pass a pointer"),
+            ("ct::zeros<ct::tile<float, ct::shape<6>>>();", "powers of two"),
+            ("ct::zeros<ct::tile<int, ct::shape<8>>>() + ct::bid().x;", "write int(ct::bid().x)"),
         ],
     )
     def test_what_tile_code_does_not_take_has_its_line_and_a_remedy(self, body: str, says: str) -> None:
@@ -172,6 +174,16 @@ class TestRefused:
         assert body in message
         assert re.search(r"^ +\^$", message, re.MULTILINE) or "(" in body or "table" in body
         assert says in message
+
+    def test_of_the_header_s_many_candidates_two_are_shown_and_no_error_that_follows_from_another(
+        self,
+    ) -> None:
+        body = "ct::store(x + ct::zeros<ct::tile<int, ct::shape<8>>>(), (ct::bid() + x) * 2.0f);"
+        message = refusal(f"{HEAD}__tile_global__ void k(float* x) {{ {body} }}\n", "k")
+        assert "1 error." in message
+        assert "<error-type>" not in message
+        assert "more like these, in the exception's .log" in message
+        assert len(message.splitlines()) < 15
 
     def test_an_ordinary_kernel_calls_no_tile_function(self) -> None:
         text = f"{HEAD}__tile__ int one() {{ return 1; }}\n__global__ void k(float* x) {{ *x = one(); }}\n"
