@@ -41,6 +41,7 @@ from dotcu.compile.object_code import (
     with_probes,
 )
 from dotcu.compile.options import CompileOptions, arguments, command_line
+from dotcu.compile.source.declarations import device_arrays, offset_in_tile_code
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.compile.tile import TileCompiler
@@ -486,6 +487,9 @@ class _Attempt:
     def compile(self) -> CompileReply:
         plan = self.plan
         main, user = plan.includes.main, plan.includes.headers.values()
+        crash = "" if plan.tile is None else self._crash()
+        if crash:
+            return CompileReply(ok=False, log=crash, lowered={})
         headers = {
             **plan.system_headers.reachable(plan.includes.system),
             **{file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in user},
@@ -500,6 +504,20 @@ class _Attempt:
             arguments=(*plan.arguments, *before),
             expressions=with_probes(plan.names) if plan.probed else plan.names,
         )
+
+    def _crash(self) -> str:
+        """Return the error that NVRTC should report where it ends the process; "" if there is no such place.
+
+        Source: seen with NVRTC 13.5: an array of the device's that tile code adds a tile to.
+        """
+        files, defined = self.plan.includes.files, self.plan.options.defined
+        names = frozenset(name for file in files for name in device_arrays(file.text, defined))
+        for file in files if names else ():
+            use = offset_in_tile_code(file.text, names, defined)
+            if use is not None:
+                what = f'a non-__tile__ variable ("{use[0]}") cannot be used in tile code'
+                return f"{file.virtual}({use[1]}): error: {what}\n"
+        return ""
 
     def after(self, log: str) -> _Attempt | None:
         """Return what to try after a failure; None if nothing is left to try."""

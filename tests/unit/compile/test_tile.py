@@ -175,6 +175,22 @@ class TestRefused:
         assert re.search(r"^ +\^$", message, re.MULTILINE) or "(" in body or "table" in body
         assert says in message
 
+    @pytest.mark.parametrize("use", ["table + i", "i + table", "&table[0] + i"])
+    @pytest.mark.parametrize("qualifier", ["__device__", "__constant__"])
+    def test_what_ends_the_process_in_the_compiler_is_an_error(self, use: str, qualifier: str) -> None:
+        body = f"auto i = ct::iota<ct::tile<int, ct::shape<4>>>();\nct::store(x + i, ct::load({use}));"
+        text = f"{HEAD}{qualifier} float table[4];\n__tile_global__ void k(float* x) {{ {body} }}\n"
+        message = refusal(text, "k")
+        assert ':5: error: a non-__tile__ variable ("table") cannot be used in tile code' in message
+        assert "pass a pointer" in message
+
+    def test_a_tile_function_s_own_array_may_have_the_name_of_the_device_s(self) -> None:
+        own = "float table[4]; auto i = ct::iota<ct::tile<int, ct::shape<4>>>();"
+        kernel = f"__tile_global__ void k(float* x) {{ {own} ct::store(x + i, ct::load(table + i)); }}\n"
+        given = "__tile_global__ void g(float* table, int n) { table[0] = *(table + n); }\n"
+        plain = "__device__ float table[4];\n__global__ void p(float* x) { *x = *(table + 1); }\n"
+        assert set(make(HEAD + plain + kernel + given, "k", "g", "p").lowered) == {"k", "g", "p"}
+
     def test_of_the_header_s_many_candidates_two_are_shown_and_no_error_that_follows_from_another(
         self,
     ) -> None:

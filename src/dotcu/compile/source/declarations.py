@@ -39,6 +39,7 @@ _ScannedKernel = tuple[int, Declaration, tuple[tuple[str, ...], ...], bool]
 """Where a kernel's name stands, its declaration, its parameters' types, and if it has a body here."""
 
 KERNEL_WORDS = frozenset({"__global__", "__tile_global__"})
+_TILE_WORDS = ("__tile_global__", "__tile__")
 _BRACKETS = ("(", "[", "{", "<")
 _CALL_ATTRIBUTES = {
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__",
@@ -123,6 +124,27 @@ def variables(
         for start, names in scanner.variables(writable=writable):
             names_by_start.setdefault(start, names)
     return tuple(dict.fromkeys(name for start in sorted(names_by_start) for name in names_by_start[start]))
+
+
+def device_arrays(text: str, defined: Collection[str] = NVRTC_MACROS) -> frozenset[str]:
+    """Return the plain names of the `__constant__` and `__device__` arrays at namespace scope."""
+    if not any(word in text for word in _VARIABLE):
+        return frozenset()
+    return frozenset(name for scanner in _scanners(text, frozenset(defined)) for name in scanner.arrays())
+
+
+def offset_in_tile_code(
+    text: str, names: Collection[str], defined: Collection[str] = NVRTC_MACROS
+) -> tuple[str, int] | None:
+    """Return the first of some arrays that a tile function adds to, or takes an address in; with its line.
+
+    Args:
+        text: The text.
+        names: Those of the arrays.
+        defined: Macros that are known to be defined, for `#ifdef`.
+    """
+    found = (use for scanner in _scanners(text, frozenset(defined)) for use in scanner.offset_uses(names))
+    return next(found, None)
 
 
 @functools.lru_cache(maxsize=16)
@@ -311,6 +333,33 @@ class _Scanner(CodeTokens):
             if words & _VARIABLE:
                 names = ["::".join((*scope, name)) for name in self.declarators(begin, end)]
                 yield self.tokens[begin][1], names
+
+    def arrays(self) -> Iterator[str]:
+        """Yield the names of the device's variables that are declared with an extent."""
+        for begin, end, _ in self.statements():
+            if any(self.at(i) in _VARIABLE for i in range(begin, end)):
+                names = self.declarators(begin, end)
+                yield from (
+                    self.at(i) for i in range(begin, end) if self.at(i) in names and self.at(i + 1) == "["
+                )
+
+    def offset_uses(self, names: Collection[str]) -> Iterator[tuple[str, int]]:
+        """Yield names beside a sign in tile functions that declare no such name, and their lines."""
+        for begin, end, _ in self.statements():
+            if self.at(end - 1) != "{" or not any(self.at(i) in _TILE_WORDS for i in range(begin, end)):
+                continue
+            uses = [i for i in range(begin, self.past(end - 1)) if self.at(i) in names]
+            own = {self.at(i) for i in uses if self.is_own(i)}
+            for i in uses:
+                if self.at(i) not in own and {self.at(i - 1), self.at(i + 1)} & {"+", "-", "&"}:
+                    yield self.at(i), self.text.count("\n", 0, self.tokens[i][1]) + 1
+
+    def is_own(self, index: int) -> bool:
+        """Return whether a name in a function may be declared there, or a member's: it is after a type."""
+        before = self.at(index - 1)
+        if before in ("*", "&"):
+            return self.at(index - 2).isidentifier()
+        return before in (".", "->", ">") or (before.isidentifier() and before != "return")
 
     def declarators(self, begin: int, end: int) -> list[str]:
         """Return the names that a statement declares as variables; none for a function or a template."""
