@@ -588,6 +588,10 @@ _TILE_NOTES = (
         "The extents of a tile are powers of two: take the next one, and load_masked and store_masked.",
     ),
     (
+        r'no instance of function template "[\w:]*::atomic_\w+"',
+        "An atomic takes its memory order last: ct::atomic_add(p, x, ct::memory_order_relaxed_t{}).",
+    ),
+    (
         r'no operator ".*" matches these operands.*\btile<',
         "A number has to convert to the tile's element type without narrowing: write int(ct::bid().x).",
     ),

@@ -164,6 +164,7 @@ class TestRefused:
             ("x[0] = helper(n);", "__device__ __tile__"),
             ("x[0] = table[n];", "pass a pointer"),
             ("ct::zeros<ct::tile<float, ct::shape<6>>>();", "powers of two"),
+            ("ct::atomic_add(x, 1.0f);", "ct::memory_order_relaxed_t{}"),
             ("ct::zeros<ct::tile<int, ct::shape<8>>>() + ct::bid().x;", "write int(ct::bid().x)"),
         ],
     )

@@ -123,6 +123,12 @@ def test_a_grid_of_zero_runs_nothing(kernels: Module) -> None:
     assert x.eq(1).all()
 
 
+def test_a_grid_beyond_a_limit_is_refused_without_a_word_of_threads(kernels: Module) -> None:
+    with pytest.raises(LaunchConfigError, match=r"grid.y=65536; the limit is 65535") as caught:
+        kernels.scale(extents(torch.ones(16, 8)), 2.0, grid=(1, 65536))
+    assert "thread" not in str(caught.value)
+
+
 def test_a_grid_below_zero_is_refused(kernels: Module) -> None:
     with pytest.raises(LaunchConfigError, match="the least is 0"):
         kernels.scale(extents(torch.ones(16, 8)), 2.0, grid=-1)
