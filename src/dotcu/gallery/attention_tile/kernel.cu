@@ -13,6 +13,19 @@
 // by exp2, of which there are D / 4 times fewer.
 #include "rows.cuh"
 
+// Add what step j of a head g gives: the sum of values, the total of their weights, the highest
+// score.
+template <int BN, int D, typename Scores, typename View, typename Sum, typename Row>
+__tile__ void add(Scores s, View V, int g, int j, float scale, Sum& sum, Row& total, Row& high) {
+    const Row top = ct::max(high, ct::reduce_max(s, 1_ic));
+    const Scores p = exp2((s - top) * (scale * LOG2_E));
+    const Row shrink = exp2((high - top) * (scale * LOG2_E));
+    const auto v = load<BN, D>(V, g, j);
+    total = total * shrink + ct::sum(p, 1_ic);
+    sum = ct::mma(ct::element_cast<typename decltype(v)::element_type>(p), v, sum * shrink);
+    high = top;
+}
+
 template <typename T, int D, int BM, int BN, int WARPS, int BLOCKS, bool CAUSAL>
 [[cutile::hint(0, num_worker_warps_per_cta = WARPS, occupancy = BLOCKS)]]
 __tile_global__ void attention(const T* __restrict__ q, const T* __restrict__ k,
@@ -21,8 +34,9 @@ __tile_global__ void attention(const T* __restrict__ q, const T* __restrict__ k,
                                float scale) {
     const auto K = rows_of<BN, D>(k, heads / group, keys);
     const auto V = rows_of<BN, D>(v, heads / group, keys);
-    const int blocks = (queries + BM - 1) / BM, b = ct::bid().x, h = b / blocks, g = h / group;
-    const int i = CAUSAL ? blocks - 1 - b % blocks : b % blocks;  // those with the most keys first
+    const int blocks = (queries + BM - 1) / BM, b = ct::bid().x;
+    const int h = CAUSAL ? b % heads : b / blocks, g = h / group;
+    const int i = CAUSAL ? blocks - 1 - b / heads : b % blocks;  // those with the most keys first
     const auto Q = load<BM, D>(rows_of<BM, D>(q, heads, queries), h, i);
 
     auto sum = ct::zeros<ct::tile<float, ct::shape<BM, D>>>();
@@ -31,21 +45,17 @@ __tile_global__ void attention(const T* __restrict__ q, const T* __restrict__ k,
     const int last = CAUSAL ? ct::min(keys, (i + 1) * BM) : keys;
     const int whole =
         CAUSAL ? ct::min(keys, i * BM + 1) / BN : keys / BN;  // steps that need no mask
-    for (auto j : ct::irange(0, (last + BN - 1) / BN)) {
-        auto s = ct::mma(Q, ct::transpose(load<BN, D>(K, g, j)),
-                         ct::zeros<ct::tile<float, ct::shape<BM, BN>>>());
-        if (j >= whole) {
-            const auto none = ct::full<decltype(s)>(NONE);
-            const auto key = j * BN + count<1, BN>();
-            if constexpr (CAUSAL) s = ct::select(key <= i * BM + count<BM, 1>(), s, none);
-            s = ct::select(key < keys, s, none);
-        }
-        const auto top = ct::max(high, ct::reduce_max(s, 1_ic));
-        const auto p = exp2((s - top) * (scale * LOG2_E));
-        const auto shrink = exp2((high - top) * (scale * LOG2_E));
-        total = total * shrink + ct::sum(p, 1_ic);
-        sum = ct::mma(ct::element_cast<T>(p), load<BN, D>(V, g, j), sum * shrink);
-        high = top;
+    const auto scores = [=](int j) {
+        return ct::mma(Q, ct::transpose(load<BN, D>(K, g, j)),
+                       ct::zeros<ct::tile<float, ct::shape<BM, BN>>>());
+    };
+    for (auto j : ct::irange(0, whole)) add<BN, D>(scores(j), V, g, j, scale, sum, total, high);
+    for (auto j : ct::irange(whole, (last + BN - 1) / BN)) {
+        auto s = scores(j);
+        const auto none = ct::full<decltype(s)>(NONE);
+        const auto key = j * BN + count<1, BN>();
+        if constexpr (CAUSAL) s = ct::select(key <= i * BM + count<BM, 1>(), s, none);
+        add<BN, D>(ct::select(key < keys, s, none), V, g, j, scale, sum, total, high);
     }
     store<BM, D>(rows_of<BM, D>(out, heads, queries), ct::element_cast<T>(sum * (1.f / total)), h,
                  i);
