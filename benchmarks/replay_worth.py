@@ -94,8 +94,8 @@ def samples(device: torch.device) -> dict[str, dotcu.Sample]:
 
 
 def overloads() -> dict[str, Any]:
-    """Return every operator and overload of the gallery, by name."""
-    operators = [getattr(gallery, name) for name in gallery.__all__]
+    """Return every operator and overload of the gallery, by name, but those that tile.py measures."""
+    operators = [getattr(gallery, name) for name in gallery.__all__ if "_tile" not in name]
     return {each.qualified_name: each for operator in operators for each in operator.overloads.values()}
 
 

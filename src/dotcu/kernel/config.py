@@ -242,7 +242,8 @@ def _dim(kernel: str, name: str, value: Any, *, low: int) -> Dim:
 def _require_within(kernel: str, name: str, sizes: Dim, most: Dim) -> None:
     for axis, size, limit in zip("xyz", sizes, most, strict=True):
         if size > limit:
-            remedy = "Let each block do more in a loop, or move the size to x."
+            several = "block do more" if name == "grid" else "thread do several elements"
+            remedy = f"Let each {several} in a loop, or move the size to x."
             raise _breach(kernel, f"{name}.{axis}={size}", f"the limit is {limit}", remedy)
 
 

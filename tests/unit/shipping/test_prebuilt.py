@@ -281,7 +281,8 @@ def test_a_gpu_and_its_driver_take_what_they_can(
     target: Target, capability: tuple[int, int], driver: tuple[int, int], reason: str
 ) -> None:
     variant = PrebuiltVariant(target=target, simulated=False, record=0)
-    told = prebuilt._refuse_variant(variant, CodeRequirements(capability=capability, driver=driver), (13, 1))
+    wanted = CodeRequirements(capability=capability, driver=driver)
+    told = prebuilt._refuse_variant(variant, wanted, (13, 1), is_tile=False)
     assert reason in told
     assert bool(told) == bool(reason)
 

@@ -19,12 +19,12 @@ HALVES = (torch.bfloat16, torch.float16)
 
 HEAD_DIMS = (64, 128, 256)
 
-FORWARD = {
-    (64, False): (64, 128, 4, 2), (64, True): (64, 128, 4, 2),
-    (128, False): (64, 128, 4, 2), (128, True): (128, 128, 8, 1),
-    (256, False): (128, 128, 8, 1), (256, True): (128, 128, 8, 1),
-}  # fmt: skip
-"""Queries of a block, keys of a step, warps, and blocks of a multiprocessor, by head dim and causal."""
+FORWARD = (
+    ((64, 128, 4, 2), (64, 128, 4, 2)),
+    ((64, 128, 4, 2), (128, 128, 8, 1)),
+    ((128, 128, 8, 1), (128, 128, 8, 1)),
+)
+"""Queries of a block, keys of a step, warps, blocks of a multiprocessor: full and causal, by `HEAD_DIMS`."""
 
 BY_KEYS = ((64, 128, 8), (64, 128, 8), (64, 64, 8))
 """Queries of a step, keys of a block and warps, for the gradients by k and v."""
@@ -114,7 +114,7 @@ def _numbers(q: Tensor, k: Tensor) -> Numbers:
 @dotcu.by_layout
 def _choose(q: Tensor, k: Tensor, causal: bool) -> tuple[dotcu.Kernel, int, Numbers]:
     heads, group, queries, keys = _numbers(q, k)
-    bm, bn, warps, blocks = FORWARD[q.shape[3], causal]
+    bm, bn, warps, blocks = FORWARD[HEAD_DIMS.index(q.shape[3])][causal]
     kernel = kernels.attention[q.dtype, q.shape[3], bm, bn, warps, blocks, causal]
     return kernel, heads * dotcu.cdiv(queries, bm), (heads, group, queries, keys)
 

@@ -33,17 +33,17 @@ SWIGLU_MOST = 64
 Instance = tuple[int, int, int, int, int, int, int]
 """BM, BN, BK, warps, blocks of a cluster, blocks that share a multiprocessor, and LATENCY."""
 
-# What a wave of blocks takes, in microseconds on an H100: to begin and end, and a step of BK along K.
-INSTANCES: dict[Instance, tuple[float, float]] = {
-    (128, 256, 64, 8, 1, 1, 6): (7.6, 0.578),
-    (256, 128, 64, 8, 1, 1, 6): (7.6, 0.579),
-    (256, 256, 64, 8, 2, 1, 0): (3.1, 0.707),
-    (128, 128, 64, 4, 1, 1, 0): (6.5, 0.285),
-    (128, 128, 64, 8, 1, 1, 0): (6.5, 0.300),
-    (64, 128, 128, 4, 1, 1, 0): (5.7, 0.562),
-    (64, 64, 128, 4, 1, 2, 0): (5.2, 0.670),
-    (64, 32, 128, 4, 1, 2, 0): (4.5, 0.600),
-}
+INSTANCES: tuple[tuple[Instance, float, float], ...] = (
+    ((128, 256, 64, 8, 1, 1, 6), 7.6, 0.578),
+    ((256, 128, 64, 8, 1, 1, 6), 7.6, 0.579),
+    ((256, 256, 64, 8, 2, 1, 0), 3.1, 0.707),
+    ((128, 128, 64, 4, 1, 1, 0), 6.5, 0.285),
+    ((128, 128, 64, 8, 1, 1, 0), 6.5, 0.300),
+    ((64, 128, 128, 4, 1, 1, 0), 5.7, 0.562),
+    ((64, 64, 128, 4, 1, 2, 0), 5.2, 0.670),
+    ((64, 32, 128, 4, 1, 2, 0), 4.5, 0.600),
+)
+"""With each, what a wave of its blocks takes on an H100, in microseconds: begin and end, and a step of BK."""
 
 
 @dotcu.op("dotcu::matmul_tile", dtypes=HALVES)
@@ -114,7 +114,10 @@ def _memory(x: Tensor, along: int) -> tuple[Tensor, bool]:
     if rows.shape[1] % TMA_LANES == 0 and rows.is_contiguous() and _is_aligned(rows):
         return rows, columns
     rows = x if along else x.mT
-    return F.pad(rows, (0, -rows.shape[1] % TMA_LANES)).contiguous(), not along
+    lanes = dotcu.cdiv(rows.shape[1], TMA_LANES) * TMA_LANES
+    padded = x.new_zeros((rows.shape[0], lanes))
+    padded[:, : rows.shape[1]] = rows
+    return padded, not along
 
 
 def _is_aligned(x: Tensor) -> bool:
@@ -147,17 +150,14 @@ def _choose(
 def _instance(m: int, n: int, k: int, sms: int, *, swiglu: bool) -> Instance:
     """Return the instance whose waves of blocks take the least time."""
 
-    def time(instance: Instance) -> float:
-        bm, bn, bk, _, ctas, blocks, _ = instance
-        first, step = INSTANCES[instance]
+    def time(row: tuple[Instance, float, float]) -> float:
+        (bm, bn, bk, warps, ctas, blocks, _), first, step = row
+        if swiglu and bm * bn > 32 * warps * SWIGLU_MOST:
+            return math.inf
         waves = dotcu.cdiv(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), sms // ctas * blocks)
         return waves * (first + dotcu.cdiv(k, bk) * step)
 
-    def fits(instance: Instance) -> bool:
-        bm, bn, _, warps, *_ = instance
-        return not swiglu or bm * bn <= 32 * warps * SWIGLU_MOST
-
-    return min(filter(fits, INSTANCES), key=time)
+    return min(INSTANCES, key=time)[0]
 
 
 def _align(*tensors: Tensor | None) -> int:
