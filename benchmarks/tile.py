@@ -63,7 +63,7 @@ class Case:
 
     Attributes:
         name: What is measured.
-        goal: The least ratio of the rival's time to dotcu's; None where it is only told.
+        goal: The least ratio of the rival's time to dotcu's; None where it is only reported.
         group: Cases whose geometric mean has the goal of the same name in `MEANS`.
         make: Gives dotcu's call, and the rivals' by name, the first of which is the one of the ratio.
         flops: Of one call.
@@ -259,7 +259,7 @@ class Clock:
     def device_us(
         self, calls: dict[str, Call], rounds: int = 15, most_s: float = 2.5
     ) -> dict[str, list[float]]:
-        """Microseconds of each round, by contender: all by turns, on a cold L2."""
+        """Microseconds of each round, by contender: called alternately, on a cold L2."""
         times: dict[str, list[float]] = {name: [] for name in calls}
         for call in calls.values():
             call()
@@ -335,7 +335,7 @@ def measure(case: Case, ops: Any, clock: Clock) -> dict[str, Any]:
     return row | ({"tflops": round(case.flops / medians["dotcu"] / 1e6, 1)} if case.flops else {})
 
 
-def told(row: dict[str, Any]) -> str:
+def line_of(row: dict[str, Any]) -> str:
     """A row as a line."""
     if "failed" in row:
         return f"{row['case']:44} {row['failed']}"
@@ -391,7 +391,7 @@ def main() -> int:
         except Exception as error:  # one that fails: the others are still worth having
             failed = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             rows.append({"case": case.name, "goal": case.goal, "group": case.group, "failed": failed})
-        print(told(rows[-1]), flush=True)
+        print(line_of(rows[-1]), flush=True)
         torch.cuda.empty_cache()
         save(rows, options.save)
     if not options.only or any(word in EDIT for word in options.only):
@@ -399,7 +399,7 @@ def main() -> int:
             rows.append(edit_to_result())
         except dotcu.DotcuError as error:  # no compiler of tile kernels here, or DOTCU_JIT=0
             rows.append({"case": EDIT, "failed": str(error).splitlines()[0]})
-        print(told(rows[-1]))
+        print(line_of(rows[-1]))
         save(rows, options.save)
     missed = 0
     for name, goal, figure in goals(rows):

@@ -1,4 +1,4 @@
-"""Figures of contenders, and the tables and exit codes that they are told by."""
+"""Figures of contenders, and their tables and exit codes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whom the gallery is measured against, on what, and what is told of it."""
+"""The rivals of the gallery, their cases, and how the figures are reported."""

@@ -1,4 +1,4 @@
-"""A case, measured: all contenders by turns, cold L2, as a plain value for JSON."""
+"""A case, measured: all contenders alternately, cold L2, as a plain value for JSON."""
 
 from __future__ import annotations
 

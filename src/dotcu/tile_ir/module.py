@@ -103,7 +103,7 @@ def _written(type_: TileType) -> str:
 
 
 class SourceLine(NamedTuple):
-    """A place in the source: the file as the compiler was told of it, line and column from 1."""
+    """A place in the source: the file as the compiler names it, line and column from 1."""
 
     file: str
     line: int
