@@ -6,7 +6,7 @@ Three questions, on one GPU:
 
 - Do `dotcu.bench`, `triton.testing.do_bench` and plain CUDA events give the same time for a copy, an add and
   a matrix product of cuBLAS's? Each in turn, again and again; what is compared are the medians over the
-  rounds. The goal is 3 %. At its power cap a GPU has no one time, so there the figures are reported, not judged.
+  rounds. The goal is 3 %. At its power cap a GPU has no one time, so figures are reported there, not judged.
 - Do two runs of the same thing agree within the intervals that they state? Some processes run everything some
   times; of all pairs of runs, the share in which the medians differ by no more than their intervals allow:
   the root of the sum of the squares of half of each. At 99 % confidence the goal is 99 %. (That intervals
