@@ -202,6 +202,7 @@ def test_a_graph_serves_every_size(name: str, device: torch.device) -> None:
     not torch.cuda.is_available() and shutil.which("g++") is None,
     reason="inductor needs a GPU or a C++ compiler, and there is neither",
 )
+@pytest.mark.slow
 def test_inductor_compiles_all_operators_once(device: torch.device) -> None:
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("inductor")
