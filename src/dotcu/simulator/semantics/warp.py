@@ -152,7 +152,7 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
             _check_sources(chunk, placed, np.broadcast_to(source, result.shape), mask, uses)
         _give_back(chunk, target, result)
         if inside is not None:
-            _give_back(chunk, inside, np.broadcast_to(holds, result.shape))
+            _give_back(chunk, inside, np.broadcast_to(holds, result.shape).copy())
 
     return Rendezvous(step, placed, members)
 
