@@ -196,7 +196,7 @@ class TestErrors:
     ) -> None:
         monkeypatch.setattr(driver, "version", lambda: (12, 4))
         with pytest.raises(LaunchError, match="r580 or later"):
-            kernels.made.unit.on_gpu(0)
+            kernels.scale.unit.on_gpu(0)
 
     def test_code_for_hosts_of_another_processor_is_not_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = load_inline(SOURCE.replace("MADE(made)", ""))
