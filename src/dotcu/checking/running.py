@@ -198,6 +198,7 @@ _FINDINGS = {
     "read-only": "inputs",
     "uninitialized-read": "sanitizer-init",
     "race": "sanitizer-race",
+    "proxy-fence": "sanitizer-race",
     "barrier": "sanitizer-barrier",
     "deadlock": "sanitizer-barrier",
     "step-limit": "sanitizer-barrier",

@@ -77,6 +77,7 @@ class Run:
 _CHECK_OF = {
     **dict.fromkeys(("out-of-bounds", "null-pointer", "misaligned", "read-only"), "bounds"),
     "uninitialized-read": "init",
+    "proxy-fence": "race",
 }
 
 
@@ -93,8 +94,8 @@ class Finding:
 
     Attributes:
         kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
-            "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap", "race" or
-            "broken-promise".
+            "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap", "race",
+            "proxy-fence" or "broken-promise".
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty if the PTX names none.
         line: The line in it, from 1; 0 if the PTX names none.

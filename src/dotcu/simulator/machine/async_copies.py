@@ -20,7 +20,8 @@ import numpy as np
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array, Lanes
-from dotcu.simulator.sanitizers.races import check_write
+from dotcu.simulator.sanitizers.proxies import ProxyFence
+from dotcu.simulator.sanitizers.races import check_ahead, check_proxy, check_write, stamp_landed
 from dotcu.simulator.semantics.memory.access import Access, AccessPart
 
 # How a copy's completion is observed: by groups of one of two kinds, or by an mbarrier alone.
@@ -40,6 +41,7 @@ class AsyncCopy:
         kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
         groups: For each lane, the number of the group that the copy will be in.
         serial: Counts what is issued.
+        writes: The events of its writes to global memory.
     """
 
     access: Access
@@ -49,6 +51,7 @@ class AsyncCopy:
     kind: str
     groups: Array
     serial: int
+    writes: tuple[int, ...] = ()
 
     @property
     def mark(self) -> int:
@@ -110,25 +113,30 @@ class CopiesInFlight:
 
     Attributes:
         copies: By serial number, in the order in which they were issued.
+        unfinished: Copies whose writes to global memory no lane has waited for.
         signals: What mbarriers wait for.
     """
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
         self.copies: dict[int, AsyncCopy] = {}
+        self.unfinished: list[AsyncCopy] = []
         self.signals: list[CopySignal] = []
         self.serial = 0
         self.committed = {kind: np.zeros(chunk.lanes, np.int64) for kind in GROUPS}
         size = int(chunk.shared.data.size)
         self.targets, self.sources = _no_marks(size), _no_marks(size)
 
-    def issue(self, part: AccessPart, values: Array | None, kind: str) -> int:
+    def issue(
+        self, part: AccessPart, values: Array | None, kind: str, *, writes: tuple[int, ...] = ()
+    ) -> int:
         """Take in a copy of some lanes; its serial number.
 
         Args:
             part: The lanes, and the shared memory that the copy holds.
             values: The elements that the copy writes; None if it only reads shared memory.
             kind: The kind of the copy.
+            writes: The events of its writes to global memory.
         """
         self.serial += 1
         lanes = self.chunk.numbers(part.positions)
@@ -140,7 +148,14 @@ class CopiesInFlight:
             kind=kind,
             groups=self.committed[kind][lanes] if kind in GROUPS else np.zeros(len(lanes), np.int64),
             serial=self.serial,
+            writes=writes,
         )
+        if values is not None and kind == "mbarrier" and self.chunk.shared.races is not None:
+            with self._elements(copy) as (whole, indices):
+                check_proxy(whole, indices)
+                check_ahead(whole, indices)
+        if writes:
+            self.unfinished.append(copy)
         self._mark(copy, copy.mark)
         return copy.serial
 
@@ -156,15 +171,35 @@ class CopiesInFlight:
         """The active lanes close their current group."""
         self.committed[kind][self.chunk.numbers()] += 1
 
-    def wait(self, kind: str, pending: int) -> None:
-        """The active lanes wait for all of their groups but the `pending` latest."""
-        if not self.copies:
+    def wait(self, kind: str, pending: int, *, reads: bool = False) -> None:
+        """The active lanes wait for all of their groups but the `pending` latest.
+
+        Args:
+            kind: The kind of the groups.
+            pending: How many may be left.
+            reads: Wait for what the copies read alone.
+        """
+        if not self.copies and not self.unfinished:
             return
         lanes = self.chunk.numbers()
         done = np.full(self.chunk.lanes, -1, np.int64)
         done[lanes] = self.committed[kind][lanes] - pending
         for copy in [c for c in self.copies.values() if c.kind == kind]:
             self._land(copy, copy.groups < done[copy.lanes])
+        if kind == "bulk" and not reads:
+            unfinished = [(copy, copy.groups < done[copy.lanes]) for copy in self.unfinished]
+            self.unfinished = [copy.only(~mask) for copy, mask in unfinished if not mask.all()]
+            for copy, mask in unfinished:
+                self._complete(copy, mask)
+
+    def _complete(self, copy: AsyncCopy, mask: Array) -> None:
+        """Note that some lanes of a copy have waited for its writes to global memory."""
+        events = self.chunk.grid.events
+        if mask.any():
+            with active_lanes(self.chunk, np.unique(copy.lanes[mask])):
+                for number in copy.writes:
+                    wait = ProxyFence.of(self.chunk, len(events.known))
+                    events.completions.setdefault(number, []).append(wait)
 
     def complete(self, signal: CopySignal) -> None:
         """Land the copies that a signal tracks."""
@@ -192,18 +227,28 @@ class CopiesInFlight:
             self.copies[copy.serial] = copy.only(~mask)
             copy = copy.only(mask)
         self._mark(copy, 0)
+        shared = self.chunk.shared
+        if shared.races is not None:
+            with self._elements(copy) as (part, indices):
+                if copy.values is None or copy.kind == "mbarrier":
+                    stamp_landed(part, indices)
+                else:
+                    check_write(part, indices, copy.values.reshape(-1))
         if copy.values is None:
             return
-        shared, width, columns = self.chunk.shared, copy.access.width, np.arange(copy.values.shape[1])
-        part = AccessPart(
-            self.chunk, copy.access, shared.views[width], None, copy.indices, None, None, shared.races
-        )
-        with active_lanes(self.chunk, copy.lanes):
-            for column in columns if shared.races is not None else ():
-                check_write(part, copy.indices + column, copy.values[:, column])
-        index = copy.indices[:, None] + columns
-        shared.views[width][index] = copy.values
-        shared.shadows[width][index] = WRITTEN[width]
+        index = copy.indices[:, None] + np.arange(copy.values.shape[1])
+        shared.views[copy.access.width][index] = copy.values
+        shared.shadows[copy.access.width][index] = WRITTEN[copy.access.width]
+
+    @contextmanager
+    def _elements(self, copy: AsyncCopy) -> Iterator[tuple[AccessPart, Array]]:
+        """A copy's part of shared memory, with a lane and an index for each of its elements."""
+        access, shared = copy.access, self.chunk.shared
+        count = access.elements if copy.values is None else copy.values.shape[1]
+        indices = (copy.indices[:, None] + np.arange(count)).reshape(-1)
+        with active_lanes(self.chunk, np.repeat(copy.lanes, count)):
+            view = shared.views[access.width]
+            yield AccessPart(self.chunk, access, view, None, indices, None, None, shared.races), indices
 
     def conflicts(self, index: Array, width: int, *, writes: bool) -> tuple[Array, AsyncCopy | None]:
         """Return the mask of elements that an access must not touch yet, and the copy of the first.

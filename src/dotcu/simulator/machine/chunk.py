@@ -59,8 +59,6 @@ class Chunk:
         self.waits_on: FlatInstruction | None = None
         self._numbers: Lanes | None = None
         self._stamps: Array | None = None
-        # For each lane the first event after its last fence of the async proxy.
-        self.proxy_fences = np.zeros(shape.lanes, np.int64)
         # For each access its last event: the times, the lanes, how often events were forgotten, its number.
         self.events: dict[int, tuple[ClockTimes, Lanes | None, int, int]] = {}
 

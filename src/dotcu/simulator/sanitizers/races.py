@@ -14,14 +14,16 @@ Source: PTX ISA, "Memory Consistency Model: Data races, Morally strong operation
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
 from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import describe_element
 from dotcu.simulator.sanitizers.clocks import NEVER, picked
+from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later
 from dotcu.simulator.sanitizers.shadow import (
     LANE,
     STRONG,
@@ -33,6 +35,7 @@ from dotcu.simulator.sanitizers.shadow import (
 )
 
 if TYPE_CHECKING:
+    from dotcu.ptx.instructions import Instruction
     from dotcu.simulator.semantics.memory.access import AccessPart
 
 _VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
@@ -48,6 +51,8 @@ def check_read(part: AccessPart, index: Array) -> None:
     """Check a read of elements against the writes before it, and record it for those after it."""
     shadow, at, is_strong = part.races, _lane_access(part, index), part.access.order.strong
     assert shadow is not None
+    if shadow.awaited:
+        check_completion(part, index)
     if is_strong or (shadow.writes is not None and shadow.dirty):
         for touch in shadow.touches(at):
             _compare_with(at, part, touch, shadow.writes, "write")
@@ -60,35 +65,140 @@ def check_read(part: AccessPart, index: Array) -> None:
 
 
 def check_proxy(part: AccessPart, index: Array) -> None:
-    """Report bulk copies out of shared memory that ordinary writes filled, with no proxy fence between.
+    """Report async accesses of bytes that were written by the generic proxy, with no fence on the way.
 
-    The fence is one of the writer's after it wrote, or of the lane that copies.
+    The two are ordered: it is a race else. The reverse, an access by the generic proxy of what a copy wrote,
+    needs no fence but the wait for its completion.
 
-    Source: PTX ISA, "Async proxy": accesses "across multiple proxies need a cross-proxy fence".
+    Args:
+        part: The lanes whose access is in one array.
+        index: One element for each lane.
     """
     chunk, shadow = part.chunk, part.races
     if shadow is None or shadow.writes is None:
         return
-    at, fences, lanes = _lane_access(part, index), chunk.proxy_fences, chunk.numbers(part.positions)
+    at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
+    space = "shared" if part.region is None else "global"
     for places, _ in shadow.touches(at):
-        old = shadow.writes.take(places)
-        writers = (old & LANE).astype(np.int64) - chunk.shape.first * chunk.shape.pitch
-        missing = event_of(old) >= np.maximum(fences[np.where(old, writers, 0)], fences[lanes])
-        for place in np.flatnonzero(missing & (old != 0)).tolist():
-            placed = shadow.events[int(event_of(old[place]))].access.placed
-            if "bulk" in placed.instruction.flags:
+        for number, event, here in _events_at(shadow, places):
+            if is_async(event.access.placed.instruction):
                 continue
-            name, shown = describe_element(part, int(index[place]))
-            line = chunk.grid.decoded.location_of(placed)[1]
-            thread = shown_coordinates(chunk.shape.coordinates(int(writers[place]))[1])
-            message = (
-                f"race: this bulk copy reads {shown}, which thread {thread} writes at line {line}, through "
-                "another proxy: a barrier alone does not make ordinary writes visible to it. Each writer "
-                'calls dotcu::tma_fence(), or asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), '
-                "after it has written and before the barrier."
-            )
-            chunk.report("race", at.access.placed, np.unique(lanes), message, address_of=name)
-            return
+            old = shadow.writes.take(places)[here]
+            first, second = _moments(at, event, old, lanes[here])
+            ordered = ~is_later(first, second)
+            if not ordered.any():
+                continue
+            bad = ordered & ~shadow.events.are_joined(number, first, second, space)
+            if bad.any():
+                spot = int(index[here][bad][0])
+                _report_proxy(at, part, event, int(first[1][bad][0]), np.unique(second[1][bad]), spot)
+                return
+
+
+def _events_at(shadow: ShadowMemory, places: Array) -> Iterator[tuple[int, MemoryEvent, Array]]:
+    """Yield the events that wrote places last, each with the mask of its places."""
+    assert shadow.writes is not None
+    numbers = event_of(shadow.writes.take(places))
+    for number in np.unique(numbers).tolist():
+        if number:
+            yield number, shadow.events[number], numbers == number
+
+
+def _moments(at: LaneAccess, event: MemoryEvent, old: Array, lanes: Array) -> tuple[Moment, Moment]:
+    """The lanes of an earlier event, and those of now, as pairs that differ."""
+    writers = (old & LANE).astype(np.int64) - event.shape.first * event.shape.pitch
+    clocks = at.chunk.clocks
+    return (event.shape, writers, event.times_of(writers)), (at.chunk.shape, lanes, clocks.known.of(lanes))
+
+
+_FENCES = {"shared": "fence.proxy.async.shared::cta", "global": "fence.proxy.async.global"}
+
+
+def _report_proxy(
+    at: LaneAccess, part: AccessPart, event: MemoryEvent, writer: int, lanes: Lanes, index: int
+) -> None:
+    """Report an async access that no fence joins with the write before it.
+
+    Args:
+        event: The write.
+        writer: The lane that made it.
+        lanes: Who accesses now.
+        index: The element.
+    """
+    chunk, placed = part.chunk, at.access.placed
+    name, shown = describe_element(part, index)
+    fence = _FENCES["shared" if part.region is None else "global"]
+    call = "dotcu::tma_fence(), or " if part.region is None else ""
+    does = "writes" if at.access.action == "write" else "reads"
+    message = (
+        f"proxy-fence: this {_async_noun(placed.instruction)} {does} {shown}, which "
+        f"{_who(event.shape, writer)} writes at {_shown_line(at, event)}, through another proxy: a barrier "
+        f"alone does not make ordinary writes visible to it. Each writer calls {call}"
+        f'asm volatile("{fence};" ::: "memory"), after it has written and before the barrier.'
+    )
+    chunk.report("proxy-fence", placed, lanes, message, address_of=name)
+
+
+def _async_noun(instruction: Instruction) -> str:
+    return "wgmma" if instruction.opcode == "wgmma" else "bulk copy"
+
+
+def _who(shape: ChunkShape, lane: int) -> str:
+    block, thread = shape.coordinates(lane)
+    return f"thread {shown_coordinates(thread)} of block {shown_coordinates(block)}"
+
+
+def _shown_line(at: LaneAccess, event: MemoryEvent) -> str:
+    """The line of an earlier event, and its file if that is another one."""
+    location_of = at.chunk.grid.decoded.location_of
+    file, line = location_of(event.access.placed)
+    own_file, own_line = location_of(at.access.placed)
+    if (file, line) == (own_file, own_line):
+        return "the same line"
+    return f"line {line}" if file == own_file else f"line {line} of {file}"
+
+
+def check_completion(part: AccessPart, index: Array) -> None:
+    """Report accesses of global memory that a bulk copy writes, whose completion its thread has not awaited.
+
+    Args:
+        part: The lanes whose access is in one array.
+        index: One element for each lane, or one for all.
+    """
+    chunk, shadow = part.chunk, part.races
+    if shadow is None or shadow.writes is None or part.access.order.strong:
+        return
+    if part.access.action == "write" and is_async(part.access.placed.instruction):
+        return
+    at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
+    for places, _ in shadow.touches(at):
+        places = np.broadcast_to(places, lanes.shape)
+        for number, event, here in _events_at(shadow, places):
+            waits = shadow.events.completions.get(number)
+            if waits is None:
+                continue
+            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
+            late = is_later(first, second)
+            if late.any():
+                return  # a race, which is reported as that
+            bad = ~late
+            for wait in waits:
+                bad &= ~wait.releases(first, second)
+            if bad.any():
+                _report_unawaited(at, part, event, int(first[1][bad][0]), second[1][bad], index)
+                return
+
+
+def _report_unawaited(
+    at: LaneAccess, part: AccessPart, event: MemoryEvent, writer: int, lanes: Lanes, index: Array
+) -> None:
+    name, shown = describe_element(part, int(index.reshape(-1)[0]))
+    message = (
+        f"proxy-fence: it {_VERB[at.access.action]} {shown}, which the copy of {_who(event.shape, writer)} "
+        f"at {_shown_line(at, event)} writes, and its thread has not waited until that is done: "
+        "cp.async.bulk.wait_group without .read waits for the writes, with .read for its reads alone."
+    )
+    part.chunk.report("proxy-fence", at.access.placed, lanes, message, address_of=name)
 
 
 def check_write(part: AccessPart, index: Array, value: Array) -> None:
@@ -101,6 +211,8 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
     """
     shadow, at = part.races, _lane_access(part, index)
     assert shadow is not None
+    if shadow.awaited:
+        check_completion(part, index)
     own = shadow.settle(but=at)
     for touch in shadow.touches(at):
         _compare_with(at, part, touch, shadow.writes, "write", value)
@@ -110,6 +222,51 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
         for readers in shadow.readers or ():
             _compare_with(at, part, touch, readers, "read")
         _publish(at, shadow, touch)
+
+
+def check_async_write(part: AccessPart, index: Array, value: Array) -> list[int]:
+    """Check the writes, or the atomics, of a bulk copy to global memory; their event, whose end is awaited.
+
+    Args:
+        part: The lanes whose access is in one array.
+        index: One element for each lane.
+        value: The stored bits, one a lane.
+    """
+    shadow, access = part.races, part.access
+    if shadow is None:
+        return []
+    part.chunk.events.pop(access.number, None)  # each copy is waited for on its own
+    check_proxy(part, index)
+    if access.order.strong:
+        check_atomic(part, index, None)
+    else:
+        check_write(part, index, value)
+    number = shadow.events.number(_lane_access(part, index))
+    shadow.awaited, shadow.events.completions[number] = True, []
+    return [number]
+
+
+def check_ahead(part: AccessPart, index: Array) -> None:
+    """Check a copy that may write from now on, and that lands later, against all accesses before it."""
+    shadow, at = part.races, _lane_access(part, index)
+    assert shadow is not None
+    shadow.settle()
+    for touch in shadow.touches(at):
+        _compare_with(at, part, touch, shadow.writes, "write")
+        for readers in shadow.readers or ():
+            _compare_with(at, part, touch, readers, "read")
+
+
+def stamp_landed(part: AccessPart, index: Array) -> None:
+    """Record a copy that has landed, which `check_ahead` checked when it was issued."""
+    shadow, at = part.races, _lane_access(part, index)
+    assert shadow is not None
+    if part.access.action == "read":
+        shadow.note(at)
+        return
+    shadow.settle()
+    for touch in shadow.touches(at):
+        shadow.stamp_write(touch)
 
 
 def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
@@ -243,26 +400,16 @@ def _compare_with(
 def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes, *, in_step: bool) -> Array:
     """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order."""
     shape, order, known = event.shape, at.access.order, at.chunk.clocks.known
-    then = event.times_of(first)
     both_strong = event.access.order.strong and order.strong
     is_wide = event.access.order.scope != "cta" and order.scope != "cta"
-    late_grid = then.grid >= picked(known.grid, second)
+    result = is_later((shape, first, event.times_of(first)), (at.chunk.shape, second, known.of(second)))
     if shape is not at.chunk.shape:
-        return np.broadcast_to(late_grid & ~np.bool_(both_strong and is_wide), second.shape)
+        return result & ~np.bool_(both_strong and is_wide)
     same_block, same_warp = first // shape.pitch == second // shape.pitch, first // WARP == second // WARP
-    late_block = then.block >= _known_of(known.block, second, first % shape.pitch // WARP)
-    late_warp = late_block & (then.warp >= _known_of(known.warp, second, first % WARP))
-    result: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
     if both_strong:
         relies = same_warp & np.bool_(in_step and event.access.action == "write")
         result = result & (relies | ~(same_block | np.bool_(is_wide)))
     return result
-
-
-def _known_of(known: Array, second: Lanes, columns: Array) -> Array:
-    """Return up to which time lanes know others, which are in some columns where each lane has a row."""
-    times: Array = picked(known, second) if known.ndim == 1 else known[second, columns]
-    return times
 
 
 def _report(
@@ -274,21 +421,31 @@ def _report(
     second: Lanes,
     index: int,
 ) -> None:
-    access, location_of = at.access, at.chunk.grid.decoded.location_of
-    block, thread = event.shape.coordinates(first)
-    file, line = location_of(event.access.placed)
-    own_file, own_line = location_of(access.placed)
-    where = f"line {line}" if file == own_file else f"line {line} of {file}"
-    if (file, line) == (own_file, own_line):
-        where = "the same line"
+    access = at.access
     name, shown = describe_element(part, index)
     done = event.access.action if event.access.action == "atomic" else action
+    pair = access.placed.instruction, event.access.placed.instruction
+    kind, remedy = "race", _remedy(at, event, first, int(second[0]))
+    if part.region is None and any(map(is_async, pair)):
+        kind, remedy = "proxy-fence", _async_remedy(*pair)
     message = (
-        f"race: it {_VERB[access.action]} {shown}, which thread "
-        f"{shown_coordinates(thread)} of block {shown_coordinates(block)} {_VERB[done]} at {where}, and "
-        f"nothing orders the two. {_remedy(at, event, first, int(second[0]))}"
+        f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)} "
+        f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
-    at.chunk.report("race", access.placed, second, message, address_of=name)
+    at.chunk.report(kind, access.placed, second, message, address_of=name)
+
+
+def _async_remedy(later: Instruction, earlier: Instruction) -> str:
+    """Return how two accesses of shared memory are ordered, one of which is asynchronous."""
+    if is_async(later):
+        return (
+            "Before the asynchronous access, let the threads that accessed it arrive at a barrier, or at an "
+            "mbarrier, that the thread which issues it waits for."
+        )
+    return (
+        "Wait first for what ends the asynchronous access, the mbarrier of a copy or its group, in each of "
+        "these threads, or in one that then meets the others at a barrier."
+    )
 
 
 def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:

@@ -8,6 +8,8 @@ no lane writes there before the next barrier, and then they are dropped unseen.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
@@ -15,6 +17,7 @@ import numpy as np
 
 from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
+from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
@@ -25,6 +28,8 @@ LANE = np.uint64((1 << 32) - 1)
 _EVENT_BITS = 33
 # Reads that are written down, in bytes, before they become stamps after all.
 _LOG_BYTES = 1 << 27
+# Bytes of clocks that fences may hold; what was written before the oldest that is kept is not judged.
+_FENCE_BYTES = 1 << 26
 
 
 class LaneAccess(NamedTuple):
@@ -81,7 +86,8 @@ class EventLog:
 
     Attributes:
         shadows: Whose stamps hold these numbers.
-        fenced: Chunks whose fences of the async proxy hold them.
+        fences: The fences of proxies so far; in `judged`, from which event on all are there.
+        completions: For each event of an async write to global memory, the waits for it.
         forgotten: How often all was forgotten, so that long launches stay small.
     """
 
@@ -90,8 +96,11 @@ class EventLog:
     def __init__(self) -> None:
         self.known: list[MemoryEvent | None] = [None]
         self.shadows: WeakSet[ShadowMemory] = WeakSet()
-        self.fenced: WeakSet[Chunk] = WeakSet()
+        self.fences: deque[ProxyFence] = deque()
+        self.judged = 0
+        self.completions: dict[int, list[ProxyFence]] = {}
         self.forgotten = 0
+        self._fence_bytes = 0
 
     def number(self, at: LaneAccess) -> int:
         """Return the number of the event that an access is."""
@@ -101,9 +110,10 @@ class EventLog:
             return last[3]
         if len(self.known) > self.LIMIT:
             self.forgotten += 1
-            for fenced in self.fenced:
-                fenced.proxy_fences[:] = 0
             self.known = [None]
+            self.fences.clear()
+            self.completions.clear()
+            self.judged = self._fence_bytes = 0
             for shadow in self.shadows:
                 shadow.forget()
         is_uniform = all(values.size == 1 for values in times)
@@ -121,11 +131,33 @@ class EventLog:
         """Return a lower bound of every later stamp."""
         return len(self.known) << _EVENT_BITS
 
-    def fence_proxy(self, chunk: Chunk) -> None:
-        """Note that what the active lanes wrote so far is ordered before the async proxy's accesses."""
-        self.fenced.add(chunk)
-        chunk.proxy_fences[chunk.numbers()] = len(self.known)
+    def fence_proxies(self, chunk: Chunk, crosses: Iterable[str]) -> None:
+        """Note that the active lanes pass a fence of proxies; see `ProxyFence.crosses`."""
+        fence = ProxyFence.of(chunk, len(self.known), crosses)
+        self.fences.append(fence)
+        self._fence_bytes += fence.nbytes
+        while self._fence_bytes > _FENCE_BYTES and len(self.fences) > 1:
+            oldest = self.fences.popleft()
+            self._fence_bytes -= oldest.nbytes
+            self.judged = oldest.number
         chunk.events.clear()  # a write by the same instruction is another event from now on
+
+    def are_joined(self, number: int, first: Moment, second: Moment, crosses: str) -> Array:
+        """Return the mask of pairs with a fence between an event of the first and the second.
+
+        Args:
+            number: Of the event.
+            first: Lanes, as they were then.
+            second: For each of them a lane of now.
+            crosses: What the fence has to join.
+        """
+        joined = np.full(len(first[1]), number < self.judged)
+        for fence in reversed(self.fences):
+            if fence.number <= number or joined.all():
+                break
+            if crosses in fence.crosses:
+                joined |= fence.joins(first, second)
+        return joined
 
 
 def event_of(stamps: Array) -> Array:
@@ -150,6 +182,7 @@ class ShadowMemory:
         published: Clocks (grid, block) that strong writes published there.
         floor: Stamps below it lie before a barrier that everyone has passed; 0 is none of an access.
         dirty: Something was written since then.
+        awaited: A bulk copy wrote here, whose end has to be awaited.
     """
 
     def __init__(self, base: int, size: int, events: EventLog) -> None:
@@ -162,6 +195,7 @@ class ShadowMemory:
         self.published: tuple[Array, Array] | None = None
         self.floor: Array = np.ones(1, np.uint64)
         self.dirty = False
+        self.awaited = False
         self._log: list[LaneAccess] = []
         self._log_bytes = 0
         self._settled: Array | None = None

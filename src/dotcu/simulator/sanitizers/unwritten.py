@@ -99,7 +99,8 @@ def check_in_flight(part: AccessPart, index: Array) -> bool:
         f"{_describe_copy(chunk, access, copy)}. The copy may come before or after it: "
         f"{_REMEDIES[copy.kind]}."
     )
-    chunk.report("race", access.placed, lanes[rows] if len(rows) > 1 else lanes, message, address_of=name)
+    kind = "race" if copy.kind == "async" else "proxy-fence"
+    chunk.report(kind, access.placed, lanes[rows] if len(rows) > 1 else lanes, message, address_of=name)
     return True
 
 

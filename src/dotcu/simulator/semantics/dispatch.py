@@ -8,6 +8,7 @@ import numpy as np
 
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.sanitizers.proxies import crossed_by
 from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
 from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
@@ -53,8 +54,11 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
     A fence of the async proxy orders the lane's own accesses alone.
     """
     flags = placed.instruction.flags
-    if flags[:2] == ("proxy", "async"):
-        return lambda chunk: chunk.grid.events.fence_proxy(chunk)
+    if flags[:2] == ("proxy", "alias"):
+        return _nothing(placed, binding)  # no two addresses are of the same memory
+    if flags[0] == "proxy" and flags[1].startswith("async"):
+        crosses = crossed_by(flags)
+        return lambda chunk: chunk.grid.events.fence_proxies(chunk, crosses)
     scope = "cta" if "cta" in flags else "gpu"
     return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 

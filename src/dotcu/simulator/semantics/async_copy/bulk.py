@@ -26,7 +26,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
-from dotcu.simulator.sanitizers.races import check_atomic, check_proxy, check_read, check_write
+from dotcu.simulator.sanitizers.races import check_async_write, check_proxy, check_read
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.rounding import flush
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
@@ -111,27 +111,34 @@ def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: R
 
     def send(chunk: Chunk, size: int) -> None:
         values = np.zeros((chunk.count(), size // _WIDTH), np.uint64)
-        for part in _spans(chunk, source, size):
+        taken = _spans(chunk, source, size)
+        for part in taken:
             values[part.positions] = _read_rows(part)
-            in_flight(chunk).issue(part, None, "bulk")
+        writes = []
         for part in _spans(chunk, target, size):
-            if not is_copy:
-                _read_rows(part)
-            _write_rows(part, values[part.positions], reduce)
+            writes += _write_rows(part, values[part.positions], reduce)
+        for part in taken:
+            in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
 
     return _by_size(placed, count, send)
 
 
-def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> None:
-    """Write, or combine, a row for each lane; lanes one after the other, as they may overlap."""
+def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> list[int]:
+    """Write, or combine, a row for each lane; lanes one after the other, as they may overlap.
+
+    Returns:
+        The event of the writes, if they are recorded.
+    """
     rows = _rows_of(part)
-    if part.races is not None and reduce is _copied:
-        with _each_element(part, rows) as (whole, indices):
-            check_write(whole, indices, values.reshape(-1))
+    if reduce is not _copied and part.shadow is not None:
+        _check_rows(part, rows)
+    with _each_element(part, rows) as (whole, indices):
+        events = check_async_write(whole, indices, values.reshape(-1))
     part.chunk.grid.progress += 1
     for index, row in zip(rows, values, strict=True):
         part.view[index] = reduce(part.view[index], row)
         mark_written(part, index)
+    return events
 
 
 def _copied(old: Array, new: Array) -> Array:
@@ -212,21 +219,23 @@ def _read_rows(part: AccessPart) -> Array:
     """The elements of each row; those that nothing wrote, or that are on their way, are reported."""
     index = _rows_of(part)
     if not check_in_flight(part, index) and part.shadow is not None:
-        bad = part.shadow[index] != WRITTEN[_WIDTH]
-        rows = bad.any(axis=1)
-        if rows.any():
-            first = index[rows, bad[rows].argmax(axis=1)]
-            positions = None if part.positions is None else part.positions[rows]
-            check_written(part._replace(positions=positions), first)
+        _check_rows(part, index)
     if part.races is not None:
         with _each_element(part, index) as (whole, indices):
-            if part.region is None:
-                check_proxy(whole, indices)
-            if part.access.order.strong:
-                check_atomic(whole, indices, None)
-            else:
-                check_read(whole, indices)
+            check_proxy(whole, indices)
+            check_read(whole, indices)
     return part.view[index]
+
+
+def _check_rows(part: AccessPart, index: Array) -> None:
+    """Report rows with elements that nothing wrote."""
+    assert part.shadow is not None
+    bad = part.shadow[index] != WRITTEN[part.access.width]
+    rows = bad.any(axis=1)
+    if rows.any():
+        first = index[rows, bad[rows].argmax(axis=1)]
+        positions = None if part.positions is None else part.positions[rows]
+        check_written(part._replace(positions=positions), first)
 
 
 @contextmanager
@@ -374,6 +383,7 @@ def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
         if part.shadow is not None:
             check_written(part, part.indices)
         if part.races is not None:
+            check_proxy(part, part.indices)
             check_read(part, part.indices)
     return part.view[part.indices]
 
@@ -388,24 +398,27 @@ def _bind_box_out(placed: FlatInstruction, operands: list[Operand], rank: int, b
         part = _chunks(chunk, source, box)
         if part is None:
             return
-        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+        lanes = np.repeat(chunk.numbers(), len(part.indices))
+        with active_lanes(chunk, lanes):
             data = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
-            in_flight(chunk).issue(part, None, "bulk")
-        _write_elements(chunk, target, box, box.cut(data).reshape(-1))
+        writes = _write_elements(chunk, target, box, box.cut(data).reshape(-1))
+        with active_lanes(chunk, lanes):
+            in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
 
     return _lane_by_lane(request, move)
 
 
-def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array) -> None:
+def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array) -> list[int]:
+    """Write a box's elements; the event of the writes, if they are recorded."""
     part = _elements(chunk, access, box)
     if part is None:
-        return
-    if part.races is not None:
-        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
-            check_write(part, part.indices, values)
+        return []
+    with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+        events = check_async_write(part, part.indices, values)
     chunk.grid.progress += 1
     part.view[part.indices] = values
     mark_written(part, part.indices)
+    return events
 
 
 def _chunks(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:

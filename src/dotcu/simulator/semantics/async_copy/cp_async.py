@@ -64,7 +64,7 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> S
 
     def wait(chunk: Chunk) -> None:
         if chunk.in_flight is not None:
-            chunk.in_flight.wait(kind, pending)
+            chunk.in_flight.wait(kind, pending, reads="read" in group)
 
     return wait
 

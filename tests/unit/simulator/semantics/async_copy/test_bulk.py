@@ -91,7 +91,7 @@ def test_reading_before_the_mbarrier_is_found(run_kernel: Any) -> None:
         "if (t == 0) { EXPECT(&bar, n);\nIN(tile[0], in, n, &bar); }\n__syncthreads();\nout[t] = tile[0][t];"
     )
     finding = only(run(run_kernel, source, np.ones(256, "f4"), np.ones(32, "f4"), collect=True))
-    assert (finding.kind, finding.lanes, finding.line) == ("race", 32, line_of(source, "out[t]"))
+    assert (finding.kind, finding.lanes, finding.line) == ("proxy-fence", 32, line_of(source, "out[t]"))
     assert f"the copy at line {line_of(source, 'IN(tile')} " in finding.message
     assert "mbarrier.try_wait" in finding.message
 
@@ -102,7 +102,7 @@ def test_writing_over_a_source_that_is_still_read_is_found(run_kernel: Any) -> N
     source = kernel(body + "__syncthreads();\nout[32 + t] = tile[0][t];\ntile[0][t] = 5;")
     out = np.zeros(64, "f4")
     finding = only(run(run_kernel, source.replace("WAIT\n", "\n"), np.ones(1, "f4"), out, collect=True))
-    assert (finding.kind, finding.lanes, finding.line) == ("race", 32, line_of(source, "= 5"))
+    assert (finding.kind, finding.lanes, finding.line) == ("proxy-fence", 32, line_of(source, "= 5"))
     assert f"line {line_of(source, 'OUT(out')} " in finding.message
     assert "cp.async.bulk.wait_group" in finding.message
     assert out.tolist() == [*range(32), *range(32)]
@@ -125,7 +125,7 @@ def test_a_copy_of_what_threads_wrote_needs_a_proxy_fence(run_kernel: Any, befor
 def test_a_copy_without_a_proxy_fence_is_found(run_kernel: Any, fence: str) -> None:
     wrong = kernel(PROXY.replace("BEFORE", fence).replace("AFTER", "if (n == 0) FENCE();\n"))
     finding = only(run(run_kernel, wrong, np.ones(1, "f4"), np.zeros(32, "f4"), collect=True))
-    assert (finding.kind, finding.line) == ("race", line_of(wrong, "OUT(out"))
+    assert (finding.kind, finding.line) == ("proxy-fence", line_of(wrong, "OUT(out"))
     assert f"writes at line {line_of(wrong, '= t;')}" in finding.message
     assert "fence.proxy.async" in finding.message
 
@@ -137,7 +137,7 @@ def test_a_proxy_fence_of_long_ago_hides_nothing(run_kernel: Any, monkeypatch: p
         spin + "FENCE();\n" + spin.replace("60", "30") + PROXY.replace("BEFORE", "").replace("AFTER", "")
     )
     finding = only(run(run_kernel, wrong, np.ones(1, "f4"), np.zeros(32, "f4"), collect=True))
-    assert (finding.kind, finding.line) == ("race", line_of(wrong, "OUT(out"))
+    assert (finding.kind, finding.line) == ("proxy-fence", line_of(wrong, "OUT(out"))
 
 
 def test_of_two_groups_out_the_older_is_read(run_kernel: Any) -> None:
@@ -148,7 +148,7 @@ def test_of_two_groups_out_the_older_is_read(run_kernel: Any) -> None:
         "__syncthreads(); tile[WHICH][t] = 5;"
     )
     run(run_kernel, source.replace("WHICH", "0"), np.ones(1, "f4"), np.zeros(64, "f4"))
-    with pytest.raises(FindingError, match="race"):
+    with pytest.raises(FindingError, match="proxy-fence"):
         run(run_kernel, source.replace("WHICH", "1"), np.ones(1, "f4"), np.zeros(64, "f4"))
 
 

@@ -53,19 +53,19 @@ def test_what_keeps_the_rules_has_no_findings() -> None:
     assert findings(text) == []
 
 
-def test_reading_before_the_mbarrier_is_a_race() -> None:
+def test_reading_before_the_mbarrier_is_found() -> None:
     text = source(LOAD + "__syncthreads();\np[t] = tile[0][t];")
     finding = only(text)
-    assert (finding.kind, finding.line, finding.lanes) == ("race", line_of(text, "p[t] ="), 32)
+    assert (finding.kind, finding.line, finding.lanes) == ("proxy-fence", line_of(text, "p[t] ="), 32)
     assert finding.address_of == "tile"
     assert "mbarrier.try_wait" in finding.message
 
 
-def test_writing_over_a_box_that_is_still_stored_is_a_race() -> None:
+def test_writing_over_a_box_that_is_still_stored_is_found() -> None:
     fill = "for (int i = 0; i < 8; ++i) tile[i][t] = 1;\ndotcu::tma_fence(); __syncthreads();\n"
     text = source(fill + STORE + "__syncthreads();\ntile[7][t] = 2;")
     finding = only(text)
-    assert (finding.kind, finding.line) == ("race", line_of(text, "= 2"))
+    assert (finding.kind, finding.line) == ("proxy-fence", line_of(text, "= 2"))
     assert "cp.async.bulk.wait_group" in finding.message
 
 

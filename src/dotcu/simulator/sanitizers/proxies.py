@@ -1,0 +1,136 @@
+"""Proxies: the ways by which accesses reach memory, and the fences that data needs to cross them.
+
+Loads, stores, atomics and cp.async use the generic proxy; bulk copies and wgmma the async proxy, whose
+completion is followed by an implicit fence; a copy reads its tensor map by the tensormap proxy. A write
+by one of them is there for another only if a fence lies on the path of causality between the two: by
+the thread that wrote, after it did; by the one that accesses, once that is ordered after the write; or
+by a third thread between them. So a fence that only the copying thread passes before the barrier joins
+its own writes alone.
+
+What was only read needs no fence before an async write to the same place, if the two are ordered:
+CUTLASS's pipelines release a stage by an arrival alone. The mbarrier that a copy completes is accessed
+by the generic proxy: its initialization needs no fence of the async proxy.
+
+Source: PTX ISA, "Asynchronous copy: Async Proxy", "membar, fence, fence.proxy",
+"Memory Consistency Model: Proxies, Causality Order"; for the mbarrier, PTX ISA 9.3, "cp.async.bulk".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
+from dotcu.simulator.sanitizers.clocks import ClockTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dotcu.ptx.instructions import Instruction
+    from dotcu.simulator.machine.chunk import Chunk
+
+
+def is_async(instruction: Instruction) -> bool:
+    """Return whether an instruction accesses memory by the async proxy."""
+    return instruction.opcode == "wgmma" or "bulk" in instruction.flags
+
+
+def crossed_by(flags: tuple[str, ...]) -> frozenset[str]:
+    """The state spaces for which a fence.proxy.async joins the two proxies: both if it names none."""
+    spaces = {"shared", "global"}
+    if flags[1].startswith("async::generic"):  # one direction: to the async proxy, of shared memory, or back
+        return frozenset({"shared"} if "release" in flags else ())
+    named = spaces.intersection(flag.split("::")[0] for flag in flags)
+    return frozenset(named or spaces)
+
+
+Moment = tuple[ChunkShape, Array, ClockTimes]
+"""Lanes with their times, for what comes first; or with what they know of others', for what comes second."""
+
+
+class ProxyFence(NamedTuple):
+    """A fence that some lanes passed, with their clocks.
+
+    Attributes:
+        number: Events of this number or a later one come after it.
+        lanes: Ascending.
+        times: Of these lanes; one element if all have the same.
+        known: The same.
+        crosses: The spaces for which it joins the generic proxy and the async one, or another name.
+    """
+
+    number: int
+    shape: ChunkShape
+    lanes: Lanes
+    times: ClockTimes
+    known: ClockTimes
+    crosses: frozenset[str]
+
+    @classmethod
+    def of(cls, chunk: Chunk, number: int, crosses: Iterable[str] = ()) -> ProxyFence:
+        """The fence that the active lanes pass now.
+
+        Args:
+            chunk: The blocks that run together.
+            number: Of the next event.
+            crosses: See there.
+        """
+        lanes, clocks = chunk.numbers(), chunk.clocks
+        times, known = clocks.times.of(chunk.active), clocks.known.of(chunk.active)
+        return cls(number, chunk.shape, lanes, times, known, frozenset(crosses))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        return self.lanes.nbytes + sum(values.nbytes for values in (*self.times, *self.known))
+
+    def _place(self, lanes: Array) -> tuple[Array, Array]:
+        """The places of lanes among its own, and the mask of those that are there at all."""
+        at = np.minimum(np.searchsorted(self.lanes, lanes), len(self.lanes) - 1)
+        return at, self.lanes[at] == lanes
+
+    def releases(self, first: Moment, second: Moment) -> Array:
+        """Return the mask of pairs whose first lane passed it before the second."""
+        shape, lanes, _ = first
+        if shape is not self.shape:
+            return np.zeros(len(lanes), bool)
+        at, there = self._place(lanes)
+        return there & ~is_later((shape, lanes, self.times.of(at)), second)
+
+    def joins(self, first: Moment, second: Moment) -> Array:
+        """Return the mask of pairs that have it on the path between them."""
+        joined = self.releases(first, second)
+        shape, lanes, _ = second
+        if shape is self.shape:
+            at, there = self._place(lanes)
+            joined |= there & ~is_later(first, (shape, lanes, self.known.of(at)))
+        for pair in np.flatnonzero(~joined).tolist():
+            joined[pair] = self._is_between(first, second, np.full(len(self.lanes), pair))
+        return joined
+
+    def _is_between(self, first: Moment, second: Moment, pair: Array) -> bool:
+        """Return whether some lane passed it after a pair's first and before its second."""
+        first, second = ((shape, lanes[pair], clocks.of(pair)) for shape, lanes, clocks in (first, second))
+        after = ~is_later(first, (self.shape, self.lanes, self.known))
+        return bool((after & ~is_later((self.shape, self.lanes, self.times), second)).any())
+
+
+def is_later(first: Moment, second: Moment) -> Array:
+    """Return the mask of pairs of lanes whose first is not ordered before the second."""
+    (shape, lanes, then), (own_shape, own, known) = first, second
+    late_grid: Array = np.broadcast_to(then.grid >= known.grid, own.shape)
+    if shape is not own_shape:
+        return late_grid
+    same_block, same_warp = lanes // shape.pitch == own // shape.pitch, lanes // WARP == own // WARP
+    late_block = then.block >= _of_column(known.block, lanes % shape.pitch // WARP)
+    late_warp = late_block & (then.warp >= _of_column(known.warp, lanes % WARP))
+    late: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
+    late &= lanes != own
+    return late
+
+
+def _of_column(known: Array, columns: Array) -> Array:
+    """Knowledge of one lane or warp each, where it is known apart."""
+    values: Array = known if known.ndim == 1 else known[np.arange(len(known)), columns]
+    return values
