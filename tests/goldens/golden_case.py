@@ -47,7 +47,16 @@ class Out(NamedTuple):
     dtype: Any = np.float32
 
 
-Argument = In | InOut | Scratch | Out | int | float | bytes
+class MapOf(NamedTuple):
+    """A tensor map of an argument, perhaps seen as of another element type."""
+
+    of: str
+    box: tuple[int, ...]
+    swizzle: int = 0
+    dtype: str = ""
+
+
+Argument = In | InOut | Scratch | Out | MapOf | int | float | bytes
 
 
 def _with_headers(text: str) -> list[str]:
@@ -67,6 +76,7 @@ class Case:
         args: By parameter.
         options: For the compiler, on the GPU and in the simulator alike.
         file: The source, without .cu; the name where it is not given.
+        kernel: The kernel in it; the name where it is not given.
         archs: What the simulator compiles for; the GPU has compute capability 9.0.
         same_for_any_seed: Whether the order of threads leaves the outputs as they are, bit for bit.
     """
@@ -80,6 +90,7 @@ class Case:
     options: tuple[str, ...] = NO_FUSING
     compare: Comparison = field(default_factory=Exact)
     file: str = ""
+    kernel: str = ""
     archs: tuple[str, ...] = ("sm_90",)
     same_for_any_seed: bool = True
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import dotcu
-from golden_case import Array, Case, Out
+from golden_case import Argument, Array, Case, MapOf, Out
 
 
 @functools.cache
@@ -20,7 +20,7 @@ def _module(path: str, options: tuple[str, ...]) -> dotcu.Module:
 
 def kernel(case: Case) -> dotcu.Kernel:
     """The kernel of a case; cases of one file and one set of options share its code."""
-    return _module(str(case.source), case.options).kernels[case.name]
+    return _module(str(case.source), case.options).kernels[case.kernel or case.name]
 
 
 def tensors(case: Case, device: str) -> dict[str, torch.Tensor]:
@@ -33,9 +33,19 @@ def tensors(case: Case, device: str) -> dict[str, torch.Tensor]:
     return made
 
 
+def _passed(value: Argument, given: Mapping[str, torch.Tensor]) -> Any:
+    """An argument that is no tensor, as the launch takes it."""
+    if not isinstance(value, MapOf):
+        return value
+    tensor = given[value.of]
+    if value.dtype:
+        tensor = tensor.view(getattr(torch, value.dtype))
+    return dotcu.tensor_map(tensor, box=value.box, swizzle=value.swizzle)
+
+
 def launch(case: Case, given: Mapping[str, torch.Tensor]) -> None:
     """Launch a case on its tensors."""
-    arguments: list[Any] = [given.get(name, value) for name, value in case.args.items()]
+    arguments: list[Any] = [given.get(name, _passed(value, given)) for name, value in case.args.items()]
     kernel(case)(
         *arguments,
         grid=case.grid,
