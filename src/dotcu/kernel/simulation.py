@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from dotcu.compile.target import Target
 from dotcu.errors import SimulationError, UsageError
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack
-from dotcu.kernel.arguments.tensor_map import Tiled
+from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.simulator import CHECKS
 from dotcu.tracebacks import caller_line
@@ -146,6 +146,13 @@ def _caller(plan: PackingPlan, passed: Mapping[str, Tensor], name: str) -> str:
     return ", ".join(told)
 
 
+_MAP_TYPES = {
+    "UINT8": "u8", "UINT16": "u16", "UINT32": "u32", "INT32": "s32", "UINT64": "u64", "INT64": "s64",
+    "FLOAT16": "f16", "FLOAT32": "f32", "FLOAT64": "f64", "BFLOAT16": "bf16",
+}  # fmt: skip
+"""PTX's names of the element types of tensor maps."""
+
+
 def _encode_map(tiled: Tiled, address: int) -> bytes:
     """Encode a tensor map in the simulator's own format."""
     from dotcu.simulator import Map
@@ -161,7 +168,7 @@ def _encode_map(tiled: Tiled, address: int) -> bytes:
         strides_bytes=tiled.strides_bytes,
         box=tiled.box,
         steps=tiled.element_strides,
-        itemsize=tiled.dtype.itemsize,
+        type=_MAP_TYPES[DTYPES[tiled.dtype]],
         swizzle=tiled.swizzle,
     ).encode()
 

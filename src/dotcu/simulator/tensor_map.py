@@ -9,6 +9,15 @@ import struct
 from dataclasses import astuple, dataclass
 
 BYTES = 128
+ELEMENT_BYTES = {
+    "u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f32.ftz": 4, "f64": 8,
+    "bf16": 2, "tf32": 4, "tf32.ftz": 4,
+}  # fmt: skip
+"""The element types, with their bytes, in the order in which tensormap.replace numbers them.
+
+Source: PTX ISA, "tensormap.replace", table "Tensormap new_val validity".
+"""
+_TYPES = tuple(ELEMENT_BYTES)
 _MAGIC = b"dotcumap"
 _RANK = 5
 _LAYOUT = struct.Struct(f"<8sQ{_RANK}Q{_RANK - 1}Q{_RANK}H{_RANK}BBBH")
@@ -22,6 +31,7 @@ class Map:
         strides_bytes: Of every dimension except the innermost.
         box: What a copy spans in each dimension, in elements of the tensor.
         steps: Every how many of these elements is copied.
+        type: Of the elements, in `ELEMENT_BYTES`.
         swizzle: The bytes within which 16-byte chunks change places; 0: none.
     """
 
@@ -30,8 +40,13 @@ class Map:
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
     steps: tuple[int, ...]
-    itemsize: int
+    type: str
     swizzle: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return ELEMENT_BYTES[self.type]
 
     @property
     def rank(self) -> int:
@@ -44,10 +59,12 @@ class Map:
 
     def encode(self) -> bytes:
         """The bytes that stand for it."""
-        address, sizes, strides, box, steps, *rest = astuple(self)
+        address, sizes, strides, box, steps, type_, swizzle = astuple(self)
         counts = ((sizes, _RANK), (strides, _RANK - 1), (box, _RANK), (steps, _RANK))
         fields = [field for values, count in counts for field in (*values, *[0] * (count - len(values)))]
-        return _LAYOUT.pack(_MAGIC, address, *fields, self.rank, *rest).ljust(BYTES, b"\0")
+        return _LAYOUT.pack(_MAGIC, address, *fields, self.rank, _TYPES.index(type_), swizzle).ljust(
+            BYTES, b"\0"
+        )
 
 
 def decode(data: bytes) -> Map | None:
@@ -55,13 +72,46 @@ def decode(data: bytes) -> Map | None:
     magic, address, *fields = _LAYOUT.unpack_from(data)
     if magic != _MAGIC:
         return None
-    *_, rank, itemsize, swizzle = fields
+    *_, rank, number, swizzle = fields
     return Map(
         address=address,
         sizes=tuple(fields[:rank]),
         strides_bytes=tuple(fields[_RANK : _RANK + rank - 1]),
         box=tuple(fields[2 * _RANK - 1 :][:rank]),
         steps=tuple(fields[3 * _RANK - 1 :][:rank]),
-        itemsize=itemsize,
+        type=_TYPES[number],
         swizzle=swizzle,
     )
+
+
+FIELDS = {
+    "global_address": 1, "rank": 1, "box_dim": _RANK, "global_dim": _RANK, "global_stride": _RANK - 1,
+    "element_stride": _RANK, "elemtype": 1, "interleave_layout": 1, "swizzle_mode": 1, "fill_mode": 1,
+}  # fmt: skip
+"""The fields that tensormap.replace changes, with how many of each there are."""
+_SWIZZLES = (0, 32, 64, 128)
+
+
+def replaced(data: bytes, field: str, number: int, value: int) -> bytes | None:
+    """The bytes of a map with another value in a field; None if they are no map, or it takes no such value.
+
+    Args:
+        data: The bytes of the map.
+        field: Its name, in `FIELDS`.
+        number: The dimension, for a field of several.
+        value: As tensormap.replace takes it.
+    """
+    values = list(_LAYOUT.unpack_from(data))
+    places = {
+        "global_address": 1, "global_dim": 2, "global_stride": 2 + _RANK, "box_dim": 1 + 2 * _RANK,
+        "element_stride": 1 + 3 * _RANK, "rank": -3, "elemtype": -2, "swizzle_mode": -1,
+    }  # fmt: skip
+    if field in ("interleave_layout", "fill_mode"):  # no map has another layout, or NaN outside the tensor
+        return data if values[0] == _MAGIC and value == 0 else None
+    taken = {"swizzle_mode": len(_SWIZZLES), "elemtype": len(_TYPES), "rank": _RANK}
+    if values[0] != _MAGIC or not 0 <= value < taken.get(field, 1 << 64):
+        return None
+    if field == "swizzle_mode":
+        value = _SWIZZLES[value]
+    values[places[field] + number] = value + 1 if field == "rank" else value
+    return _LAYOUT.pack(*values).ljust(BYTES, b"\0")

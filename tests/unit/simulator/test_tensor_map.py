@@ -7,14 +7,14 @@ import pytest
 from dotcu.simulator.tensor_map import BYTES, Map, decode
 
 MAPS = [
-    Map(address=1 << 44, sizes=(7,), strides_bytes=(), box=(256,), steps=(1,), itemsize=1, swizzle=0),
+    Map(address=1 << 44, sizes=(7,), strides_bytes=(), box=(256,), steps=(1,), type="u8", swizzle=0),
     Map(
         address=(1 << 48) - 16,
         sizes=(1 << 32, 2, 3, 4, 5),
         strides_bytes=((1 << 40) - 16, 16, 32, 48),
         box=(32, 256, 3, 2, 1),
         steps=(1, 8, 2, 1, 3),
-        itemsize=8,
+        type="f64",
         swizzle=128,
     ),
 ]

@@ -158,6 +158,40 @@ def _shown_line(at: LaneAccess, event: MemoryEvent) -> str:
     return f"line {line}" if file == own_file else f"line {line} of {file}"
 
 
+def check_tensor_map(part: AccessPart, address: int) -> None:
+    """Report a copy by a tensor map that was written by the generic proxy, without the fences of maps.
+
+    Args:
+        part: The words of the map, one for each lane.
+        address: Where it lies.
+    """
+    chunk, shadow = part.chunk, part.races
+    if shadow is None or shadow.writes is None:
+        return
+    at, lanes, index = _lane_access(part, part.indices), chunk.numbers(), part.indices
+    for places, _ in shadow.touches(at):
+        for number, event, here in _events_at(shadow, places):
+            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
+            ordered, fences = ~is_later(first, second), shadow.events
+            missing = ordered & ~fences.are_joined(number, first, second, "tensormap")
+            if "cp_fenceproxy" in event.access.placed.instruction.flags:  # the fence is its own
+                missing = np.zeros(len(ordered), bool)
+            what, who = "fence.proxy.tensormap::generic.release.gpu", "Who changes it passes"
+            if not missing.any():
+                missing = ordered & ~fences.are_joined(number, first, second, f"tensormap {address}")
+                what, who = "fence.proxy.tensormap::generic.acquire.gpu [map], 128", "Who copies passes"
+            if missing.any():
+                name, shown = describe_element(part, int(index[here][missing][0]))
+                writer = _who(event.shape, int(first[1][missing][0]))
+                message = (
+                    f"proxy-fence: this copy reads its tensor map at {shown}, which {writer} writes at "
+                    f"{_shown_line(at, event)}, through another proxy, which keeps the old map. "
+                    f"{who} {what}, between the two."
+                )
+                chunk.report("proxy-fence", at.access.placed, np.unique(lanes), message, address_of=name)
+                return
+
+
 def check_completion(part: AccessPart, index: Array) -> None:
     """Report accesses of global memory that a bulk copy writes, whose completion its thread has not awaited.
 

@@ -17,6 +17,7 @@ from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.integer import INTEGER, LOGIC, PAIRS, VIDEO, bind_carry
 from dotcu.simulator.semantics.async_copy.cp_async import bind_cp
 from dotcu.simulator.semantics.async_copy.mbarrier import bind_mbarrier
+from dotcu.simulator.semantics.async_copy.tensormap import bind_map_fence, bind_tensormap
 from dotcu.simulator.semantics.builtins import bind_call
 from dotcu.simulator.semantics.matrix.mma import bind_mma
 from dotcu.simulator.semantics.matrix.tiles import bind_ldmatrix, bind_movmatrix, bind_stmatrix
@@ -59,6 +60,8 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
     if flags[0] == "proxy" and flags[1].startswith("async"):
         crosses = crossed_by(flags)
         return lambda chunk: chunk.grid.events.fence_proxies(chunk, crosses)
+    if flags[:2] == ("proxy", "tensormap::generic"):
+        return bind_map_fence(placed, binding)
     scope = "cta" if "cta" in flags else "gpu"
     return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 
@@ -82,6 +85,7 @@ _MORE: Mapping[str, Bind] = {
     **dict.fromkeys(("atom", "red"), bind_atom),
     "cp": bind_cp,
     "mbarrier": bind_mbarrier,
+    "tensormap": bind_tensormap,
     "mapa": bind_mapa,
     "getctarank": bind_getctarank,
     "call": bind_call,

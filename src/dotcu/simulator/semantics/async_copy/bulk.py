@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dotcu.ptx.instructions import Operand, Vector
+from dotcu.ptx.instructions import Instruction, Operand, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
@@ -28,13 +28,21 @@ from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.races import check_async_write, check_proxy, check_read
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
+from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import flush
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
+from dotcu.simulator.semantics.async_copy.tensormap import check_map, map_access, read_map
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, order_of, region_part, resolve
 from dotcu.simulator.semantics.memory.atomic import UPDATES
-from dotcu.simulator.semantics.memory.load_store import load
-from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step, dtype_of, require
-from dotcu.simulator.tensor_map import BYTES, Map, decode
+from dotcu.simulator.semantics.table import (
+    NotExecuted,
+    SourceOperand,
+    Step,
+    dtype_of,
+    find_operation,
+    require,
+)
+from dotcu.simulator.tensor_map import Map, decode
 
 Reduce = Callable[[Array, Array], Array]
 _TARGETS = ("shared::cluster", "shared::cta")
@@ -45,7 +53,8 @@ def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
     flags = placed.instruction.flags[2:]
     hinted = flags[-1:] == ("L2::cache_hint",)
     flags = flags[:-1] if hinted else flags
-    if flags == ("prefetch", "L2", "global"):
+    if flags == ("prefetch", "L2", "global") or flags[:2] == ("prefetch", "tensor"):
+        require("tile::gather4" not in flags)
         return lambda chunk: None  # a hint
     if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2:] == ("mbarrier::complete_tx::bytes",):
         return _bind_in(placed, binding, hinted)
@@ -146,29 +155,51 @@ def _copied(old: Array, new: Array) -> Array:
 
 
 _INTEGERS = ("u32", "s32", "u64", "s64")
+_HALVES = ("f16", "bf16")
 _REDUCTIONS: Mapping[str, tuple[str, ...]] = {
-    "add": ("u32", "s32", "u64", "f32", "f64"),
-    **dict.fromkeys(("min", "max"), _INTEGERS),
+    "add": ("u32", "s32", "u64", "f32", "f64", *_HALVES),
+    **dict.fromkeys(("min", "max"), (*_INTEGERS, *_HALVES)),
     **dict.fromkeys(("inc", "dec"), ("u32",)),
     **dict.fromkeys(("and", "or", "xor"), ("b32", "b64")),
 }
+_BITWISE = {"b32": ("u32", "s32"), "b64": ("u64", "s64")}
+"""The element types of a map that operations on bits take."""
 
 
 def bind_reduce(placed: FlatInstruction, binding: Binding) -> Step:
-    """cp.reduce.async.bulk from shared to global memory."""
-    flags = placed.instruction.flags[2:]
-    *where, name = [f for f in flags if f != "L2::cache_hint"]
+    """cp.reduce.async.bulk from shared to global memory, with a tensor map or without."""
+    flags = [f for f in placed.instruction.flags[2:] if f not in ("L2::cache_hint", "noftz")]
+    hinted = "L2::cache_hint" in placed.instruction.flags
+    if flags[:2] == ["bulk", "tensor"]:
+        rank, *where, operation, group = [f for f in flags[2:] if f != "tile"]
+        require(where == ["global", "shared::cta"] and group == "bulk_group" and operation in _REDUCTIONS)
+        operands = list(placed.instruction.operands)
+        return _bind_box_out(placed, operands[:-1] if hinted else operands, int(rank[0]), binding, operation)
+    *where, operation = flags
     (type_,) = placed.instruction.types
-    require(where == ["bulk", "global", "shared::cta", "bulk_group"] and type_ in _REDUCTIONS[name])
-    function: Reduce = UPDATES[name]
-    if type_ == "f32":
+    require(where == ["bulk", "global", "shared::cta", "bulk_group"])
+    require(
+        type_ in _REDUCTIONS[operation]
+        and ("noftz" in placed.instruction.flags) == (type_ in _HALVES and operation == "add")
+    )
+    return _bind_out(placed, binding, hinted, _reduction(placed.instruction, operation, type_))
+
+
+def _reduction(instruction: Instruction, operation: str, type_: str) -> Reduce:
+    """The function of what is there and of what comes, as words of any width."""
+    function: Reduce = UPDATES[operation]
+    if type_ in _HALVES:
+        function = find_operation(
+            [HALF], instruction._replace(opcode=operation, flags=(), types=(type_,))
+        ).function
+    elif type_ == "f32":
         function = _flushed_sum
     dtype = dtype_of(type_)
 
     def reduce(old: Array, new: Array) -> Array:
-        return np.ascontiguousarray(function(old.view(dtype), new.view(dtype))).view(np.uint64)
+        return np.ascontiguousarray(function(old.view(dtype), new.view(dtype))).view(old.dtype)
 
-    return _bind_out(placed, binding, "L2::cache_hint" in flags, reduce)
+    return reduce
 
 
 def _flushed_sum(old: Array, new: Array) -> Array:
@@ -288,13 +319,12 @@ def _box_request(
     address, coordinates = operand.elements
     if not isinstance(coordinates, Vector) or len(coordinates.elements) != rank:
         raise NotExecuted
-    half = object_access(placed, address, "generic", binding, action="read")._replace(elements=8)
-    halves = (half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2))
+    halves = map_access(placed, address, "generic", binding, action="read")
     sources = [binding.source(c, "s32") for c in coordinates.elements]
 
     def request(chunk: Chunk) -> CopyBox | None:
-        words = [int(word[0]) for each in halves for word in load(chunk, each)]
-        data = b"".join(word.to_bytes(8, "little") for word in words)
+        data = read_map(chunk, halves)
+        check_map(chunk, halves[0])
         tensor = decode(data)
         if tensor is None or tensor.rank != rank:
             _report_map(chunk, placed, tensor, rank, is_empty=not any(data))
@@ -388,35 +418,59 @@ def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
     return part.view[part.indices]
 
 
-def _bind_box_out(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
+def _bind_box_out(
+    placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding, operation: str = ""
+) -> Step:
+    """A box that is stored, or combined with what is there by an operation."""
     box_operand, given = operands
     request = _box_request(placed, box_operand, rank, binding, stores=True)
     source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
     target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
+    if operation:
+        target = target._replace(action="atomic", order=order_of(("relaxed", "gpu")))
 
     def move(chunk: Chunk, box: CopyBox) -> None:
+        reduce = _box_reduction(chunk, placed, operation, box.type) if operation else _copied
+        if reduce is None:
+            return
         part = _chunks(chunk, source, box)
         if part is None:
             return
         lanes = np.repeat(chunk.numbers(), len(part.indices))
         with active_lanes(chunk, lanes):
             data = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
-        writes = _write_elements(chunk, target, box, box.cut(data).reshape(-1))
+        writes = _write_elements(chunk, target, box, box.cut(data).reshape(-1), reduce)
         with active_lanes(chunk, lanes):
             in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
 
     return _lane_by_lane(request, move)
 
 
-def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array) -> list[int]:
-    """Write a box's elements; the event of the writes, if they are recorded."""
+def _box_reduction(chunk: Chunk, placed: FlatInstruction, operation: str, type_: str) -> Reduce | None:
+    """The function of an operation on a map's elements; None if they have none, which is reported."""
+    allowed = [e for t in _REDUCTIONS[operation] if t != "f64" for e in _BITWISE.get(t, (t,))]
+    if type_ in allowed:
+        return _reduction(placed.instruction, operation, type_)
+    message = (
+        f"`{placed.instruction.text}` by a map of {type_} elements: TMA's {operation} is of "
+        f"{', '.join(allowed)}. Pass a map of a tensor of one of these."
+    )
+    chunk.report("trap", placed, chunk.numbers(), message)
+    return None
+
+
+def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array, reduce: Reduce) -> list[int]:
+    """Write, or combine, a box's elements; the event of the writes, if they are recorded."""
     part = _elements(chunk, access, box)
     if part is None:
         return []
+    if reduce is not _copied and part.shadow is not None:
+        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+            check_written(part, part.indices)
     with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
         events = check_async_write(part, part.indices, values)
     chunk.grid.progress += 1
-    part.view[part.indices] = values
+    part.view[part.indices] = reduce(part.view[part.indices], values)
     mark_written(part, part.indices)
     return events
 
@@ -487,6 +541,7 @@ class CopyBox:
         row_bytes: Bytes of a row of the box.
         count: Rows of the box.
         swizzle: Bytes within which the 16-byte chunks of the box are permuted; 0: none.
+        type: Of its elements.
     """
 
     rows: Array
@@ -496,6 +551,7 @@ class CopyBox:
     row_bytes: int
     count: int
     swizzle: int
+    type: str
 
     @property
     def size(self) -> int:
@@ -546,6 +602,7 @@ def box_at(tensor: Map, at: tuple[int, ...]) -> CopyBox:
         row_bytes=tensor.box[0] * tensor.itemsize,
         count=len(starts),
         swizzle=tensor.swizzle,
+        type=tensor.type,
     )
 
 

@@ -1,0 +1,157 @@
+"""Tensor maps that a kernel changes: tensormap.replace, tensormap.cp_fenceproxy, and their fences.
+
+A map is changed through the generic proxy and read through that of tensor maps: see `sanitizers.proxies`.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: tensormap.replace", "Parallel
+Synchronization and Communication Instructions: tensormap.cp_fenceproxy, fence.proxy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dotcu.ptx.instructions import Immediate, Operand
+from dotcu.simulator.decoding.binding import Binding
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.async_copies import active_lanes
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.shape import WARP
+from dotcu.simulator.sanitizers.races import check_tensor_map
+from dotcu.simulator.semantics.async_copy.mbarrier import object_access
+from dotcu.simulator.semantics.memory.access import Access, region_part
+from dotcu.simulator.semantics.memory.load_store import load, store_elements
+from dotcu.simulator.semantics.table import NotExecuted, Step, require
+from dotcu.simulator.tensor_map import BYTES, FIELDS, replaced
+
+_SPACES = ("global", "shared::cta")
+_HALF = BYTES // 16
+
+
+def map_access(
+    placed: FlatInstruction, operand: Operand, space: str, binding: Binding, *, action: str
+) -> tuple[Access, Access]:
+    """The accesses to the two halves of a map, each a multiple of 64 bytes.
+
+    Args:
+        placed: The instruction.
+        operand: The map's address.
+        space: The state space.
+        binding: Finds the registers of operands.
+        action: "read" or "write".
+    """
+    half = object_access(placed, operand, space, binding, action=action)._replace(elements=_HALF)
+    return half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2)
+
+
+def read_map(chunk: Chunk, halves: Sequence[Access]) -> bytes:
+    """The bytes of the map of the first active lane."""
+    words = [int(word[0]) for half in halves for word in load(chunk, half)]
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
+def _write_map(chunk: Chunk, halves: Sequence[Access], data: bytes) -> None:
+    words = np.frombuffer(data, np.uint64)
+    for number, half in enumerate(halves):
+        store_elements(chunk, half, list(words[number * _HALF : (number + 1) * _HALF, None]))
+
+
+def check_map(chunk: Chunk, half: Access) -> None:
+    """Report the map of the active lane if this kernel changed it without the fences of its proxy."""
+    address = chunk.read(half.slot)[:1].astype(np.uint64) + np.uint64(half.offset & 0xFFFFFFFFFFFFFFFF)
+    region = chunk.grid.memory.find(int(address[0]))
+    if region is not None:
+        words = address + np.arange(0, BYTES, 8, dtype=np.uint64)
+        with active_lanes(chunk, np.repeat(chunk.numbers()[:1], len(words))):
+            part = region_part(chunk, half._replace(elements=1), region, words, None)
+            check_tensor_map(part, int(address[0]))
+
+
+def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
+    """tensormap.replace and tensormap.cp_fenceproxy."""
+    kind, *flags = placed.instruction.flags
+    if kind == "replace":
+        return _bind_replace(placed, flags, binding)
+    require(
+        kind == "cp_fenceproxy" and flags[:4] == ["global", "shared::cta", "tensormap::generic", "release"]
+    )
+    to, source, size = placed.instruction.operands
+    require(isinstance(size, Immediate) and size.value == BYTES)
+    target = map_access(placed, to, "global", binding, action="write")
+    halves = map_access(placed, source, "shared", binding, action="read")
+    scope = "cta" if flags[4] == "cta" else "gpu"
+
+    def copy(chunk: Chunk) -> None:
+        lanes = chunk.numbers()
+        _, first = np.unique(lanes // WARP, return_index=True)
+        for lane in lanes[first]:
+            with active_lanes(chunk, np.array([lane])):
+                _write_map(chunk, target, read_map(chunk, halves))
+        chunk.grid.events.fence_proxies(chunk, ("tensormap",))
+        chunk.clocks.fence(chunk.active, scope)
+
+    return copy
+
+
+def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+    """tensormap.replace: one field of the map, of one of its dimensions where it has several."""
+    mode, field, *space, size = flags
+    address, *ordinal, given = placed.instruction.operands
+    require(mode == "tile" and size == "b1024" and field in FIELDS and len(space) < 2)
+    require(set(space) <= set(_SPACES))
+    halves = map_access(
+        placed, address, space[0].split("::")[0] if space else "generic", binding, action="read"
+    )
+    targets = [half._replace(number=binding.next_access(), action="write") for half in halves]
+    value = binding.source(given, placed.instruction.types[0])
+    number = 0
+    for each in ordinal:
+        if not isinstance(each, Immediate):
+            raise NotExecuted
+        number = each.value
+    require(number < FIELDS[field] and bool(ordinal) == (FIELDS[field] > 1))
+
+    def replace(chunk: Chunk) -> None:
+        for lane in chunk.numbers().tolist():
+            with active_lanes(chunk, np.array([lane])):
+                data = replaced(read_map(chunk, halves), field, number, int(value.read(chunk)[0]))
+                if data is not None:
+                    _write_map(chunk, targets, data)
+                    continue
+                message = (
+                    f"`{placed.instruction.text}` changes 128 bytes that are not a tensor map, or gives a "
+                    "field a value that it does not take. Copy the map that dotcu.tensor_map(t, box=...) "
+                    "passes there first."
+                )
+                chunk.report("trap", placed, chunk.numbers(), message)
+
+    return replace
+
+
+def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
+    """fence.proxy.tensormap: a release of what was written, or an acquire of the map at an address."""
+    _, kind, order, scope = placed.instruction.flags
+    require(kind == "tensormap::generic")
+    scope = "cta" if scope == "cta" else "gpu"
+    if order == "release":
+
+        def release(chunk: Chunk) -> None:
+            chunk.grid.events.fence_proxies(chunk, ("tensormap",))
+            chunk.clocks.fence(chunk.active, scope)
+
+        return release
+    require(order == "acquire")
+    operand, size = placed.instruction.operands
+    require(isinstance(size, Immediate) and size.value == BYTES)
+    half = object_access(placed, operand, "generic", binding, action="read")
+
+    def acquire(chunk: Chunk) -> None:
+        chunk.clocks.fence(chunk.active, scope)
+        address = np.broadcast_to(chunk.read(half.slot).astype(np.uint64), chunk.count())
+        lanes = chunk.numbers()
+        for each in np.unique(address):
+            with active_lanes(chunk, lanes[address == each]):
+                chunk.grid.events.fence_proxies(chunk, (f"tensormap {int(each) + half.offset}",))
+
+    return acquire
