@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotcu import stopwatch
+from dotcu.elf import demangle
 from dotcu.errors import SimulationError
 from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
@@ -103,7 +104,7 @@ class Program:
     def _decode(self, name: str) -> DecodedKernel:
         header, location_of = self.module.headers[name], SourceLocations(self.files)
         if any(blocks > 1 for blocks in header.cluster):
-            raise unsupported(f"{name}: a kernel with __cluster_dims__{header.cluster}")
+            raise unsupported(f"{demangle(name)}: a kernel with __cluster_dims__{header.cluster}")
         kernel = inline_calls(self.module, name, frozenset(BUILTINS), location_of)
         for variable in kernel.module.values():
             if variable.name not in self.addresses:
@@ -116,6 +117,7 @@ class Program:
             addresses=self.addresses,
             shared={n: v for n, v in self.module.variables.items() if v.space == "shared"},
             location_of=location_of,
+            kernel=demangle(name),
         )
 
 
@@ -153,7 +155,7 @@ def pack_params(header: FunctionHeader, params: Sequence[bytes]) -> bytes:
     offsets = parameter_offsets(header)
     if len(params) != len(header.params):
         raise SimulationError(
-            f"The kernel {header.name} takes {len(header.params)} parameters; got {len(params)}.\n"
+            f"The kernel {demangle(header.name)} takes {len(header.params)} parameters; got {len(params)}.\n"
             "Pass the bytes of each, in order."
         )
     packed = bytearray(sum(p.size + p.align for p in header.params) + 16)
@@ -212,7 +214,7 @@ def launch(
     header = program.module.headers[entry]
     if not 1 <= math.prod(block) <= MAX_BLOCK_THREADS or min(block) < 1 or min(grid) < 0:
         raise SimulationError(
-            f"The kernel {header.name} cannot be launched with grid {grid} and block {block}.\n"
+            f"The kernel {demangle(header.name)} cannot be launched with grid {grid} and block {block}.\n"
             f"A block has 1 to {MAX_BLOCK_THREADS} threads, and no grid is negative.\n"
             "For example: a block of 256."
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dotcu.ptx.instructions import Variable
+from dotcu.ptx.instructions import Instruction, Variable
 from dotcu.simulator.counting.counters import work_of
 from dotcu.simulator.decoding.basic_blocks import BasicBlock, basic_blocks, ends_block
 from dotcu.simulator.decoding.binding import Binding, LaunchConstant
@@ -73,17 +73,20 @@ def decode(
     addresses: Mapping[str, int],
     shared: Mapping[str, Variable],
     location_of: SourceLocations,
+    kernel: str,
 ) -> DecodedKernel:
     """Turn a kernel into steps.
 
     Args:
+        linked: The kernel, with its calls inlined.
         parameters: Offset of each kernel parameter.
         addresses: Address of each module variable.
         shared: Module-scope shared variables.
         location_of: Finds the source file and line of an instruction.
+        kernel: Its name in errors.
 
     Raises:
-        UnsupportedInstruction: Names every kind of instruction that is not executed, with its line.
+        UnsupportedInstruction: Names every instruction that is not executed, with all of its lines.
         SimulationError: The kernel's variables do not fit local memory.
     """
     layout = layout_variables(linked, shared)
@@ -97,10 +100,10 @@ def decode(
         origins=trace_origins(linked, parameters),
     )
     plan = basic_blocks(linked.code)
-    refused: dict[str, str] = {}
+    refused: Refused = {}
     blocks = [_block(number, block, binding, location_of, refused) for number, block in enumerate(plan)]
     if refused:
-        raise unsupported("\n    ".join(refused.values()))
+        raise unsupported("\n    ".join(_shown(places) for places in refused.values()), kernel)
     return DecodedKernel(
         blocks=tuple(blocks),
         constants=tuple(binding.constants),
@@ -116,14 +119,45 @@ def decode(
 _UNFIT = (NotExecuted, LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
+Refused = dict[str, list[tuple[str, int, Instruction]]]
+"""For each spelling of an instruction that is not executed, its places: file, line and instruction."""
+
+_SHOWN_LINES = 12
+_REASONS: Mapping[str, str] = {
+    "multimem": "its addresses are of the memory of several GPUs, and the simulator is one",
+    "tcgen05": "it needs an architecture after sm_90",
+    "tile::gather4": "it needs an architecture after sm_90",
+    "tile::scatter4": "it needs an architecture after sm_90",
+    "tex": "the simulator has no textures",
+    "tld4": "the simulator has no textures",
+    "suld": "the simulator has no surfaces",
+    "sust": "the simulator has no surfaces",
+    "sured": "the simulator has no surfaces",
+}
+"""Why an opcode, or an instruction with a modifier, is not executed."""
+
+
+def _shown(places: list[tuple[str, int, Instruction]]) -> str:
+    """The first place of an instruction, its text, its other lines, and why it is not executed."""
+    file, line, instruction = places[0]
+    at = f"{file}:{line}" if line else "no source line"
+    lines = [str(n) if f == file else f"{f}:{n}" for f, n, _ in places if n and (f, n) != (file, line)]
+    others = list(dict.fromkeys(lines))
+    more = f" and {len(others) - _SHOWN_LINES} more" if len(others) > _SHOWN_LINES else ""
+    also = f" (also line{'s' * (len(others) > 1)} {', '.join(others[:_SHOWN_LINES])}{more})" if others else ""
+    names = (instruction.opcode, *instruction.flags)
+    why = next((f": {_REASONS[name]}" for name in names if name in _REASONS), "")
+    return f"{at}: {instruction.text}{also}{why}"
+
+
 def _block(
     number: int,
     plan: BasicBlock,
     binding: Binding,
     location_of: SourceLocations,
-    refused: dict[str, str],
+    refused: Refused,
 ) -> DecodedBlock:
-    """Bind a block's instructions; note the first of each opcode that is not executed in `refused`."""
+    """Bind a block's instructions; note those that are not executed in `refused`."""
     code = binding.linked.code[plan.first : plan.last]
     steps: list[Step] = []
     end = jump(plan.through)
@@ -138,9 +172,9 @@ def _block(
                 admit, step = step.admit(number), step.step
             steps.append(guarded(step, placed, binding))
         except _UNFIT:
-            file, line = location_of(placed)
-            at = f"{file}:{line}" if line else "no source line"
-            refused.setdefault(placed.instruction.opcode, f"{at}: {placed.instruction.text}")
+            instruction = placed.instruction
+            spelling = ".".join((instruction.opcode, *instruction.flags, *instruction.types))
+            refused.setdefault(spelling, []).append((*location_of(placed), instruction))
     return DecodedBlock(
         steps=tuple(steps),
         end=end,

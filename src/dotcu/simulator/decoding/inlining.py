@@ -474,10 +474,11 @@ class _Inliner:
         )
 
 
-def unsupported(what: str) -> UnsupportedInstruction:
-    """Return the error that names what the simulator does not execute."""
+def unsupported(what: str, kernel: str = "") -> UnsupportedInstruction:
+    """Return the error that names what the simulator does not execute, and the kernel that has it."""
+    where = f", in {kernel}" if kernel else ""
     return UnsupportedInstruction(
-        f"The simulator does not execute:\n    {what}\n"
+        f"The simulator does not execute{where}:\n    {what}\n"
         "An unsupported instruction is refused, never guessed; the kernel has not run.\n"
         "Run it on a GPU, or keep this part out of the simulated build: #ifndef DOTCU_SIMULATED"
     )

@@ -210,9 +210,39 @@ def test_a_box_of_a_view_whose_storage_other_arguments_share_is_copied() -> None
     assert torch.equal(p, x)
 
 
+FILL = "for (int i = 0; i < 8; ++i) tile[i][t] = i + t;\ndotcu::tma_fence(); __syncthreads();\n"
+REDUCE = """if (t == 0) {
+    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.OP.tile.bulk_group [%0, {%1, %2}], [%3];"
+                 :: "l"(&out), "r"(0), "r"(0), "r"(dotcu::shared_address(tile)) : "memory");
+    dotcu::tma_commit(); dotcu::tma_wait<0>(); }"""
+
+
+def test_a_box_is_added_to_a_tensor_by_each_block() -> None:
+    out = torch.arange(256.0).view(8, 32)
+    with dotcu.simulate(arch="sm_90"):
+        args = *maps(out=out), torch.zeros(32)
+        dotcu.load_inline(source(FILL + REDUCE.replace("OP", "add"))).k(*args, grid=3, block=32)
+    added = torch.arange(8.0)[:, None] + torch.arange(32.0)
+    assert torch.equal(out, torch.arange(256.0).view(8, 32) + 3 * added)
+
+
+@pytest.mark.parametrize("op", ["min", "inc", "xor"])
+def test_an_operation_that_tma_lacks_for_a_type_is_found(op: str) -> None:
+    finding = only(source(FILL + REDUCE.replace("OP", op)))
+    assert finding.kind == "trap"
+    assert f"by a map of f32 elements: TMA's {op} is of u32" in finding.message
+
+
+def test_a_prefetch_of_a_box_is_a_hint() -> None:
+    text = source(
+        'asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %1}];" :: "l"(&x), "r"(0));'
+    )
+    assert findings(text) == []
+
+
 IM2COL = "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
 IN = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-REDUCE = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
+GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +250,7 @@ REDUCE = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
     [
         f"{IM2COL} [%0], [%1, {{%2, %2, %2}}], [%0], {{%3}};",
         f"{IN}.multicast::cluster [%0], [%1, {{%2, %2}}], [%0], %3;",
-        f"{REDUCE} [%1, {{%2, %2}}], [%0];",
+        f"{GATHER} [%0], [%1, {{%2, %2, %2, %2, %2}}], [%0];",
     ],
 )
 def test_what_is_not_executed_is_refused_by_name_and_line(copy: str) -> None:
