@@ -153,10 +153,12 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
     def step(chunk: Chunk) -> None:
         chunk.watch(placed)
         part = _find_objects(chunk, access)
-        _settle(chunk, part.indices)
         value = _values(part, source)
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
         over = unpack(part.view[part.indices]).parity != waited
+        if not over.all():  # what the phase after an earlier one brings lands for those alone who wait for it
+            _settle(chunk, part.indices[~over])
+            over = unpack(part.view[part.indices]).parity != waited
         touch(_only(part, over))
         target.write(chunk, _spread(part, over, True))
 
