@@ -337,6 +337,123 @@ def named_barrier_of_the_wrong_count() -> Launch:
     return Launch(args=(x, out), out=out, want=x.view(3, 32).roll(-1, 1).reshape(-1), block=96)
 
 
+# Proxies: TMA and bulk copies
+
+
+def square(rows: int = 8) -> torch.Tensor:
+    """Rows of 32 small floats in no order."""
+    return (torch.arange(rows * 32, dtype=torch.float32) * 7 % 23).view(rows, 32)
+
+
+def stored(scale: float, *, rows: int = 8, block: int = 32, plus: float = 0) -> Launch:
+    """A kernel of a tensor and of a map of its result."""
+    x, out = square(rows), torch.zeros(rows, 32)
+    made = dotcu.tensor_map(out, box=(8, 32))
+    return Launch(args=(x, made), out=out, want=scale * x + plus, block=block, arch="sm_90")
+
+
+def loaded(rows: int, want: torch.Tensor, *more: int, box: int = 8, block: int = 32) -> Launch:
+    """A kernel of a map of a tensor, and of its result."""
+    out = torch.zeros(len(want))
+    made = dotcu.tensor_map(square(rows), box=(box, 32))
+    return Launch(args=(made, out, *more), out=out, want=want, block=block, arch="sm_90")
+
+
+@case
+def tma_store_without_a_fence() -> Launch:
+    return stored(2, block=64)
+
+
+@case
+def fence_of_the_copying_thread_alone() -> Launch:
+    return stored(-1)
+
+
+@case
+def fence_after_the_barrier() -> Launch:
+    return stored(1, plus=1, block=64)
+
+
+@case
+def fence_of_another_space() -> Launch:
+    return stored(0.5)
+
+
+@case
+def tile_of_cp_async_stored_without_a_fence() -> Launch:
+    return stored(1)
+
+
+@case
+def load_of_what_the_block_wrote() -> Launch:
+    x, out = square(1).view(-1), torch.zeros(32)
+    return Launch(args=(x, torch.zeros(32), out), out=out, want=3 * x.flip(0), arch="sm_90")
+
+
+@case
+def source_overwritten_before_it_is_read() -> Launch:
+    return stored(-1, rows=16)
+
+
+@case
+def wait_of_a_thread_that_copied_nothing() -> Launch:
+    return stored(4, rows=16, block=64)
+
+
+@case
+def group_that_is_not_committed() -> Launch:
+    return stored(-1, rows=16, plus=1)
+
+
+@case
+def one_group_too_many_left_open() -> Launch:
+    return stored(5, rows=32)
+
+
+@case
+def result_read_before_it_is_written() -> Launch:
+    x, y, out = square(), torch.zeros(8, 32), torch.zeros(32)
+    made = dotcu.tensor_map(y, box=(8, 32))
+    return Launch(args=(x, y, made, out), out=out, want=2 * (x[0] + x[7]), arch="sm_90")
+
+
+@case
+def tile_read_by_those_who_did_not_wait() -> Launch:
+    return loaded(8, torch.cat((square()[::2].sum(0), square()[1::2].sum(0))), block=64)
+
+
+@case
+def phase_that_is_not_flipped() -> Launch:
+    return loaded(16, square(16).sum(0))
+
+
+@case
+def zeros_then_a_load_over_them() -> Launch:
+    return loaded(8, square()[:4].sum(0), box=4)
+
+
+@case
+def more_bytes_expected_than_come() -> Launch:
+    return loaded(8, square()[0] + square()[3], box=4)
+
+
+def changed_map() -> Launch:
+    """A kernel that points a map at another tensor."""
+    y, place, out = 1 + square(), torch.zeros(16, dtype=torch.int64), torch.zeros(32)
+    made = dotcu.tensor_map(torch.ones(8, 32), box=(8, 32))
+    return Launch(args=(y, place, out, made), out=out, want=y[0] - y[7], arch="sm_90a")
+
+
+@case
+def tensor_map_without_its_acquire() -> Launch:
+    return changed_map()
+
+
+@case
+def tensor_map_without_its_release() -> Launch:
+    return changed_map()
+
+
 # Kernels that do not end, and kernels that stop
 
 
