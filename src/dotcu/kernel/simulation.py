@@ -217,11 +217,6 @@ class SimulatedDevice:
         parameters, written = pack(plan, args, to)
         if not config.blocks:
             return
-        if config.cluster not in (None, (1, 1, 1)):
-            raise SimulationError(
-                f"{kernel}: got cluster={config.cluster}; the simulator has no clusters.\n"
-                "Leave cluster out, or launch on CUDA tensors."
-            )
         printed = len(self.simulation.output)
         given: Any = {
             "params": parameters,
@@ -243,6 +238,7 @@ class SimulatedDevice:
                     code.symbol(kernel),
                     block=config.block,
                     smem_bytes=config.smem_bytes,
+                    cluster=config.cluster,
                     cooperative=config.cooperative,
                     **given,
                 )

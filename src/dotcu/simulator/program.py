@@ -17,7 +17,7 @@ from dotcu.errors import SimulationError
 from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.simulator.decoding.decode import DecodedKernel, decode
-from dotcu.simulator.decoding.inlining import SourceLocations, inline_calls, unsupported
+from dotcu.simulator.decoding.inlining import SourceLocations, inline_calls
 from dotcu.simulator.decoding.variables import place
 from dotcu.simulator.machine.grid import LaunchState
 from dotcu.simulator.machine.memory import Buffer, Memory, allocate
@@ -103,8 +103,6 @@ class Program:
 
     def _decode(self, name: str) -> DecodedKernel:
         header, location_of = self.module.headers[name], SourceLocations(self.files)
-        if any(blocks > 1 for blocks in header.cluster):
-            raise unsupported(f"{demangle(name)}: a kernel with __cluster_dims__{header.cluster}")
         kernel = inline_calls(self.module, name, frozenset(BUILTINS), location_of)
         for variable in kernel.module.values():
             if variable.name not in self.addresses:
@@ -181,6 +179,7 @@ def launch(
     run: Run,
     kernel: str,
     parameter_names: tuple[str, ...] = (),
+    cluster: Coordinates | None = None,
     cooperative: bool = False,
     caller: Callable[[str], str] = lambda name: "",
 ) -> None:
@@ -197,6 +196,7 @@ def launch(
         run: Says what is checked, and takes findings and counts.
         kernel: The kernel's name in findings.
         parameter_names: Names of the parameters, for pointers to memory whose buffer has none.
+        cluster: Blocks of a cluster in x, y, z, of which the grid is a multiple; None: as the kernel says.
         cooperative: Its blocks may wait for each other by a grid-wide barrier.
         caller: Returns what findings say of the caller, for the name of the memory at fault.
 
@@ -218,6 +218,15 @@ def launch(
             f"A block has 1 to {MAX_BLOCK_THREADS} threads, and no grid is negative.\n"
             "For example: a block of 256."
         )
+    if cluster is None and header.cluster:
+        x, y, z = (*header.cluster, 1, 1)[:3]
+        cluster = x, y, z
+    if cluster is not None and any(blocks % each for blocks, each in zip(grid, cluster, strict=True)):
+        raise SimulationError(
+            f"The kernel {header.name} cannot be launched with grid {grid} and cluster {cluster}.\n"
+            "The grid counts blocks and is a multiple of the cluster in each dimension.\n"
+            "Round the grid up to whole clusters."
+        )
     name_buffers(memory, params, parameter_names)
     device_memory, workspace = Memory(), 0
     for region in (*memory.regions, *program.regions()):
@@ -237,6 +246,7 @@ def launch(
         block=block,
         smem_bytes=smem_bytes,
         params=pack_params(header, params),
+        cluster=cluster,
         workspace=workspace,
     )
     if 0 in grid:

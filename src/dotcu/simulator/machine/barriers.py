@@ -1,7 +1,7 @@
-"""Block barriers: 16 for each block, with the lanes that wait at each.
+"""Barriers: 16 for each block, and one for each cluster, with the lanes that wait at each.
 
-Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier";
-CUDA Programming Guide, "Synchronization Functions".
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier,
+barrier.cluster"; CUDA Programming Guide, "Synchronization Functions".
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.sanitizers.clocks import NEVER
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.inlining import FlatInstruction
@@ -43,6 +44,7 @@ class BlockBarriers:
         self.passed = np.zeros(chunk.lanes, np.int64)
         # The last lanes of each block that were released from several places at once, and those places.
         self._apart: dict[int, tuple[Lanes, Array]] = {}
+        self.cluster = ClusterBarriers(chunk)
 
     def wait(
         self,
@@ -95,10 +97,11 @@ class BlockBarriers:
 
     def recheck(self) -> None:
         """Release every barrier that has gathered all the threads that it waits for."""
+        self.cluster.recheck()
         if not self.waiting:
             return
         chunk = self.chunk
-        lanes = self.lanes()
+        lanes = np.flatnonzero(self.key != _NOWHERE)
         keys = self.key[lanes]
         total = chunk.shape.blocks * BARRIERS
         gathered = np.bincount(keys, minlength=total)
@@ -134,7 +137,9 @@ class BlockBarriers:
         """
         chunk = self.chunk
         chunk.shared.look()
-        if chunk.shared.races is not None:
+        if chunk.shared.races is not None and chunk.shape.cluster_blocks > 1:
+            chunk.shared.races.raise_block_floor(lanes, chunk.lanes)
+        elif chunk.shared.races is not None:
             chunk.shared.races.raise_floor(lanes, chunk.lanes)
 
     def _release(self, lanes: Lanes, default: Array) -> None:
@@ -216,17 +221,169 @@ class BlockBarriers:
     def state(self) -> tuple[Array, ...]:
         """Return which lanes wait at which barrier, and what has arrived."""
         arrived = () if self.arrived is None else (self.arrived,)
-        return (self.key, self.wanted, self.resume, self.votes, *arrived)
+        cluster = (self.cluster.resume, self.cluster.owes) if self.cluster.is_used else ()
+        return (self.key, self.wanted, self.resume, self.votes, *arrived, *cluster)
 
     def lanes(self) -> Lanes:
         """Return the lanes that wait."""
-        return np.flatnonzero(self.key != _NOWHERE)
+        return np.flatnonzero((self.key != _NOWHERE) | (self.cluster.resume != _NOWHERE))
 
     def waiters(self) -> list[tuple[Lanes, FlatInstruction]]:
         """Return the lanes that wait, by instruction."""
-        lanes = self.lanes()
+        own = np.where(self.key != _NOWHERE, self.resume, _NOWHERE)
+        rows = ((own, self.place), (self.cluster.resume, self.cluster.place))
+        return [
+            (np.flatnonzero(resumes == resume), place[resume])
+            for resumes, place in rows
+            for resume in np.unique(resumes[resumes != _NOWHERE]).tolist()
+        ]
+
+
+class ClusterBarriers:
+    """The barrier of each cluster of a chunk: all threads that have not exited arrive, and later wait.
+
+    Attributes:
+        waiting: How many lanes wait.
+        is_used: A lane has arrived at it.
+        owes: For each lane the phase in which it arrived and has not waited yet; -1: none.
+        resume: For each lane that waits, the basic block where it goes on; -1: it does not wait.
+        place: The instructions that wait, by that block.
+    """
+
+    def __init__(self, chunk: Chunk) -> None:
+        shape = chunk.shape
+        clusters = shape.blocks // shape.cluster_blocks
+        self.chunk = chunk
+        self.waiting = 0
+        self.is_used = False
+        self.owes = np.full(chunk.lanes, _NOWHERE, np.int64)
+        self.resume = np.full(chunk.lanes, _NOWHERE, np.int64)
+        self.place: dict[int, FlatInstruction] = {}
+        self._arrived = np.zeros(chunk.lanes, bool)
+        self._phase = np.zeros(clusters, np.int64)
+        warps = shape.cluster_lanes // WARP if shape.cluster_blocks > 1 else 0
+        # For each cluster what arrivals released in this phase, and in the one before.
+        shapes: tuple[tuple[int, ...], ...] = ((clusters,), (clusters,), (clusters, warps))
+        self._released, self._known = ([np.full(s, NEVER, np.int64) for s in shapes] for _ in range(2))
+        # For each cluster a mark of its shared memory at the first arrival; none after a relaxed one.
+        self._marks: dict[int, tuple[int, int, int] | None] = {}
+        self._settled: dict[int, tuple[int, int, int] | None] = {}
+        # mbarriers that lanes initialised; in the end, those that their fence has released.
+        self._inits: list[tuple[Lanes, Array]] = []
+        self._fenced: list[tuple[Lanes, Array]] = []
+
+    def _cluster(self, lanes: Lanes) -> Array:
+        cluster: Array = lanes // self.chunk.shape.cluster_lanes
+        return cluster
+
+    def arrive(self, placed: FlatInstruction, *, relaxed: bool) -> None:
+        """Make the active lanes arrive."""
+        chunk, lanes = self.chunk, self.chunk.numbers()
+        self.is_used = True
+        again = self.owes[lanes] != _NOWHERE
+        if again.any():
+            message = (
+                "an arrival at the cluster's barrier by a thread that has not waited since its last one. Put "
+                "barrier.cluster.wait (cluster.barrier_wait()) between two arrivals."
+            )
+            chunk.report("barrier", placed, lanes[again], message)
+            lanes = lanes[~again]
+        cluster = self._cluster(lanes)
+        self.owes[lanes], self._arrived[lanes] = self._phase[cluster], True
+        if chunk.shape.cluster_blocks > 1:
+            released = chunk.clocks.arrive(lanes, relaxed=relaxed)
+            for highest, times in zip(self._released, released, strict=True):
+                np.maximum.at(highest, cluster, times)
+            mark = None if relaxed or chunk.shared.races is None else chunk.shared.races.mark()
+            for number in np.unique(cluster).tolist():
+                self._marks[number] = mark and self._marks.get(number, mark)
+        chunk.grid.progress += 1
+        self.recheck()
+
+    def wait(self, placed: FlatInstruction, resume: int) -> None:
+        """Make the active lanes wait until all of their cluster have arrived, and go on at `resume`."""
+        chunk, lanes = self.chunk, self.chunk.numbers()
+        without = self.owes[lanes] == _NOWHERE
+        if without.any():
+            message = (
+                "a wait at the cluster's barrier by a thread that has not arrived there. Put "
+                "barrier.cluster.arrive (cluster.barrier_arrive()) before it."
+            )
+            chunk.report("barrier", placed, lanes[without], message)
+            chunk.send(resume, lanes[without])
+            lanes = lanes[~without]
+        self.place[resume] = placed
+        self.resume[lanes] = resume
+        self.waiting += len(lanes)
+        self._let_go()
+
+    def recheck(self) -> None:
+        """Complete the phase of every cluster all of whose living threads have arrived."""
+        if not self.is_used:
+            return
+        rows = len(self._phase), -1
+        arrived = self._arrived.reshape(rows)
+        complete = (arrived | ~self.chunk.live.reshape(rows)).all(axis=1) & arrived.any(axis=1)
+        if not complete.any():
+            return
+        self._phase[complete] += 1
+        arrived[complete] = False
+        for known, released in zip(self._known, self._released, strict=True):
+            known[complete], released[complete] = released[complete], NEVER
+        for number in np.flatnonzero(complete).tolist():
+            self._settled[number] = self._marks.pop(number, None)
+        self._settle_inits(complete)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the lanes go on whose phase is over."""
+        if not self.waiting:
+            return
+        chunk, waiting = self.chunk, np.flatnonzero(self.resume != _NOWHERE)
+        lanes = waiting[self.owes[waiting] < self._phase[self._cluster(waiting)]]
+        if not len(lanes):
+            return
+        cluster = self._cluster(lanes)
+        self.owes[lanes] = _NOWHERE
+        self.waiting -= len(lanes)
+        chunk.shared.look()
+        if chunk.shape.cluster_blocks > 1:
+            chunk.clocks.leave(lanes, *(known[cluster] for known in self._known))
+            for number in np.unique(cluster).tolist():
+                since = self._settled.get(number)
+                if since is not None and chunk.shared.races is not None:
+                    chunk.shared.races.raise_floor(lanes[cluster == number], chunk.lanes, since)
         resumes = self.resume[lanes]
-        return [(lanes[resumes == resume], self.place[resume]) for resume in np.unique(resumes).tolist()]
+        self.resume[lanes] = _NOWHERE
+        for resume in np.unique(resumes).tolist():
+            chunk.send(resume, lanes[resumes == resume])
+
+    def note_inits(self, lanes: Lanes, objects: Array) -> None:
+        """Note mbarriers, as 8-byte elements of shared memory, that lanes have initialised."""
+        if self.chunk.shape.cluster_blocks > 1:
+            self._inits.append((lanes, objects))
+
+    def release_inits(self) -> None:
+        """The active lanes release the mbarriers that they initialised, for all who leave the next barrier.
+
+        Source: PTX ISA, "Parallel Synchronization and Communication Instructions: membar, fence"
+        (fence.mbarrier_init).
+        """
+        active, kept = self.chunk.numbers(), []
+        for lanes, objects in self._inits:
+            here = np.isin(lanes, active)
+            self._fenced.append((lanes[here], objects[here]))
+            kept.append((lanes[~here], objects[~here]))
+        self._inits = [pair for pair in kept if len(pair[0])]
+
+    def _settle_inits(self, complete: Array) -> None:
+        races, kept = self.chunk.shared.races, []
+        for lanes, objects in self._fenced:
+            here = complete[self._cluster(lanes)]
+            if races is not None:
+                races.settle_writes(objects[here], 8)
+            kept.append((lanes[~here], objects[~here]))
+        self._fenced = [pair for pair in kept if len(pair[0])]
 
 
 def _is_aligned(placed: FlatInstruction) -> bool:

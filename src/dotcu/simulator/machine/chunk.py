@@ -14,8 +14,8 @@ import numpy as np
 from dotcu.simulator.decoding.basic_blocks import EXIT
 from dotcu.simulator.machine.memory import Buffer, LocatedAddresses, PrivateMemory
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes, merged
-from dotcu.simulator.run import Finding
-from dotcu.simulator.sanitizers.clocks import ClockTimes, VectorClocks
+from dotcu.simulator.run import Finding, shown_coordinates
+from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, VectorClocks, picked
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.inlining import FlatInstruction
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dotcu.simulator.machine.grid import LaunchState
     from dotcu.simulator.machine.schedule import Scheduler
     from dotcu.simulator.semantics.control import CallStack
+    from dotcu.simulator.semantics.memory.access import Access
 
 
 # Registers whose addresses a chunk remembers, and sets of lanes for each.
@@ -59,6 +60,11 @@ class Chunk:
         self.waits_on: FlatInstruction | None = None
         self._numbers: Lanes | None = None
         self._stamps: Array | None = None
+        self._ranks: Array | None = None
+        # By access: for each block, and warp of its cluster, the time of its last access to that block's
+        # shared memory. And for each block what its threads knew when they ended.
+        self._reached: dict[int, tuple[Access, Array]] = {}
+        self._known_at_end: Array | None = None
         # For each access its last event: the times, the lanes, how often events were forgotten, its number.
         self.events: dict[int, tuple[ClockTimes, Lanes | None, int, int]] = {}
 
@@ -110,6 +116,19 @@ class Chunk:
             first = self.shape.first * self.shape.pitch
             self._stamps = (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
         return self._stamps
+
+    def ranks(self) -> Array:
+        """The rank of each active lane's block in its cluster, as u32; one element if all have the same."""
+        if self._ranks is None:
+            ranks = self.shape.numbers()[1].astype(np.uint32)
+            one = self.shape.cluster_blocks == 1
+            self._ranks = np.zeros(1, np.uint32) if one else np.repeat(ranks, self.shape.pitch)
+        return self._ranks if self._ranks.size == 1 or self.active is None else self._ranks[self.active]
+
+    def is_running(self, blocks: Array) -> Array:
+        """Return for each of some blocks whether any of its threads has not exited."""
+        running: Array = self.live.reshape(self.shape.blocks, -1).any(axis=1)[blocks]
+        return running
 
     def locate(self, slot: int) -> LocatedAddresses:
         """Return the addresses in a register, located; remembered until the register changes."""
@@ -195,15 +214,47 @@ class Chunk:
         else:
             self.ready[block] = lanes
 
+    def reach(self, access: Access, lanes: Lanes, owners: Array) -> None:
+        """Note that lanes access the shared memory of other blocks, which have to be there until then."""
+        is_signal = access.placed.instruction.opcode == "mbarrier" and not access.order.release
+        if self.shared.races is None or is_signal:
+            return  # who waits for a signal is there when it comes
+        if access.number not in self._reached:
+            warps = self.shape.cluster_lanes // WARP
+            self._reached[access.number] = (access, np.full((self.shape.blocks, warps), NEVER, np.int64))
+        _, table = self._reached[access.number]
+        far = owners != lanes // self.shape.pitch
+        times = np.broadcast_to(picked(self.clocks.times.block, lanes), lanes.shape)
+        np.maximum.at(table, (owners[far], lanes[far] % self.shape.cluster_lanes // WARP), times[far])
+
+    def _judge_end(self, lanes: Lanes) -> None:
+        """Report accesses to shared memory of blocks that end, if nothing orders the end after them."""
+        known = self.clocks.known.block
+        if self._known_at_end is None:
+            self._known_at_end = np.full((self.shape.blocks, known.shape[1]), NEVER, np.int64)
+        blocks = lanes // self.shape.pitch
+        np.maximum.at(self._known_at_end, blocks, known[lanes])
+        ended = np.unique(blocks)
+        for block in ended[~self.is_running(ended)].tolist():
+            for access, table in self._reached.values():
+                late = np.flatnonzero(table[block] >= np.maximum(self._known_at_end[block], 0))
+                if len(late):
+                    first = block - block % self.shape.cluster_blocks
+                    report_early_exit(self, access, first * self.shape.pitch + late * WARP, block)
+
     def _leave(self, lanes: Lanes | None) -> None:
         """Lanes end: they returned, or were stopped."""
         self.grid.ended += self.living if lanes is None else len(lanes)
         if lanes is None:
+            ended = self.everyone() if self._reached else None
             self.live[:] = False
             self.living = 0
         else:
+            ended = lanes
             self.live[lanes] = False
             self.living -= len(lanes)
+        if self._reached and ended is not None:
+            self._judge_end(ended)
         self.grid.progress += 1
         self.barriers.recheck()
 
@@ -228,6 +279,24 @@ class Chunk:
         flags = np.zeros(self.lanes, bool)
         flags[lanes] = True
         return pack_bits(flags)
+
+
+def report_early_exit(chunk: Chunk, access: Access, lanes: Lanes, block: int) -> None:
+    """Report that a block may end before lanes have accessed its shared memory.
+
+    Args:
+        chunk: The blocks that run together.
+        access: The access.
+        lanes: The lanes that access it.
+        block: The block of the chunk that ends.
+    """
+    shown = shown_coordinates(chunk.shape.coordinates(block * chunk.shape.pitch)[0])
+    message = (
+        f"exited-block: {access.action} of {access.bytes} bytes in shared memory of block {shown} of the "
+        "cluster, which may end before: nothing orders its end after this access. Let every block wait for "
+        "the others, by cluster.sync(), before it ends."
+    )
+    chunk.report("exited-block", access.placed, lanes, message)
 
 
 def pack_bits(flags: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
 CHUNK_LANES = 1 << 16
 CHUNK_BYTES = 1 << 28
+# Clocks of a chunk with clusters, where each lane has one for each warp of its cluster.
+CLUSTER_CLOCKS = 1 << 19
 # Shared memory that the system keeps for itself in each block; cooperative groups count in it.
 RESERVED_BYTES = 1 << 10
 
@@ -40,6 +42,7 @@ class LaunchState:
         caller: Returns what `Finding.caller` says, for what `Finding.address_of` names.
         extent: Blocks in x, y, z.
         block: Threads in x, y, z.
+        cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
         progress: Goes up whenever something changes that another lane may wait for.
         strong_reads: Reads so far of what other lanes may change meanwhile.
@@ -57,6 +60,7 @@ class LaunchState:
     block: Coordinates
     smem_bytes: int
     params: bytes
+    cluster: Coordinates | None = None
     workspace: int = 0
     progress: int = 0
     strong_reads: int = 0
@@ -90,11 +94,16 @@ class LaunchState:
     def shapes(self) -> Iterator[ChunkShape]:
         """The launch cut into chunks."""
         total = math.prod(self.extent)
-        one = ChunkShape(grid=self.extent, block=self.block, first=0, blocks=1)
+        one = ChunkShape(
+            grid=self.extent, block=self.block, first=0, blocks=1, cluster=self.cluster or (1, 1, 1)
+        )
         bytes_each = 2 * (self.allotted_bytes + one.pitch * self.decoded.layout.local_bytes) + 1
-        each = max(1, min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each))
+        each = min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each)
+        if one.cluster_blocks > 1:
+            each = min(each, CLUSTER_CLOCKS * WARP // (one.cluster_lanes * one.pitch))
+        each = max(1, each // one.cluster_blocks) * one.cluster_blocks
         for at in range(0, total, each):
-            yield ChunkShape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
+            yield replace(one, first=at, blocks=min(each, total - at))
 
     def races(self, region: Buffer, width: int) -> tuple[ShadowMemory | None, int]:
         """The stamps of a region, and how far its elements of a width are from the first stamp."""

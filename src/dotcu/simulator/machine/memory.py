@@ -32,6 +32,9 @@ SHARED_WINDOW = 1 << 40
 LOCAL_WINDOW = 2 << 40
 PARAM_WINDOW = 3 << 40
 WINDOW_BYTES = 1 << 32
+# Where the shared memory of a cluster's blocks lies in the shared window, block by block from the second
+# piece on: the first one is every block's own. So mapa leaves rank + 1 in these bits.
+RANK_BIT = 24
 NULL_PAGE = 1 << 16
 _FIRST_GLOBAL = 1 << 44
 _RED_ZONE = 1 << 36

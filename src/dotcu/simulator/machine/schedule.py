@@ -232,7 +232,7 @@ class Scheduler:
             self._retried_at_step = chunk.steps
             self._retry_stalled()
             return True
-        if chunk.stalled or chunk.barriers.waiting:
+        if chunk.stalled or len(chunk.barriers.lanes()):
             report_deadlock(self.grid, [chunk])
         return False
 

@@ -1,8 +1,13 @@
-"""The mapping of a launch's threads to lanes: blocks one after the other, each padded to whole warps."""
+"""The mapping of a launch's threads to lanes: blocks one after the other, each padded to whole warps.
+
+Blocks stand in linear order. Those of a cluster stand together: clusters in linear order, and in each its
+blocks by rank. A chunk holds whole clusters, so a block of the same cluster is at a fixed distance.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,14 +34,16 @@ class ChunkShape:
     Attributes:
         grid: Blocks in x, y, z.
         block: Threads in x, y, z.
-        first: Linear number of the chunk's first block.
+        first: Number of the chunk's first block, counted cluster after cluster.
         blocks: How many blocks the chunk holds.
+        cluster: Blocks of a cluster in x, y, z.
     """
 
     grid: Coordinates
     block: Coordinates
     first: int
     blocks: int
+    cluster: Coordinates = (1, 1, 1)
 
     @property
     def threads(self) -> int:
@@ -53,13 +60,42 @@ class ChunkShape:
         """All lanes, padding among them."""
         return self.blocks * self.pitch
 
+    @cached_property
+    def cluster_blocks(self) -> int:
+        """Blocks in a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def cluster_lanes(self) -> int:
+        """Lanes from one cluster to the next."""
+        return self.cluster_blocks * self.pitch
+
+    @property
+    def clusters(self) -> Coordinates:
+        """Clusters in x, y, z."""
+        x, y, z = (g // c for g, c in zip(self.grid, self.cluster, strict=True))
+        return x, y, z
+
     def coordinates(self, lane: int) -> tuple[Coordinates, Coordinates]:
         """blockIdx and threadIdx of a lane."""
         block, thread = divmod(lane, self.pitch)
-        return _split(self.first + block, self.grid), _split(thread, self.block)
+        cluster, rank = divmod(self.first + block, self.cluster_blocks)
+        x, y, z = (
+            outer * extent + inner
+            for outer, extent, inner in zip(
+                split(cluster, self.clusters), self.cluster, split(rank, self.cluster), strict=True
+            )
+        )
+        return (x, y, z), split(thread, self.block)
+
+    def numbers(self) -> tuple[Array, Array]:
+        """For each block of the chunk the number of its cluster, and its rank there."""
+        cluster, rank = np.divmod(np.arange(self.first, self.first + self.blocks), self.cluster_blocks)
+        return cluster, rank
 
 
-def _split(linear: int, extent: Coordinates) -> Coordinates:
+def split(linear: Any, extent: Coordinates) -> tuple[Any, Any, Any]:
+    """The coordinates of linear numbers, or of one."""
     return (
         linear % extent[0],
         linear // extent[0] % extent[1],

@@ -199,6 +199,39 @@ def report_private(
     chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
 
 
+def report_absent_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
+    """Report accesses to blocks that the cluster does not have; the ranks are those of the addresses."""
+    size = chunk.shape.cluster_blocks
+    message = (
+        f"out-of-bounds {describe_access(access)} in shared memory of block {ranks[0]} of a cluster of "
+        f"{size}. Take the rank modulo the number of blocks in the cluster."
+    )
+    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message)
+
+
+def report_far_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
+    """Report accesses by .shared::cta to shared memory of other blocks of the cluster."""
+    message = (
+        f"out-of-bounds {describe_access(access)} in shared memory of block {ranks[0]} of the cluster by an "
+        "instruction for the block's own (.shared::cta). Use .shared::cluster, or a generic address."
+    )
+    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message)
+
+
+def report_exited_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
+    """Report accesses to shared memory of blocks all of whose threads have exited.
+
+    Source: CUDA C++ Programming Guide, "Distributed Shared Memory": "all thread blocks exist" while it is
+    accessed.
+    """
+    message = (
+        f"exited-block: {describe_access(access)} in shared memory of block {ranks[0]} of the cluster, all "
+        "of whose threads have exited: its memory is no longer there. Let every block wait for the others, "
+        "by cluster.sync(), before it ends."
+    )
+    chunk.report("exited-block", access.placed, chunk.numbers(positions), message)
+
+
 def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
     """The variable or tensor that an element of a part's view is in, and the words for the place."""
     chunk, region, width = part.chunk, part.region, part.access.width

@@ -4,6 +4,8 @@ Each lane has a time of its own, and knows of the others' times up to some point
 at each distance: towards lanes of other blocks (grid), of its block (block: warps of it may meet
 without the others, so that each is known apart) and of its warp (warp: the same for its lanes).
 When one lane waits for another, it learns all that the other did so far.
+Blocks of a cluster are told apart by warps from the beginning: they synchronize in pairs and by barriers
+of some of their warps, so that one time for all would hide whom a barrier with too low a count left out.
 So an earlier access is ordered before a later one only if its time is below what the later
 lane knows; if it is not, nothing ordered them. The reverse does not hold: knowledge of one
 lane's time may cover another's by chance, and such a race is missed.
@@ -48,7 +50,7 @@ def picked(values: Array, lanes: Lanes | None) -> Array:
 
 def _at_least(known: Array, times: Array) -> Array:
     """Return knowledge that reaches at least some times."""
-    return np.maximum(known, times if known.ndim == 1 else times[:, None])
+    return np.maximum(known, times if known.ndim == times.ndim else times[:, None])
 
 
 class VectorClocks:
@@ -56,9 +58,9 @@ class VectorClocks:
 
     Attributes:
         times: Their own times.
-        known: Up to which time they know others. Once only some warps of a block have met, `block` has
-            a row for each lane: a time for each warp of its block. `warp` has one for each lane of its
-            warp once only some of those have met.
+        known: Up to which time they know others. Once only some warps of a block have met, or if there are
+            clusters, `block` has a row for each lane: a time for each warp of its cluster. `warp` has one
+            for each lane of its warp once only some of those have met.
         released: The times towards the grid and the block that a strong write publishes; NEVER without a
             fence.
         seen: Knowledge of both from strong reads that no fence has taken over yet.
@@ -68,23 +70,38 @@ class VectorClocks:
         self.shape = shape
         self.times = self.known = self.seen = ClockTimes(*np.zeros((3, 1), np.int64))
         self.released = ClockTimes(*np.full((3, 1), NEVER, np.int64))
-        self._posted: dict[int, tuple[Array, Array]] = {}
+        self._posted: dict[int, tuple[Array, Array, Array, Array]] = {}
+        self._by_warp = shape.cluster_blocks > 1
+        # Warps whose lanes may know of different things, where there are clusters.
+        self._uneven = np.zeros(shape.lanes // WARP, bool)
+        if self._by_warp:
+            warps = shape.cluster_lanes // WARP
+            self.known = self.known._replace(block=np.zeros((shape.lanes, warps), np.int64))
+            self.seen = self.seen._replace(block=np.zeros((1, 1), np.int64))
+            self.released = self.released._replace(block=np.full((1, 1), NEVER, np.int64))
 
     def published(self, lanes: Lanes | None) -> tuple[Array, Array]:
         """All that lanes did and know, as times (grid, block) to publish."""
         grid, block = picked(self.known.grid, lanes), picked(self.known.block, lanes)
-        block = block if block.ndim == 1 else block.max(axis=1)
         times = self.times.of(lanes)
-        return np.maximum(times.grid, grid - 1), np.maximum(times.block, block - 1)
+        grid = np.maximum(times.grid, grid - 1)
+        if self._by_warp:
+            lanes = np.arange(self.shape.lanes) if lanes is None else lanes
+            rows, own = block - 1, (np.arange(len(lanes)), self._warps_of(lanes))
+            rows[own] = np.maximum(rows[own], times.block)
+            return grid, rows
+        block = block if block.ndim == 1 else block.max(axis=1)
+        return grid, np.maximum(times.block, block - 1)
 
     def fence(self, lanes: Lanes | None, scope: str) -> None:
         """Lanes pass a fence: what they saw holds from now on, what they did can be published."""
-        wide = scope != "cta"
+        wide = scope not in ("cta", "cluster")
         self._take_over(lanes, wide=wide)
         grid, block = self.published(lanes)
         if wide:
             self._set("released", lanes, grid=grid)
         self._set("released", lanes, block=block)
+        self._note_uneven(lanes)
         self.tick(lanes)
 
     def see(self, lanes: Lanes | None, grid: Array, block: Array, *, at_once: bool) -> None:
@@ -94,6 +111,9 @@ class VectorClocks:
             grid: The times up to which they know other blocks now.
             block: The same for their own block.
         """
+        if self._by_warp and block.ndim == 1:
+            block = block[:, None]
+        self._note_uneven(lanes)
         self._raise("seen", lanes, grid=grid, block=block)
         if at_once:
             self._take_over(lanes, wide=True)
@@ -101,6 +121,7 @@ class VectorClocks:
     def tick(self, lanes: Lanes | None) -> None:
         """Advance the lanes' times: later accesses are after those that they have just published."""
         grid, block, _ = self.times.of(lanes)
+        self._note_uneven(lanes)
         self._set("times", lanes, grid=grid + 1, block=block + 1)
 
     def _take_over(self, lanes: Lanes | None, *, wide: bool) -> None:
@@ -117,11 +138,13 @@ class VectorClocks:
         """
         if lanes is None or keys is None:
             everyone = np.arange(self.shape.lanes)
-            self._meet(None, everyone // self.shape.pitch, self.shape.blocks)
-            return
+            if not self._by_warp:
+                self._meet(None, everyone // self.shape.pitch, self.shape.blocks)
+                return
+            lanes, keys = everyone, everyone // self.shape.pitch
         unique, group = np.unique(keys, return_inverse=True)
         posted = [self._posted.pop(key, None) for key in unique.tolist()] if self._posted else []
-        if whole and not any(posted):
+        if whole and not self._by_warp and not any(posted):
             self._meet(lanes, group, len(unique))
             return
         self._share(lanes, group, len(unique))
@@ -130,34 +153,73 @@ class VectorClocks:
         self._set("known", lanes, block=known)
         for number, post in enumerate(posted):
             if post is not None:
-                own, (grid, _, released_grid, released_block) = lanes[group == number], post[0]
-                self._raise("known", own, grid=grid + 1, block=post[1])
+                own, (grid, released_grid, released_block, known) = lanes[group == number], post
+                self._raise("known", own, grid=grid + 1, block=known)
                 self._raise("released", own, grid=released_grid, block=released_block)
 
     def post(self, lanes: Lanes, keys: Array) -> None:
         """Lanes arrive at a barrier without waiting; those who leave it know what these did."""
-        values = (*self.published(lanes), *self.released.of(lanes)[:2])
-        rows = np.stack([np.broadcast_to(v, len(lanes)) for v in values], axis=1)
+        grid, _ = self.published(lanes)
+        values = [grid, *self.released.of(lanes)[:2]]
+        values = [np.broadcast_to(value, (len(lanes), *value.shape[1:])) for value in values]
         for key in np.unique(keys).tolist():
-            own, row = lanes[keys == key], rows[keys == key].max(axis=0)
-            known = self._met_warps(own, np.zeros(len(own), np.int64))[0]
-            if key in self._posted:
-                row, known = np.maximum(row, self._posted[key][0]), np.maximum(known, self._posted[key][1])
-            self._posted[key] = (row, known)
+            here = keys == key
+            own = lanes[here]
+            first, second, third = (value[here].max(axis=0) for value in values)
+            post = (first, second, third, self._met_warps(own, np.zeros(len(own), np.int64))[0])
+            known = self._posted.get(key, post)
+            a, b, c, d = (np.maximum(old, new) for old, new in zip(known, post, strict=True))
+            self._posted[key] = (a, b, c, d)
         self.tick(lanes)
+
+    def arrive(self, lanes: Lanes, *, relaxed: bool) -> tuple[Array, Array, Array]:
+        """Lanes arrive at a barrier of their cluster.
+
+        Args:
+            lanes: The lanes.
+            relaxed: They release no more than a fence did before.
+
+        Returns:
+            The lanes' times towards other clusters, and the times (grid, block) that those who leave the
+            barrier know.
+        """
+        times, (_, block) = self.times.of(lanes).grid, self.published(lanes)
+        grid = picked(self.known.grid, lanes) - 1
+        if relaxed:
+            times, grid, block = np.zeros(1, np.int64), *self.released.of(lanes)[:2]
+        self.tick(lanes)
+        return times, grid, block
+
+    def leave(self, lanes: Lanes, times: Array, grid: Array, block: Array) -> None:
+        """Lanes leave a barrier of their cluster, and know what those who arrived there released.
+
+        Args:
+            lanes: The lanes.
+            times, grid, block: As `arrive` returned them, the latest of each cluster.
+        """
+        self.see(lanes, grid + 1, block + 1, at_once=True)
+        self._raise("times", lanes, grid=times)
 
     def hand_on(self, lanes: Lanes | None, mask: Array) -> None:
         """Lanes of a warp exchange values: each knows what any of them has acquired, not what it did.
 
         PTX does not say so; cooperative groups rely on it, as does one lane that waits for all.
         """
+        if self._by_warp:
+            lanes, mask = self._uneven_lanes(lanes, mask)
+            if not len(lanes):
+                return
         if len(self.known.grid) > 1 or len(self.known.block) > 1:
             self._share_knowledge(lanes, *self._warps(lanes, mask))
 
     def warp(self, lanes: Lanes | None, mask: Array) -> None:
         """Lanes of a warp meet, each with those of the same mask."""
         group, count = self._warps(lanes, mask)
-        self._share(lanes, group, count)
+        if not self._by_warp:
+            self._share(lanes, group, count)
+        elif len((uneven := self._uneven_lanes(lanes, mask))[0]):
+            self._share(uneven[0], *self._warps(*uneven))
+            self._uneven[uneven[0][np.broadcast_to(uneven[1] == 0xFFFFFFFF, len(uneven[0]))] // WARP] = False
         if self.known.warp.ndim == 1 and (mask == 0xFFFFFFFF).all():
             now = _latest(self.times.warp, lanes, group, count) + 1
             self._set("times", lanes, warp=now)
@@ -167,6 +229,21 @@ class VectorClocks:
         known = self._met(self.known.warp, self.times.warp, lanes, group, lanes % WARP, WARP)
         self._set("times", lanes, warp=picked(self.times.warp, lanes) + 1)
         self._set("known", lanes, warp=known)
+
+    def _note_uneven(self, lanes: Lanes | None) -> None:
+        if self._by_warp:
+            self._uneven[slice(None) if lanes is None else lanes // WARP] = True
+
+    def _uneven_lanes(self, lanes: Lanes | None, mask: Array) -> tuple[Lanes, Array]:
+        """Return the lanes among some whose warps are uneven, with their masks."""
+        lanes = np.arange(self.shape.lanes) if lanes is None else lanes
+        uneven = self._uneven[lanes // WARP]
+        return lanes[uneven], mask if mask.size == 1 else mask[uneven]
+
+    def _warps_of(self, lanes: Lanes) -> Array:
+        """The number of each lane's warp in its cluster."""
+        warps: Array = lanes % self.shape.cluster_lanes // WARP
+        return warps
 
     def _warps(self, lanes: Lanes | None, mask: Array) -> tuple[Array, int]:
         """Return for each lane the number of its group: the lanes of its warp with its mask; and how many."""
@@ -197,9 +274,9 @@ class VectorClocks:
         self._set("known", lanes, grid=grid, block=block)
 
     def _met_warps(self, lanes: Lanes, group: Array) -> Array:
-        """Return what lanes know of their block's warps, after those of a group have met without others."""
-        warps = lanes % self.shape.pitch // WARP
-        return self._met(self.known.block, self.times.block, lanes, group, warps, self.shape.pitch // WARP)
+        """Return what lanes know of their cluster's warps, after those of a group have met without others."""
+        warps = self.shape.cluster_lanes // WARP
+        return self._met(self.known.block, self.times.block, lanes, group, self._warps_of(lanes), warps)
 
     def _met(
         self, known: Array, times: Array, lanes: Lanes, group: Array, columns: Array, width: int
@@ -209,8 +286,7 @@ class VectorClocks:
             known = np.repeat(np.broadcast_to(known, self.shape.lanes)[lanes, None], width, axis=1)
         else:
             known = known[lanes]
-        best = np.full((int(group.max()) + 1, width), NEVER, np.int64)
-        np.maximum.at(best, group, known)
+        best = _highest(known, group, int(group.max()) + 1)
         np.maximum.at(best, (group, columns), picked(times, lanes) + 1)
         rows: Array = best[group]
         return rows
@@ -232,6 +308,9 @@ class VectorClocks:
             return new[:1] if len(new) > 1 and bool((new == new[0]).all()) and new.ndim == 1 else new
         if len(values) == 1 and bool((new == values[0]).all()):
             return values
+        if values.ndim > 1 and len(values) == self.shape.lanes and values.flags.owndata:
+            values[lanes] = new  # rows are no event's times: nobody else keeps them
+            return values
         values = values if values.ndim == new.ndim else values[:, None]
         spread: Array = np.broadcast_to(values, (self.shape.lanes, *new.shape[1:])).copy()
         spread[lanes] = new
@@ -242,7 +321,17 @@ def _latest(values: Array, lanes: Lanes | None, group: Array, count: int) -> Arr
     """Return for each lane the highest value of its group."""
     if len(values) == 1:
         return values
-    best = np.full((count, *values.shape[1:]), NEVER, np.int64)
-    np.maximum.at(best, group, picked(values, lanes))
-    latest: Array = best[group]
+    latest: Array = _highest(picked(values, lanes), group, count)[group]
     return latest
+
+
+def _highest(values: Array, group: Array, count: int) -> Array:
+    """Return the highest value of each group, or for each column if the values are rows; none is empty."""
+    if values.ndim == 1:
+        best = np.full(count, NEVER, np.int64)
+        np.maximum.at(best, group, values)
+        return best
+    order = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[order], np.arange(count))
+    highest: Array = np.maximum.reduceat(values[order], starts, axis=0)
+    return highest

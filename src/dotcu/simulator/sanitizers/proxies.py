@@ -78,6 +78,8 @@ class ProxyFence(NamedTuple):
         """
         lanes, clocks = chunk.numbers(), chunk.clocks
         times, known = clocks.times.of(chunk.active), clocks.known.of(chunk.active)
+        if known.block.ndim > 1:  # rows change in place
+            known = known._replace(block=known.block.copy())
         return cls(number, chunk.shape, lanes, times, known, frozenset(crosses))
 
     @property
@@ -123,8 +125,10 @@ def is_later(first: Moment, second: Moment) -> Array:
     if shape is not own_shape:
         return late_grid
     same_block, same_warp = lanes // shape.pitch == own // shape.pitch, lanes // WARP == own // WARP
-    late_block = then.block >= _of_column(known.block, lanes % shape.pitch // WARP)
+    late_block = then.block >= _of_column(known.block, lanes % shape.cluster_lanes // WARP)
     late_warp = late_block & (then.warp >= _of_column(known.warp, lanes % WARP))
+    if shape.cluster_blocks > 1:
+        late_grid = late_grid & (late_block | (lanes // shape.cluster_lanes != own // shape.cluster_lanes))
     late: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
     late &= lanes != own
     return late

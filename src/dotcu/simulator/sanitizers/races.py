@@ -26,6 +26,7 @@ from dotcu.simulator.sanitizers.clocks import NEVER, picked
 from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later
 from dotcu.simulator.sanitizers.shadow import (
     LANE,
+    NARROW,
     STRONG,
     LaneAccess,
     MemoryEvent,
@@ -58,8 +59,8 @@ def check_read(part: AccessPart, index: Array) -> None:
             _compare_with(at, part, touch, shadow.writes, "write")
             if is_strong:
                 shadow.stamp_readers(touch)
-                if shadow.published is not None:
-                    _see(at, *(published.take(touch[0]) for published in shadow.published))
+                if (found := shadow.found(touch[0])) is not None:
+                    _see(at, shadow, touch[0], *found)
     if not is_strong:
         shadow.note(at)
 
@@ -339,18 +340,17 @@ def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
         _compare_with(at, part, touch, shadow.writes, "write")
         for readers in shadow.readers or ():
             _compare_with(at, part, touch, readers, "read")
-        before = shadow.published
-        before = before and (before[0].take(touch[0]), before[1].take(touch[0]))
+        before = shadow.found(touch[0])
         own = _publish(at, shadow, touch)
         if order is not None and (before or own):
             both = zip(before or _NOTHING, own or _NOTHING, strict=True)
-            _see(at, *(_found(b, o, touch[0], order) for b, o in both))
+            _see(at, shadow, touch[0], *(_found(b, o, touch[0], order) for b, o in both))
         # Who came last owns the place: it may well reset a counter that it alone has filled.
         last = touch
         if order is not None:
             last = (touch[0][order], touch[1][order])
         shadow.stamp_write(last)
-        if part.access.order.scope == "cta":
+        if part.access.order.scope in NARROW:
             _compare_with(at, part, touch, shadow.writes, "write")
 
 
@@ -359,17 +359,30 @@ _NOTHING = (np.full(1, NEVER), np.full(1, NEVER))
 
 def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
     """Return the time that each lane finds published: the one before, or that of lanes ahead of it."""
-    before, own = (np.broadcast_to(values, indices.shape)[order] for values in (before, own))
+    columns = max(before.shape[1:], own.shape[1:], key=len)
+    before, own = (
+        np.broadcast_to(v if v.ndim > len(columns) else v[:, None], (len(indices), *columns))[order]
+        for v in (before, own)
+    )
     group = np.cumsum(np.diff(indices[order], prepend=-1) != 0) << 40
+    group = group[:, None] if columns else group
     latest = np.maximum.accumulate(group + own + 1)
-    ahead = np.maximum(np.concatenate((group[:1], latest[:-1])), group) - group - 1
-    found = np.empty(len(indices), np.int64)
+    ahead = np.concatenate((np.broadcast_to(group[:1], latest[:1].shape), latest[:-1]))
+    ahead = np.maximum(ahead, group) - group - 1
+    found = np.empty((len(indices), *columns), np.int64)
     found[order] = np.maximum(before, ahead)
     return found
 
 
-def _see(at: LaneAccess, grid: Array, block: Array) -> None:
+def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block: Array) -> None:
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
+    if block.ndim > 1:
+        order = at.access.order
+        if order.release and not order.acquire and at.access.placed.instruction.opcode == "mbarrier":
+            return  # an arrival learns nothing
+        near, far = block[:, : block.shape[1] // 2], block[:, block.shape[1] // 2 :]
+        near = np.where(_is_own(at, shadow, places)[:, None], near, NEVER)
+        block = near if order.scope == "cta" else np.maximum(near, far)
     if int(block.max()) != NEVER:
         at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire)
 
@@ -382,12 +395,27 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
     grid, block, _ = clocks.released.of(at.lanes)
     if order.release:
         own_grid, block = clocks.published(at.lanes)
-        grid = grid if order.scope == "cta" else own_grid
+        grid = grid if order.scope in NARROW else own_grid
         clocks.tick(at.lanes)
-    elif all(values.size == 1 and values[0] == NEVER for values in (grid, block)):
+    elif all(values.size == 1 and values.flat[0] == NEVER for values in (grid, block)):
         return None
+    if block.ndim > 1 and shadow is not at.chunk.shared.races:
+        block = block.max(axis=1)
+    elif block.ndim > 1:
+        # Apart from each other: what lanes of the block see whose memory it is, and all of the cluster.
+        rows = np.broadcast_to(block, (len(touch[1]), at.chunk.shape.cluster_lanes // WARP))
+        near = np.where(_is_own(at, shadow, touch[0])[:, None], rows, NEVER)
+        block = np.concatenate((near, np.full_like(rows, NEVER) if order.scope == "cta" else rows), axis=1)
     shadow.publish(touch, (grid, block))
     return grid, block
+
+
+def _is_own(at: LaneAccess, shadow: ShadowMemory, places: Array) -> Array:
+    """Return for each lane whether its place is in the shared memory of its own block."""
+    chunk = at.chunk
+    lanes = np.arange(chunk.lanes) if at.lanes is None else at.lanes
+    own: Array = places * shadow.granule // chunk.shared.pitch == lanes // chunk.shape.pitch
+    return own
 
 
 def _compare_with(
@@ -411,8 +439,12 @@ def _compare_with(
     if not suspect.any():
         return
     suspect = suspect & ((old ^ own) & LANE != 0)
+    if shadow.block_floor is not None and suspect.any():
+        pitch = np.uint64(at.chunk.shape.pitch)
+        same_block = (old & LANE) // pitch == (own & LANE) // pitch
+        suspect &= ~(same_block & (old < picked(shadow.block_floor, at.lanes)))
     in_step = order.exchange and part.region is None
-    if order.strong and order.scope != "cta":
+    if order.strong and order.scope not in NARROW:
         suspect &= ((old & STRONG) == 0) | (((old ^ own) & LANE < WARP) if in_step else False)
     if value is not None and suspect.any():
         suspect &= part.view.take(at.indices) != value
@@ -435,11 +467,14 @@ def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes, 
     """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order."""
     shape, order, known = event.shape, at.access.order, at.chunk.clocks.known
     both_strong = event.access.order.strong and order.strong
-    is_wide = event.access.order.scope != "cta" and order.scope != "cta"
+    scopes = (event.access.order.scope, order.scope)
+    is_wide = not set(scopes) & set(NARROW)
     result = is_later((shape, first, event.times_of(first)), (at.chunk.shape, second, known.of(second)))
     if shape is not at.chunk.shape:
         return result & ~np.bool_(both_strong and is_wide)
     same_block, same_warp = first // shape.pitch == second // shape.pitch, first // WARP == second // WARP
+    if both_strong and shape.cluster_blocks > 1 and "cta" not in scopes:
+        result = result & (first // shape.cluster_lanes != second // shape.cluster_lanes)
     if both_strong:
         relies = same_warp & np.bool_(in_step and event.access.action == "write")
         result = result & (relies | ~(same_block | np.bool_(is_wide)))

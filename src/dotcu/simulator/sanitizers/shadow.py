@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
     from dotcu.simulator.semantics.memory.access import Access
 
+NARROW = ("cta", "cluster")
+"""Scopes that hold for some blocks only."""
 STRONG = np.uint64(1 << 32)
 LANE = np.uint64((1 << 32) - 1)
 _EVENT_BITS = 33
@@ -179,8 +181,10 @@ class ShadowMemory:
         granule: Bytes of a granule: the narrowest access so far.
         writes: Stamp of the last write of each granule; None while there was none.
         readers: Stamps of two readers of each granule, of different lanes where there were two.
-        published: Clocks (grid, block) that strong writes published there.
+        published: Clocks (grid, block) that strong writes published there. In place of the second, numbers
+            of rows where there are clusters.
         floor: Stamps below it lie before a barrier that everyone has passed; 0 is none of an access.
+        block_floor: The same for stamps of the lane's own block, where there are clusters.
         dirty: Something was written since then.
         awaited: A bulk copy wrote here, whose end has to be awaited.
     """
@@ -194,8 +198,12 @@ class ShadowMemory:
         self.readers: tuple[Array, Array] | None = None
         self.published: tuple[Array, Array] | None = None
         self.floor: Array = np.ones(1, np.uint64)
+        self.block_floor: Array | None = None
         self.dirty = False
         self.awaited = False
+        self._rows: Array | None = None
+        self._row_count = 0
+        self._flushes = 0
         self._log: list[LaneAccess] = []
         self._log_bytes = 0
         self._settled: Array | None = None
@@ -203,14 +211,14 @@ class ShadowMemory:
 
     def forget(self) -> None:
         """Drop all stamps."""
-        self.writes = self.readers = None
+        self.writes = self.readers = self.block_floor = None
         self.floor = np.ones(1, np.uint64)
 
     def touches(self, at: LaneAccess) -> list[StampedPlaces]:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
         width, order, stamps = at.access.width, at.access.order, at.chunk.stamps()
         self._refine(width)
-        strong = int(order.strong and order.scope != "cta")
+        strong = int(order.strong and order.scope not in NARROW)
         head = np.uint64(self.events.number(at) << _EVENT_BITS | strong << 32)
         marked = (stamps if at.lanes is None else stamps[at.lanes]) | head
         each = width // self.granule
@@ -250,6 +258,7 @@ class ShadowMemory:
             The reads that were left out.
         """
         log, self._log, self._log_bytes = self._log, [], 0
+        self._flushes += bool(log)
         settled, self._settled = self._settled, None
         left: list[LaneAccess] = []
         for number, read in enumerate(log):
@@ -299,13 +308,73 @@ class ShadowMemory:
         if self.published is None:
             count = self.size // self.granule + 1
             self.published = (np.full(count, NEVER, np.int64), np.full(count, NEVER, np.int64))
-        indices = np.broadcast_to(touch[0], touch[1].shape)
-        for published, times in zip(self.published, clocks, strict=True):
-            np.maximum.at(published, indices, times)
+        indices, (grid, block) = np.broadcast_to(touch[0], touch[1].shape), clocks
+        np.maximum.at(self.published[0], indices, grid)
+        if block.ndim == 1:
+            np.maximum.at(self.published[1], indices, block)
+            return
+        rows = self._rows_for(np.unique(indices), block.shape[1])
+        np.maximum.at(rows, self.published[1][indices], block)
 
-    def raise_floor(self, lanes: Lanes | None, total: int) -> None:
-        """All lanes that could touch the same bytes as these have passed a barrier."""
+    def _rows_for(self, places: Array, width: int) -> Array:
+        """Return the rows of clocks, with one for each of some places."""
+        assert self.published is not None
+        numbers = self.published[1]
+        fresh = places[numbers[places] == NEVER]
+        first, self._row_count = self._row_count, self._row_count + len(fresh)
+        numbers[fresh] = np.arange(first, self._row_count)
+        if self._rows is None or len(self._rows) < self._row_count:
+            grown = np.full((2 * self._row_count, width), NEVER, np.int64)
+            if self._rows is not None:
+                grown[:first] = self._rows[:first]
+            self._rows = grown
+        return self._rows
+
+    def found(self, places: Array) -> tuple[Array, Array] | None:
+        """The clocks (grid, block) published at places; None where nothing was published at all."""
+        if self.published is None:
+            return None
+        grid, block = (published.take(places) for published in self.published)
+        if self._rows is None:
+            return grid, block
+        rows = self._rows[block]
+        rows[block == NEVER] = NEVER
+        return grid, rows
+
+    def settle_writes(self, elements: Array, width: int) -> None:
+        """Drop the stamps of writes of some elements: what follows is ordered after them."""
+        if self.writes is not None and self.granule <= width:
+            each = width // self.granule
+            self.writes[(elements[:, None] * each + np.arange(each)).reshape(-1)] = 0
+
+    def mark(self) -> tuple[int, int, int]:
+        """The present: what later stamps exceed, how often reads were settled, and how many are left."""
+        return self.events.next_stamp(), self._flushes, len(self._log)
+
+    def raise_block_floor(self, lanes: Lanes | None, total: int) -> None:
+        """All lanes of some blocks have passed a barrier, but other blocks can touch the same bytes."""
+        floor = np.ones(total, np.uint64) if self.block_floor is None else self.block_floor.copy()
+        floor[slice(None) if lanes is None else lanes] = self.events.next_stamp()
+        self.block_floor = floor
+
+    def raise_floor(self, lanes: Lanes | None, total: int, since: tuple[int, int, int] | None = None) -> None:
+        """All lanes that could touch the same bytes as these have passed a barrier.
+
+        Args:
+            lanes: These lanes; None for all.
+            total: Lanes of the chunk.
+            since: A mark that lies before all that may have followed the barrier; None: now.
+        """
         now = self.events.next_stamp()
+        if since is not None and lanes is not None:
+            now, flushes, count = since
+            if flushes == self._flushes and count:
+                self._settled = np.zeros(total, np.int64) if self._settled is None else self._settled
+                self._settled[lanes] = count
+            floor = np.broadcast_to(self.floor, total).copy()
+            floor[lanes] = now
+            self.floor = floor
+            return
         if lanes is None:
             self.floor = np.full(1, now, np.uint64)
             self._log, self._log_bytes, self._settled, self.dirty = [], 0, None, False

@@ -145,6 +145,8 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ste
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar".
     """
     instruction, resume = placed.instruction, plan.through
+    if instruction.flags[:1] == ("cluster",):
+        return _cluster_barrier(placed, resume)
     kind = [f for f in instruction.flags if f not in ("cta", "aligned")]
     if kind[:1] == ["red"] and instruction.guard is None:
         return _reduction(placed, kind[1:], resume, binding)
@@ -161,6 +163,25 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ste
             barriers.arrive(chunk.read(number))
 
     return end
+
+
+def _cluster_barrier(placed: FlatInstruction, resume: int) -> Step:
+    """barrier.cluster: the active lanes arrive, or wait for their cluster.
+
+    Source: PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster".
+    """
+    _, kind, *order = [f for f in placed.instruction.flags if f != "aligned"]
+    require(order in ([], ["release"], ["relaxed"]) if kind == "arrive" else order in ([], ["acquire"]))
+    require(kind in ("arrive", "wait"))
+
+    def arrive(chunk: Chunk) -> None:
+        chunk.send(resume, chunk.active)
+        chunk.barriers.cluster.arrive(placed, relaxed=order == ["relaxed"])
+
+    def wait(chunk: Chunk) -> None:
+        chunk.barriers.cluster.wait(placed, resume)
+
+    return arrive if kind == "arrive" else wait
 
 
 # How many said yes, and how many there were, to the result.

@@ -62,7 +62,9 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
         return lambda chunk: chunk.grid.events.fence_proxies(chunk, crosses)
     if flags[:2] == ("proxy", "tensormap::generic"):
         return bind_map_fence(placed, binding)
-    scope = "cta" if "cta" in flags else "gpu"
+    if flags[:1] == ("mbarrier_init",):
+        return lambda chunk: chunk.barriers.cluster.release_inits()
+    scope = next((f for f in flags if f in ("cta", "cluster")), "gpu")
     return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 
 

@@ -18,7 +18,7 @@ __global__ void two(float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] += 1;
 }
-__global__ void clusters(float* y) { y[0] = 1; }
+__global__ void surface(float* y) { asm volatile("sust.b.1d.b32.trap [%0, {%1}], {%1};" ::"l"(1LL), "r"(0)); }
 """)
 
 
@@ -55,16 +55,16 @@ def test_where_all_are_large_the_smallest_is_run() -> None:
 
 
 def test_what_the_simulator_cannot_run_is_noted() -> None:
-    def clustered(x: Tensor) -> Tensor:
-        kernels.clusters(x, grid=2, block=32, cluster=2)
+    def through_a_surface(x: Tensor) -> Tensor:
+        kernels.surface(x, grid=2, block=32)
         return x.clone()
 
-    made = operator(clustered, dotcu.Sample(torch.ones(64)))
+    made = operator(through_a_surface, dotcu.Sample(torch.ones(64)))
     found, notes = count(trace_operators([made], SM_90).calls, SM_90)
     assert found == {}
     (note,) = notes
     assert "could not be counted in the simulator" in note
-    assert "the simulator has no clusters" in note
+    assert "sust.b.1d" in note
 
 
 def test_a_fault_in_a_kernel_does_not_stop_the_counting() -> None:

@@ -158,7 +158,7 @@ template <int N> __global__ void copy(const float* x, float* y, int n) {
 
 
 def in_clusters(x: Tensor) -> Tensor:
-    """Fill by clusters on a GPU that has them; the simulator has none."""
+    """Fill by clusters on a GPU that has them."""
     y = torch.empty_like(x)
     if x.is_cuda and anywhere.copy[1].occupancy(32, 70 * 1024) >= 3:
         anywhere.copy[2](x, y, x.numel(), grid=2, block=32, cluster=2)

@@ -86,6 +86,7 @@ def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
         touch(part)
         chunk.shared.views[8][part.indices] = fresh(counts)
         chunk.shared.shadows[8][part.indices] = WRITTEN[8]
+        chunk.barriers.cluster.note_inits(chunk.numbers(part.positions), part.indices)
 
     return step
 

@@ -20,6 +20,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
+    RANK_BIT,
     SHARED_WINDOW,
     WINDOW_BYTES,
     Buffer,
@@ -32,6 +33,8 @@ from dotcu.simulator.sanitizers.shadow import ShadowMemory
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
+# Above them are negative numbers.
+MAX_RANKS = 0xFE
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
 _SPACE_OF_WINDOW = {window >> 40: space for space, window in WINDOWS.items()}
 
@@ -43,7 +46,7 @@ class MemoryOrder(NamedTuple):
         strong: It is volatile, relaxed or stronger, or atomic: no race with others of its kind.
         acquire: What follows it sees what came before the release that it observed.
         release: What came before it is seen by those who acquire it.
-        scope: "cta", "gpu" or "sys": who is promised.
+        scope: "cta", "cluster", "gpu" or "sys": who is promised.
         exchange: It is a volatile read of a value, not of a flag.
 
     Source: PTX ISA, "Memory Consistency Model" (chapter 8).
@@ -74,6 +77,7 @@ class Access(NamedTuple):
         origin: What its address was computed from.
         unused: Elements that are loaded and that nothing reads: compilers widen loads.
         may_drop: Returns whether the kernel may use an element for nothing, as it does with padding.
+        near: Its shared memory is the block's own (.shared::cta), not that of any block of the cluster.
     """
 
     number: int
@@ -88,6 +92,7 @@ class Access(NamedTuple):
     origin: Origin = NONE
     unused: frozenset[int] = frozenset()
     may_drop: Callable[[int], bool] | None = None
+    near: bool = False
 
     @property
     def bytes(self) -> int:
@@ -136,7 +141,7 @@ def order_of(flags: Sequence[str]) -> MemoryOrder:
         strong=not _STRONG.isdisjoint(flags),
         acquire=both or "acquire" in flags,
         release=both or "release" in flags,
-        scope=next((f for f in flags if f in ("cta", "gpu", "sys")), "sys"),
+        scope=next((f for f in flags if f in ("cta", "cluster", "gpu", "sys")), "sys"),
     )
 
 
@@ -234,7 +239,44 @@ def _in_space(chunk: Chunk, access: Access, space: str, address: Array, position
     if space in GLOBAL_SPACES:
         return _global(chunk, access, address, positions)
     private = {"shared": chunk.shared, "local": chunk.local, "param": chunk.params}[space]
-    return _private(chunk, access, private, address, positions)
+    owners = None
+    if space == "shared" and chunk.shape.cluster_blocks > 1:
+        ranks = address >> np.uint64(RANK_BIT)
+        if ranks.any():
+            address, positions, owners = _of_cluster(chunk, access, address, ranks.view(np.int64), positions)
+    return _private(chunk, access, private, address, positions, owners)
+
+
+def _of_cluster(
+    chunk: Chunk, access: Access, address: Array, ranks: Array, positions: Array
+) -> tuple[Array, Array, Array]:
+    """Return offsets in blocks of the cluster, and for each lane the block of the chunk whose memory it is.
+
+    Lanes that may not reach that block are reported and left out.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        address: Addresses in the shared window.
+        ranks: For each one more than the rank of its block, 0 for the lane's own.
+        positions: Which of the active lanes these are.
+    """
+    size = chunk.shape.cluster_blocks
+    own = chunk.numbers(positions) // chunk.shape.pitch
+    is_rank = (ranks > 0) & (ranks <= MAX_RANKS)
+    owners = np.where(is_rank, own - own % size + ranks - 1, own)
+    absent, far = is_rank & (ranks > size), is_rank & (owners != own) & access.near
+    exited = is_rank & ~absent & ~far & ~chunk.is_running(owners)
+    for bad, report in (
+        (absent, bounds.report_absent_block),
+        (far, bounds.report_far_block),
+        (exited, bounds.report_exited_block),
+    ):
+        if bad.any():
+            report(chunk, access, ranks[bad] - 1, positions[bad])
+    good = ~(absent | far | exited)
+    offset = np.where(is_rank, address & np.uint64((1 << RANK_BIT) - 1), address)
+    return offset[good], positions[good], owners[good]
 
 
 def mapped(address: Array, regions: Iterable[Buffer]) -> Array:
@@ -300,19 +342,28 @@ def region_part(
 
 
 def _private(
-    chunk: Chunk, access: Access, private: PrivateMemory, address: Array, positions: Array
+    chunk: Chunk,
+    access: Access,
+    private: PrivateMemory,
+    address: Array,
+    positions: Array,
+    owners: Array | None = None,
 ) -> list[AccessPart]:
-    """The lanes that stay in the shared memory of their block, or in their own, or in one variable."""
+    """The lanes that stay in the shared memory of a block, or in their own, or in one variable."""
     span = chunk.grid.span(access)
     first, last = (0, private.size) if span is None else span[:2]
     fits = (address >= first) & (address < last) & (address + np.uint64(access.bytes) <= last)
     if not fits.all():
         bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
         address, positions = address[fits], positions[fits]
+        owners = None if owners is None else owners[fits]
     if not len(address):
         return []
     bases, width = private.bases, access.width
-    if bases.size != 1:
+    if owners is not None:
+        bases = (owners * private.pitch).astype(np.uint64)
+        chunk.reach(access, chunk.numbers(positions), owners)
+    elif bases.size != 1:
         bases = bases[chunk.numbers()[positions]]
     index = (address + bases).view(np.int64) >> (width.bit_length() - 1)
     view, shadow = private.views[width], private.shadows[width]

@@ -168,7 +168,7 @@ def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
     """The space and the operation that the flags name."""
     space, operation = "generic", ""
     for flag in flags:
-        if flag.split("::")[0] in _SPACES and flag != "shared::cluster":
+        if flag.split("::")[0] in _SPACES:
             space = flag.split("::")[0]
         elif flag in UPDATES or flag == "cas":
             operation = flag

@@ -17,11 +17,12 @@ from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.decoding.variables import may_be_dropped
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import PARAM_WINDOW, WINDOW_BYTES
+from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.memory.access import (
+    MAX_RANKS,
     WINDOWS,
     Access,
     AccessPart,
@@ -95,7 +96,9 @@ def access_of(
     if order is None:
         order = order_of(placed.instruction.flags)
     origin = binding.origin(address)
-    return Access(binding.next_access(), placed, space, slot, offset, width, count, action, order, origin)
+    near = not {"shared", "shared::cta"}.isdisjoint(placed.instruction.flags)
+    access = Access(binding.next_access(), placed, space, slot, offset, width, count, action, order, origin)
+    return access._replace(near=near)
 
 
 def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
@@ -283,10 +286,12 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
 def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
     """isspacep: whether a generic address is in a space's window."""
     instruction = placed.instruction
-    space = instruction.flags[0].split("::")[0] if instruction.flags else ""
+    named = instruction.flags[0] if instruction.flags else ""
+    space = named.split("::")[0]
     require(space in _STARTS)
     target = binding.destination(instruction.operands[0])
     source = binding.source(instruction.operands[1], "u64")
+    blocks_of_cluster = named == "shared::cluster"
     low = np.uint64(_STARTS[space] or PARAM_WINDOW + WINDOW_BYTES)
     high = np.uint64(low + WINDOW_BYTES if _STARTS[space] else (1 << 64) - 1)
 
@@ -297,12 +302,16 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
             # Generic addresses of __constant__ variables have no window of their own.
             constants = [region for region in chunk.grid.memory.regions if region.constant]
             inside &= mapped(value, constants) == (space == "const")
+        if space == "shared":
+            ranks = (value - low) >> np.uint64(RANK_BIT)
+            blocks = chunk.shape.cluster_blocks if blocks_of_cluster else 0
+            inside &= (ranks == 0) | (ranks == chunk.ranks() + 1) | (ranks <= blocks)
         chunk.write(target.slot, inside)
 
     return step
 
 
-# Addresses in a cluster. The simulator launches clusters of one block only.
+# Addresses in a cluster: the rank of a block, plus one, stands above the offset in its shared memory.
 #
 # Source: PTX ISA, "Data Movement and Conversion Instructions: mapa, getctarank".
 
@@ -321,19 +330,34 @@ def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
     rank = binding.source(placed.instruction.operands[2], "u32")
 
     def step(chunk: Chunk) -> None:
-        others = np.broadcast_to(chunk.read(rank.slot) != 0, chunk.count())
-        if others.any():
-            message = (
-                f"an address in block {chunk.read(rank.slot).max()} of a cluster of one block. "
-                "The simulator has no larger clusters: ask for the size of the cluster."
-            )
-            chunk.report("out-of-bounds", placed, chunk.numbers()[others], message)
-        chunk.write(target.slot, chunk.read(address.slot).copy())
+        value, ranks, size = chunk.read(address.slot), chunk.read(rank.slot), chunk.shape.cluster_blocks
+        if size == 1:
+            others = np.broadcast_to(ranks != 0, chunk.count())
+            if others.any():
+                message = (
+                    f"an address in block {ranks.max()} of a cluster of one block. Launch with clusters, by "
+                    "cluster= or __cluster_dims__, or ask for the size of the cluster."
+                )
+                chunk.report("out-of-bounds", placed, chunk.numbers()[others], message)
+            chunk.write(target.slot, value.copy())
+            return
+        word, bits = value.dtype.type, value.dtype.type(RANK_BIT)
+        offset = value & ~(word(0xFF) << bits)
+        # A block that is not there is reported where it is accessed.
+        rank_bits = np.minimum(ranks, np.uint32(MAX_RANKS - 1)).astype(value.dtype) + word(1)
+        chunk.write(target.slot, offset | rank_bits << bits)
 
     return step
 
 
 def bind_getctarank(placed: FlatInstruction, binding: Binding) -> Step:
     """getctarank: the block of the cluster that an address is in."""
-    target, _ = _cluster_operands(placed, binding)
-    return lambda chunk: chunk.write(target.slot, np.zeros(1, target.dtype))
+    target, address = _cluster_operands(placed, binding)
+    require(target.dtype == np.uint32)
+
+    def step(chunk: Chunk) -> None:
+        value = chunk.read(address.slot).astype(np.uint64)
+        rank = (value >> np.uint64(RANK_BIT) & np.uint64(0xFF)).astype(np.uint32)
+        chunk.write(target.slot, np.where(rank == 0, chunk.ranks(), rank - np.uint32(1)).astype(np.uint32))
+
+    return step

@@ -15,7 +15,7 @@ import numpy as np
 from dotcu.ptx.instructions import SPECIAL_REGISTERS, TYPE_BYTES, Instruction, Sink, Special, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import WARP, Array
+from dotcu.simulator.machine.shape import WARP, Array, split
 from dotcu.simulator.semantics.table import (
     DestinationOperand,
     Operation,
@@ -128,24 +128,42 @@ MULTIPROCESSORS = 132
 Value = Callable[[Chunk], "Array | int"]
 
 
-def _coordinate(linear: Array, extent: Sequence[int], axis: int) -> Array:
-    x, y, _ = extent
-    return (linear % x, linear // x % y, linear // (x * y))[axis].astype(np.uint32)
-
-
 def _thread(chunk: Chunk, axis: int) -> Array | int:
     shape = chunk.shape
     if shape.block[axis] == 1:
         return 0
-    return np.tile(_coordinate(np.arange(shape.pitch), shape.block, axis), shape.blocks)
+    return np.tile(split(np.arange(shape.pitch), shape.block)[axis].astype(np.uint32), shape.blocks)
+
+
+def _of_blocks(chunk: Chunk, values: Array) -> Array:
+    """Give each lane its block's value."""
+    values = values.astype(np.uint32)
+    return values if len(values) == 1 else np.repeat(values, chunk.shape.pitch)
 
 
 def _block(chunk: Chunk, axis: int) -> Array | int:
     shape = chunk.shape
     if shape.grid[axis] == 1:
         return 0
-    coordinates = _coordinate(np.arange(shape.first, shape.first + shape.blocks), shape.grid, axis)
-    return coordinates if shape.blocks == 1 else np.repeat(coordinates, shape.pitch)
+    cluster, rank = shape.numbers()
+    inner = split(rank, shape.cluster)[axis]
+    return _of_blocks(chunk, split(cluster, shape.clusters)[axis] * shape.cluster[axis] + inner)
+
+
+def _cluster(chunk: Chunk, axis: int) -> Array | int:
+    shape = chunk.shape
+    if shape.clusters[axis] == 1:
+        return 0
+    return _of_blocks(chunk, split(shape.numbers()[0], shape.clusters)[axis])
+
+
+def _in_cluster(chunk: Chunk, axis: int) -> Array | int:
+    shape = chunk.shape
+    return _of_blocks(chunk, split(shape.numbers()[1], shape.cluster)[axis]) if shape.cluster[axis] > 1 else 0
+
+
+def _rank(chunk: Chunk) -> Array | int:
+    return _of_blocks(chunk, chunk.shape.numbers()[1]) if chunk.shape.cluster_blocks > 1 else 0
 
 
 def _of_warps(row: Array) -> Value:
@@ -171,18 +189,19 @@ _BIT = np.int64(1) << np.arange(WARP)
 # Of the special registers that are constant for a whole launch.
 SPECIAL_VALUES: Mapping[str, Value] = {
     **{f"tid.{a}": partial(_thread, axis=i) for i, a in _AXES},
-    **{f"{name}.{a}": partial(_block, axis=i) for name in ("ctaid", "clusterid") for i, a in _AXES},
+    **{f"ctaid.{a}": partial(_block, axis=i) for i, a in _AXES},
+    **{f"clusterid.{a}": partial(_cluster, axis=i) for i, a in _AXES},
     **{f"ntid.{a}": partial(lambda chunk, axis: chunk.shape.block[axis], axis=i) for i, a in _AXES},
+    **{f"nctaid.{a}": partial(lambda chunk, axis: chunk.shape.grid[axis], axis=i) for i, a in _AXES},
+    **{f"nclusterid.{a}": partial(lambda chunk, axis: chunk.shape.clusters[axis], axis=i) for i, a in _AXES},
+    **{f"cluster_ctaid.{a}": partial(_in_cluster, axis=i) for i, a in _AXES},
     **{
-        f"{name}.{a}": partial(lambda chunk, axis: chunk.shape.grid[axis], axis=i)
-        for name in ("nctaid", "nclusterid")
+        f"cluster_nctaid.{a}": partial(lambda chunk, axis: chunk.shape.cluster[axis], axis=i)
         for i, a in _AXES
     },
-    **{f"cluster_ctaid.{a}": lambda chunk: 0 for _, a in _AXES},
-    **{f"cluster_nctaid.{a}": lambda chunk: 1 for _, a in _AXES},
-    "cluster_ctarank": lambda chunk: 0,
-    "cluster_nctarank": lambda chunk: 1,
-    "is_explicit_cluster": lambda chunk: 0,
+    "cluster_ctarank": _rank,
+    "cluster_nctarank": lambda chunk: chunk.shape.cluster_blocks,
+    "is_explicit_cluster": lambda chunk: chunk.grid.cluster is not None,
     "laneid": _of_warps(np.arange(WARP)),
     "warpid": _warp,
     "nwarpid": lambda chunk: chunk.shape.pitch // WARP,

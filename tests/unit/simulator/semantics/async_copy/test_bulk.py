@@ -249,15 +249,6 @@ def test_what_needs_a_cluster_is_refused_by_name(run_kernel: Any, copy: str) -> 
         run(run_kernel, source, np.ones(4, "f4"), np.ones(4, "f4"))
 
 
-def test_a_kernel_that_requires_a_cluster_is_refused(run_kernel: Any) -> None:
-    source = kernel("out[t] = 1;").replace("__global__", "__global__ __cluster_dims__(SIZE, 1, 1)")
-    out = np.zeros(32, "f4")
-    run(run_kernel, source.replace("SIZE", "1"), np.ones(4, "f4"), out)
-    assert out.all()
-    with pytest.raises(UnsupportedInstruction, match=r"k: a kernel with __cluster_dims__\(2, 1, 1\)"):
-        run(run_kernel, source.replace("SIZE", "2"), np.ones(4, "f4"), out)
-
-
 def test_a_cluster_of_one_block_maps_addresses_to_themselves(run_kernel: Any) -> None:
     source = kernel("""
     unsigned there, rank;
