@@ -215,7 +215,13 @@ class Chunk:
             self.ready[block] = lanes
 
     def reach(self, access: Access, lanes: Lanes, owners: Array) -> None:
-        """Note that lanes access the shared memory of other blocks, which have to be there until then."""
+        """Note that lanes access the shared memory of other blocks, which have to be there until then.
+
+        Args:
+            access: The access of the instruction.
+            lanes: The lanes.
+            owners: For each the block of the chunk whose memory it is.
+        """
         is_signal = access.placed.instruction.opcode == "mbarrier" and not access.order.release
         if self.shared.races is None or is_signal:
             return  # who waits for a signal is there when it comes

@@ -200,7 +200,14 @@ def report_private(
 
 
 def report_absent_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
-    """Report accesses to blocks that the cluster does not have; the ranks are those of the addresses."""
+    """Report accesses to blocks that the cluster does not have.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        ranks: The ranks in the addresses.
+        positions: Which of the active lanes these are.
+    """
     size = chunk.shape.cluster_blocks
     message = (
         f"out-of-bounds {describe_access(access)} in shared memory of block {ranks[0]} of a cluster of "
@@ -210,7 +217,14 @@ def report_absent_block(chunk: Chunk, access: Access, ranks: Array, positions: A
 
 
 def report_far_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
-    """Report accesses by .shared::cta to shared memory of other blocks of the cluster."""
+    """Report accesses by .shared::cta to shared memory of other blocks of the cluster.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        ranks: The ranks in the addresses.
+        positions: Which of the active lanes these are.
+    """
     message = (
         f"out-of-bounds {describe_access(access)} in shared memory of block {ranks[0]} of the cluster by an "
         "instruction for the block's own (.shared::cta). Use .shared::cluster, or a generic address."
@@ -220,6 +234,12 @@ def report_far_block(chunk: Chunk, access: Access, ranks: Array, positions: Arra
 
 def report_exited_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
     """Report accesses to shared memory of blocks all of whose threads have exited.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        ranks: The ranks in the addresses.
+        positions: Which of the active lanes these are.
 
     Source: CUDA C++ Programming Guide, "Distributed Shared Memory": "all thread blocks exist" while it is
     accessed.
