@@ -473,11 +473,12 @@ def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes, 
     if shape is not at.chunk.shape:
         return result & ~np.bool_(both_strong and is_wide)
     same_block, same_warp = first // shape.pitch == second // shape.pitch, first // WARP == second // WARP
-    if both_strong and shape.cluster_blocks > 1 and "cta" not in scopes:
-        result = result & (first // shape.cluster_lanes != second // shape.cluster_lanes)
     if both_strong:
+        allowed = same_block | np.bool_(is_wide)
+        if shape.cluster_blocks > 1 and "cta" not in scopes:
+            allowed |= first // shape.cluster_lanes == second // shape.cluster_lanes
         relies = same_warp & np.bool_(in_step and event.access.action == "write")
-        result = result & (relies | ~(same_block | np.bool_(is_wide)))
+        result = result & (relies | ~allowed)
     return result
 
 

@@ -15,7 +15,7 @@ from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
 from dotcu.simulator.semantics.arithmetic.float import FLOAT
 from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.integer import INTEGER, LOGIC, PAIRS, VIDEO, bind_carry
-from dotcu.simulator.semantics.async_copy.cp_async import bind_cp
+from dotcu.simulator.semantics.async_copy.cp_async import bind_async_store, bind_async_update, bind_cp
 from dotcu.simulator.semantics.async_copy.mbarrier import bind_mbarrier
 from dotcu.simulator.semantics.async_copy.tensormap import bind_map_fence, bind_tensormap
 from dotcu.simulator.semantics.builtins import bind_call
@@ -106,6 +106,7 @@ _MORE: Mapping[str, Bind] = {
 }
 # Of .b128, whose registers are pairs of 64 bits.
 _WIDE: Mapping[str, Bind] = {"mov": bind_mov_wide, "ld": bind_ld, "st": bind_st, "atom": bind_atom_wide}
+_ASYNC: Mapping[str, Bind] = {"st": bind_async_store, "red": bind_async_update}
 _ELEMENTWISE: tuple[Table, ...] = (INTEGER, LOGIC, FLOAT, HALF, COMPARE, BIT_FIELDS, BYTES, PAIRS, VIDEO)
 
 
@@ -118,6 +119,8 @@ def bind(placed: FlatInstruction, binding: Binding) -> Step | Rendezvous:
     instruction = placed.instruction
     if "cc" in instruction.flags:
         return bind_carry(placed, binding)
+    if "async" in instruction.flags and instruction.opcode in _ASYNC:
+        return _ASYNC[instruction.opcode](placed, binding)
     wide = instruction.types == ("b128",)
     if wide:
         placed = placed._replace(instruction=instruction._replace(types=("b64",)))

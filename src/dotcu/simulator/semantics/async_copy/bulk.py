@@ -23,7 +23,7 @@ from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import WRITTEN
+from dotcu.simulator.machine.memory import RANK_BIT, WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.races import check_async_write, check_proxy, check_read
@@ -32,7 +32,15 @@ from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import flush
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
 from dotcu.simulator.semantics.async_copy.tensormap import check_map, map_access, read_map
-from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, order_of, region_part, resolve
+from dotcu.simulator.semantics.memory.access import (
+    WEAK,
+    Access,
+    AccessPart,
+    of_rank,
+    order_of,
+    region_part,
+    resolve,
+)
 from dotcu.simulator.semantics.memory.atomic import UPDATES
 from dotcu.simulator.semantics.table import (
     NotExecuted,
@@ -46,6 +54,7 @@ from dotcu.simulator.tensor_map import Map, decode
 
 Reduce = Callable[[Array, Array], Array]
 _TARGETS = ("shared::cluster", "shared::cta")
+_TRACKED = ("mbarrier::complete_tx::bytes",)
 
 
 def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
@@ -56,8 +65,11 @@ def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
     if flags == ("prefetch", "L2", "global") or flags[:2] == ("prefetch", "tensor"):
         require("tile::gather4" not in flags)
         return lambda chunk: None  # a hint
-    if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2:] == ("mbarrier::complete_tx::bytes",):
-        return _bind_in(placed, binding, hinted)
+    multicast = flags[-1:] == ("multicast::cluster",)
+    if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2 : len(flags) - multicast] == _TRACKED:
+        return _bind_in(placed, binding, "global", 4, multicast, hinted)
+    if flags == ("shared::cluster", "shared::cta", *_TRACKED):
+        return _bind_in(placed, binding, "shared", 4, False, hinted)
     if flags == ("global", "shared::cta", "bulk_group"):
         return _bind_out(placed, binding, hinted, _copied)
     raise NotExecuted
@@ -89,24 +101,72 @@ def _by_size(placed: FlatInstruction, source: SourceOperand, move: Callable[[Chu
     return step
 
 
-def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
-    require(len(placed.instruction.operands) == 4 + hinted)
+Delivery = Callable[[Array, Access, Access], None]
+"""Takes which of the active lanes copy, and the accesses to where they copy and to the mbarrier."""
+
+
+def _deliver(
+    placed: FlatInstruction, target: Access, barrier: Access, mask: Operand | None, binding: Binding
+) -> Callable[[Chunk, Delivery], None]:
+    """Deliver a copy where it names, or with a mask to the same place in each block of it, signal and all.
+
+    Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async.bulk" (.multicast::cluster).
+    """
+    if mask is None:
+        return lambda chunk, deliver: deliver(np.arange(chunk.count()), target, barrier)
+    ranks = binding.narrow_source(mask, "b16")
+    slots = [binding.constant(np.zeros(1, np.uint64)) for _ in range(2)]
+    moved = [access._replace(slot=slot) for access, slot in zip((target, barrier), slots, strict=True)]
+
+    def to_each(chunk: Chunk, deliver: Delivery) -> None:
+        masks = np.broadcast_to(ranks.read(chunk), chunk.count()).astype(np.int64)
+        lanes, size = chunk.numbers(), chunk.shape.cluster_blocks
+        beyond = masks >> size != 0
+        if beyond.any():
+            message = (
+                f"out-of-bounds multicast to the blocks of {masks[beyond][0]:#x} by a cluster of {size}. Set "
+                f"only bits below {size}: one for the rank of each block that is to get the copy."
+            )
+            chunk.report("out-of-bounds", placed, lanes[beyond], message)
+        for rank in range(size):
+            rows = np.flatnonzero(masks >> rank & 1)
+            if len(rows):
+                with active_lanes(chunk, lanes[rows]):
+                    for access, slot in zip((target, barrier), slots, strict=True):
+                        address = chunk.read(access.slot).astype(np.uint64)
+                        there = of_rank(address, np.full(1, rank, np.uint32)) if size > 1 else address
+                        chunk.write(slot, np.broadcast_to(there, len(rows)).copy())
+                    deliver(rows, *moved)
+
+    return to_each
+
+
+def _bind_in(
+    placed: FlatInstruction, binding: Binding, space: str, count: int, multicast: bool, hinted: bool
+) -> Step:
+    require(len(placed.instruction.operands) == count + multicast + hinted)
     target = _bulk_access(placed, 0, "shared", "write", binding)
-    source = _bulk_access(placed, 1, "global", "read", binding)
-    count = binding.source(placed.instruction.operands[2], "u32")
+    source = _bulk_access(placed, 1, space, "read", binding)._replace(near=True)
+    sizes = binding.source(placed.instruction.operands[2], "u32")
     barrier = object_access(placed, placed.instruction.operands[3], "shared", binding, order=ARRIVES)
+    mask = placed.instruction.operands[count] if multicast else None
+    to_each = _deliver(placed, target, barrier, mask, binding)
 
     def issue(chunk: Chunk, size: int) -> None:
         values = np.zeros((chunk.count(), size // _WIDTH), np.uint64)
         for part in _spans(chunk, source, size):
             values[part.positions] = _read_rows(part)
-        serial = 0
-        for part in _spans(chunk, target, size):
-            check_in_flight(part, _rows_of(part))
-            serial = in_flight(chunk).issue(part, values[part.positions], "mbarrier")
-        signal(chunk, barrier, copy=serial, tx_bytes=size)
 
-    return _by_size(placed, count, issue)
+        def deliver(rows: Array, target: Access, barrier: Access) -> None:
+            serial = 0
+            for part in _spans(chunk, target, size):
+                check_in_flight(part, _rows_of(part))
+                serial = in_flight(chunk).issue(part, values[rows[part.positions]], "mbarrier")
+            signal(chunk, barrier, copy=serial, tx_bytes=size)
+
+        to_each(chunk, deliver)
+
+    return _by_size(placed, sizes, issue)
 
 
 def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: Reduce) -> Step:
@@ -226,8 +286,7 @@ def _spans(chunk: Chunk, access: Access, size: int) -> list[AccessPart]:
             address = indices * _WIDTH + part.region.view(_WIDTH)[1]
             fits = address - part.region.base + size <= part.region.size
         else:
-            bases = chunk.shared.bases.view(np.int64)
-            address = indices * _WIDTH - (bases if bases.size == 1 else bases[chunk.numbers()[positions]])
+            address = indices * _WIDTH % chunk.shared.pitch
             fits = address + size <= chunk.shared.size
         if not fits.all():
             missed = positions[~fits]
@@ -297,14 +356,19 @@ BoxRequest = Callable[[Chunk], "CopyBox | None"]
 
 
 def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
-    """cp.async.bulk.tensor in tiled mode, without multicast."""
+    """cp.async.bulk.tensor in tiled mode."""
     rank, *way = [f for f in placed.instruction.flags[3:] if f != "tile"]
     operands = list(placed.instruction.operands)
     if way[-1:] == ["L2::cache_hint"]:
         way.pop()
         operands.pop()
-    if way[1:] == ["global", "mbarrier::complete_tx::bytes"] and way[0] in ("shared::cluster", "shared::cta"):
-        return _bind_box_in(placed, operands, int(rank[0]), binding)
+    mask = None
+    if way[-1:] == ["multicast::cluster"]:
+        way.pop()
+        mask = operands.pop()
+    if way[1:] == ["global", *_TRACKED] and way[0] in _TARGETS:
+        return _bind_box_in(placed, operands, mask, int(rank[0]), binding)
+    require(mask is None)
     if way == ["global", "shared::cta", "bulk_group"]:
         return _bind_box_out(placed, operands, int(rank[0]), binding)
     raise NotExecuted
@@ -385,22 +449,29 @@ def _lane_by_lane(request: BoxRequest, move: Callable[[Chunk, CopyBox], None]) -
     return step
 
 
-def _bind_box_in(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
+def _bind_box_in(
+    placed: FlatInstruction, operands: list[Operand], mask: Operand | None, rank: int, binding: Binding
+) -> Step:
     to, box_operand, barrier_operand = operands
     target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
     request = _box_request(placed, box_operand, rank, binding, stores=False)
     source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
     barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
+    to_each = _deliver(placed, target, barrier, mask, binding)
 
     def move(chunk: Chunk, box: CopyBox) -> None:
-        data = box.fill(_read_elements(chunk, source, box))
-        part = _chunks(chunk, target, box)
-        if part is None:
-            return
-        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
-            check_in_flight(part, _rows_of(part))
-            copy = in_flight(chunk).issue(part, data.view(np.uint64).reshape(-1, 2), "mbarrier")
-        signal(chunk, barrier, copy=copy, tx_bytes=box.size)
+        data = box.fill(_read_elements(chunk, source, box)).view(np.uint64).reshape(-1, 2)
+
+        def deliver(rows: Array, target: Access, barrier: Access) -> None:
+            part = _chunks(chunk, target, box)
+            if part is None:
+                return
+            with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+                check_in_flight(part, _rows_of(part))
+                copy = in_flight(chunk).issue(part, data, "mbarrier")
+            signal(chunk, barrier, copy=copy, tx_bytes=box.size)
+
+        to_each(chunk, deliver)
 
     return _lane_by_lane(request, move)
 
@@ -479,6 +550,7 @@ def _chunks(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
     """Shared memory with the places of a box's chunks; None if it does not lie there."""
     start = (int(chunk.read(access.slot)[0]) + access.offset) & 0xFFFFFFFF
     if start % _ALIGNMENT:
+        start %= 1 << RANK_BIT
         name = chunk.grid.decoded.layout.variable_before("shared", start)
         message = (
             f"misaligned {access.action} of a box at byte {start} of shared memory"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dotcu.ptx.instructions import Immediate, Operand, Predicate, Register
+from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Operand, Predicate, Register
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
@@ -23,7 +23,8 @@ from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce, bind_tensor
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal, touch
 from dotcu.simulator.semantics.memory.access import Access, resolve
-from dotcu.simulator.semantics.memory.load_store import load
+from dotcu.simulator.semantics.memory.atomic import bind_atom
+from dotcu.simulator.semantics.memory.load_store import access_of, elements_of, load
 from dotcu.simulator.semantics.table import NotExecuted, Step, require, unsigned
 
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
@@ -163,11 +164,64 @@ def _bind_arrive(placed: FlatInstruction, binding: Binding) -> Step:
     require(flags in (["arrive"], ["arrive", "shared"], ["arrive", "shared::cta"]))
     space = "generic" if len(flags) == 1 else "shared"
     access = object_access(placed, placed.instruction.operands[0], space, binding, order=ARRIVES)
+    access = access._replace(near=True)
 
     def step(chunk: Chunk) -> None:
         part = signal(chunk, access)
         touch(part)
         if not counted:  # one arrival more is pending: the lowest bits of the word count them
             np.add.at(part.view, part.indices, np.uint64(1))
+
+    return step
+
+
+# Stores and updates of another block's shared memory that complete transactions of an mbarrier there.
+#
+# Source: PTX ISA, "Data Movement and Conversion Instructions: st.async", "Parallel Synchronization and
+# Communication Instructions: red.async".
+
+
+_TRACKED = "mbarrier::complete_tx::bytes"
+
+
+def bind_async_store(placed: FlatInstruction, binding: Binding) -> Step:
+    """st.async: elements that land when a lane reads the mbarrier that they complete."""
+    instruction = placed.instruction
+    allowed = {"async", "weak", _TRACKED, "shared::cluster", "v2", "v4"}
+    require(allowed.issuperset(instruction.flags) and _TRACKED in instruction.flags)
+    to, value, at = instruction.operands
+    elements = elements_of(value)
+    target = access_of(placed, to, "shared", len(elements), "write", binding)
+    sources = [binding.narrow_source(e, instruction.type) for e in elements]
+    barrier = object_access(placed, at, "shared", binding, order=ARRIVES)
+
+    def step(chunk: Chunk) -> None:
+        columns = [np.broadcast_to(source.read(chunk), chunk.count()) for source in sources]
+        values = np.stack(columns, axis=1)
+        serial = 0
+        for part in resolve(chunk, target):
+            check_in_flight(part, part.spread()[:, None] + np.arange(target.elements))
+            given = values if part.positions is None else values[part.positions]
+            serial = in_flight(chunk).issue(part, given, "mbarrier")
+        signal(chunk, barrier, copy=serial, tx_bytes=target.bytes)
+
+    return step
+
+
+def bind_async_update(placed: FlatInstruction, binding: Binding) -> Step:
+    """red.async: an update, which takes effect at once, and the transaction that it completes."""
+    instruction = placed.instruction
+    require(_TRACKED in instruction.flags)
+    to, value, at = instruction.operands
+    flags = tuple(f for f in instruction.flags if f not in ("async", _TRACKED))
+    update = bind_atom(
+        placed._replace(instruction=instruction._replace(flags=flags, operands=(to, value))), binding
+    )
+    barrier = object_access(placed, at, "shared", binding, order=ARRIVES)
+    tx_bytes = TYPE_BYTES[instruction.type]
+
+    def step(chunk: Chunk) -> None:
+        update(chunk)
+        signal(chunk, barrier, copy=0, tx_bytes=tx_bytes)
 
     return step

@@ -26,7 +26,6 @@ from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, Me
 from dotcu.simulator.semantics.table import SourceOperand, Step, require
 
 _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
-# With clusters of one block, the scopes of the block and of the cluster are the same.
 _MODIFIERS = _SPACES | {"release", "acquire", "relaxed", "cta", "cluster", "layout::v0"}
 
 
@@ -47,10 +46,12 @@ def _access(
     action: str = "atomic",
 ) -> Access:
     require(_MODIFIERS.issuperset(flags))
-    if order != WEAK and "relaxed" in flags:
-        order = RELAXED
+    if order != WEAK:
+        order = RELAXED if "relaxed" in flags else order
+        order = order._replace(scope="cta") if "cta" in flags else order
     space = "generic" if _SPACES.isdisjoint(flags) else "shared"
-    return object_access(placed, operand, space, binding, order=order, action=action)
+    near = space == "shared" and "shared::cluster" not in flags
+    return object_access(placed, operand, space, binding, order=order, action=action)._replace(near=near)
 
 
 def _values(part: AccessPart, source: SourceOperand) -> Array:
@@ -72,7 +73,7 @@ def _spread(part: AccessPart, values: Array, fill: int) -> Array:
 
 def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
     address, count = placed.instruction.operands
-    access = _access(placed, address, flags, binding, WEAK, "write")
+    access = _access(placed, address, flags, binding, WEAK, "write")._replace(near=True)
     source = binding.source(count, "u32")
 
     def step(chunk: Chunk) -> None:
@@ -93,6 +94,7 @@ def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
 
 def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
     access = _access(placed, placed.instruction.operands[0], flags, binding, WEAK, "write")
+    access = access._replace(near=True)
 
     def step(chunk: Chunk) -> None:
         part = _find_objects(chunk, access)
@@ -112,6 +114,7 @@ def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) ->
     require(not form or bool(counted))
     source = binding.source(counted[0], "u32") if counted else None
     target = None if isinstance(state, Sink) else binding.destination(state)
+    require(target is None or "shared::cluster" not in flags)  # the state of another block's is not given
     require(target is None or target.dtype == np.uint64)
 
     def step(chunk: Chunk) -> None:
@@ -147,7 +150,8 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
     """test_wait and try_wait: whether the phase of a state, or of a parity, is over."""
     done, address, phase = placed.instruction.operands[:3]  # a hint of how long to wait may follow
     by_parity = flags[:1] == ["parity"]
-    access = _access(placed, address, flags[1:] if by_parity else flags, binding, WAITS)
+    require("shared::cluster" not in flags)
+    access = _access(placed, address, flags[1:] if by_parity else flags, binding, WAITS)._replace(near=True)
     source = binding.source(phase, "u32" if by_parity else "b64")
     target = binding.destination(done)
 
@@ -192,9 +196,11 @@ _KINDS: Mapping[str, tuple[tuple[int, ...], Callable[[FlatInstruction, list[str]
 # mbarrier objects in shared memory: found, checked, changed, and settled.
 
 
-ARRIVES = MemoryOrder(strong=True, release=True, scope="cta")
-WAITS = MemoryOrder(strong=True, acquire=True, scope="cta")
-RELAXED = MemoryOrder(strong=True, scope="cta")
+# Without a scope PTX says .cta, also for a barrier of another block: CUTLASS's pipelines release stages by
+# such arrivals, so what names no scope counts as .cluster.
+ARRIVES = MemoryOrder(strong=True, release=True, scope="cluster")
+WAITS = MemoryOrder(strong=True, acquire=True, scope="cluster")
+RELAXED = MemoryOrder(strong=True, scope="cluster")
 
 
 def object_access(

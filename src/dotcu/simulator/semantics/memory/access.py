@@ -341,6 +341,16 @@ def region_part(
     return AccessPart(chunk, access, view, region.shadow(width), index, positions, region, races, skew)
 
 
+def of_rank(address: Array, ranks: Array) -> Array:
+    """Return addresses of the same places in shared memory of other blocks of the cluster, by rank."""
+    word, bits = address.dtype.type, address.dtype.type(RANK_BIT)
+    offset = address & ~(word(0xFF) << bits)
+    # A block that is not there is reported where it is accessed.
+    rank_bits = np.minimum(ranks, np.uint32(MAX_RANKS - 1)).astype(address.dtype) + word(1)
+    moved: Array = offset | rank_bits << bits
+    return moved
+
+
 def _private(
     chunk: Chunk,
     access: Access,

@@ -22,12 +22,12 @@ from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.memory.access import (
-    MAX_RANKS,
     WINDOWS,
     Access,
     AccessPart,
     MemoryOrder,
     mapped,
+    of_rank,
     order_of,
     resolve,
 )
@@ -341,11 +341,7 @@ def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
                 chunk.report("out-of-bounds", placed, chunk.numbers()[others], message)
             chunk.write(target.slot, value.copy())
             return
-        word, bits = value.dtype.type, value.dtype.type(RANK_BIT)
-        offset = value & ~(word(0xFF) << bits)
-        # A block that is not there is reported where it is accessed.
-        rank_bits = np.minimum(ranks, np.uint32(MAX_RANKS - 1)).astype(value.dtype) + word(1)
-        chunk.write(target.slot, offset | rank_bits << bits)
+        chunk.write(target.slot, of_rank(value, ranks))
 
     return step
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dotcu.errors import FindingError, UnsupportedInstruction
+from dotcu.errors import FindingError
 from dotcu.simulator.sanitizers.shadow import EventLog
 
 i32 = np.int32
@@ -230,23 +230,6 @@ def test_prefetches_are_hints(run_kernel: Any) -> None:
     out = np.zeros(32, "f4")
     run(run_kernel, source, np.ones(4, "f4"), out)
     assert out.all()
-
-
-INWARD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-
-
-@pytest.mark.parametrize(
-    "copy",
-    [
-        f"{INWARD}.multicast::cluster [%0], [%1], 16, [%2], %3;",
-        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%2], 16, [%2];",
-    ],
-)
-def test_what_needs_a_cluster_is_refused_by_name(run_kernel: Any, copy: str) -> None:
-    operands = '"r"(ADDRESS(tile)), "l"(in), "r"(ADDRESS(&bar)), "h"((short)1)'
-    source = kernel(f'asm volatile("{copy}" :: {operands});')
-    with pytest.raises(UnsupportedInstruction, match=r"kernel\.cu:\d+: cp\.async\.bulk\.shared::cluster"):
-        run(run_kernel, source, np.ones(4, "f4"), np.ones(4, "f4"))
 
 
 def test_a_cluster_of_one_block_maps_addresses_to_themselves(run_kernel: Any) -> None:

@@ -241,7 +241,6 @@ def test_a_prefetch_of_a_box_is_a_hint() -> None:
 
 
 IM2COL = "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
-IN = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
 
 
@@ -249,7 +248,6 @@ GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::com
     "copy",
     [
         f"{IM2COL} [%0], [%1, {{%2, %2, %2}}], [%0], {{%3}};",
-        f"{IN}.multicast::cluster [%0], [%1, {{%2, %2}}], [%0], %3;",
         f"{GATHER} [%0], [%1, {{%2, %2, %2, %2, %2}}], [%0];",
     ],
 )
