@@ -1,6 +1,6 @@
 """Copies and reductions by TMA, and tensor maps that a kernel changes.
 
-Recorded next: see `golden_cases.AWAITED`.
+Recorded next: see `golden_cases.UNRECORDED`.
 """
 
 from __future__ import annotations
