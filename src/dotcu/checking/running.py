@@ -199,6 +199,8 @@ _FINDINGS = {
     "uninitialized-read": "sanitizer-init",
     "race": "sanitizer-race",
     "proxy-fence": "sanitizer-race",
+    "wgmma": "sanitizer-race",
+    "setmaxnreg": "sanitizer-barrier",
     "barrier": "sanitizer-barrier",
     "deadlock": "sanitizer-barrier",
     "step-limit": "sanitizer-barrier",

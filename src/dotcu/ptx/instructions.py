@@ -5,6 +5,7 @@ Source: PTX ISA, "PTX Machine Model" to "Instruction Set" (chapters 4 to 9).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -166,6 +167,8 @@ class FunctionHeader:
         max_threads: .maxntid in x, y, z; empty if none is given.
         required_threads: .reqntid in x, y, z; empty if none is given.
         cluster: .reqnctapercluster in x, y, z; empty if none is given.
+        max_registers: .maxnreg; 0 if none is given.
+        min_blocks: .minnctapersm; 1 if none is given.
     """
 
     name: str
@@ -175,6 +178,20 @@ class FunctionHeader:
     max_threads: tuple[int, ...] = ()
     required_threads: tuple[int, ...] = ()
     cluster: tuple[int, ...] = ()
+    max_registers: int = 0
+    min_blocks: int = 1
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread at launch, as its limits decide them; 0 if there are none.
+
+        Source: a multiprocessor has 65536, which warps get in multiples of 8 a thread (CUDA Programming
+        Guide, "Compute Capabilities").
+        """
+        threads = math.prod(self.required_threads or self.max_threads)
+        if self.max_registers or not (self.required_threads or self.max_threads):
+            return self.max_registers // 8 * 8
+        return min(256, (1 << 16) // (threads * self.min_blocks) // 8 * 8)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -201,6 +201,8 @@ def _header(is_entry: bool, tokens: Tokens) -> FunctionHeader:
         max_threads=limits.get(".maxntid", ()),
         required_threads=limits.get(".reqntid", ()),
         cluster=limits.get(".reqnctapercluster", ()),
+        max_registers=next(iter(limits.get(".maxnreg", ())), 0),
+        min_blocks=max(1, *limits.get(".minnctapersm", ()), 0),
     )
 
 

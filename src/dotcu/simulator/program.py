@@ -248,6 +248,7 @@ def launch(
         params=pack_params(header, params),
         cluster=cluster,
         workspace=workspace,
+        registers=header.registers,
     )
     if 0 in grid:
         return

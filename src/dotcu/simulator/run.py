@@ -95,7 +95,7 @@ class Finding:
     Attributes:
         kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
             "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap", "race",
-            "proxy-fence" or "broken-promise".
+            "proxy-fence", "broken-promise", "wgmma" or "setmaxnreg".
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty if the PTX names none.
         line: The line in it, from 1; 0 if the PTX names none.

@@ -128,7 +128,7 @@ def test_unsupported_instructions_are_refused_before_anything_runs() -> None:
         + """
     st.global.u32 [%rd2], %r1;
     .loc 1 7 3
-    wgmma.fence.sync.aligned;
+    tcgen05.wait::ld.sync.aligned;
     tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}];
     ret;"""
     )
@@ -137,7 +137,7 @@ def test_unsupported_instructions_are_refused_before_anything_runs() -> None:
     with pytest.raises(SimulationError):
         run(text, out)
     body = body.replace("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}];", "")
-    with pytest.raises(UnsupportedInstruction, match=r"/x/a\.cu:7: wgmma\.fence\.sync\.aligned"):
+    with pytest.raises(UnsupportedInstruction, match=r"/x/a\.cu:7: tcgen05\.wait::ld\.sync\.aligned"):
         run(kernel(body) + '.file 1 "/x/a.cu"\n', out)
     assert not out.any()
 

@@ -19,6 +19,7 @@ from dotcu.simulator.decoding.inlining import FlatInstruction
 # Instructions at which lanes wait for each other: each begins a block, where they can wait.
 RENDEZVOUS = frozenset(
     {"shfl", "vote", "match", "redux", "elect", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}
+    | {"wgmma", "setmaxnreg"}
 )
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "brkpt", "assertfail", "enter", "return"})
 EXIT = -1

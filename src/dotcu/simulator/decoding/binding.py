@@ -69,6 +69,7 @@ class Binding:
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    of_wgmma: frozenset[str] = frozenset()
     entered: list[Any] = field(default_factory=list)
     _values: frozenset[str] | None = None
 

@@ -21,6 +21,7 @@ from dotcu.simulator.decoding.variables import (
 )
 from dotcu.simulator.semantics.control import ENDINGS, guarded, jump
 from dotcu.simulator.semantics.dispatch import bind
+from dotcu.simulator.semantics.matrix.wgmma import watched, wgmma_registers
 from dotcu.simulator.semantics.table import Array, NotExecuted, Step
 from dotcu.simulator.semantics.warp import Rendezvous
 
@@ -98,6 +99,7 @@ def decode(
         read_names=read_names(linked),
         swapped=swapped_addresses(linked),
         origins=trace_origins(linked, parameters),
+        of_wgmma=wgmma_registers(linked.code),
     )
     plan = basic_blocks(linked.code)
     refused: Refused = {}
@@ -170,6 +172,8 @@ def _block(
             step = bind(placed, binding)
             if isinstance(step, Rendezvous):
                 admit, step = step.admit(number), step.step
+            if binding.of_wgmma:
+                step = watched(step, placed, binding.of_wgmma, binding)
             steps.append(guarded(step, placed, binding))
         except _UNFIT:
             instruction = placed.instruction

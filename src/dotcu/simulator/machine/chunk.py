@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dotcu.simulator.machine.barriers import BlockBarriers
     from dotcu.simulator.machine.grid import LaunchState
     from dotcu.simulator.machine.schedule import Scheduler
+    from dotcu.simulator.machine.warpgroups import Warpgroups
     from dotcu.simulator.semantics.control import CallStack
     from dotcu.simulator.semantics.memory.access import Access
 
@@ -47,6 +48,7 @@ class Chunk:
         self.barriers: BlockBarriers
         self.scheduler: Scheduler
         self.in_flight: CopiesInFlight | None = None
+        self.warpgroups: Warpgroups | None = None
         self.params: PrivateMemory
         self.steps = 0
         self.ready: dict[int, Lanes | None] = {}
@@ -250,17 +252,20 @@ class Chunk:
 
     def _leave(self, lanes: Lanes | None) -> None:
         """Lanes end: they returned, or were stopped."""
+        ended = lanes
+        if ended is None and (self._reached or self.warpgroups is not None):
+            ended = self.everyone()
         self.grid.ended += self.living if lanes is None else len(lanes)
         if lanes is None:
-            ended = self.everyone() if self._reached else None
             self.live[:] = False
             self.living = 0
         else:
-            ended = lanes
             self.live[lanes] = False
             self.living -= len(lanes)
         if self._reached and ended is not None:
             self._judge_end(ended)
+        if self.warpgroups is not None and ended is not None:
+            self.warpgroups.leave(ended)
         self.grid.progress += 1
         self.barriers.recheck()
 
@@ -272,7 +277,7 @@ class Chunk:
         self.registers.clear()
         self.located.clear()
         del self.shared, self.local, self.barriers
-        self.in_flight = None
+        self.in_flight = self.warpgroups = None
 
     def stall(self, block: int, lanes: Lanes) -> None:
         """Lanes wait at a rendezvous for others of their warp."""

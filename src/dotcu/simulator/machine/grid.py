@@ -44,6 +44,7 @@ class LaunchState:
         block: Threads in x, y, z.
         cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
+        registers: Registers that a thread has at the start; 0: it is not known.
         progress: Goes up whenever something changes that another lane may wait for.
         strong_reads: Reads so far of what other lanes may change meanwhile.
         steps: Instructions issued so far, in all chunks.
@@ -62,6 +63,7 @@ class LaunchState:
     params: bytes
     cluster: Coordinates | None = None
     workspace: int = 0
+    registers: int = 0
     progress: int = 0
     strong_reads: int = 0
     steps: int = 0

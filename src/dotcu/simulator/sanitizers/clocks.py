@@ -245,6 +245,12 @@ class VectorClocks:
         warps: Array = lanes % self.shape.cluster_lanes // WARP
         return warps
 
+    def together(self, lanes: Lanes, group: Array, count: int) -> Array:
+        """Advance lanes to a time after those of all lanes of their group; return it, for each or for all."""
+        now = _latest(self.times.block, lanes, group, count) + 1
+        self._set("times", lanes, block=now)
+        return now
+
     def _warps(self, lanes: Lanes | None, mask: Array) -> tuple[Array, int]:
         """Return for each lane the number of its group: the lanes of its warp with its mask; and how many."""
         if lanes is None and mask.size == 1:

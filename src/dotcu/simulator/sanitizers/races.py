@@ -236,6 +236,15 @@ def _report_unawaited(
     part.chunk.report("proxy-fence", at.access.placed, lanes, message, address_of=name)
 
 
+def check_async_read(part: AccessPart, index: Array) -> None:
+    """Check a read through the async proxy against the writes before it alone."""
+    shadow, at = part.races, _lane_access(part, index)
+    assert shadow is not None
+    for touch in shadow.touches(at) if shadow.dirty else ():
+        _compare_with(at, part, touch, shadow.writes, "write")
+    check_proxy(part, index)
+
+
 def check_write(part: AccessPart, index: Array, value: Array) -> None:
     """Check a write against all accesses before it; `value` is what it is about to store.
 

@@ -85,6 +85,8 @@ def check_in_flight(part: AccessPart, index: Array) -> bool:
     The index has one element for each lane, one for all of them, or a row for each.
     """
     chunk, access = part.chunk, part.access
+    if chunk.warpgroups is not None and access.action != "read":
+        chunk.warpgroups.check_write(part, index)
     flight = chunk.in_flight
     if flight is None or not flight.copies or part.view is not chunk.shared.views[access.width]:
         return False

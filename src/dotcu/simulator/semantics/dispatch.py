@@ -21,6 +21,7 @@ from dotcu.simulator.semantics.async_copy.tensormap import bind_map_fence, bind_
 from dotcu.simulator.semantics.builtins import bind_call
 from dotcu.simulator.semantics.matrix.mma import bind_mma
 from dotcu.simulator.semantics.matrix.tiles import bind_ldmatrix, bind_movmatrix, bind_stmatrix
+from dotcu.simulator.semantics.matrix.wgmma import bind_setmaxnreg, bind_wgmma
 from dotcu.simulator.semantics.matrix.wmma import bind_wmma
 from dotcu.simulator.semantics.memory.atomic import bind_atom, bind_atom_wide
 from dotcu.simulator.semantics.memory.load_store import (
@@ -98,11 +99,13 @@ _MORE: Mapping[str, Bind] = {
     **WARP_INSTRUCTIONS,
     "mma": bind_mma,
     "wmma": bind_wmma,
+    "wgmma": bind_wgmma,
+    "setmaxnreg": bind_setmaxnreg,
     "ldmatrix": bind_ldmatrix,
     "stmatrix": bind_stmatrix,
     "movmatrix": bind_movmatrix,
     **dict.fromkeys(("nanosleep", "prefetch", "prefetchu", "applypriority"), _nothing),
-    **dict.fromkeys(("discard", "griddepcontrol", "setmaxnreg", "pmevent"), _nothing),
+    **dict.fromkeys(("discard", "griddepcontrol", "pmevent"), _nothing),
 }
 # Of .b128, whose registers are pairs of 64 bits.
 _WIDE: Mapping[str, Bind] = {"mov": bind_mov_wide, "ld": bind_ld, "st": bind_st, "atom": bind_atom_wide}

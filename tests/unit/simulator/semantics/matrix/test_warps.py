@@ -90,8 +90,7 @@ REFUSED = [
         f"mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32 {SUMS}, {{%i0,%i1,%i0,%i1}}, "
         "{%i2,%i2}, {%i3,%i4,%i5,%i6};"
     ),
-    "wgmma.fence.sync.aligned;",
-    f"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {SUMS}, %base, %base, 1, 1, 1, 0, 0;",
+    f"wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {SUMS}, %base, %base, %i0, 0, 1, 1, 1, 0, 0;",
     "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%o0}, [%i0];",
     "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%o0, %o1}, [%i0];",
 ]

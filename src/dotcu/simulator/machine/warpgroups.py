@@ -1,0 +1,471 @@
+"""Warpgroups: four warps that multiply matrices together, and what their wgmma have left unfinished.
+
+On hardware, a wgmma may take its operands from shared memory, and write its accumulators, at any time until
+its warpgroup waits for its group. Here it takes them at once and writes as late as it may: the
+registers keep their old values. The sums stay beside the registers as matrices, also when they are
+complete, until an instruction that is no wgmma touches such a register; which ones do is known when the
+kernel is decoded, so that other instructions pay nothing.
+
+For each 16 bytes of shared memory, the last group that reads them is kept, by which writes that come too
+early are found: before the warpgroup has waited, or by a lane that does not know that it has.
+
+Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async, wgmma.fence,
+wgmma.commit_group, wgmma.wait_group".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.simulator.machine.async_copies import in_flight
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.sanitizers.bounds import describe_element
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.inlining import FlatInstruction
+    from dotcu.simulator.semantics.memory.access import AccessPart
+
+GROUP = 4 * WARP
+CHUNK_BYTES = 16
+# Groups of a warpgroup whose completion is remembered.
+_REMEMBERED = 64
+# Rows of D that one warpgroup has.
+ROWS = 64
+
+
+@dataclass(eq=False, kw_only=True)
+class Accumulators:
+    """The sums that some registers of each warpgroup hold, or will hold.
+
+    Attributes:
+        slots: The registers, in the order of the instruction.
+        values: For each warpgroup a matrix of 64 rows.
+        scatter: From matrices to the registers' values, lane by lane.
+        held: For each warpgroup whether its matrix is newer than the registers.
+        group: For each warpgroup the group of the last wgmma.
+        placed: The last wgmma.
+        shared: Others that have some of the registers, too.
+    """
+
+    slots: tuple[int, ...]
+    values: Array
+    scatter: Callable[[Array], Sequence[Array]]
+    held: Array
+    group: Array
+    placed: FlatInstruction
+    shared: list[Accumulators]
+
+
+class Warpgroups:
+    """The warpgroups of a chunk: block by block, four warps each.
+
+    Attributes:
+        each: Warpgroups of a block, the last of which may be incomplete.
+        committed: Groups that each has committed.
+        done: Groups that each has waited for.
+        fenced: Whether it has passed a wgmma.fence.
+        open: Its last wgmma that is in no group yet, as a number in `places`; -1: there is none.
+        places: Instructions by number.
+        registers: Registers that each thread has; 0: it is not known.
+        layouts: For each 16 bytes of shared memory the swizzle by which a tensor map brought them, and 1;
+            0: something else wrote them.
+        seen: By access, the stamp of the write that each warpgroup was last compared with.
+    """
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.each = -(-chunk.shape.pitch // GROUP)
+        count = self.count = chunk.shape.blocks * self.each
+        self.committed, self.done = np.zeros((2, count), np.int64)
+        self.fenced = np.zeros(count, bool)
+        self.open = np.full(count, -1, np.int64)
+        self.places: list[FlatInstruction] = []
+        self.accumulators: dict[tuple[int, ...], Accumulators] = {}
+        self.is_held = False
+        self._touched: dict[int, Array] = {}
+        self._fragments: dict[int, tuple[Array, FlatInstruction]] = {}
+        self._numbers: dict[int, int] = {}
+        chunks = int(chunk.shared.data.size) // CHUNK_BYTES
+        self._pitch = chunk.shared.pitch // CHUNK_BYTES
+        # For each warpgroup of a block: the last group, and 1, that reads each 16 bytes.
+        self._readers = np.zeros((self.each, chunks), np.int32)
+        self._reads = False
+        self._times = np.zeros((count, _REMEMBERED), np.int64)
+        self._reading = np.zeros((count, _REMEMBERED), np.int64)
+        self.layouts = np.zeros(chunks, np.uint8)
+        self.seen: dict[int, Array] = {}
+        self._active: tuple[Lanes | None, Array] | None = None
+        self.registers = np.full(count, chunk.grid.registers, np.int64)
+        self._grown = np.full(count, -1, np.int64)
+        in_flight(chunk)  # who stores asks it first
+
+    def of(self, lanes: Lanes) -> Array:
+        """The warpgroup of each lane."""
+        pitch = self.chunk.shape.pitch
+        return np.asarray(lanes // pitch * self.each + lanes % pitch // GROUP)
+
+    def active(self) -> Array:
+        """The warpgroups that have any active lane."""
+        lanes = self.chunk.active
+        if self._active is None or self._active[0] is not lanes:
+            self._active = (lanes, np.unique(self.of(self.chunk.numbers())))
+        return self._active[1]
+
+    def firsts(self, groups: Array) -> Lanes:
+        """The first lane of each warpgroup."""
+        lanes: Lanes = groups // self.each * self.chunk.shape.pitch + groups % self.each * GROUP
+        return lanes
+
+    def lanes(self, groups: Array) -> Lanes:
+        """The lanes of warpgroups, one after the other."""
+        lanes: Lanes = (self.firsts(groups)[:, None] + np.arange(GROUP)).reshape(-1)
+        return lanes
+
+    def rows(self, groups: Array) -> slice | Array:
+        """An index for the values of warpgroups: a slice where they follow each other."""
+        first, last = int(groups[0]), int(groups[-1])
+        return slice(first, last + 1) if last - first + 1 == len(groups) else groups
+
+    def report(self, placed: FlatInstruction, groups: Array, message: str, *, address_of: str = "") -> None:
+        """Report a misuse by some warpgroups."""
+        if len(groups):
+            self.chunk.report("wgmma", placed, self.lanes(np.sort(groups)), message, address_of=address_of)
+
+    def line(self, placed: FlatInstruction) -> str:
+        """An instruction's place and spelling, as messages have it."""
+        text = placed.instruction.text
+        head, _, _ = text.partition(" ")
+        return f"line {self.chunk.grid.decoded.location_of(placed)[1]} (`{head}`)"
+
+    # Groups
+
+    def fence(self, groups: Array) -> None:
+        """wgmma.fence: accesses to registers so far come before the next wgmma."""
+        self.fenced[groups] = True
+        for slot, touched in list(self._touched.items()):
+            touched[groups] = False
+            if not touched.any():
+                del self._touched[slot]
+
+    def commit(self, groups: Array) -> None:
+        """wgmma.commit_group: what was issued so far is a group."""
+        self.committed[groups] += 1
+        self.open[groups] = -1
+
+    def wait(self, placed: FlatInstruction, groups: Array, pending: int) -> None:
+        """wgmma.wait_group: all groups but the `pending` latest are complete."""
+        if pending == 0 and (missing := groups[self.open[groups] >= 0]).size:
+            issued = self.places[int(self.open[missing[0]])]
+            self.report(
+                placed,
+                missing,
+                f"wgmma: this waits for committed groups, and the wgmma at {self.line(issued)} is in none. "
+                "Put wgmma.commit_group.sync.aligned after the last wgmma and before the wait.",
+            )
+        done = np.maximum(self.done[groups], self.committed[groups] - pending)
+        if self._reads and self.chunk.shared.races is not None:
+            lanes = self.lanes(groups)
+            times = self.chunk.clocks.together(lanes, np.repeat(np.arange(len(groups)), GROUP), len(groups))
+            times = times if times.size == 1 else times[::GROUP]
+            for more in range(int((done - self.done[groups]).max())):
+                group = self.done[groups] + more
+                self._times[groups, group % _REMEMBERED] = np.where(
+                    group < done, times, self._times[groups, group % _REMEMBERED]
+                )
+        self.done[groups] = done
+        for slot, (group, _) in list(self._fragments.items()):
+            if (group < self.done).all():
+                del self._fragments[slot]
+
+    def leave(self, lanes: Lanes) -> None:
+        """Lanes have ended: all their wgmma have to be in groups, and what they took in the block's pool."""
+        groups = np.unique(self.of(lanes))
+        missing = groups[self.open[groups] >= 0]
+        for number in np.unique(self.open[missing]).tolist():
+            here = missing[self.open[missing] == number]
+            self.report(
+                self.places[number],
+                here,
+                "wgmma: the kernel ends, and this wgmma is in no group. "
+                "Put wgmma.commit_group.sync.aligned after it, then wgmma.wait_group.",
+            )
+            self.open[here] = -1
+        if (self._grown[groups] >= 0).any():
+            self._judge_registers(np.unique(groups // self.each))
+
+    def resize(self, placed: FlatInstruction, groups: Array, wanted: int, *, grows: bool) -> None:
+        """setmaxnreg: warpgroups have another number of registers a thread from now on."""
+        had = self.registers[groups]
+        odd = (had > wanted if grows else had < wanted) & (had > 0)
+        if odd.any():
+            verb, direction = ("inc", "more") if grows else ("dec", "fewer")
+            message = (
+                f"setmaxnreg: .{verb} to {wanted} registers a thread, of which it has {had[odd][0]}: "
+                f".{verb} is for {direction} registers than before."
+            )
+            self.chunk.report("setmaxnreg", placed, self.lanes(groups[odd]), message)
+        self.registers[groups] = wanted
+        if grows:
+            self._grown[groups] = self._number(placed)
+
+    def _judge_registers(self, blocks: Array) -> None:
+        """Report blocks that have ended, whose warpgroups have more registers than it was launched with."""
+        chunk, launched = self.chunk, self.chunk.grid.registers
+        blocks = blocks[~chunk.live.reshape(chunk.shape.blocks, -1)[blocks].any(axis=1)]
+        each = self.registers.reshape(-1, self.each)[blocks]
+        over = (each.sum(axis=1) > launched * self.each) & (launched > 0)
+        for block, sizes in zip(blocks[over].tolist(), each[over].tolist(), strict=True):
+            groups = np.arange(block * self.each, (block + 1) * self.each)
+            groups = groups[self._grown[groups] >= 0]
+            message = (
+                f"setmaxnreg: the warpgroups of a block want {' + '.join(map(str, sizes))} = {sum(sizes)} "
+                f"registers a thread, and have {self.each} times {launched} from the launch: one of them "
+                "waits forever. Let the others give more away (setmaxnreg.dec), or ask for fewer."
+            )
+            placed = self.places[int(self._grown[groups[-1]])]
+            chunk.report("setmaxnreg", placed, self.lanes(groups), message)
+
+    def _number(self, placed: FlatInstruction) -> int:
+        """The number of an instruction in `places`."""
+        number = self._numbers.get(id(placed))
+        if number is None:
+            number = self._numbers[id(placed)] = len(self.places)
+            self.places.append(placed)
+        return number
+
+    # Registers
+
+    def issue(
+        self, placed: FlatInstruction, groups: Array, sums: Accumulators, fragment: Sequence[int]
+    ) -> None:
+        """Note a wgmma: its sums, and the registers that hold its A, are not to be touched."""
+        number = self._number(placed)
+        self.open[groups] = number
+        sums.held[groups] = True
+        sums.group[groups] = self.committed[groups]
+        sums.placed = placed
+        self.is_held = True
+        self._reading[groups, self.committed[groups] % _REMEMBERED] = number
+        for slot in fragment:
+            group, _ = self._fragments.get(slot, (np.full(self.count, -1, np.int64), placed))
+            group[groups] = self.committed[groups]
+            self._fragments[slot] = (group, placed)
+
+    def sums_of(
+        self,
+        placed: FlatInstruction,
+        slots: tuple[int, ...],
+        values: Callable[[int], Array],
+        scatter: Callable[[Array], Sequence[Array]],
+    ) -> Accumulators:
+        """Return the sums in some registers.
+
+        Args:
+            placed: The wgmma that adds to them.
+            slots: The registers.
+            values: Makes matrices for some number of warpgroups.
+            scatter: From matrices to the registers' values.
+        """
+        sums = self.accumulators.get(slots)
+        if sums is None:
+            shared = [other for other in self.accumulators.values() if set(other.slots) & set(slots)]
+            sums = self.accumulators[slots] = Accumulators(
+                slots=slots,
+                values=values(self.count),
+                scatter=scatter,
+                held=np.zeros(self.count, bool),
+                group=np.full(self.count, -1, np.int64),
+                placed=placed,
+                shared=shared,
+            )
+            for other in shared:
+                other.shared.append(sums)
+        return sums
+
+    def settle(
+        self, placed: FlatInstruction, sums: Iterable[Accumulators], groups: Array, *, silent: bool = False
+    ) -> None:
+        """Write sums that are complete to their registers; report the others, unless `silent`."""
+        for each in sums:
+            held = groups[each.held[groups]]
+            if not len(held):
+                continue
+            late = each.group[held] >= self.done[held]
+            if late.any() and not silent:
+                self._report_early(placed, each, held[late])
+            self._write(each, held[~late])
+        self.is_held = any(each.held.any() for each in self.accumulators.values())
+
+    def _report_early(self, placed: FlatInstruction, sums: Accumulators, groups: Array) -> None:
+        is_open = bool((sums.group[groups] >= self.committed[groups]).any())
+        remedy = "wait first: wgmma.wait_group.sync.aligned 0"
+        if is_open:
+            remedy = (
+                "it is in no group yet: wgmma.commit_group.sync.aligned, then wgmma.wait_group.sync.aligned 0"
+            )
+        self.report(
+            placed,
+            groups,
+            f"wgmma: a register of the accumulator is touched that the wgmma at {self.line(sums.placed)} "
+            f"may still be adding to; {remedy}.",
+        )
+
+    def _write(self, sums: Accumulators, groups: Array) -> None:
+        if not len(groups):
+            return
+        chunk, lanes = self.chunk, self.lanes(groups)
+        previous, chunk.active = chunk.active, None if len(lanes) == chunk.lanes else lanes
+        for slot, row in zip(sums.slots, sums.scatter(sums.values[groups]), strict=True):
+            chunk.write(slot, row.view(chunk.registers[slot].dtype))
+        chunk.active = previous
+        sums.held[groups] = False
+
+    def touch(
+        self, placed: FlatInstruction, reads: frozenset[int], writes: frozenset[int], *, copies: bool
+    ) -> None:
+        """The active lanes are about to touch registers of some wgmma by an instruction that is none.
+
+        Args:
+            placed: The instruction.
+            reads: The registers that it reads.
+            writes: The registers that it writes.
+            copies: It is a copy, which a compiler puts anywhere: it finds what the wgmma will give.
+        """
+        if self.is_held:
+            for slots in (reads, writes):
+                sums = [s for s in self.accumulators.values() if slots.intersection(s.slots)]
+                if sums:
+                    self.settle(placed, sums, self.active(), silent=copies and slots is reads)
+        for slot in writes:
+            if slot in self._fragments:
+                group, other = self._fragments[slot]
+                groups = self.active()
+                self.report(
+                    placed,
+                    groups[group[groups] >= self.done[groups]],
+                    f"wgmma: a register is written whose old value the wgmma at {self.line(other)} may still "
+                    "have to read, as a part of A; wait first: wgmma.wait_group.sync.aligned 0.",
+                )
+            if not copies:
+                self._touched.setdefault(slot, np.zeros(self.count, bool))[self.active()] = True
+
+    def late_value(self, slot: int) -> tuple[Lanes, Array] | None:
+        """What a register will hold in active lanes in which a wgmma is still adding to it."""
+        groups = self.active()
+        for sums in self.accumulators.values():
+            if self.is_held and slot in sums.slots:
+                late = groups[sums.held[groups] & (sums.group[groups] >= self.done[groups])]
+                if len(late):
+                    row = sums.scatter(sums.values[late])[sums.slots.index(slot)]
+                    lanes = self.lanes(late)
+                    here = np.isin(lanes, self.chunk.numbers())
+                    return lanes[here], row[here]
+        return None
+
+    def require_fence(self, placed: FlatInstruction, groups: Array, slots: Iterable[int]) -> None:
+        """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none."""
+        missing = groups[~self.fenced[groups]]
+        self.report(
+            placed,
+            missing,
+            "wgmma: the first wgmma of a warpgroup needs a wgmma.fence before it. "
+            "Put wgmma.fence.sync.aligned in front of it.",
+        )
+        self.fenced[missing] = True
+        if not self._touched:
+            return
+        for slot in slots:
+            touched = self._touched.get(slot)
+            if touched is not None and touched[groups].any():
+                self.report(
+                    placed,
+                    groups[touched[groups]],
+                    "wgmma: registers of this wgmma were written since the last wgmma.fence, and nothing "
+                    "orders it after that. Put wgmma.fence.sync.aligned between them.",
+                )
+                return
+
+    # Shared memory
+
+    def read_chunks(self, groups: Array, chunks: Array) -> None:
+        """Note that warpgroups read 16 bytes of shared memory each, a row for each of them."""
+        self._reads = True
+        group = (self.committed[groups] + 1).astype(np.int32)
+        ranks = groups % self.each
+        for rank in np.unique(ranks).tolist():
+            here = ranks == rank
+            self._readers[rank][chunks[here]] = group[here, None]
+
+    def check_write(self, part: AccessPart, index: Array) -> None:
+        """Report writes to shared memory that a wgmma may still have to read; note what wrote it."""
+        chunk, access = self.chunk, part.access
+        if part.view is not chunk.shared.views[access.width]:
+            return
+        rows = (
+            np.broadcast_to(index, part.chunk.count())
+            if index.size == 1 and part.positions is None
+            else index
+        )
+        places = (rows * access.width // CHUNK_BYTES).reshape(len(rows), -1)
+        self.layouts[places] = 0
+        if not self._reads:
+            return
+        lanes = chunk.numbers(part.positions)
+        for rank in range(self.each):
+            readers = self._readers[rank].take(places)
+            if readers.any():
+                self._check_readers(part, index, lanes, readers, places // self._pitch * self.each + rank)
+                self._readers[rank][places] = 0
+
+    def _check_readers(
+        self, part: AccessPart, index: Array, lanes: Lanes, readers: Array, owners: Array
+    ) -> None:
+        chunk = self.chunk
+        group = readers.astype(np.int64) - 1
+        late = (readers != 0) & (group >= self.done[owners])
+        if chunk.shared.races is not None:
+            times = self._times[owners, group % _REMEMBERED]
+            recent = (readers != 0) & (self.done[owners] - group <= _REMEMBERED)
+            others = self.of(lanes)[:, None] != owners
+            late |= recent & others & (times >= self._known(lanes, owners))
+        if not late.any():
+            return
+        first = np.argwhere(late)[0]
+        owner = int(owners[tuple(first)])
+        number = int(self._reading[owner, int(group[tuple(first)]) % _REMEMBERED])
+        flat = index.reshape(len(index), -1)
+        name, shown = describe_element(part, int(flat[first[0] if len(flat) > 1 else 0, 0]))
+        chunk.report(
+            "wgmma",
+            part.access.placed,
+            np.unique(lanes[late.any(axis=1)]),
+            f"wgmma: this writes {shown}, which the wgmma at {self.line(self.places[number])} may still have "
+            "to read: nothing orders it after the wait. Let its warpgroup wait (wgmma.wait_group) "
+            "before it says that the memory is free, and wait for that here.",
+            address_of=name,
+        )
+
+    def _known(self, lanes: Lanes, owners: Array) -> Array:
+        """Up to which time lanes know any warp of warpgroups of their block or cluster."""
+        known = self.chunk.clocks.known.block
+        if known.ndim == 1:
+            return known[:1, None] if known.size == 1 else known[lanes][:, None]
+        width = known.shape[1]
+        first = self.firsts(owners) // WARP % width
+        rows = known[lanes] if len(known) > 1 else np.repeat(known, len(lanes), axis=0)
+        best = np.take_along_axis(rows, first, axis=1)
+        for warp in range(1, GROUP // WARP):
+            best = np.maximum(best, np.take_along_axis(rows, (first + warp) % width, axis=1))
+        return best
+
+
+def warpgroups(chunk: Chunk) -> Warpgroups:
+    """The warpgroups of a chunk."""
+    if chunk.warpgroups is None:
+        chunk.warpgroups = Warpgroups(chunk)
+    return chunk.warpgroups

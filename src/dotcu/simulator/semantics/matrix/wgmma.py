@@ -1,0 +1,656 @@
+"""wgmma: matrices that a warpgroup multiplies, from shared memory or registers, asynchronously.
+
+What is not complete is in `machine.warpgroups`. One step multiplies for all warpgroups at once.
+
+Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "wgmma.mma_async" (shapes, types,
+fragments), "Shared Memory Matrix Layout", "Strides", "Matrix Descriptor Format"; setmaxnreg in
+"Miscellaneous Instructions".
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from dotcu.ptx.dataflow import registers_of
+from dotcu.ptx.instructions import Immediate, Instruction, Operand, Register, Vector
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.async_copies import active_lanes
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Accumulators, Warpgroups, warpgroups
+from dotcu.simulator.sanitizers.bounds import describe_element
+from dotcu.simulator.sanitizers.races import check_async_read
+from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written
+from dotcu.simulator.semantics.arithmetic.rounding import canonical
+from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, sizes_of
+from dotcu.simulator.semantics.memory.access import Access, AccessPart
+from dotcu.simulator.semantics.table import NotExecuted, Step, require
+from dotcu.simulator.semantics.warp import Rendezvous
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding
+
+GroupStep = Callable[[Chunk, Warpgroups, Array], None]
+"""What an instruction does for some whole warpgroups, which are those of the active lanes."""
+
+
+class WarpgroupRendezvous(Rendezvous):
+    """A step of whole warpgroups: a warp waits for the others of its warpgroup."""
+
+    def admit(self, number: int) -> Callable[[Chunk], bool]:
+        """Return the function that admits lanes to the basic block of that number."""
+
+        def admit(chunk: Chunk) -> bool:
+            if chunk.active is None:
+                return True
+            groups, lanes = warpgroups(chunk), chunk.active
+            here = np.bincount(groups.of(lanes), minlength=groups.count)
+            living = np.bincount(groups.of(chunk.everyone()), minlength=groups.count)
+            absent = (here < living)[groups.of(lanes)]
+            if absent.any():
+                chunk.stall(number, lanes[absent])
+                chunk.active = lanes[~absent]
+            return bool(len(chunk.active))
+
+        return admit
+
+
+def _of_groups(placed: FlatInstruction, binding: Binding, step: GroupStep) -> Rendezvous:
+    """The step for whole warpgroups; warps that lack others are reported, and left out."""
+    kind = placed.instruction.opcode
+
+    def run(chunk: Chunk) -> None:
+        groups, active = warpgroups(chunk), chunk.active
+        lanes = chunk.numbers()
+        own = groups.of(lanes)
+        count = np.bincount(own, minlength=groups.count)
+        partial = (count % GROUP != 0)[own]
+        if partial.any():
+            _report_partial(chunk, placed, kind, lanes[partial])
+            chunk.active = lanes[~partial]
+            own = own[~partial]
+        whole = own[::GROUP]
+        if len(whole):
+            step(chunk, groups, whole)
+        chunk.active = active
+
+    return WarpgroupRendezvous(run, placed, binding.constant(np.array([0xFFFFFFFF], np.uint32)))
+
+
+def _report_partial(chunk: Chunk, placed: FlatInstruction, kind: str, lanes: Lanes) -> None:
+    first = lanes[warpgroups(chunk).of(lanes) == warpgroups(chunk).of(lanes[:1])]
+    message = (
+        f"{kind}: only {len(first)} of a warpgroup's {GROUP} threads execute `{placed.instruction.opcode}` "
+        "here. All four warps of a warpgroup, of which the first is at a multiple of four, have to: take it "
+        f"out of the condition, and let the block be a multiple of {GROUP} threads."
+    )
+    chunk.report(kind, placed, lanes, message)
+
+
+def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+    """wgmma, of any kind."""
+    instruction = placed.instruction
+    kind = instruction.flags[0]
+    require({"sync", "aligned"} <= set(instruction.flags))
+    if kind == "mma_async":
+        return _of_groups(placed, binding, _multiply(placed, binding))
+    if kind == "fence":
+        return _of_groups(placed, binding, lambda chunk, state, groups: state.fence(groups))
+    if kind == "commit_group":
+        return _of_groups(placed, binding, lambda chunk, state, groups: state.commit(groups))
+    require(kind == "wait_group")
+    (pending,) = instruction.operands
+    if not isinstance(pending, Immediate):
+        raise NotExecuted
+    return _of_groups(
+        placed, binding, lambda chunk, state, groups: state.wait(placed, groups, int(pending.value))
+    )
+
+
+# Types: what A and B may be, what D may be, and how many elements of K one instruction takes.
+#
+# Sums in float32 are of products that are exact: within (K + 1) * 2^-23 * sum|a * b| of any order of
+# accumulation, as for mma. The hardware's own sums have fewer bits, those of fp8 about 14.
+#
+# Source: PTX ISA, "wgmma.mma_async": "Data types", "Matrix Shape".
+
+_BYTES = np.arange(256, dtype=np.uint8)
+_FLOATS = ("f32", "f16")
+# By the type of A: types of B, types of D.
+_TYPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "f16": (("f16",), _FLOATS),
+    "bf16": (("bf16",), ("f32",)),
+    "tf32": (("tf32",), ("f32",)),
+    **dict.fromkeys(("e4m3", "e5m2"), (("e4m3", "e5m2"), _FLOATS)),
+    **dict.fromkeys(("s8", "u8"), (("s8", "u8"), ("s32",))),
+    "b1": (("b1",), ("s32",)),
+}
+# Columns that integers do not come in (PTX ISA, "Matrix Shape": multiples of 16 beyond 24 and 8).
+_INTEGER_COLUMNS = frozenset((8, 24, *range(16, 257, 16)))
+
+
+def _fp8(type_: type) -> Callable[[Array], Array]:
+    table = _BYTES.view(type_).astype(np.float32)
+    return lambda words: table.take(words.view(np.uint8))
+
+
+def _bits(words: Array) -> Array:
+    bits = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
+    return bits.astype(np.float32)
+
+
+# From 32-bit words to numbers, those of a word side by side, the lowest first.
+_NUMBERS: Mapping[str, Callable[[Array], Array]] = {
+    "f16": lambda words: words.view(np.float16).astype(np.float32),
+    "bf16": lambda words: np.left_shift(words.view(np.uint16), 16, dtype=np.uint32).view(np.float32),
+    "tf32": lambda words: (words & np.uint32(0xFFFFE000)).view(np.float32),
+    "e4m3": _fp8(ml_dtypes.float8_e4m3fn),
+    "e5m2": _fp8(ml_dtypes.float8_e5m2),
+    "s8": lambda words: words.view(np.int8).astype(np.float32),
+    "u8": lambda words: words.view(np.uint8).astype(np.float32),
+    "b1": _bits,
+}
+
+
+class WgmmaForm(NamedTuple):
+    """A wgmma.mma_async as it is spelled.
+
+    Attributes:
+        columns: N.
+        d, a, b: Types.
+        clamps: Sums of integers are clamped.
+        sign: Of the products: -1 where one of A and B is negated.
+        across: Whether A and B are stored along M and N, not along K.
+    """
+
+    columns: int
+    d: str
+    a: str
+    b: str
+    clamps: bool
+    sign: int
+    across: tuple[bool, bool]
+
+
+def _form_of(instruction: Instruction, from_registers: bool) -> WgmmaForm:
+    d, a, b = instruction.types
+    shape = next(flag for flag in instruction.flags if re.fullmatch(r"m\d+n\d+k\d+", flag))
+    others = set(instruction.flags) - {"mma_async", "sync", "aligned", shape}
+    m, n, k = sizes_of(shape)
+    allowed_b, allowed_d = _TYPES[a]
+    is_integer = d == "s32"
+    require(b in allowed_b and d in allowed_d and m == ROWS and k * ELEMENT_BITS[a] == 256)
+    require(n in _INTEGER_COLUMNS if is_integer else n % 8 == 0 and 8 <= n <= 256)
+    require(others == ({"and", "popc"} if a == "b1" else others & ({"satfinite"} if is_integer else set())))
+    given = [_immediate(operand) for operand in instruction.operands[4:]]
+    signs, across = given[:2], given[2:]
+    halves = a in ("f16", "bf16")
+    require(len(given) == (0 if is_integer else 2 + halves * (1 if from_registers else 2)))
+    require(all(sign in (1, -1) for sign in signs) and all(each in (0, 1) for each in across))
+    if halves and from_registers:
+        across = [0, *across]
+    return WgmmaForm(
+        columns=n,
+        d=d,
+        a=a,
+        b=b,
+        clamps="satfinite" in others,
+        sign=signs[0] * signs[1] if signs else 1,
+        across=(bool(across[0]), bool(across[1])) if across else (False, False),
+    )
+
+
+def _immediate(operand: Operand) -> int:
+    if not isinstance(operand, Immediate):
+        raise NotExecuted
+    return int(operand.value)
+
+
+def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
+    """wgmma.mma_async: gather A and B, multiply, and hold the sums until they are waited for."""
+    instruction = placed.instruction
+    to, left, right, adds, *_ = instruction.operands
+    if not isinstance(to, Vector):
+        raise NotExecuted
+    from_registers = isinstance(left, Vector)
+    form = _form_of(instruction, from_registers)
+    scatter, gather = _fragment(form)
+    slots = tuple(binding.destination(element).slot for element in to.elements)
+    require(len(slots) == form.columns // (4 if form.d == "f16" else 2))
+    fragment: tuple[int, ...] = ()
+    if isinstance(left, Vector):
+        fragment = tuple(binding.source(element, "b32").slot for element in left.elements)
+        require(len(fragment) == 4)
+    a_matrix = None if from_registers else _matrix(placed, left, "A", ROWS, form, binding)
+    b_matrix = _matrix(placed, right, "B", form.columns, form, binding)
+    predicate = binding.source(adds, "pred")
+    dtype = np.dtype(np.int32 if form.d == "s32" else np.float32)
+    add = _sum_of(form)
+
+    def step(chunk: Chunk, state: Warpgroups, groups: Array) -> None:
+        sums = state.sums_of(
+            placed, slots, lambda count: np.zeros((count, ROWS, form.columns), dtype), scatter
+        )
+        if sums.shared:
+            state.settle(placed, sums.shared, groups)
+        if fragment and state.is_held:
+            reads = frozenset(fragment)
+            state.settle(
+                placed, [s for s in state.accumulators.values() if reads.intersection(s.slots)], groups
+            )
+        state.require_fence(placed, groups, (*slots, *fragment))
+        add_to = _uniform(chunk, placed, predicate.read(chunk), "scale-d")
+        b, inside = b_matrix(chunk, state, groups)
+        if a_matrix is None:
+            a = _NUMBERS[form.a](_words_of(chunk, fragment))
+        else:
+            a, a_inside = a_matrix(chunk, state, groups)
+            inside = inside & a_inside
+        if not inside.all():
+            groups, a, b = groups[inside], a[inside], b[inside]
+            add_to = add_to if add_to.size == 1 else add_to[inside]
+            if not len(groups):
+                return
+        _load_sums(chunk, state, sums, groups, add_to, gather)
+        rows = state.rows(groups)
+        sums.values[rows] = add(sums.values[rows], np.matmul(a, b), add_to)
+        state.issue(placed, groups, sums, fragment)
+
+    return step
+
+
+def _load_sums(
+    chunk: Chunk,
+    state: Warpgroups,
+    sums: Accumulators,
+    groups: Array,
+    adds: Array,
+    gather: Callable[[Array], Array],
+) -> None:
+    """Take the accumulators of warpgroups that add to them from the registers, where these are newer."""
+    fresh = groups[~sums.held[groups] & adds]
+    if len(fresh):
+        with active_lanes(chunk, state.lanes(fresh)):
+            sums.values[fresh] = gather(_read_all(chunk, sums.slots))
+
+
+def _read_all(chunk: Chunk, slots: Sequence[int]) -> Array:
+    """The active lanes' values of some registers, a row of words for each register."""
+    values = np.empty((len(slots), chunk.count()), np.uint32)
+    for row, slot in zip(values, slots, strict=True):
+        row[:] = chunk.read(slot).view(np.uint32)
+    return values
+
+
+def _words_of(chunk: Chunk, fragment: Sequence[int]) -> Array:
+    """A of registers, as rows of words along K: registers are (k, half of 16 rows), lanes (row, word)."""
+    words = _read_all(chunk, fragment).reshape(2, 2, -1, 4, 8, 4)
+    rows = words.transpose(2, 3, 1, 4, 0, 5)  # warpgroup, warp, half, row, k, word
+    return np.ascontiguousarray(rows).reshape(-1, ROWS, 8)
+
+
+def _fragment(form: WgmmaForm) -> tuple[Callable[[Array], Sequence[Array]], Callable[[Array], Array]]:
+    """How matrices become registers, and registers matrices.
+
+    A row of D is (warp, half of 16, g of 8), a column (tile of 8, t of 4, pair). Lanes are (g, t),
+    registers (tile, half, pair); of f16 a pair is in one register.
+    """
+    shape = (-1, 4, 2, 8, form.columns // 8, 4, 2)
+    if form.d == "f16":
+
+        def pack(values: Array) -> Sequence[Array]:
+            parts = values.astype(np.float16).reshape(shape).transpose(4, 2, 0, 1, 3, 5, 6)
+            words = np.ascontiguousarray(parts).view(np.uint32)
+            return list(words.reshape(form.columns // 4, -1))
+
+        def unpack(words: Array) -> Array:
+            parts = words.view(np.float16).reshape(form.columns // 8, 2, -1, 4, 8, 4, 2)
+            return parts.transpose(2, 3, 1, 4, 0, 5, 6).reshape(-1, ROWS, form.columns).astype(np.float32)
+
+        return pack, unpack
+    dtype = np.dtype(np.int32 if form.d == "s32" else np.float32)
+
+    def scatter(values: Array) -> Sequence[Array]:
+        parts = values.reshape(shape).transpose(4, 2, 6, 0, 1, 3, 5)
+        return list(canonical(np.ascontiguousarray(parts)).reshape(form.columns // 2, -1))
+
+    def gather(words: Array) -> Array:
+        parts = words.view(dtype).reshape(form.columns // 8, 2, 2, -1, 4, 8, 4)
+        return parts.transpose(3, 4, 1, 5, 0, 6, 2).reshape(-1, ROWS, form.columns)
+
+    return scatter, gather
+
+
+def _sum_of(form: WgmmaForm) -> Callable[[Array, Array, Array], Array]:
+    """From sums, products in float32 and which sums are added to, to the new sums."""
+    limits = np.iinfo(np.int32)
+
+    def add(sums: Array, product: Array, adds: Array) -> Array:
+        if form.sign < 0:
+            np.negative(product, out=product)
+        product = product.reshape(sums.shape)
+        if form.d == "s32":
+            product = product.astype(np.int32)
+        old = sums
+        if not adds.all():
+            old = np.where(np.broadcast_to(adds, len(product)).reshape(-1, 1, 1), sums, 0)
+        if form.clamps:
+            return (old.astype(np.int64) + product).clip(limits.min, limits.max).astype(np.int32)
+        product += old
+        return product.astype(np.float16).astype(np.float32) if form.d == "f16" else product
+
+    return add
+
+
+def _uniform(chunk: Chunk, placed: FlatInstruction, value: Array, what: str) -> Array:
+    """A value that all lanes of a warpgroup have to share, one for each warpgroup or one for all."""
+    if value.size == 1:
+        return value
+    rows = value.reshape(-1, GROUP)
+    apart = (rows != rows[:, :1]).any(axis=1)
+    if apart.any():
+        lanes = chunk.numbers().reshape(-1, GROUP)[apart].reshape(-1)
+        message = (
+            f"wgmma: the threads of a warpgroup have different values of {what}, which have to be the same. "
+            "Compute it from blockIdx, and from threadIdx / 128 at most."
+        )
+        chunk.report("wgmma", placed, lanes, message)
+    return np.ascontiguousarray(rows[:, 0])
+
+
+# Matrices in shared memory.
+#
+# A descriptor has, in units of 16 bytes, the start (bits 0 to 13), the leading offset (16 to 29) and the
+# stride (32 to 45); then the base offset (49 to 51) and the swizzle (62 and 63). A matrix is made of
+# 8 rows by 16 bytes. Along K, 8 rows are `stride` from the next 8; without a swizzle the second 16 bytes are
+# `leading` from the first. Along M or N, 8 of K follow each other; with a swizzle of w bytes a row has w
+# bytes, the next w are `leading` away, and the next 8 of K `stride`; without one it is the reverse.
+#
+# A swizzle of w bytes permutes the 16-byte chunks of w bytes by bits 7 and up of the address itself, less
+# the base offset.
+
+
+_SWIZZLES = (0, 128, 64, 32)
+_UNUSED = ~np.uint64(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 7 << 49 | 3 << 62)
+
+Matrix = Callable[[Chunk, Warpgroups, Array], tuple[Array, Array]]
+"""Gives the matrix of each warpgroup as numbers along K for A and B, and whether it is in shared memory."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _places(descriptor: int, extent: int, across: bool) -> Array:
+    """The 16-byte chunks of a matrix, counted from the start of shared memory.
+
+    Args:
+        descriptor: The descriptor.
+        extent: Its size along M or N.
+        across: It is stored along M or N: chunks are by K, then by 8 of M or N; else by row, then by K.
+    """
+    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    width = _SWIZZLES[descriptor >> 62]
+    if across:
+        k, tile = np.ix_(np.arange(16), np.arange(extent // 8))
+        each = width // CHUNK_BYTES
+        if width:
+            offset = tile // each * leading + tile % each * CHUNK_BYTES + k % 8 * width + k // 8 * stride
+        else:
+            offset = tile * stride + k % 8 * CHUNK_BYTES + k // 8 * leading
+    else:
+        row, k = np.ix_(np.arange(extent), np.arange(2))
+        offset = (
+            row // 8 * stride + row % 8 * (width or CHUNK_BYTES) + k * (CHUNK_BYTES if width else leading)
+        )
+    address = start + offset
+    if width:
+        base = descriptor >> 49 & 7
+        address ^= ((address >> 7) - base) % (width // CHUNK_BYTES) * CHUNK_BYTES
+    return np.asarray(address.reshape(-1) // CHUNK_BYTES)
+
+
+def _matrix(
+    placed: FlatInstruction, operand: Operand, name: str, extent: int, form: WgmmaForm, binding: Binding
+) -> Matrix:
+    """Bind a descriptor."""
+    source = binding.source(operand, "b64")
+    type_, across = (form.a, form.across[0]) if name == "A" else (form.b, form.across[1])
+    access = Access(binding.next_access(), placed, "shared", source.slot, 0, 8, 1, "read")
+    numbers = _NUMBERS[type_]
+
+    def matrix(chunk: Chunk, state: Warpgroups, groups: Array) -> tuple[Array, Array]:
+        words = _uniform(chunk, placed, source.read(chunk), f"the descriptor of {name}")
+        words = np.broadcast_to(words, len(groups))
+        unique, which = np.unique(words, return_inverse=True)
+        tables = [_places(int(word), extent, across) for word in unique]
+        sound = np.array(
+            [
+                _is_sound(chunk, state, placed, groups[which == i], int(word), table, name)
+                for i, (word, table) in enumerate(zip(unique, tables, strict=True))
+            ]
+        )
+        inside = sound[which]
+        table = np.stack([t if ok else np.zeros_like(t) for t, ok in zip(tables, sound, strict=True)])
+        starts = groups // state.each * (chunk.shared.pitch // CHUNK_BYTES)
+        places = table[which] + starts[:, None]
+        if inside.all():
+            _check(chunk, state, access, groups, places, words)
+        data = chunk.shared.data.view(np.complex128).take(places).view(np.uint32)
+        if across:
+            values = numbers(data.reshape(len(groups), 16, -1))
+            return values.swapaxes(1, 2) if name == "A" else values, inside
+        values = numbers(data.reshape(len(groups), extent, -1))
+        return values if name == "A" else values.swapaxes(1, 2), inside
+
+    return matrix
+
+
+def _is_sound(
+    chunk: Chunk,
+    state: Warpgroups,
+    placed: FlatInstruction,
+    groups: Array,
+    descriptor: int,
+    table: Array,
+    name: str,
+) -> bool:
+    """Return whether a descriptor means shared memory of the block; report it otherwise."""
+    strange = descriptor & int(_UNUSED)
+    if strange:
+        state.report(
+            placed,
+            groups,
+            f"wgmma: the descriptor of {name} is {descriptor:#018x}, with bits set ({strange:#x}) that have "
+            "no meaning. Its address and offsets are in units of 16 bytes, 14 bits each: shift them right "
+            "by 4, and mask them with 0x3fff.",
+        )
+        return False
+    end = (int(table.max()) + 1) * CHUNK_BYTES
+    size = chunk.shared.size
+    if end > size:
+        start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+        width = _SWIZZLES[descriptor >> 62]
+        state.report(
+            placed,
+            groups,
+            f"wgmma: {name} ends at byte {end} of shared memory, of which a block has {size}. Its descriptor "
+            f"starts at byte {start}, with a leading offset of {leading}, a stride of {stride} and "
+            f"{_swizzle_name(width)}. Correct them, or the shared memory of the launch.",
+        )
+        return False
+    return True
+
+
+def _check(
+    chunk: Chunk, state: Warpgroups, access: Access, groups: Array, places: Array, descriptors: Array
+) -> None:
+    """Check that what wgmma reads is there, visible to it, and laid out as its descriptor says.
+
+    Args:
+        chunk: The blocks that run together.
+        state: Their warpgroups.
+        access: The access of the instruction.
+        groups: The warpgroups.
+        places: For each warpgroup a row of 16-byte chunks of shared memory.
+        descriptors: For each warpgroup its descriptor.
+    """
+    _check_layouts(chunk, state, access, groups, places, descriptors)
+    state.read_chunks(groups, places)
+    flight, shared = chunk.in_flight, chunk.shared
+    assert flight is not None
+    if flight.copies and flight.targets[CHUNK_BYTES].take(places).any():
+        with _reading(chunk, state, access, groups, places) as part:
+            check_in_flight(part, part.indices)
+        return
+    if not shared.is_written:
+        with _reading(chunk, state, access, groups, places) as part:
+            check_written(part, part.indices)
+    shadow = shared.races
+    if shadow is None or shadow.writes is None:
+        return
+    stamps = shadow.writes.take(places * (CHUNK_BYTES // shadow.granule))
+    same = (stamps == stamps[:, :1]).all(axis=1)
+    seen = state.seen.setdefault(access.number, np.zeros(state.count, np.uint64))
+    fresh = same & (stamps[:, 0] != seen[groups])
+    seen[groups[same]] = stamps[same, 0]
+    for rows, columns in ((fresh, slice(1)), (~same, slice(None))):
+        if rows.any():
+            with _reading(chunk, state, access, groups[rows], places[rows, columns]) as part:
+                check_async_read(part, part.indices)
+
+
+@contextmanager
+def _reading(
+    chunk: Chunk, state: Warpgroups, access: Access, groups: Array, places: Array
+) -> Iterator[AccessPart]:
+    """The chunks as a part of an access by the first lanes of the warps, one after the other."""
+    warps = np.arange(places.shape[1]) % (GROUP // WARP) * WARP
+    lanes = (state.firsts(groups)[:, None] + warps).reshape(-1)
+    shared, index = chunk.shared, places.reshape(-1) * (CHUNK_BYTES // access.width)
+    part = AccessPart(
+        chunk,
+        access,
+        shared.views[access.width],
+        shared.shadows[access.width],
+        index,
+        None,
+        None,
+        shared.races,
+    )
+    with active_lanes(chunk, lanes):
+        yield part
+
+
+def _check_layouts(
+    chunk: Chunk, state: Warpgroups, access: Access, groups: Array, places: Array, descriptors: Array
+) -> None:
+    codes = state.layouts.take(places)
+    own = np.array(_SWIZZLES)[(descriptors >> np.uint64(62)).astype(np.int64)]
+    wrong = (codes != 0) & (codes != own[:, None] + 1)
+    if not wrong.any():
+        return
+    rows = wrong.any(axis=1)
+    brought = int(codes[wrong][0]) - 1
+    with _reading(chunk, state, access, groups, places) as part:
+        name, shown = describe_element(part, int(part.indices[wrong.reshape(-1)][0]))
+    state.report(
+        access.placed,
+        groups[rows],
+        f"wgmma: the descriptor says {_swizzle_name(int(own[rows][0]))}, and the tensor map that brought "
+        f"{shown} {_swizzle_name(brought)}. Pass swizzle={own[rows][0]} to dotcu.tensor_map, or say "
+        f"{brought} in the descriptor (bits 62 and 63: 0 none, 1 for 128, 2 for 64, 3 for 32).",
+        address_of=name,
+    )
+
+
+def _swizzle_name(width: int) -> str:
+    return f"a swizzle of {width} bytes" if width else "no swizzle"
+
+
+# setmaxnreg: registers that warpgroups give to a pool of their block, or take from it.
+#
+# The pool has what the launch gave: the registers of each thread, times the threads. Without .maxnreg or
+# .maxntid it is not known, and nothing is said of sums. A warpgroup that takes more than is there waits.
+#
+# Source: PTX ISA, "Miscellaneous Instructions: setmaxnreg"; the registers that a launch has: "Performance
+# Tuning Directives: .maxnreg, .maxntid, .minnctapersm".
+
+
+def bind_setmaxnreg(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+    """setmaxnreg.inc and setmaxnreg.dec."""
+    action, *flags = placed.instruction.flags
+    require(action in ("inc", "dec") and flags == ["sync", "aligned"])
+    wanted = _immediate(placed.instruction.operands[0])
+
+    def step(chunk: Chunk, state: Warpgroups, groups: Array) -> None:
+        if wanted % 8 or not 24 <= wanted <= 256:
+            what = f"{wanted} registers a thread: setmaxnreg takes a multiple of 8 from 24 to 256."
+            chunk.report("setmaxnreg", placed, state.lanes(groups), what)
+            return
+        state.resize(placed, groups, wanted, grows=action == "inc")
+
+    return _of_groups(placed, binding, step)
+
+
+# Other instructions that touch the registers of wgmma.
+
+
+def wgmma_registers(code: Sequence[FlatInstruction]) -> frozenset[str]:
+    """Return the names of the registers that hold accumulators, or A, of some wgmma."""
+    return frozenset(
+        register.name
+        for placed in code
+        if placed.instruction.opcode == "wgmma"
+        for operand in placed.instruction.operands[:2]
+        if isinstance(operand, Vector)
+        for register in registers_of(operand)
+    )
+
+
+_NO_RESULT = frozenset({"st", "red", "bar", "barrier"})
+
+
+def watched(step: Step, placed: FlatInstruction, names: frozenset[str], binding: Binding) -> Step:
+    """The step, which first sees to registers of wgmma that its instruction touches.
+
+    Args:
+        step: The step of the instruction.
+        placed: The instruction.
+        names: The registers of wgmma.
+        binding: Finds the registers of operands.
+    """
+    opcode, *_, operands = placed.instruction[:4]
+    if opcode == "wgmma" or names.isdisjoint(r.name for operand in operands for r in registers_of(operand)):
+        return step
+    results = () if opcode in _NO_RESULT else operands[:1]
+    writes = frozenset(_slots(results, names, binding))
+    reads = frozenset(_slots(operands[len(results) :], names, binding))
+    copies = opcode == "mov"
+    target = binding.destination(operands[0]).slot if copies and isinstance(operands[0], Register) else -1
+
+    def run(chunk: Chunk) -> None:
+        state = chunk.warpgroups
+        if state is None:
+            step(chunk)
+            return
+        late = state.late_value(next(iter(reads))) if target >= 0 and reads and state.is_held else None
+        state.touch(placed, reads, writes, copies=target >= 0)
+        step(chunk)
+        if late is not None:
+            lanes, values = late
+            with active_lanes(chunk, lanes):
+                chunk.write(target, values.view(chunk.registers[target].dtype))
+
+    return run
+
+
+def _slots(operands: Sequence[Operand], names: frozenset[str], binding: Binding) -> Iterator[int]:
+    for operand in operands:
+        for register in registers_of(operand):
+            if register.name in names:
+                yield binding.register(register).slot
