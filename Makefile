@@ -8,8 +8,9 @@ TORCH   := $(shell grep '^torch==' constraints.txt)
 # A CPU-only torch, where the machine's index does not have one:
 #     make TORCH_INDEX=https://download.pytorch.org/whl/cpu test
 TORCH_INDEX ?=
-# Two workers of pytest; PYTEST_FLAGS= for one process, PYTEST_FLAGS="-k name" for one test.
-PYTEST_FLAGS ?= -n 2
+# Two workers of pytest; all tests of a file run in one of them, which makes once what they share.
+# PYTEST_FLAGS= for one process, PYTEST_FLAGS="-k name" for one test.
+PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 # The compiler of CUDA Tile C++ has an NVRTC of its own, which cannot stand beside the one that torch pins.
 TILE  := $(VENV)/share/dotcu/tile
