@@ -30,7 +30,7 @@ def made(
         strides_bytes=tuple(x.strides[-2::-1]),
         box=box,
         steps=steps or (1,) * len(sizes),
-        itemsize=itemsize,
+        type=f"u{8 * itemsize}",
         swizzle=0,
     )
 
