@@ -86,6 +86,7 @@ class Case:
     grid: int | tuple[int, ...] = 1
     block: int | tuple[int, ...] = THREADS
     smem_bytes: int = 0
+    cluster: int | tuple[int, ...] | None = None
     cooperative: bool = False
     options: tuple[str, ...] = NO_FUSING
     compare: Comparison = field(default_factory=Exact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from golden_case import Case
+from golden_clusters import CLUSTERS
 from golden_copies import COPIES
 from golden_matrices import MATRICES
 from golden_ordinary import ORDINARY
@@ -12,5 +13,5 @@ from golden_wgmma import WGMMA
 
 CASES = (*SPELLED, *ORDINARY, *MATRICES, *PROGRAMS)
 
-UNRECORDED: tuple[Case, ...] = (*COPIES, *WGMMA)
+UNRECORDED: tuple[Case, ...] = (*COPIES, *WGMMA, *CLUSTERS)
 """Cases that the next recording adds."""

@@ -51,6 +51,7 @@ def launch(case: Case, given: Mapping[str, torch.Tensor]) -> None:
         grid=case.grid,
         block=case.block,
         smem_bytes=case.smem_bytes,
+        cluster=case.cluster,
         cooperative=case.cooperative,
     )
 

@@ -305,7 +305,7 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
         if space == "shared":
             ranks = (value - low) >> np.uint64(RANK_BIT)
             blocks = chunk.shape.cluster_blocks if blocks_of_cluster else 0
-            inside &= (ranks == 0) | (ranks == chunk.ranks() + 1) | (ranks <= blocks)
+            inside = inside & ((ranks == 0) | (ranks == chunk.ranks() + 1) | (ranks <= blocks))
         chunk.write(target.slot, inside)
 
     return step
