@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
@@ -209,23 +210,61 @@ def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
     traced.calls.append(call)
 
 
+class _ReadsValues(Exception):
+    """A body asked a tensor for its values."""
+
+
+class _OfUnwrittenValues(TorchDispatchMode):
+    """Refuse what depends on the values of tensors: launches are skipped, and write none."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not _DEPENDING.isdisjoint(func.tags):
+            raise _ReadsValues(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class _OfUnwrittenMemory(TorchFunctionMode):
+    """Refuse what takes the memory of a tensor past the dispatcher."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in _TAKING_MEMORY:
+            raise _ReadsValues(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+_DEPENDING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_TAKING_MEMORY = {"tolist", "numpy", "__array__", "__dlpack__"}
+
+
 def _requests(
     call: SampleCall, arch: str, around: Callable[[], AbstractContextManager[object]]
 ) -> list[KernelRequest]:
-    """Return the launches of a body; one that cannot be its own fake runs in the simulator."""
+    """Return the launches of a body; one that reads values runs in the simulator."""
     requests: list[KernelRequest] = []
     name, bodies = call.overload.qualified_name, around_bodies(around, skipped=True)
     with listening_for_kernels(requests.append), simulate(arch=arch), torch.no_grad(), bodies:
+        skipped = entering_scope(LaunchPolicy.SKIP, operator=name)
         if not call.overload.has_fake:
-            with entering_scope(LaunchPolicy.SKIP, operator=name):
+            with skipped:
                 call.run()
             return requests
+        body = call.overload.body
+        assert body is not None  # an overload of a library is not traced
+        try:
+            with skipped, around(), _OfUnwrittenMemory(), _OfUnwrittenValues():
+                body(*call.sample.args, **call.sample.kwargs)
+            return requests
+        except _ReadsValues:
+            requests.clear()
         try:
             call.run()
         except SimulationError:  # of a launch that the simulator lacks
             with suppress(Exception), entering_scope(LaunchPolicy.SKIP, operator=name), around():
-                assert call.overload.body is not None  # it may read what the skipped launches would write
-                call.overload.body(*call.sample.args, **call.sample.kwargs)
+                body(*call.sample.args, **call.sample.kwargs)  # it may read what they would write
     return requests
 
 

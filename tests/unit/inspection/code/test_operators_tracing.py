@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -81,7 +82,49 @@ def test_an_operator_without_samples_is_noted() -> None:
     assert "has no samples" in note
 
 
-def test_a_body_with_a_fake_of_its_own_runs_in_the_simulator() -> None:
+def test_a_body_with_a_fake_of_its_own_computes_nothing_either() -> None:
+    def large(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        kernels.twice[x.dtype, 32](x, y, 1 << 30, grid=1 << 25, block=32)  # out of bounds, if it ran
+        kernels.fill(y, 4, grid=1, block=64)
+        return y
+
+    made = operator(large, dotcu.Sample(torch.ones(4)))
+
+    @made.fake
+    def _(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    assert list(names(trace_operators([made], SM_90))) == ["twice<float, 32>", "fill"]
+
+
+READS: dict[str, Callable[[Tensor], float]] = {
+    "item": lambda y: y.item(),
+    "float": float,
+    "tolist": lambda y: y.tolist()[0],
+    "numpy": lambda y: float(y.numpy()[0]),
+    "nonzero": lambda y: len((y > 0).nonzero()),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_body_that_reads_what_a_kernel_wrote_runs_in_the_simulator(read: str) -> None:
+    def again(x: Tensor) -> Tensor:
+        y = torch.full_like(x, -1)
+        kernels.fill(y, 1, grid=1, block=64)
+        kernels.fill(y, 1, grid=1, block=64 if READS[read](y) == 1 else 32)
+        return y
+
+    made = operator(again, dotcu.Sample(torch.zeros(1)))
+
+    @made.fake
+    def _(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    assert names(trace_operators([made], SM_90)) == {"fill": [LaunchShape(block=(64, 1, 1))]}
+
+
+def test_a_body_that_reads_values_runs_in_the_simulator() -> None:
     def first_positive(x: Tensor) -> Tensor:
         count = int((x > 0).sum())
         y = x.new_empty(count)
