@@ -232,6 +232,7 @@ class SimulatedDevice:
                 from dotcu.simulator.tile.launch import launch_tile  # few files have tile kernels
 
                 launch_tile(code.tile_program(), code.symbol(kernel), **given)
+                self.simulation.earlier = None
             else:
                 launch(
                     code.program(),
@@ -240,6 +241,7 @@ class SimulatedDevice:
                     smem_bytes=config.smem_bytes,
                     cluster=config.cluster,
                     cooperative=config.cooperative,
+                    programmatic=config.programmatic and self.arch.capability >= (9, 0),
                     **given,
                 )
         finally:  # also after a finding, which may come late in the kernel

@@ -23,6 +23,7 @@ from dotcu.simulator.machine.grid import LaunchState
 from dotcu.simulator.machine.memory import Buffer, Memory, allocate
 from dotcu.simulator.machine.schedule import execute
 from dotcu.simulator.run import Coordinates, Run
+from dotcu.simulator.sanitizers.earlier import writes_of
 from dotcu.simulator.semantics.builtins import BUILTINS
 
 MAX_BLOCK_THREADS = 1024
@@ -181,6 +182,7 @@ def launch(
     parameter_names: tuple[str, ...] = (),
     cluster: Coordinates | None = None,
     cooperative: bool = False,
+    programmatic: bool = False,
     caller: Callable[[str], str] = lambda name: "",
 ) -> None:
     """Run a kernel over its whole grid, and note findings and counts in `run`.
@@ -198,6 +200,7 @@ def launch(
         parameter_names: Names of the parameters, for pointers to memory whose buffer has none.
         cluster: Blocks of a cluster in x, y, z, of which the grid is a multiple; None: as the kernel says.
         cooperative: Its blocks may wait for each other by a grid-wide barrier.
+        programmatic: It may start before the launch before it in this run has ended.
         caller: Returns what findings say of the caller, for the name of the memory at fault.
 
     Raises:
@@ -249,6 +252,7 @@ def launch(
         cluster=cluster,
         workspace=workspace,
         registers=header.registers,
+        earlier=run.earlier if programmatic else None,
     )
     if 0 in grid:
         return
@@ -257,6 +261,7 @@ def launch(
             execute(state)
         finally:
             state.count()
+            run.earlier = writes_of(state)
 
 
 def name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dotcu.errors import FindingError
 from dotcu.simulator import CHECKS
 from dotcu.simulator.counting.counters import Counters
+
+if TYPE_CHECKING:
+    from dotcu.simulator.sanitizers.earlier import EarlierLaunch
 
 PATIENCE_STEPS = 5_000_000
 
@@ -34,6 +37,7 @@ class Run:
         findings: What was found, one for each kind and line of a kernel.
         output: What the kernels printed.
         counters: What was executed.
+        earlier: What the latest launch wrote.
     """
 
     arch: str = "sm_80"
@@ -47,6 +51,7 @@ class Run:
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
+    earlier: EarlierLaunch | None = field(default=None, repr=False)
     _lanes: dict[tuple[str, str, str, int], Counter[str]] = field(default_factory=dict, repr=False)
 
     def report(self, finding: Finding, instruction: str = "") -> None:

@@ -67,6 +67,8 @@ class Chunk:
         # shared memory. And for each block what its threads knew when they ended.
         self._reached: dict[int, tuple[Access, Array]] = {}
         self._known_at_end: Array | None = None
+        # The lanes that a wait for the launch before is ordered before.
+        self.waited = np.zeros(shape.lanes, bool)
         # For each access its last event: the times, the lanes, how often events were forgotten, its number.
         self.events: dict[int, tuple[ClockTimes, Lanes | None, int, int]] = {}
 

@@ -23,6 +23,7 @@ from dotcu.simulator.semantics.memory.registers import special_arrays
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.decode import DecodedKernel
+    from dotcu.simulator.sanitizers.earlier import EarlierLaunch
     from dotcu.simulator.semantics.memory.access import Access
 
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
@@ -45,6 +46,7 @@ class LaunchState:
         cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
         registers: Registers that a thread has at the start; 0: it is not known.
+        earlier: What the launch before wrote, if this one may start before that one ends.
         progress: Goes up whenever something changes that another lane may wait for.
         strong_reads: Reads so far of what other lanes may change meanwhile.
         steps: Instructions issued so far, in all chunks.
@@ -64,6 +66,7 @@ class LaunchState:
     cluster: Coordinates | None = None
     workspace: int = 0
     registers: int = 0
+    earlier: EarlierLaunch | None = None
     progress: int = 0
     strong_reads: int = 0
     steps: int = 0

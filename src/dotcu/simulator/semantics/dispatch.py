@@ -8,6 +8,8 @@ import numpy as np
 
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.sanitizers.earlier import WAITED
 from dotcu.simulator.sanitizers.proxies import crossed_by
 from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
@@ -69,6 +71,20 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
     return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 
 
+def _bind_dependency(placed: FlatInstruction, binding: Binding) -> Step:
+    """griddepcontrol: launches run one after the other, and the wait is noted for those who need it."""
+    if placed.instruction.flags == ("launch_dependents",):
+        return _nothing(placed, binding)
+    require(placed.instruction.flags == ("wait",))
+
+    def wait(chunk: Chunk) -> None:
+        if chunk.grid.earlier is not None:
+            chunk.waited[chunk.numbers()] = True
+            chunk.grid.events.fence_proxies(chunk, (WAITED,))
+
+    return wait
+
+
 def _policy(placed: FlatInstruction, binding: Binding) -> Step:
     """createpolicy: an opaque value that only cache hints take, which move no byte."""
     target = binding.destination(placed.instruction.operands[0])
@@ -105,7 +121,8 @@ _MORE: Mapping[str, Bind] = {
     "stmatrix": bind_stmatrix,
     "movmatrix": bind_movmatrix,
     **dict.fromkeys(("nanosleep", "prefetch", "prefetchu", "applypriority"), _nothing),
-    **dict.fromkeys(("discard", "griddepcontrol", "pmevent"), _nothing),
+    **dict.fromkeys(("discard", "pmevent"), _nothing),
+    "griddepcontrol": _bind_dependency,
 }
 # Of .b128, whose registers are pairs of 64 bits.
 _WIDE: Mapping[str, Bind] = {"mov": bind_mov_wide, "ld": bind_ld, "st": bind_st, "atom": bind_atom_wide}

@@ -26,6 +26,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import RANK_BIT, WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
+from dotcu.simulator.sanitizers.earlier import check_earlier
 from dotcu.simulator.sanitizers.races import check_async_write, check_proxy, check_read
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.half import HALF
@@ -577,7 +578,10 @@ def _elements(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
     regions = [r for r in near if r.base <= low and end <= r.base + r.size]
     allowed = [r for r in regions if access.action == "read" or not r.read_only]
     if allowed:
-        return region_part(chunk, access, allowed[0], addresses.view(np.uint64), None)
+        part = region_part(chunk, access, allowed[0], addresses.view(np.uint64), None)
+        with active_lanes(chunk, np.repeat(chunk.numbers(), len(addresses))):
+            check_earlier(part)
+        return part
     first, lane = addresses[:1].view(np.uint64), np.zeros(1, np.int64)
     if regions:
         bounds.report_read_only(chunk, access, regions[0], first, lane)

@@ -29,6 +29,7 @@ from dotcu.simulator.machine.memory import (
 )
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
+from dotcu.simulator.sanitizers.earlier import check_earlier
 from dotcu.simulator.sanitizers.shadow import ShadowMemory
 
 GLOBAL_SPACES = frozenset({"global", "const"})
@@ -154,6 +155,9 @@ def resolve(chunk: Chunk, access: Access) -> list[AccessPart]:
     part = _whole(chunk, access)
     parts = [part] if part is not None else _checked(chunk, access)
     chunk.grid.traffic.count(chunk, access, parts)
+    if chunk.grid.earlier is not None:
+        for each in parts:
+            check_earlier(each)
     return parts
 
 
