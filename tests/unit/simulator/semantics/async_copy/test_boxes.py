@@ -13,7 +13,14 @@ def places(start: int, rows: int, row_chunks: int, swizzle: int) -> list[int]:
     """Where the chunks of a box are, in chunks from its first."""
     none = np.zeros(0, np.int64)
     box = CopyBox(
-        rows=none, addresses=none, skip=0, length=0, row_bytes=16 * row_chunks, count=rows, swizzle=swizzle
+        rows=none,
+        addresses=none,
+        skip=0,
+        length=0,
+        row_bytes=16 * row_chunks,
+        count=rows,
+        swizzle=swizzle,
+        type="u8",
     )
     return (chunk_offsets(start, box) // 16).tolist()  # type: ignore[no-any-return]
 
