@@ -101,15 +101,18 @@ class ProxyFence(NamedTuple):
         return there & ~is_later((shape, lanes, self.times.of(at)), second)
 
     def joins(self, first: Moment, second: Moment) -> Array:
-        """Return the mask of pairs that have it on the path between them."""
+        """Return the mask of pairs one of which passed it, between the two."""
         joined = self.releases(first, second)
         shape, lanes, _ = second
         if shape is self.shape:
             at, there = self._place(lanes)
             joined |= there & ~is_later(first, (shape, lanes, self.known.of(at)))
-        for pair in np.flatnonzero(~joined).tolist():
-            joined[pair] = self._is_between(first, second, np.full(len(self.lanes), pair))
         return joined
+
+    def joins_by_others(self, first: Moment, second: Moment) -> Array:
+        """Return the mask of pairs between which another lane passed it."""
+        lanes = len(self.lanes)
+        return np.array([self._is_between(first, second, np.full(lanes, n)) for n in range(len(first[1]))])
 
     def _is_between(self, first: Moment, second: Moment, pair: Array) -> bool:
         """Return whether some lane passed it after a pair's first and before its second."""

@@ -153,13 +153,26 @@ class EventLog:
             second: For each of them a lane of now.
             crosses: What the fence has to join.
         """
-        joined = np.full(len(first[1]), number < self.judged)
-        for fence in reversed(self.fences):
-            if fence.number <= number or joined.all():
-                break
-            if crosses in fence.crosses:
-                joined |= fence.joins(first, second)
-        return joined
+        if number < self.judged:
+            return np.ones(len(first[1]), bool)
+        (shape, lanes, times), (own_shape, own, known) = first, second
+        _, pairs, all_pairs = np.unique(lanes << 32 | own, return_index=True, return_inverse=True)
+        first, second = (shape, lanes[pairs], times.of(pairs)), (own_shape, own[pairs], known.of(pairs))
+        joined = np.zeros(len(pairs), bool)
+        later = [f for f in reversed(self.fences) if f.number > number and crosses in f.crosses]
+        for joins in (ProxyFence.joins, ProxyFence.joins_by_others):
+            for fence in later:
+                if joined.all():
+                    break
+                joined[~joined] = joins(fence, *(_some(moment, ~joined) for moment in (first, second)))
+        spread: Array = joined[all_pairs]
+        return spread
+
+
+def _some(moment: Moment, mask: Array) -> Moment:
+    """The lanes of a mask."""
+    shape, lanes, clocks = moment
+    return shape, lanes[mask], clocks.of(np.flatnonzero(mask))
 
 
 def event_of(stamps: Array) -> Array:
