@@ -35,6 +35,7 @@ class Launch:
     grid: Size = 1
     block: Size = 32
     smem_bytes: int = 0
+    cluster: Size | None = None
     cooperative: bool = False
     arch: str = "sm_80"
     step_limit: int = 200_000
@@ -68,6 +69,7 @@ class Corpus:
                 grid=launch.grid,
                 block=launch.block,
                 smem_bytes=launch.smem_bytes,
+                cluster=launch.cluster,
                 cooperative=launch.cooperative,
             )
         return Outcome(launch=launch, findings=list(run.findings))

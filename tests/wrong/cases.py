@@ -499,3 +499,130 @@ def trap_on_bad_input() -> Launch:
 def assertion_that_fails() -> Launch:
     x, out = torch.arange(32.0), torch.empty(32)
     return Launch(args=(x, out), out=out, want=torch.where(x == 0, x, 1 / x))
+
+
+# Clusters
+
+
+def clustered(x: torch.Tensor, want: torch.Tensor, *more: int, block: int, cluster: int = 2) -> Launch:
+    """A launch of one cluster or more, a row of `want` for each block."""
+    out = torch.zeros_like(want)
+    size = {"grid": len(want), "block": block, "cluster": cluster}
+    return Launch(args=(x, out, *more), out=out, want=want, arch="sm_90", **size)
+
+
+@case
+def cluster_read_before_the_sync() -> Launch:
+    x = ints(256).view(4, 64)
+    return clustered(x, x.roll(-1, 0).flip(1), block=64, cluster=4)
+
+
+@case
+def cluster_block_exits_early() -> Launch:
+    x = ints(256).view(4, 64)
+    return clustered(x, x + x[[1, 0, 3, 2]], block=64)
+
+
+@case
+def cluster_relaxed_arrival() -> Launch:
+    x = ints(128).view(2, 64)
+    return clustered(x, x.flip(0), block=64)
+
+
+@case
+def cluster_tile_refilled_too_early() -> Launch:
+    x = ints(256).view(2, 4, 32)
+    weights = torch.arange(1, 5, dtype=i32)[:, None]
+    return clustered(x, (x * weights).sum(1, dtype=i32).flip(0, 1), 4, block=32)
+
+
+@case
+def cluster_rank_beyond_the_last() -> Launch:
+    x = ints(8).view(8, 1)
+    return clustered(x, x.view(2, 4).roll(-1, 1).reshape(8, 1), block=32, cluster=4)
+
+
+@case
+def cluster_histogram_not_zeroed_in_time() -> Launch:
+    x = torch.arange(300, dtype=i32).mul(11).remainder(251).to(torch.uint8)
+    want = torch.bincount(x.to(torch.long) % 64, minlength=64).to(i32).view(4, 16)
+    return clustered(x, want, 300, block=64, cluster=4)
+
+
+@case
+def cluster_barrier_entered_twice() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0), block=32)
+
+
+@case
+def cluster_wait_without_arrival() -> Launch:
+    x = ints(2)
+    return clustered(x, x[:, None] + torch.arange(64, dtype=i32), block=64)
+
+
+@case
+def cluster_load_of_the_own_space() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0, 1), block=32)
+
+
+@case
+def cluster_arrival_that_releases_nothing() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0, 1), block=32)
+
+
+@case
+def cluster_stage_released_by_one_block() -> Launch:
+    x = ints(160).view(5, 32)
+    return clustered(x, x.flip(1).expand(2, 5, 32), 5, block=64)
+
+
+@case
+def cluster_multicast_beyond_the_last() -> Launch:
+    x = ints(32)
+    return clustered(x, x.flip(0).expand(2, 32), block=32)
+
+
+@case
+def cluster_half_of_the_bytes_awaited() -> Launch:
+    x = ints(64)
+    return clustered(x, x.flip(0).expand(2, 64), block=64)
+
+
+@case
+def cluster_receiver_awaits_nothing() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0, 1), block=32)
+
+
+@case
+def cluster_mbarrier_of_the_sender() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0, 1), block=32)
+
+
+@case
+def cluster_copy_without_a_proxy_fence() -> Launch:
+    x = ints(128).view(2, 64)
+    return clustered(x, x.flip(0, 1), block=64)
+
+
+@case
+def cluster_mbarrier_before_its_init() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0, 1), block=32)
+
+
+@case
+def cluster_arrival_at_an_exited_block() -> Launch:
+    x = ints(96).view(3, 32)
+    out = torch.zeros_like(x)
+    return Launch(args=(x, out, 3), out=out, want=x.flip(1), grid=2, cluster=2, arch="sm_90")
+
+
+@case
+def cluster_wait_of_another_block() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0, 1), block=32)

@@ -199,6 +199,7 @@ _FINDINGS = {
     "uninitialized-read": "sanitizer-init",
     "race": "sanitizer-race",
     "proxy-fence": "sanitizer-race",
+    "exited-block": "sanitizer-bounds",
     "wgmma": "sanitizer-race",
     "setmaxnreg": "sanitizer-barrier",
     "barrier": "sanitizer-barrier",

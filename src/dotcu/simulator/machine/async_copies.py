@@ -20,7 +20,7 @@ import numpy as np
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array, Lanes
-from dotcu.simulator.sanitizers.proxies import ProxyFence
+from dotcu.simulator.sanitizers.proxies import ProxyFence, is_async
 from dotcu.simulator.sanitizers.races import check_ahead, check_proxy, check_write, stamp_landed
 from dotcu.simulator.semantics.memory.access import Access, AccessPart
 
@@ -152,7 +152,8 @@ class CopiesInFlight:
         )
         if values is not None and kind == "mbarrier" and self.chunk.shared.races is not None:
             with self._elements(copy) as (whole, indices):
-                check_proxy(whole, indices)
+                if is_async(part.access.placed.instruction):
+                    check_proxy(whole, indices)
                 check_ahead(whole, indices)
         if writes:
             self.unfinished.append(copy)

@@ -310,8 +310,9 @@ class ClusterBarriers:
                 "barrier.cluster.arrive (cluster.barrier_arrive()) before it."
             )
             chunk.report("barrier", placed, lanes[without], message)
-            chunk.send(resume, lanes[without])
-            lanes = lanes[~without]
+            with_arrival, chunk.active = chunk.active, lanes[without]
+            self.arrive(placed, relaxed=True)
+            chunk.active = with_arrival
         self.place[resume] = placed
         self.resume[lanes] = resume
         self.waiting += len(lanes)

@@ -529,6 +529,12 @@ def _async_remedy(later: Instruction, earlier: Instruction) -> str:
 
 def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
     earlier, later, pitch = event.access.placed.instruction, at.access.placed.instruction, event.shape.pitch
+    lanes = event.shape.cluster_lanes
+    if event.shape is at.chunk.shape and other // pitch != own // pitch and other // lanes == own // lanes:
+        return (
+            "Both blocks are of one cluster: put cluster.sync() between them, or let one arrive at an "
+            "mbarrier of the other by .release.cluster, and the other wait for it by .acquire.cluster."
+        )
     if event.shape is not at.chunk.shape or other // pitch != own // pitch:
         if event.access.order.strong and at.access.order.strong:
             return "Both are atomic only within a block: use the plain atomics, not those that end in _block."

@@ -14,6 +14,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.bounds import describe_access, describe_element
+from dotcu.simulator.sanitizers.proxies import is_async
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.async_copies import AsyncCopy
@@ -101,7 +102,7 @@ def check_in_flight(part: AccessPart, index: Array) -> bool:
         f"{_describe_copy(chunk, access, copy)}. The copy may come before or after it: "
         f"{_REMEDIES[copy.kind]}."
     )
-    kind = "race" if copy.kind == "async" else "proxy-fence"
+    kind = "proxy-fence" if is_async(copy.access.placed.instruction) else "race"
     chunk.report(kind, access.placed, lanes[rows] if len(rows) > 1 else lanes, message, address_of=name)
     return True
 

@@ -159,11 +159,11 @@ def _bind_in(
             values[part.positions] = _read_rows(part)
 
         def deliver(rows: Array, target: Access, barrier: Access) -> None:
-            serial = 0
+            serial, part = 0, None
             for part in _spans(chunk, target, size):
                 check_in_flight(part, _rows_of(part))
                 serial = in_flight(chunk).issue(part, values[rows[part.positions]], "mbarrier")
-            signal(chunk, barrier, copy=serial, tx_bytes=size)
+            signal(chunk, barrier, copy=serial, tx_bytes=size, beside=part)
 
         to_each(chunk, deliver)
 
@@ -470,7 +470,8 @@ def _bind_box_in(
             with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
                 check_in_flight(part, _rows_of(part))
                 copy = in_flight(chunk).issue(part, data, "mbarrier")
-            signal(chunk, barrier, copy=copy, tx_bytes=box.size)
+            beside = part._replace(indices=part.indices[:1])
+            signal(chunk, barrier, copy=copy, tx_bytes=box.size, beside=beside)
 
         to_each(chunk, deliver)
 

@@ -198,12 +198,13 @@ def bind_async_store(placed: FlatInstruction, binding: Binding) -> Step:
     def step(chunk: Chunk) -> None:
         columns = [np.broadcast_to(source.read(chunk), chunk.count()) for source in sources]
         values = np.stack(columns, axis=1)
-        serial = 0
+        serial, part = 0, None
         for part in resolve(chunk, target):
-            check_in_flight(part, part.spread()[:, None] + np.arange(target.elements))
+            part = part._replace(indices=part.spread())
+            check_in_flight(part, part.indices[:, None] + np.arange(target.elements))
             given = values if part.positions is None else values[part.positions]
             serial = in_flight(chunk).issue(part, given, "mbarrier")
-        signal(chunk, barrier, copy=serial, tx_bytes=target.bytes)
+        signal(chunk, barrier, copy=serial, tx_bytes=target.bytes, beside=part)
 
     return step
 

@@ -304,7 +304,14 @@ def _change(part: AccessPart, arrive: Array | int = 0, drop: Array | int = 0, tx
     return seen
 
 
-def signal(chunk: Chunk, access: Access, *, copy: int | None = None, tx_bytes: int = 0) -> AccessPart:
+def signal(
+    chunk: Chunk,
+    access: Access,
+    *,
+    copy: int | None = None,
+    tx_bytes: int = 0,
+    beside: AccessPart | None = None,
+) -> AccessPart:
     """Note that the active lanes' mbarriers are updated once copies have landed; return these mbarriers.
 
     Args:
@@ -312,8 +319,17 @@ def signal(chunk: Chunk, access: Access, *, copy: int | None = None, tx_bytes: i
         access: The access to the mbarriers.
         copy: The serial number of the one copy that is tracked; None: all of the lanes' copies so far.
         tx_bytes: Completed transactions; 0: an arrival.
+        beside: What the copy writes, in whose block the mbarrier has to be.
     """
     part, flight = _find_objects(chunk, access), in_flight(chunk)
+    if beside is not None and chunk.shape.cluster_blocks > 1:
+        blocks, lanes = np.full(chunk.lanes, -1), chunk.numbers(part.positions)
+        blocks[chunk.numbers(beside.positions)] = beside.indices * beside.access.width // chunk.shared.pitch
+        apart = blocks[lanes] != part.indices * 8 // chunk.shared.pitch
+        if (apart := apart & (blocks[lanes] >= 0)).any():
+            what = "is in another block than what is written. Both have to be in the same: map both by mapa"
+            _report_misuse(_only(part, apart), what)
+            part = _only(part, ~apart)
     flight.signals.append(
         CopySignal(
             access=access,
@@ -332,11 +348,33 @@ def _settle(chunk: Chunk, objects: Array) -> None:
     flight = chunk.in_flight
     if flight is None or not flight.signals:
         return
-    for due in flight.due(objects):
+    view = chunk.shared.views[8]
+    phases = dict(zip(objects.tolist(), unpack(view[objects]).parity.tolist(), strict=True))
+    for signaled in flight.due(objects):
+        # What a phase does not wait for may land later, and does.
+        state, earlier = unpack(view[signaled.objects]), _earlier(signaled.objects)
+        waits = (state.pending > 0) | (earlier * signaled.tx_bytes < state.tx)
+        if not signaled.tx_bytes:
+            waits = (earlier < state.pending) | (state.tx > 0)
+        is_open = waits & (state.parity == np.array([phases[at] for at in signaled.objects.tolist()]))
+        if not is_open.all():
+            flight.signals.append(signaled.only(~is_open))
+        due = signaled.only(is_open)
+        if not is_open.any():
+            continue
         flight.complete(due)
         with active_lanes(chunk, due.lanes):
             part = _part(chunk, due.access, due.objects, np.arange(len(due.lanes)))
             _change(part, 0 if due.tx_bytes else 1, tx=-due.tx_bytes)
+
+
+def _earlier(objects: Array) -> Array:
+    """Return for each lane how many lanes before it have the same object."""
+    order = np.argsort(objects, kind="stable")
+    ordered = objects[order]
+    earlier = np.empty(len(objects), np.int64)
+    earlier[order] = np.arange(len(objects)) - np.searchsorted(ordered, ordered)
+    return earlier
 
 
 def _report_misuse(part: AccessPart, what: str) -> None:

@@ -269,8 +269,10 @@ def _of_cluster(
     own = chunk.numbers(positions) // chunk.shape.pitch
     is_rank = (ranks > 0) & (ranks <= MAX_RANKS)
     owners = np.where(is_rank, own - own % size + ranks - 1, own)
-    absent, far = is_rank & (ranks > size), is_rank & (owners != own) & access.near
-    exited = is_rank & ~absent & ~far & ~chunk.is_running(owners)
+    absent = is_rank & (ranks > size)
+    owners = np.where(absent, own, owners)
+    far = (owners != own) & access.near
+    exited = ~far & ~chunk.is_running(owners)
     for bad, report in (
         (absent, bounds.report_absent_block),
         (far, bounds.report_far_block),
