@@ -15,7 +15,10 @@ __global__ void deliver(const int* x, int* out, int n) {
             ARRIVE(&full, 1);
         } else {
             WAIT(&full, i % 2);
-            out[32 * i + t] = box[31 - t];
+            int total = 0;
+#pragma unroll 1
+            for (int k = 0; k < 100; ++k) total += box[(t + k) % 32];
+            out[32 * i + t] = total;
             __syncwarp();
             ARRIVE(&empty, 0);  // FAULT: exited-block
         }

@@ -67,6 +67,9 @@ class Chunk:
         # shared memory. And for each block what its threads knew when they ended.
         self._reached: dict[int, tuple[Access, Array]] = {}
         self._known_at_end: Array | None = None
+        # Basic blocks that have run, and how many of them had when each block ended.
+        self.rounds = 0
+        self.ended = np.zeros(shape.blocks, np.int64)
         # The lanes that a wait for the launch before is ordered before.
         self.waited = np.zeros(shape.lanes, bool)
         # For each access its last event: the times, the lanes, how often events were forgotten, its number.
@@ -226,9 +229,8 @@ class Chunk:
             lanes: The lanes.
             owners: For each the block of the chunk whose memory it is.
         """
-        is_signal = access.placed.instruction.opcode == "mbarrier" and not access.order.release
-        if self.shared.races is None or is_signal:
-            return  # who waits for a signal is there when it comes
+        if self.shared.races is None or access.placed.instruction.opcode == "mbarrier":
+            return  # who waits for a signal is there when it comes; often nobody does
         if access.number not in self._reached:
             warps = self.shape.cluster_lanes // WARP
             self._reached[access.number] = (access, np.full((self.shape.blocks, warps), NEVER, np.int64))
@@ -266,6 +268,8 @@ class Chunk:
             self.living -= len(lanes)
         if self._reached and ended is not None:
             self._judge_end(ended)
+        if self.shape.cluster_blocks > 1:
+            self.ended[slice(None) if lanes is None else lanes // self.shape.pitch] = self.rounds
         if self.warpgroups is not None and ended is not None:
             self.warpgroups.leave(ended)
         self.grid.progress += 1

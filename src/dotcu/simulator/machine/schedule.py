@@ -112,6 +112,7 @@ class Scheduler:
             if not self._admit(block, number):
                 continue
             chunk.steps += len(block.steps) + 1
+            chunk.rounds += 1
             self._steps_ahead += (len(block.steps) + 1) * (self.awake is not None)
             grid.steps += len(block.steps)
             if grid.run.watch:

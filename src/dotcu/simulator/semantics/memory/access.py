@@ -34,6 +34,9 @@ from dotcu.simulator.sanitizers.shadow import ShadowMemory
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
+# Rounds for which arrivals at mbarriers of a block that has exited are no fault, and have no effect:
+# pipelines leave the releases of their last stages unawaited, and the blocks of a cluster end together.
+GRACE_ROUNDS = 64
 # Above them are negative numbers.
 MAX_RANKS = 0xFE
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
@@ -273,10 +276,13 @@ def _of_cluster(
     owners = np.where(absent, own, owners)
     far = (owners != own) & access.near
     exited = ~far & ~chunk.is_running(owners)
+    late = exited
+    if access.placed.instruction.opcode == "mbarrier":
+        late = exited & (chunk.rounds - chunk.ended[owners] > GRACE_ROUNDS)
     for bad, report in (
         (absent, bounds.report_absent_block),
         (far, bounds.report_far_block),
-        (exited, bounds.report_exited_block),
+        (late, bounds.report_exited_block),
     ):
         if bad.any():
             report(chunk, access, ranks[bad] - 1, positions[bad])
