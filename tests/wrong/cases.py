@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -627,3 +628,127 @@ def cluster_arrival_at_an_exited_block() -> Launch:
 def cluster_wait_of_another_block() -> Launch:
     x = ints(64).view(2, 32)
     return clustered(x, x.flip(0, 1), block=32)
+
+
+# Warpgroups
+
+
+def halves(rows: int, columns: int) -> torch.Tensor:
+    """Small whole numbers in no order, as f16."""
+    return ((torch.arange(rows * columns) * 7 % 23) - 11).view(rows, columns).half()
+
+
+def by_thread(sums: torch.Tensor) -> torch.Tensor:
+    """The four sums of each thread of a product of 64 by 8."""
+    return sums.float().view(4, 2, 8, 4, 2).permute(0, 2, 3, 1, 4).reshape(-1)
+
+
+def product(*, times: float = 1, rows: int = 64, steps: tuple[int, ...] = ()) -> Launch:
+    """The product of 64 by 16 and 16 by 8, or the sum of several."""
+    a, b, out = halves(rows, 16), halves(8, 16), torch.zeros(512)
+    want = times * (a.float().view(-1, 64, 16).sum(0) @ b.float().T)
+    return Launch(args=(a, b, out, *steps), out=out, want=by_thread(want), block=128, arch="sm_90a")
+
+
+def product_by_tma(*more: int, rows: int = 64, block: int = 128) -> Launch:
+    """The same of boxes of 64 by 64, of which the first 16 columns count."""
+    a, b, out = halves(rows, 64), halves(8, 16), torch.zeros(512)
+    made = dotcu.tensor_map(a, box=(64, 64), swizzle=128)
+    want = a.float().view(-1, 64, 64).sum(0)[:, :16] @ b.float().T
+    return Launch(args=(made, b, out, *more), out=out, want=by_thread(want), block=block, arch="sm_90a")
+
+
+@case
+def accumulator_read_before_the_wait() -> Launch:
+    return product()
+
+
+@case
+def accumulator_scaled_in_flight() -> Launch:
+    return product(times=2)
+
+
+@case
+def wait_that_leaves_a_group() -> Launch:
+    return product(times=2)
+
+
+@case
+def first_wgmma_without_a_fence() -> Launch:
+    return product()
+
+
+@case
+def accumulator_changed_without_a_fence() -> Launch:
+    return product(times=3)
+
+
+@case
+def fragment_changed_in_flight() -> Launch:
+    launch = product(rows=128, steps=(2,))
+    a = launch.args[0].view(2, 4, 2, 8, 2, 4, 2).permute(0, 1, 3, 5, 4, 2, 6)
+    words = a.contiguous().view(-1).view(torch.uint32)
+    return replace(launch, args=(words, *launch.args[1:]))
+
+
+@case
+def wgmma_that_is_not_committed() -> Launch:
+    return product()
+
+
+@case
+def tile_overwritten_in_flight() -> Launch:
+    return product(rows=192, steps=(3,))
+
+
+@case
+def stage_freed_before_the_wait() -> Launch:
+    return product_by_tma(5, rows=320, block=256)
+
+
+@case
+def tile_for_wgmma_without_a_proxy_fence() -> Launch:
+    return product()
+
+
+@case
+def descriptor_in_bytes() -> Launch:
+    return product()
+
+
+@case
+def address_of_a_descriptor_unshifted() -> Launch:
+    return product()
+
+
+@case
+def swizzle_of_another_width() -> Launch:
+    return product_by_tma()
+
+
+@case
+def half_a_warpgroup() -> Launch:
+    return product()
+
+
+@case
+def descriptor_of_each_warp() -> Launch:
+    return product()
+
+
+@case
+def more_registers_than_the_block_has() -> Launch:
+    x, out = ints(384), zeros(384)
+    return Launch(args=(x, out), out=out, want=torch.cat((2 * x[:256], -x[256:])), block=384, arch="sm_90a")
+
+
+@case
+def registers_of_one_warp() -> Launch:
+    x, out = ints(256), zeros(256)
+    return Launch(args=(x, out), out=out, want=x + 1, block=256, arch="sm_90a")
+
+
+@case
+def inc_that_takes_registers_away() -> Launch:
+    x, out = ints(256), zeros(256)
+    return Launch(args=(x, out), out=out, want=x + 1, block=256, arch="sm_90a")

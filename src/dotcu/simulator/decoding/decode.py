@@ -56,6 +56,7 @@ class DecodedKernel:
         specials: Special registers and the registers that keep them.
         params: Registers that hold launch parameters.
         layout: The places of its variables.
+        has_warpgroups: It has wgmma, whose warpgroups produce and consume in turn.
         location_of: Finds the source file and line of an instruction, as the user knows them.
     """
 
@@ -64,6 +65,7 @@ class DecodedKernel:
     specials: tuple[tuple[str, int], ...]
     params: tuple[tuple[LaunchConstant, int], ...]
     layout: VariableLayout
+    has_warpgroups: bool
     location_of: SourceLocations
 
 
@@ -112,6 +114,7 @@ def decode(
         specials=tuple(binding.specials.items()),
         params=tuple(binding.params.items()),
         layout=layout,
+        has_warpgroups=bool(binding.of_wgmma),
         location_of=location_of,
     )
 

@@ -57,7 +57,7 @@ class Chunk:
         self.existing = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
         self.live = self.existing.copy()
         self.living = shape.threads * shape.blocks
-        self.clocks = VectorClocks(shape)
+        self.clocks = VectorClocks(shape, by_warp=grid.decoded.has_warpgroups)
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
         self._numbers: Lanes | None = None

@@ -283,12 +283,29 @@ def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
     summary = "; ".join(
         f"{count} {'thread' if count == 1 else 'threads'} {where}" for where, count in counts.items()
     )
-    chunk, lanes, placed, _ = waits[0]
+    chunk, lanes, placed, _ = next((wait for wait in waits if _is_apart(*wait)), waits[0])
+    if _is_apart(chunk, lanes, placed, ""):
+        kind = placed.instruction.opcode
+        message = (
+            f"{kind}: the warps of a warpgroup are apart: {summary}. All four have to execute the same "
+            f"{kind} instructions: take them out of conditions that differ within 128 threads."
+        )
+        chunk.report(kind, placed, lanes, message, count=counts.total())
+        return
     message = (
         f"no thread can continue: {summary}. Each waits for others that never arrive: let all threads that a "
         "barrier or a mask names reach it, and let the thread that sets a flag or releases a lock get there."
     )
     chunk.report("deadlock", placed, lanes, message, count=counts.total())
+
+
+def _is_apart(chunk: Chunk, lanes: Lanes, placed: FlatInstruction, _verb: str) -> bool:
+    """Return whether lanes wait for their warpgroup, whose other lanes wait elsewhere and do not spin."""
+    groups = chunk.warpgroups
+    if groups is None or placed.instruction.opcode not in ("wgmma", "setmaxnreg"):
+        return False
+    ready = [chunk.everyone() if each is None else each for each in chunk.ready.values()]
+    return not any(np.isin(groups.of(lanes), groups.of(each)).any() for each in ready)
 
 
 def _waits(chunk: Chunk) -> Iterator[tuple[Lanes, FlatInstruction, str]]:

@@ -167,16 +167,13 @@ class Warpgroups:
                 f"wgmma: this waits for committed groups, and the wgmma at {self.line(issued)} is in none. "
                 "Put wgmma.commit_group.sync.aligned after the last wgmma and before the wait.",
             )
+            self.commit(missing)
         done = np.maximum(self.done[groups], self.committed[groups] - pending)
         if self._reads and self.chunk.shared.races is not None:
-            lanes = self.lanes(groups)
-            times = self.chunk.clocks.together(lanes, np.repeat(np.arange(len(groups)), GROUP), len(groups))
-            times = times if times.size == 1 else times[::GROUP]
+            now = self.chunk.clocks.leap(self.lanes(groups))
             for more in range(int((done - self.done[groups]).max())):
                 group = self.done[groups] + more
-                self._times[groups, group % _REMEMBERED] = np.where(
-                    group < done, times, self._times[groups, group % _REMEMBERED]
-                )
+                self._times[groups[group < done], group[group < done] % _REMEMBERED] = now
         self.done[groups] = done
         for slot, (group, _) in list(self._fragments.items()):
             if (group < self.done).all():
@@ -400,6 +397,10 @@ class Warpgroups:
         for rank in np.unique(ranks).tolist():
             here = ranks == rank
             self._readers[rank][chunks[here]] = group[here, None]
+
+    def note_layout(self, offsets: Array, swizzle: int) -> None:
+        """Note the swizzle by which a tensor map brings chunks of shared memory, at offsets in bytes."""
+        self.layouts[offsets // CHUNK_BYTES] = swizzle + 1
 
     def check_write(self, part: AccessPart, index: Array) -> None:
         """Report writes to shared memory that a wgmma may still have to read; note what wrote it."""

@@ -26,6 +26,8 @@ import numpy as np
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
 
 NEVER = -1
+# A lane advances less often, between two leaps, than two to this power.
+_LEAP_BITS = 20
 
 
 class ClockTimes(NamedTuple):
@@ -66,12 +68,13 @@ class VectorClocks:
         seen: Knowledge of both from strong reads that no fence has taken over yet.
     """
 
-    def __init__(self, shape: ChunkShape) -> None:
+    def __init__(self, shape: ChunkShape, *, by_warp: bool = False) -> None:
         self.shape = shape
         self.times = self.known = self.seen = ClockTimes(*np.zeros((3, 1), np.int64))
         self.released = ClockTimes(*np.full((3, 1), NEVER, np.int64))
         self._posted: dict[int, tuple[Array, Array, Array, Array]] = {}
-        self._by_warp = shape.cluster_blocks > 1
+        self._leaps = 0
+        self._by_warp = by_warp or shape.cluster_blocks > 1
         # Warps whose lanes may know of different things, where there are clusters.
         self._uneven = np.zeros(shape.lanes // WARP, bool)
         if self._by_warp:
@@ -245,10 +248,11 @@ class VectorClocks:
         warps: Array = lanes % self.shape.cluster_lanes // WARP
         return warps
 
-    def together(self, lanes: Lanes, group: Array, count: int) -> Array:
-        """Advance lanes to a time after those of all lanes of their group; return it, for each or for all."""
-        now = _latest(self.times.block, lanes, group, count) + 1
-        self._set("times", lanes, block=now)
+    def leap(self, lanes: Lanes) -> int:
+        """Advance lanes to a time that no lane has come to on its own; return it."""
+        self._leaps += 1
+        now = self._leaps << _LEAP_BITS
+        self._set("times", lanes, block=np.full(1, now))
         return now
 
     def _warps(self, lanes: Lanes | None, mask: Array) -> tuple[Array, int]:

@@ -25,6 +25,7 @@ from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import RANK_BIT, WRITTEN
 from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.machine.warpgroups import warpgroups
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.earlier import check_earlier
 from dotcu.simulator.sanitizers.races import check_async_write, check_proxy, check_read
@@ -459,6 +460,7 @@ def _bind_box_in(
     source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
     barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
     to_each = _deliver(placed, target, barrier, mask, binding)
+    for_wgmma = bool(binding.of_wgmma)
 
     def move(chunk: Chunk, box: CopyBox) -> None:
         data = box.fill(_read_elements(chunk, source, box)).view(np.uint64).reshape(-1, 2)
@@ -470,6 +472,8 @@ def _bind_box_in(
             with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
                 check_in_flight(part, _rows_of(part))
                 copy = in_flight(chunk).issue(part, data, "mbarrier")
+            if for_wgmma:
+                warpgroups(chunk).note_layout(part.indices * _WIDTH, box.swizzle)
             beside = part._replace(indices=part.indices[:1])
             signal(chunk, barrier, copy=copy, tx_bytes=box.size, beside=beside)
 

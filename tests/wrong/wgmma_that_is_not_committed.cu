@@ -1,0 +1,17 @@
+// Waits for groups, and the wgmma is in none.
+#include "wgmma.cuh"
+
+__global__ void product(const half* a, const half* b, float* out) {
+    __shared__ alignas(128) half left[64 * 16], right[8 * 16];
+    fill<64>(left, a), fill<8>(right, b);
+    PROXY_FENCE;
+    __syncthreads();
+    float d[4] = {};
+    FENCE;
+    MULTIPLY(d, descriptor(left), descriptor(right));
+#ifdef FIXED
+    COMMIT;
+#endif
+    WAIT(0);  // FAULT: wgmma
+    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = d[i];
+}
