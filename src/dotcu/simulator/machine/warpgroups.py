@@ -427,13 +427,11 @@ class Warpgroups:
         self, part: AccessPart, index: Array, lanes: Lanes, readers: Array, owners: Array
     ) -> None:
         chunk = self.chunk
+        # Neighbouring places mostly have one writer, and one reader.
+        keys = np.stack([np.broadcast_to(lanes[:, None], owners.shape), owners, readers]).reshape(3, -1)
+        begins = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))
+        late = self._is_late(*keys[:, begins])[np.cumsum(begins) - 1].reshape(owners.shape)
         group = readers.astype(np.int64) - 1
-        late = (readers != 0) & (group >= self.done[owners])
-        if chunk.shared.races is not None:
-            times = self._times[owners, group % _REMEMBERED]
-            recent = (readers != 0) & (self.done[owners] - group <= _REMEMBERED)
-            others = self.of(lanes)[:, None] != owners
-            late |= recent & others & (times >= self._known(lanes, owners))
         if not late.any():
             return
         first = np.argwhere(late)[0]
@@ -451,18 +449,25 @@ class Warpgroups:
             address_of=name,
         )
 
-    def _known(self, lanes: Lanes, owners: Array) -> Array:
-        """Up to which time lanes know any warp of warpgroups of their block or cluster."""
-        known = self.chunk.clocks.known.block
-        if known.ndim == 1:
-            return known[:1, None] if known.size == 1 else known[lanes][:, None]
-        width = known.shape[1]
-        first = self.firsts(owners) // WARP % width
-        rows = known[lanes] if len(known) > 1 else np.repeat(known, len(lanes), axis=0)
-        best = np.take_along_axis(rows, first, axis=1)
-        for warp in range(1, GROUP // WARP):
-            best = np.maximum(best, np.take_along_axis(rows, (first + warp) % width, axis=1))
-        return best
+    def _is_late(self, lanes: Array, owners: Array, readers: Array) -> Array:
+        """Return whether the groups that read places may still do so when lanes write there.
+
+        Args:
+            lanes: The lanes.
+            owners: The warpgroups.
+            readers: Their groups, and 1; 0: none.
+        """
+        group = readers - 1
+        late = group >= self.done[owners]
+        if self.chunk.shared.races is not None:
+            known = self.chunk.clocks.known.block  # by warps, where there are warpgroups
+            warps = self.firsts(owners)[:, None] // WARP + np.arange(GROUP // WARP)
+            best = known[lanes[:, None], np.minimum(warps % known.shape[1], known.shape[1] - 1)].max(axis=1)
+            recent = self.done[owners] - group <= _REMEMBERED
+            others = self.of(lanes) != owners
+            late |= recent & others & (self._times[owners, group % _REMEMBERED] >= best)
+        result: Array = late & (readers != 0)
+        return result
 
 
 def warpgroups(chunk: Chunk) -> Warpgroups:

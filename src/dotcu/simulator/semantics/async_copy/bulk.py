@@ -12,7 +12,7 @@ cp.async.bulk.wait_group".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import RANK_BIT, WRITTEN
+from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES, WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.machine.warpgroups import warpgroups
 from dotcu.simulator.sanitizers import bounds
@@ -355,6 +355,11 @@ _ALIGNMENT = 128
 
 BoxRequest = Callable[[Chunk], "CopyBox | None"]
 """Gives the box that the one active lane asks for; None if that is reported."""
+AlikeBoxes = Callable[[Chunk], "tuple[CopyBox, Array] | None"]
+"""Gives the box of the first active lane, and how far in memory each lane's is from it, in bytes.
+
+None where they are of several maps, or of one in memory, or where one is not inside its tensor.
+"""
 
 
 def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
@@ -378,7 +383,7 @@ def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
 
 def _box_request(
     placed: FlatInstruction, operand: Operand, rank: int, binding: Binding, *, stores: bool
-) -> BoxRequest:
+) -> tuple[BoxRequest, AlikeBoxes]:
     """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}]."""
     if not isinstance(operand, Vector):
         raise NotExecuted
@@ -405,7 +410,40 @@ def _box_request(
             return None
         return box_at(tensor, at)
 
-    return request
+    return request, _alike_boxes(halves, sources, rank)
+
+
+def _alike_boxes(halves: Sequence[Access], sources: Sequence[SourceOperand], rank: int) -> AlikeBoxes:
+    """The boxes of all active lanes by one map.
+
+    Args:
+        halves: The accesses to the halves of the map.
+        sources: The coordinates, the innermost first.
+        rank: How many there are.
+    """
+
+    def alike(chunk: Chunk) -> tuple[CopyBox, Array] | None:
+        address, lanes = chunk.read(halves[0].slot), chunk.numbers()
+        is_param = int(address[0]) - PARAM_WINDOW in range(WINDOW_BYTES)
+        if len(lanes) < 2 or not is_param or (address != address[0]).any():
+            return None
+        with active_lanes(chunk, lanes[:1]):
+            tensor = decode(read_map(chunk, halves))
+        if tensor is None or tensor.rank != rank:
+            return None
+        inside, distance = np.ones(len(lanes), bool), np.zeros(len(lanes), np.int64)
+        at = [np.broadcast_to(c.read(chunk), len(lanes)).astype(np.int64) for c in sources]
+        strides = (tensor.itemsize, *tensor.strides_bytes)
+        for first, size, stride, count, step in zip(
+            at, tensor.sizes, strides, tensor.copied, tensor.steps, strict=True
+        ):
+            inside &= (first >= 0) & (first + (count - 1) * step < size)
+            distance += (first - first[0]) * stride
+        if not inside.all() or (at[0] * tensor.itemsize % CHUNK).any():
+            return None
+        return box_at(tensor, tuple(int(first[0]) for first in at)), distance
+
+    return alike
 
 
 def _report_map(
@@ -456,7 +494,7 @@ def _bind_box_in(
 ) -> Step:
     to, box_operand, barrier_operand = operands
     target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
-    request = _box_request(placed, box_operand, rank, binding, stores=False)
+    request, alike = _box_request(placed, box_operand, rank, binding, stores=False)
     source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
     barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
     to_each = _deliver(placed, target, barrier, mask, binding)
@@ -479,7 +517,67 @@ def _bind_box_in(
 
         to_each(chunk, deliver)
 
-    return _lane_by_lane(request, move)
+    one_by_one = _lane_by_lane(request, move)
+
+    def step(chunk: Chunk) -> None:
+        boxes = alike(chunk) if mask is None else None
+        moved = None if boxes is None else _boxes_in(chunk, source, target, *boxes)
+        if boxes is None or moved is None:
+            one_by_one(chunk)
+            return
+        part, data = moved
+        with active_lanes(chunk, np.repeat(chunk.numbers(), len(data) // chunk.count())):
+            check_in_flight(part, _rows_of(part))
+            copy = in_flight(chunk).issue(part, data, "mbarrier")
+        if for_wgmma:
+            warpgroups(chunk).note_layout(part.indices * _WIDTH, boxes[0].swizzle)
+        signal(chunk, barrier, copy=copy, tx_bytes=boxes[0].size)
+
+    return step
+
+
+def _boxes_in(
+    chunk: Chunk, source: Access, target: Access, box: CopyBox, distance: Array
+) -> tuple[AccessPart, Array] | None:
+    """Read boxes of one shape for one lane of each of some blocks at once: most kernels copy so.
+
+    Args:
+        chunk: The blocks that run together.
+        source: The access to the tensor.
+        target: The access to shared memory.
+        box: The box of the first active lane.
+        distance: How far from it those of all active lanes are, in bytes.
+
+    Returns:
+        Shared memory with the places of all chunks, lane by lane, and the chunks. None where the lanes have
+        to be looked at one by one, such as for a fault.
+    """
+    lanes = chunk.numbers()
+    starts = np.broadcast_to(chunk.read(target.slot), len(lanes)).astype(np.int64) + target.offset
+    unique, which = np.unique(starts, return_inverse=True)
+    offsets = np.stack([chunk_offsets(start, box) for start in unique.tolist()])
+    span = chunk.grid.span(target)
+    first, last = (0, chunk.shared.size) if span is None else span[:2]
+    addresses = (box.elements().reshape(-1) + distance[:, None]).reshape(-1)
+    low, end = int(addresses.min()), int(addresses.max()) + box.unit
+    region = chunk.grid.memory.find(low)
+    is_far = int(starts.min()) < first or int(starts.max()) + int(offsets.max()) + CHUNK > last
+    if is_far or (starts % _ALIGNMENT).any() or region is None or end > region.base + region.size:
+        return None
+    if len(np.unique(lanes // chunk.shape.pitch)) < len(lanes):
+        return None
+    part = region_part(chunk, source._replace(width=box.unit), region, addresses.view(np.uint64), None)
+    with active_lanes(chunk, np.repeat(lanes, len(addresses) // len(lanes))):
+        check_earlier(part)
+        if part.shadow is not None:
+            check_written(part, part.indices)
+        if part.races is not None:
+            check_proxy(part, part.indices)
+            check_read(part, part.indices)
+    data = part.view[part.indices].view(np.uint64).reshape(-1, CHUNK // _WIDTH)
+    (whole,) = resolve(chunk, target)
+    indices = whole.spread()[:, None] + offsets[which] // _WIDTH
+    return whole._replace(indices=indices.reshape(-1), positions=None), data
 
 
 def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
@@ -500,7 +598,7 @@ def _bind_box_out(
 ) -> Step:
     """A box that is stored, or combined with what is there by an operation."""
     box_operand, given = operands
-    request = _box_request(placed, box_operand, rank, binding, stores=True)
+    request, _ = _box_request(placed, box_operand, rank, binding, stores=True)
     source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
     target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
     if operation:
