@@ -611,9 +611,12 @@ def _bind_box_out(
         part = _chunks(chunk, source, box)
         if part is None:
             return
+        inside = box.chunks_inside()
+        data = np.zeros((len(inside), CHUNK), np.uint8)
+        part = part._replace(indices=part.indices[inside])
         lanes = np.repeat(chunk.numbers(), len(part.indices))
         with active_lanes(chunk, lanes):
-            data = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
+            data[inside] = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
         writes = _write_elements(chunk, target, box, box.cut(data).reshape(-1), reduce)
         with active_lanes(chunk, lanes):
             in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
@@ -753,6 +756,12 @@ class CopyBox:
         inside = np.ascontiguousarray(values).view(np.uint8).reshape(len(self.rows), self.length)
         box[self.rows, self.skip : self.skip + self.length] = inside
         return box.reshape(-1)
+
+    def chunks_inside(self) -> Array:
+        """Which 16-byte chunks of the box have any byte in the tensor: a store reads no others."""
+        box = np.zeros((self.count, self.row_bytes), bool)
+        box[self.rows, self.skip : self.skip + self.length] = True
+        return np.asarray(box.reshape(-1, CHUNK).any(axis=1))
 
     def cut(self, data: Array) -> Array:
         """Of the bytes of the whole box, the elements that are in the tensor."""
