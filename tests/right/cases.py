@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+import dotcu
 from corpus import Corpus, Launch
 
 CORPUS = Corpus(Path(__file__).parent)
@@ -331,3 +332,22 @@ def words_by_memcpy() -> Launch:
     x, out = (torch.arange(161) * 5 % 256).to(torch.uint8), zeros(32)
     rows = torch.stack([x[1 + 5 * i : 5 + 5 * i] for i in range(32)])
     return Launch(args=(x, out), out=out, want=rows.view(i32).view(-1))
+
+
+# Warpgroups
+
+
+@case
+def warp_specialized_matmul() -> Launch:
+    first, b = (torch.arange(256 * 320) * 7 % 23 - 11).view(2, 128, 320).bfloat16()
+    a, out = torch.cat((first, b)), torch.zeros(256, 128, dtype=torch.bfloat16)
+    maps = [dotcu.tensor_map(x, box=(128, 64), swizzle=128) for x in (a, b)]
+    return Launch(
+        args=(*maps, out, 128, 320),
+        out=out,
+        want=(a.float() @ b.float().T).bfloat16(),
+        grid=(1, 2),
+        block=384,
+        smem_bytes=4 * 32768,
+        arch="sm_90a",
+    )

@@ -59,8 +59,7 @@ class GpuDevice:
     def key(self) -> object:  # the devices that stages are made for differ in it
         return self.index
 
-    @property
-    def arch(self) -> ArchLimits:
+    def arch(self, code: CompiledUnit) -> ArchLimits:
         count = torch.cuda.get_device_properties(self.index).multi_processor_count
         return replace(limits(*cuda.capability(self.index)), multiprocessors=count)
 

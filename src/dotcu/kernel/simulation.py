@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ARCH = "sm_80"
+_OF_SM_90A = re.compile(r"^\s*(wgmma|setmaxnreg)\.", re.MULTILINE)
+"""Instructions for which the default gives way: no other architecture has them."""
 OLDEST = (7, 5)
 
 _active: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
@@ -64,7 +66,8 @@ def simulate(
     """Run operators on CPU tensors in the simulator, and gather what it finds and counts.
 
     Args:
-        arch: The architecture that kernels are compiled for.
+        arch: The architecture that kernels are compiled for; by default sm_80, or sm_90a for a kernel with
+            wgmma or setmaxnreg.
         on_finding: "raise" stops at the first finding with a `FindingError`; "collect" goes on.
         seed: Shuffles which warps run ahead of others, and the order in which atomics that meet at
             one address take effect; None keeps all warps in step.
@@ -186,12 +189,14 @@ class SimulatedDevice:
     def key(self) -> object:  # the devices that stages are made for differ in it
         return self.simulation.arch
 
-    @property
-    def arch(self) -> ArchLimits:
-        return limits(*capability_of(self.simulation.arch))
+    def arch(self, code: CompiledUnit) -> ArchLimits:
+        return limits(code.object.target.major, code.object.target.minor)
 
     def code(self, unit: CompilationUnit) -> CompiledUnit:
-        return unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
+        code = unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
+        if self.simulation.arch == DEFAULT_ARCH and _OF_SM_90A.search(code.object.ptx):
+            return unit.code(Target.parse("sm_90a").virtual, simulated=True)
+        return code
 
     def function(self, code: CompiledUnit, kernel: str) -> int:
         return 0  # the simulator has no functions of the driver's
@@ -241,7 +246,7 @@ class SimulatedDevice:
                     smem_bytes=config.smem_bytes,
                     cluster=config.cluster,
                     cooperative=config.cooperative,
-                    programmatic=config.programmatic and self.arch.capability >= (9, 0),
+                    programmatic=config.programmatic and self.arch(code).capability >= (9, 0),
                     **given,
                 )
         finally:  # also after a finding, which may come late in the kernel

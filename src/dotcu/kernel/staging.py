@@ -117,7 +117,7 @@ class Stages:
             return found
         code = on.code(unit)
         code.claim(kernel)
-        needs, arch = code.needs(kernel), on.arch
+        needs, arch = code.needs(kernel), on.arch(code)
         require_fit(kernel, config, needs, arch)
         resident = 0
         if config.cooperative and needs.registers:

@@ -244,3 +244,18 @@ def test_a_compile_error_is_printed_once(tmp_path: Path) -> None:
         load(path).k(torch.zeros(1), grid=1, block=1)
     printed = "".join(traceback.format_exception(raised.value))
     assert printed.count("does not compile for") == 1
+
+
+def test_a_kernel_of_hopper_alone_gets_its_architecture_by_default() -> None:
+    source = """
+    extern __shared__ int tile[];
+    __global__ void __launch_bounds__(128) roles(int* out) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x) return;
+        tile[50000] = __CUDA_ARCH__;
+        *out = tile[50000];
+    }
+    """
+    out = torch.zeros(1, dtype=torch.int32)
+    load_inline(source).roles(out, grid=1, block=128, smem_bytes=200_064)
+    assert out.item() == 900
