@@ -36,10 +36,10 @@ pytestmark = pytest.mark.slow  # every golden kernel is parsed
 
 @functools.cache
 def instructions() -> tuple[Instruction, ...]:
-    """What the golden kernels' PTX for compute capability 9.0 holds, each spelling once."""
+    """What the golden kernels' PTX for compute capability 9.0a holds, each spelling once."""
     found: dict[Any, Instruction] = {}
     for case in CASES:
-        module = kernel(case).unit.code(Target.parse("compute_90"), simulated=True).outline
+        module = kernel(case).unit.code(Target.parse("compute_90a"), simulated=True).outline
         for name in module.bodies:
             for instruction in module.body(name).instructions:
                 found[instruction.opcode, instruction.flags, instruction.types] = instruction

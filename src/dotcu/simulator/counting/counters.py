@@ -217,11 +217,12 @@ def work_of(instruction: Instruction) -> tuple[str, str, int]:
 
 def _matrix(instruction: Instruction) -> tuple[str, str, int]:
     shape = next(filter(None, map(_SHAPE.match, instruction.flags)), None)
-    if shape is None or "mma" not in (instruction.opcode, *instruction.flags):
+    if shape is None or not {"mma", "mma_async"} & {instruction.opcode, *instruction.flags}:
         return "matrix", "", 0
     m, n, k = map(int, shape.groups())
-    # d, a, b and c; wmma of halves names d and c only.
-    type_ = instruction.types[1] if len(instruction.types) == 4 else "f16"
+    # d, a, b and c; wgmma's d is c as well; wmma of halves names d and c only.
+    type_ = instruction.types[1] if len(instruction.types) > 2 else "f16"
     # The one shape of which a warp computes four at once (PTX ISA, "mma.m8n8k4").
     times = 4 if (m, n, k) == (8, 8, 4) and type_ == "f16" else 1
-    return "matrix", type_, times * 2 * m * n * k // WARP
+    lanes = 4 * WARP if instruction.opcode == "wgmma" else WARP
+    return "matrix", type_, times * 2 * m * n * k // lanes

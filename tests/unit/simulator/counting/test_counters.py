@@ -320,6 +320,7 @@ def instruction(text: str) -> Instruction:
         ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", ("matrix", "f64", 2 * 8 * 8 * 4)),
         ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", ("matrix", "f16", 4 * 2 * 8 * 8 * 4)),
         ("wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32", ("matrix", "f16", 2 * 16**3)),
+        ("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", ("matrix", "bf16", 2 * 16 * 256 * 16)),
         ("wmma.load.a.sync.aligned.row.m16n16k16.global.f16", ("matrix", "", 0)),
         ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ("matrix", "", 0)),
         ("ex2.approx.ftz.f32", ("special", "f32", 32)),
