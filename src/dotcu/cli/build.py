@@ -31,6 +31,9 @@ def command(
     ] = None,
     out: Annotated[Path, typer.Option(help="where the wheel goes")] = Path("dist"),
     locked: Annotated[bool, typer.Option("--locked", help="refuse what dotcu.lock does not have")] = False,
+    lock_only: Annotated[
+        bool, typer.Option("--lock-only", help="write dotcu.lock, compile no wheel")
+    ] = False,
     isolation: Annotated[
         bool,
         typer.Option("--isolation/--no-isolation", help="build in an isolated environment of pip"),
@@ -61,6 +64,7 @@ def command(
             "--locked": locked,
             "--cubins": cubins is not None,
             "--cpp": cpp,
+            "--lock-only": lock_only,
         }
         _refuse(given, "a project with native code, whose wheel holds a library")
         if cpu_only:
@@ -73,6 +77,12 @@ def command(
     _refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
     if nvrtc is not None:
         overrides["nvrtc"] = building.nvrtc_of_version(nvrtc)
+    if lock_only:
+        given = {"--locked": locked, "--check": check, "--cubins": cubins is not None, "--cpp": cpp}
+        _refuse(given, "--lock-only, which compiles no wheel")
+        with settings.override(**overrides):
+            _lock(project.find(folder), as_json=as_json)
+        return
     with settings.override(**overrides):
         planned, contents = _make(
             project.find(folder), out, cubins, cpp=cpp, locked=locked, isolated=isolation
@@ -125,6 +135,21 @@ def _native(described: Project, out: Path, *, isolated: bool, check: bool, as_js
     return audit.passed and (checked is None or checked.passed)
 
 
+def _lock(described: Project, *, as_json: bool) -> None:
+    """Write the lock, and print what became of it."""
+    from dotcu.shipping import building
+
+    with progress.counting(None, "tracing") as report:
+        planned = building.prepare(described, report=report)
+    building.write_lock(planned)
+    if as_json:
+        console.as_json({"notes": list(planned.notes), "lock": planned.change})
+        return
+    for note in planned.notes:
+        console.note(note)
+    console.print_line(planned.change)
+
+
 def _make(
     described: Project, out: Path, cubins: Path | None, *, cpp: bool, locked: bool, isolated: bool
 ) -> tuple[WheelPlan, Contents]:
@@ -132,7 +157,8 @@ def _make(
     from dotcu.shipping.cpp import library
 
     building.require_folder(described.root / out)
-    planned = building.prepare(described, locked=locked)
+    with progress.counting(None, "tracing") as report_target:
+        planned = building.prepare(described, locked=locked, report=report_target)
     with progress.counting(len(planned.jobs), "compiling") as report_job:
         kernels = building.compile_kernels(planned, report_job)
     if cubins is not None:

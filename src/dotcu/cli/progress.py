@@ -87,15 +87,31 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
 
 
 @contextmanager
-def counting(total: int, doing: str) -> Iterator[Callable[[str], None]]:
-    """Show how many items are done, and the last one; yield the function to call for each."""
-    with _bar(total, doing) as show:
-        done = 0
+def counting(total: int | None, doing: str) -> Iterator[Callable[[str], None]]:
+    """Show how many items are done, and the last one; yield the function to call for each.
+
+    In a pipe, a line says now and then what is left.
+
+    Args:
+        total: None if it is not known.
+        doing: The words before an item.
+    """
+    err = console.err()
+    with _bar(total, doing, err=err) as show:
+        done, start = 0, time.monotonic()
+        due = start + FIRST_S
 
         def report(name: str) -> None:
-            nonlocal done
+            nonlocal done, due
             done += 1
             show(done, f"{doing} {name}", "")
+            now = time.monotonic()
+            if now >= due and done != total and not err.is_terminal:
+                rest = f" of {total}" if total else ""
+                left = f"; about {(now - start) * (total - done) / done:.0f} s more" if total else ""
+                say = f"{doing}: {done}{rest} done in {now - start:.0f} s{left}"
+                err.print(say, markup=False, highlight=False, soft_wrap=True)
+                due = now + NEXT_S
 
         yield report
 
@@ -121,7 +137,7 @@ def measuring(total: int) -> Iterator[Callable[[Row], None]]:
 
 @contextmanager
 def _bar(
-    total: int, first: str, *, refreshes: bool = True, err: Console | None = None
+    total: int | None, first: str, *, refreshes: bool = True, err: Console | None = None
 ) -> Iterator[Callable[[int, str, str], None]]:
     """A bar; gives what sets how many are done, the words before it and those, in red, behind it.
 

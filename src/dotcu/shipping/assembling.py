@@ -7,16 +7,21 @@ for; where both come to the same, which is the rule, the wheel holds it once.
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import functools
 import os
+import pickle
 import posixpath
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from dotcu import settings, workers
 from dotcu.__about__ import __version__
 from dotcu.compile import ObjectCode, Source, Target, build_visible, parameter_layouts, tile, toolchain
 from dotcu.compile.object_code import skeleton, without_probes
@@ -33,7 +38,7 @@ from dotcu.compile.prebuilt import (
     load_key,
     text_digest,
 )
-from dotcu.errors import SourceError, UsageError
+from dotcu.errors import JitDisabled, SourceError, ToolchainError, UsageError
 from dotcu.ptx.debug_info import TypeRow
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 
@@ -88,23 +93,79 @@ def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
 
 
 def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict[Job, ObjectCode]:
-    """Compile, on every core.
+    """Compile what is not in the cache, on every core: NVRTC compiles one source at a time in a process.
 
     What does not compile for the simulator alone is left out: it may be for a later GPU than that one.
 
+    Args:
+        jobs: The compiles.
+        report: Is called with each one that is done.
+
     Raises:
         SourceError: A kernel does not compile; says which, and for which architecture.
+        ToolchainError: A compiler ended its process.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        codes = {}
-        try:
-            for job, code in zip(jobs, pool.map(_compile, jobs), strict=True):
-                if code is not None:
-                    codes[job] = code
+    codes: dict[Job, ObjectCode | None] = {}
+    with settings.override(jit=False):
+        for job in jobs:
+            with suppress(JitDisabled):
+                codes[job] = _compile(job)
                 report(str(job))
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return codes
+    left = [job for job in jobs if job not in codes]
+    count = min(os.cpu_count() or 1, len(left) // FEW)  # a process takes as long to start as some compiles
+    pool = [workers.Worker(ENTRY) for _ in range(count if count > 1 else 0)]
+    done = workers.run_pool(pool, left, _ask) if pool else ((job, _compile(job)) for job in left)
+    for job, code in done:
+        codes[job] = code
+        report(str(job))
+    return {job: code for job in jobs if (code := codes[job]) is not None}
+
+
+FEW = 6
+ENTRY = "dotcu.shipping.assembling:serve"
+
+
+def _ask(worker: workers.Worker, job: Job) -> Iterator[tuple[Job, ObjectCode | None]]:
+    """Have a worker compile, and return its code."""
+    worker.send(_as_text((dataclasses.asdict(settings.current()), job)))
+    try:
+        text: str = worker.receive()
+        worker.receive()  # that the request is finished
+    except workers.WorkerCrash as crash:
+        raise ToolchainError(
+            f"{job} could not be compiled: {crash.reason}.\n{crash.evidence}\n"
+            "Leave that kernel out, or take another compiler. See: dotcu doctor"
+        ) from crash
+    # with what an error holds beyond its message: its lines, and the compiler's log
+    yield job, _of_text(text) if text else _compile(job)
+
+
+def serve(request: str, channel: workers.Channel) -> None:
+    """Compile in a worker. "" says that it failed."""
+    given, job = _of_text(request)
+    _adopt(tuple(given.items()))
+    try:
+        code = _compile(job)
+    except SourceError:
+        channel.reply("")
+    else:
+        channel.reply(_as_text(code))
+
+
+@functools.cache
+def _adopt(given: tuple[tuple[str, object], ...]) -> AbstractContextManager[settings.Settings]:
+    """Take over the settings of the process that asks."""
+    adopted = settings.override(**dict(given))
+    adopted.__enter__()
+    return adopted
+
+
+def _as_text(value: object) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def _of_text(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))
 
 
 def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +62,15 @@ class WheelPlan:
         return f"{NAME} has changed: {added} kernels added, {removed} removed; commit it"
 
 
-def prepare(project: Project, *, locked: bool = False) -> WheelPlan:
-    """Trace a project's operators, and decide what to compile; `locked` refuses bodies that reach more.
+def prepare(
+    project: Project, *, locked: bool = False, report: Callable[[str], object] = lambda _: None
+) -> WheelPlan:
+    """Trace a project's operators, and decide what to compile.
+
+    Args:
+        project: The project.
+        locked: Refuse bodies that reach more than the lock that is there.
+        report: Is called with each operator that is traced, and the architecture.
 
     Raises:
         UsageError: The project lacks something, or an architecture is unknown.
@@ -76,7 +83,7 @@ def prepare(project: Project, *, locked: bool = False) -> WheelPlan:
     before: Lock | None = None
     with nullcontext() if locked else suppress(UsageError):  # one that cannot be read, as after a merge
         before = lock.read(project.root)
-    traced, operators, notes = trace(project, targets)
+    traced, operators, notes = trace(project, targets, report)
     if not traced.sources:
         raise UsageError(
             f"The operators of {', '.join(project.modules)} launch no kernel of this project, so there is "
@@ -113,14 +120,20 @@ def compile_kernels(planned: WheelPlan, report: ReportJob) -> dict[Job, ObjectCo
         SourceError: A kernel does not compile; says for which architecture. The lock stays as it was.
     """
     codes = compile_all(planned.jobs, report)
-    if planned.lock != planned.before:
-        whole = planned.project.root / f".{NAME}.new"
-        try:
-            whole.write_text(planned.lock.to_text(), encoding="utf-8")
-            whole.replace(planned.project.root / NAME)
-        finally:
-            whole.unlink(missing_ok=True)
+    write_lock(planned)
     return codes
+
+
+def write_lock(planned: WheelPlan) -> None:
+    """Write the lock, unless it is as it was."""
+    if planned.lock == planned.before:
+        return
+    whole = planned.project.root / f".{NAME}.new"
+    try:
+        whole.write_text(planned.lock.to_text(), encoding="utf-8")
+        whole.replace(planned.project.root / NAME)
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def require_folder(out: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,8 +28,15 @@ _TRACEBACK = "For the whole traceback, run the command again with DOTCU_DEBUG=1.
 _INCLUDE = re.compile(r"#include <(.+?)>")
 
 
-def trace(project: Project, targets: Sequence[Target]) -> tuple[Lock, tuple[Operator, ...], tuple[str, ...]]:
+def trace(
+    project: Project, targets: Sequence[Target], report: Callable[[str], object] = lambda _: None
+) -> tuple[Lock, tuple[Operator, ...], tuple[str, ...]]:
     """Trace every operator of a project for each architecture.
+
+    Args:
+        project: The project.
+        targets: The architectures; the simulator's is traced too.
+        report: Is called with each operator that is traced, and the architecture.
 
     Returns:
         The kernels that samples launch; the operators that the project's modules define; what could not be
@@ -48,10 +55,10 @@ def trace(project: Project, targets: Sequence[Target]) -> tuple[Lock, tuple[Oper
     units: dict[CompilationUnit, dict[str, None]] = {}
     notes: dict[str, None] = {}
     for target in machine:
-        for unit in _reached(operators, target, notes):
+        for unit in _reached(operators, target, notes, report):
             units.setdefault(unit, {})[str(target)] = None
     with suppress(CompileError):  # kernels for later GPUs than the one that the simulator stands for
-        for unit in _reached(operators, SIMULATED_TARGET, notes):
+        for unit in _reached(operators, SIMULATED_TARGET, notes, report):
             units.setdefault(unit, {})[SIMULATED] = None
     for unit in _named(project.root):
         units.setdefault(unit, {}).update(dict.fromkeys(architectures))
@@ -72,10 +79,13 @@ def importing(root: Path, module: str) -> Iterator[None]:
 
 
 def _reached(
-    operators: Sequence[Operator], target: Target, notes: dict[str, None]
+    operators: Sequence[Operator],
+    target: Target,
+    notes: dict[str, None],
+    report: Callable[[str], object],
 ) -> Iterator[CompilationUnit]:
     with as_user_error(UsageError, f"An operator could not be traced for {target}", _TRACEBACK):
-        reply = trace_operators(operators, target)
+        reply = trace_operators(operators, target, report)
     if reply.compile_errors:
         raise CompileError(f"For {target}:\n" + "\n".join(reply.compile_errors))
     notes.update(dict.fromkeys(reply.notes))

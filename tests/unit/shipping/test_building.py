@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 import shipped
-from dotcu import process
+from dotcu import process, settings
+from dotcu.cli.main import parser
 from dotcu.compile import toolchain
 from dotcu.errors import CompileError, DotcuError, NotCovered, ToolchainError, UsageError
-from dotcu.shipping import building, lock, project
+from dotcu.shipping import assembling, building, lock, project
 
 
 @pytest.fixture
@@ -56,6 +58,16 @@ def test_the_same_project_gives_the_same_lock(made: shipped.Made) -> None:
     again = building.prepare(project.read(made.root))
     assert again.lock.to_text() == first == (made.root / "dotcu.lock").read_text()
     assert "is unchanged" in again.change
+
+
+def test_the_lock_can_be_written_without_a_wheel(
+    made: shipped.Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(assembling, "_compile", None)
+    parser()(["build", str(made.root), "--lock-only"], standalone_mode=False)
+    assert names(made) == {"scale<float>"}
+    assert capsys.readouterr().out == "dotcu.lock is new: 2 kernels, counted for each architecture\n"
+    assert not (made.root / "dist").exists()
 
 
 def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: shipped.Made) -> None:
@@ -136,6 +148,48 @@ def test_an_architecture_that_was_not_followed_is_refused(
     file.write_text(file.read_text().replace("'8.0'", "'8.0', '9.0'"))
     with pytest.raises(UsageError, match=r"sm_90 is requested(.|\n)*dotcu build --arch sm_90"):
         shipped.install(made, tmp_path / "site")
+
+
+@pytest.fixture
+def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile in processes of their own, however few there are to compile."""
+    monkeypatch.setattr(assembling, "FEW", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("in_processes")
+def test_several_processes_compile_what_one_does(tmp_path: Path) -> None:
+    made = shipped.make(tmp_path, architectures=("8.0", "9.0+PTX"), dtypes="(torch.float32, torch.float16)")
+    jobs, done = building.prepare(project.read(made.root)).jobs, list[str]()
+    with settings.override(cache_dir=tmp_path / "cache"):
+        codes = assembling.compile_all(jobs, done.append)
+        again = assembling.compile_all(jobs)
+    assert list(codes) == list(jobs)
+    assert sorted(done) == sorted(map(str, jobs))
+    assert all(code.cached for code in again.values())
+    assert [(code.cubin, code.ptx) for code in codes.values()] == [
+        (code.cubin, code.ptx) for code in again.values()
+    ]
+
+
+@pytest.mark.usefixtures("in_processes")
+def test_a_process_that_cannot_compile_gives_the_compilers_words(tmp_path: Path) -> None:
+    wrong = shipped.SCALE.replace("by *", "\n#if __CUDA_ARCH__ >= 900\nnowhere *\n#endif\n")
+    made = shipped.make(tmp_path, architectures=("8.0", "9.0"), source=wrong)
+    with pytest.raises(CompileError, match=r'"nowhere" is undefined') as caught:
+        shipped.lock(made)
+    assert caught.value.diagnostics[0].line == 6
+
+
+@pytest.mark.usefixtures("in_processes")
+def test_a_compiler_that_ends_its_process_ends_the_build_alone(
+    made: shipped.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembling, "ENTRY", "os:abort")
+    jobs = building.prepare(project.read(made.root)).jobs
+    with settings.override(cache_dir=tmp_path / "cache"), pytest.raises(ToolchainError) as caught:
+        assembling.compile_all(jobs)
+    assert re.search(r"scale\.cu: scale<float> for .*could not be compiled: ", str(caught.value))
 
 
 def test_what_fails_on_one_architecture_names_it_and_leaves_no_lock(tmp_path: Path) -> None:

@@ -123,11 +123,18 @@ def kernels_of(
     return replace(built, failed=(*failed, *built.failed), notes=(*notes, *built.notes)), counted
 
 
-def trace_operators(operators: Sequence[Operator], target: Target) -> TracedKernels:
+def trace_operators(
+    operators: Sequence[Operator], target: Target, report: Callable[[str], object] = lambda _: None
+) -> TracedKernels:
     """Trace every sample of some operators, in each of their dtypes.
 
     Meanwhile `kernel.occupancy` and `dotcu.sm_count` answer for the target; where that is a GPU's, tensors
     say that they are on one.
+
+    Args:
+        operators: The operators.
+        target: The architecture.
+        report: Is called with each overload that is traced.
 
     Raises:
         OperatorError: The `samples` function of one failed.
@@ -153,6 +160,7 @@ def trace_operators(operators: Sequence[Operator], target: Target) -> TracedKern
                 f"{name} has no samples, so what it launches is not known: "
                 f"give it some with @{overload.signature.name}.samples"
             )
+        report(f"{name} for {target}")
     return traced
 
 
@@ -255,7 +263,8 @@ def _requests(
         body = call.overload.body
         assert body is not None  # an overload of a library is not traced
         try:
-            with skipped, around(), _OfUnwrittenMemory(), _OfUnwrittenValues():
+            of_values: AbstractContextManager[object] = _OfUnwrittenValues()  # type: ignore[no-untyped-call]
+            with skipped, around(), _OfUnwrittenMemory(), of_values:
                 body(*call.sample.args, **call.sample.kwargs)
             return requests
         except _ReadsValues:
