@@ -70,6 +70,12 @@ def test_the_lock_can_be_written_without_a_wheel(
     assert not (made.root / "dist").exists()
 
 
+def test_the_lock_of_this_repository_has_every_source_of_the_gallery() -> None:
+    root = Path(__file__).parents[3]
+    written = {root / source.path for source in lock.read(root).sources}
+    assert written == set((root / "src" / "dotcu" / "gallery").rglob("*.cu"))
+
+
 def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: shipped.Made) -> None:
     planned = shipped.lock(made)
     text = planned.lock.to_text().replace("scale<float>", "scale<double>")
