@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.kernel import Kernel as Kernel
     from dotcu.kernel import Module as Module
     from dotcu.kernel import by_layout as by_layout
+    from dotcu.kernel import capability as capability
     from dotcu.kernel import cdiv as cdiv
     from dotcu.kernel import extents as extents
     from dotcu.kernel import is_aligned as is_aligned
@@ -42,8 +43,8 @@ _PUBLIC = {
     "dotcu.extension": ("NativeLibrary", "load_native"),
     "dotcu.inspection": ("inspect",),
     "dotcu.kernel": (
-        "Kernel", "Module", "by_layout", "cdiv", "extents", "is_aligned", "load", "load_inline", "simulate",
-        "sm_count", "strided", "tensor_map",
+        "Kernel", "Module", "by_layout", "capability", "cdiv", "extents", "is_aligned", "load", "load_inline",
+        "simulate", "sm_count", "strided", "tensor_map",
     ),
     "dotcu.operator": ("Sample", "op"),
 }  # fmt: skip

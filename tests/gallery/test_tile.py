@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import dotcu
 from dotcu import gallery
 from dotcu.gallery import (
     attention_tile,
@@ -21,6 +22,7 @@ from dotcu.gallery import (
     softmax_tile,
     softmax_tile_backward,
 )
+from dotcu.gallery.matmul_tile import op as products
 
 INF = math.inf
 FOLDERS = Path(gallery.__file__).parent
@@ -54,6 +56,19 @@ def test_products_of_any_size_and_layout_agree(
     a = normal(device, m, k) if layout[0] == "n" else normal(device, k, m).T
     b = normal(device, k, n) if layout[1] == "n" else normal(device, n, k).T
     close(matmul_tile(a, b), a.double() @ b.double())
+
+
+@pytest.mark.parametrize(
+    ("arch", "clusters"), [("sm_80", False), ("sm_89", False), ("sm_90", True), ("sm_120", True)]
+)
+def test_products_use_clusters_on_gpus_that_have_them(arch: str, clusters: bool) -> None:
+    chosen = set()
+    with dotcu.simulate(arch=arch):
+        for size in range(512, 8193, 512):
+            x = torch.empty(size, size, dtype=torch.bfloat16, device="meta")
+            kernel, _ = products._choose(x, x, x, None, None, size, False, False, 0)
+            chosen.add(tuple(kernel.name.split(", ")[1:3]))
+    assert (("256", "256") in chosen) == clusters
 
 
 def test_epilogues_come_after_each_other(device: torch.device) -> None:

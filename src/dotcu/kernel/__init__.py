@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dotcu.kernel.arguments.tensor_map import TensorMap, tensor_map
     from dotcu.kernel.kernel import Kernel, KernelAttributes
     from dotcu.kernel.module import DeviceVariable, Module, load, load_inline
-    from dotcu.kernel.shape_queries import by_layout, cdiv, is_aligned, sm_count
+    from dotcu.kernel.shape_queries import by_layout, capability, cdiv, is_aligned, sm_count
     from dotcu.kernel.simulation import active_run, simulate, tracking_allocations
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "TensorMap",
     "active_run",
     "by_layout",
+    "capability",
     "cdiv",
     "extents",
     "is_aligned",
@@ -46,7 +47,7 @@ _HOMES = {
     "arguments.tensor_map": ("TensorMap", "tensor_map"),
     "kernel": ("Kernel", "KernelAttributes"),
     "module": ("DeviceVariable", "Module", "load", "load_inline"),
-    "shape_queries": ("by_layout", "cdiv", "is_aligned", "sm_count"),
+    "shape_queries": ("by_layout", "capability", "cdiv", "is_aligned", "sm_count"),
     "simulation": ("active_run", "simulate", "tracking_allocations"),
 }
 

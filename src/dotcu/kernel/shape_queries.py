@@ -61,21 +61,45 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
     Raises:
         ArgumentError: It is neither a tensor nor a device.
     """
-    try:
-        device = tensor.device if isinstance(tensor, Tensor) else torch.device(tensor)
-    except (RuntimeError, TypeError) as error:
-        raise ArgumentError(
-            f'sm_count takes a tensor or a device, got {tensor!r}.\nPass a tensor, "cuda:0" or "cpu".'
-        ) from error
+    device = _device_of(tensor, "sm_count")
     recorder, index = current_scope().recorder, cast("int | None", device.index)
     if recorder is not None and index is None and not isinstance(tensor, Tensor):
         recorder.asked_device()
     if device.type == "cuda" and cuda.available():
         count = torch.cuda.get_device_properties(device).multi_processor_count
     else:
-        run = active_run()
-        count = limits(*capability_of(run.arch if run is not None else DEFAULT_ARCH)).multiprocessors
+        count = limits(*_simulated_capability()).multiprocessors
     return count if recorder is None else recorder.multiprocessors(count)
+
+
+def capability(tensor: Tensor | torch.device | str) -> tuple[int, int]:
+    """Return the compute capability of a tensor's device: (9, 0) for an H100.
+
+    On CPU tensors, and if there is no GPU, that of the GPU that the simulator stands for.
+
+    Raises:
+        ArgumentError: It is neither a tensor nor a device.
+    """
+    device, recorder = _device_of(tensor, "capability"), current_scope().recorder
+    if recorder is not None:
+        recorder.asked_device()
+    if device.type == "cuda" and cuda.available():
+        return torch.cuda.get_device_capability(device)
+    return _simulated_capability()
+
+
+def _device_of(tensor: Tensor | torch.device | str, query: str) -> torch.device:
+    try:
+        return tensor.device if isinstance(tensor, Tensor) else torch.device(tensor)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f'{query} takes a tensor or a device, got {tensor!r}.\nPass a tensor, "cuda:0" or "cpu".'
+        ) from error
+
+
+def _simulated_capability() -> tuple[int, int]:
+    run = active_run()
+    return capability_of(run.arch if run is not None else DEFAULT_ARCH)
 
 
 MOST_LAYOUTS = 4096
@@ -113,7 +137,7 @@ def by_layout(function: Callable[Params, Choice]) -> ByLayout[Params, Choice]:
 
     For example which vector width, tile and grid a launch takes. The function may depend on the shape,
     strides, dtype, device and alignment (up to 256 bytes) of its tensors and on numbers, dtypes and None
-    beside them, on `kernel.occupancy` and on `sm_count`; not on values or addresses.
+    beside them, on `kernel.occupancy`, `sm_count` and `capability`; not on values or addresses.
 
     Note:
         Choices are kept in the body of an operator, for plain CUDA tensors that are given by position, where

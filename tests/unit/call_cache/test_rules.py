@@ -76,6 +76,7 @@ QUERIES: dict[str, Callable[[Tensor, int], Any]] = {
     "broadcast_shapes": lambda x, n: torch.broadcast_shapes(x.shape, (1,), (n, 1, 1))[0],
     "aligned": lambda x, n: 1 if dotcu.is_aligned(x[n:], 8) else 2,
     "multiprocessors": lambda x, n: dotcu.sm_count(x),
+    "capability": lambda x, n: 1 if dotcu.capability(x) >= (8, 0) else 2,
     "sum of sizes": lambda x, n: sum(x.shape) + max(x.shape) * min(x.size(0), 3),
 }
 

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from dotcu import settings
 from dotcu.errors import ArgumentError
-from dotcu.kernel import by_layout, cdiv, is_aligned, native, shape_queries, simulate, sm_count
+from dotcu.kernel import by_layout, capability, cdiv, is_aligned, native, shape_queries, simulate, sm_count
 from dotcu.kernel.scope import CallRecorder, LaunchPolicy, entering_scope
 
 
@@ -52,6 +52,16 @@ def test_alignment_of_memory_is_reported_where_launches_are_skipped_too() -> Non
         assert not is_aligned(torch.zeros(8)[1:], 16)
 
 
+def test_the_capability_on_the_cpu_is_that_of_the_simulated_gpu() -> None:
+    assert capability(torch.zeros(1)) == (8, 0)
+    with simulate(arch="sm_90"):
+        assert capability("cpu") == capability(torch.zeros(1, device="meta")) == (9, 0)
+    with FakeTensorMode(shape_env=ShapeEnv()):
+        assert capability(torch.empty(3)) == (8, 0)
+    with pytest.raises(ArgumentError, match=r"capability takes a tensor or a device, got 3\.5"):
+        capability(3.5)  # type: ignore[arg-type]
+
+
 def test_multiprocessors_on_the_cpu_are_those_of_the_simulated_gpu() -> None:
     x = torch.zeros(1)
     assert sm_count(x) == 108
@@ -63,6 +73,7 @@ def test_multiprocessors_on_the_cpu_are_those_of_the_simulated_gpu() -> None:
 def test_multiprocessors_are_those_of_the_device() -> None:
     x = torch.zeros(1, device="cuda")
     assert sm_count(x) == torch.cuda.get_device_properties(x.device).multi_processor_count
+    assert capability(x) == torch.cuda.get_device_capability(x.device)
 
 
 @pytest.mark.parametrize("numbers", [(5.5, 2), (5, 2.0)])

@@ -30,6 +30,9 @@ GROUP = 8
 SWIGLU_MOST = 64
 """Sums of a thread at most for SwiGLU, which has two of them for each element."""
 
+FIRST_WITH_CLUSTERS = (9, 0)
+"""The compute capability from which blocks of a cluster share a tile."""
+
 Instance = tuple[int, int, int, int, int, int, int]
 """BM, BN, BK, warps, blocks of a cluster, blocks that share a multiprocessor, and LATENCY."""
 
@@ -138,7 +141,8 @@ def _choose(
 ) -> tuple[dotcu.Kernel, int]:
     """The kernel, and blocks: as many as run at once, or as there are tiles."""
     (m, n), sms = out.shape, dotcu.sm_count(out)
-    chosen = _instance(m, n, k, sms, swiglu=epilogue == SWIGLU)
+    clusters = dotcu.capability(out) >= FIRST_WITH_CLUSTERS
+    chosen = _instance(m, n, k, sms, swiglu=epilogue == SWIGLU, clusters=clusters)
     bm, bn, bk, warps, ctas, blocks, latency = chosen
     align = _align(out, bias, None if epilogue == SWIGLU else other)
     sizes = (bm, bn, bk, GROUP, warps, ctas, blocks, latency)
@@ -147,11 +151,13 @@ def _choose(
     return kernels.matmul[instance], min(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), most)
 
 
-def _instance(m: int, n: int, k: int, sms: int, *, swiglu: bool) -> Instance:
+def _instance(m: int, n: int, k: int, sms: int, *, swiglu: bool, clusters: bool) -> Instance:
     """Return the instance whose waves of blocks take the least time."""
 
     def time(row: tuple[Instance, float, float]) -> float:
         (bm, bn, bk, warps, ctas, blocks, _), first, step = row
+        if ctas > 1 and not clusters:  # one block alone has too few registers for such a tile
+            return math.inf
         if swiglu and bm * bn > 32 * warps * SWIGLU_MOST:
             return math.inf
         waves = dotcu.cdiv(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), sms // ctas * blocks)
