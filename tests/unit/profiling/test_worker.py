@@ -64,6 +64,39 @@ def _(device, dtype):
 """
 
 
+TILE_KERNEL = """
+#include "cuda_tile.h"
+namespace ct = cuda::tiles;
+template <int N> __tile_global__ void doubled(const float* x, float* y, int n) {
+    auto tiles = [=](auto* p) {
+        return ct::partition_view{ct::tensor_span{p, ct::extents{n}}, ct::shape<N>{}};
+    };
+    tiles(y).store_masked(tiles(x).load_masked(ct::bid().x) * 2.f, ct::bid().x);
+}
+"""
+
+TILES = """
+import torch
+from torch import Tensor
+
+import dotcu
+
+kernels = dotcu.load("tiles.cu")
+
+
+@dotcu.op("child_tests::doubled", dtypes=(torch.float32,))
+def doubled(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    kernels.doubled[256](x, y, x.numel(), grid=dotcu.cdiv(x.numel(), 256))
+    return y
+
+
+@doubled.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(300, device=device, dtype=dtype))
+"""
+
+
 @pytest.fixture(scope="module")
 def ops(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ops") / "ops.py"
@@ -104,6 +137,17 @@ def test_an_overload_is_called_on_its_own_samples(call_request: ProfileRequest) 
 
 def test_the_files_of_line_tables_are_reported(call_request: ProfileRequest) -> None:
     assert any(name.startswith("/dotcu/") for name in answered(call_request).files)
+
+
+def test_a_tile_kernel_is_reported_by_its_name_and_its_files(
+    tmp_path: Path, call_request: ProfileRequest
+) -> None:
+    ops = tmp_path / "tiles.py"
+    ops.write_text(TILES)
+    (tmp_path / "tiles.cu").write_text(TILE_KERNEL)
+    answer = answered(replace(call_request, target=f"{ops}:doubled"))
+    assert answer.kernels == ("doubled<256>",)
+    assert any(path.endswith("tiles.cu") for path in answer.files.values())
 
 
 def test_shapes_and_dtype_are_those_that_were_asked_for(call_request: ProfileRequest) -> None:

@@ -94,7 +94,7 @@ class InspectedKernel:
     def remarks(self) -> tuple[Remark, ...]:
         """The findings that are worth a look: in the code first, then in the counts."""
         in_code, counts = code_remarks(self.code, self.function), self.counts
-        if counts is None:
+        if counts is None or self.code.tile is not None:  # the compiler chooses the lanes of a tile
             return in_code
         return (*in_code, *count_remarks(counts.total, counts.lines, self.instructions, self.code.file))
 

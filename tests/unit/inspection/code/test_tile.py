@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 import dotcu
 from dotcu.errors import UsageError
 from dotcu.inspection.code.emit import emit
-from dotcu.inspection.code.report import InspectReport
+from dotcu.inspection.code.report import InspectReport, SimulatedCounts
 from dotcu.inspection.html.page import page_of, render
+from dotcu.simulator import LineCounters
 
 SOURCE = """\
 #include "cuda_tile.h"
@@ -67,6 +69,14 @@ def test_operations_name_their_source_line(report: InspectReport) -> None:
     assert line.chain[-1].line == 9
     assert line.chain[-1].file == twice.code.file
     assert {at.line for i in twice.instructions for at in i.chain if at.file == twice.code.file} & {9}
+
+
+def test_counts_of_tiles_are_no_reason_to_speak_of_lanes(report: InspectReport) -> None:
+    twice, plain = report.kernel("twice"), report.kernel("plain")
+    total = LineCounters(lane_instructions=10, warp_instructions=10)
+    counts = SimulatedCounts(call="a call", total=total, lines={(twice.code.file, 9): total})
+    assert "idle lanes" in {remark.kind for remark in replace(plain, counts=counts).remarks}
+    assert replace(twice, counts=counts).remarks == twice.remarks
 
 
 def test_the_page_calls_the_pane_tile_ir(report: InspectReport) -> None:
