@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from golden_case import Case
 from golden_clusters import CLUSTERS
 from golden_copies import COPIES
 from golden_matrices import MATRICES
@@ -11,7 +10,4 @@ from golden_programs import PROGRAMS
 from golden_spelled import SPELLED
 from golden_wgmma import WGMMA
 
-CASES = (*SPELLED, *ORDINARY, *MATRICES, *PROGRAMS)
-
-UNRECORDED: tuple[Case, ...] = (*COPIES, *WGMMA, *CLUSTERS)
-"""Cases that the next recording adds."""
+CASES = (*SPELLED, *ORDINARY, *MATRICES, *PROGRAMS, *COPIES, *WGMMA, *CLUSTERS)

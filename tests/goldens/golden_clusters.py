@@ -1,7 +1,4 @@
-"""Clusters: registers, addresses, accesses and barriers between blocks, and what arrives asynchronously.
-
-Recorded next: see `golden_cases.UNRECORDED`.
-"""
+"""Clusters: registers, addresses, accesses and barriers between blocks, and what arrives asynchronously."""
 
 from __future__ import annotations
 

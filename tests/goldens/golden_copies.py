@@ -1,7 +1,4 @@
-"""Copies and reductions by TMA, and tensor maps that a kernel changes.
-
-Recorded next: see `golden_cases.UNRECORDED`.
-"""
+"""Copies and reductions by TMA, and tensor maps that a kernel changes."""
 
 from __future__ import annotations
 

@@ -28,11 +28,9 @@ import numpy as np  # noqa: E402 - dotcu is taken from beside this file
 import torch  # noqa: E402
 
 from golden_case import RECORDED, Case  # noqa: E402
-from golden_cases import CASES as HELD  # noqa: E402
-from golden_cases import UNRECORDED  # noqa: E402
+from golden_cases import CASES  # noqa: E402
 from golden_launch import bytes_of, kernel, on_gpu  # noqa: E402
 
-CASES = (*HELD, *UNRECORDED)
 MANIFEST = RECORDED / "manifest.json"
 CHILD_CASES = 12
 """Kernels that one process runs."""

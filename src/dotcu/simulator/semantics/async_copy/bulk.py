@@ -31,7 +31,7 @@ from dotcu.simulator.sanitizers.earlier import check_earlier
 from dotcu.simulator.sanitizers.races import check_async_write, check_proxy, check_read
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.half import HALF
-from dotcu.simulator.semantics.arithmetic.rounding import flush
+from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
 from dotcu.simulator.semantics.async_copy.tensormap import check_map, map_access, read_map
 from dotcu.simulator.semantics.memory.access import (
@@ -265,7 +265,7 @@ def _reduction(instruction: Instruction, operation: str, type_: str) -> Reduce:
 
 
 def _flushed_sum(old: Array, new: Array) -> Array:
-    return flush(flush(old) + flush(new))
+    return canonical(flush(flush(old) + flush(new)))  # the NaN: measured, H100, CUDA 13.0
 
 
 # Rows of bytes: what one lane's bulk copy reads or writes, as elements of one array.
