@@ -45,17 +45,17 @@ __tile__ auto load(View view, int r, int c) {
     return tile;
 }
 
-// a: M x K_A or, where A_COLUMNS, K x M; b: K_B x N or N x K_B. Rows of 8 elements each, which TMA
-// asks for, may hold zeros behind the K that counts.
+// a: M_A x K_A or, where A_COLUMNS, K_A x M_A; b: K_B x N_B or N_B x K_B. They are M x K and K x N,
+// and zeros behind in rows that TMA would not take: of multiples of 8 elements.
 template <typename T, int BM, int BN, int BK, int GROUP, int WARPS, int CTAS, int BLOCKS,
           int LATENCY, bool A_COLUMNS, bool B_COLUMNS, int ALIGN, int EPILOGUE>
 [[cutile::hint(0, num_worker_warps_per_cta = WARPS, num_cta_in_cga = CTAS, occupancy = BLOCKS)]]
 __tile_global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
                             const T* __restrict__ bias, const T* __restrict__ other, int m, int n,
-                            int k, int k_a, int k_b) {
-    const auto A = tiles<BM, BK, A_COLUMNS, TMA>(a, m, k_a);
-    const auto B = tiles<BK, BN, B_COLUMNS, TMA>(b, k_b, n);
-    const auto U = tiles<BK, BN, B_COLUMNS, TMA>(other, k_b, n);  // SwiGLU's second matrix
+                            int k, int m_a, int k_a, int k_b, int n_b) {
+    const auto A = tiles<BM, BK, A_COLUMNS, TMA>(a, m_a, k_a);
+    const auto B = tiles<BK, BN, B_COLUMNS, TMA>(b, k_b, n_b);
+    const auto U = tiles<BK, BN, B_COLUMNS, TMA>(other, k_b, n_b);  // SwiGLU's second matrix
     const auto OUT = tiles<BM, BN, false, ALIGN>(out, m, n);
     const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, steps = (k + BK - 1) / BK;
     for (auto t : ct::irange(int(ct::bid().x), rows * cols, int(ct::num_blocks().x))) {

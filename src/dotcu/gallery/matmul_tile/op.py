@@ -92,35 +92,31 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None, other: Tensor | None, ep
     if out.numel() == 0:
         return out
     (m, n), k = out.shape, a.shape[1]
-    a, a_columns = _memory(a, along=1)
+    a, a_columns = _memory(a)
     if other is not None and epilogue == SWIGLU:
         if b.stride() != other.stride() or _is_aligned(b) != _is_aligned(other):  # one layout for both
             b, other = (x.clone(memory_format=torch.contiguous_format) for x in (b, other))
-        other, _ = _memory(other, along=0)
+        other, _ = _memory(other)
     elif other is not None:
         other = other.contiguous()
-    b, b_columns = _memory(b, along=0)
+    b, b_columns = _memory(b)
     bias = None if bias is None else bias.contiguous()
     kernel, grid = _choose(a, b, out, bias, other, k, a_columns, b_columns, epilogue)
-    k_a, k_b = a.shape[not a_columns], b.shape[b_columns]
-    kernel(a, b, out, bias, other, m, n, k, k_a, k_b, grid=grid)
+    (m_a, k_a), (k_b, n_b) = a.shape[:: -1 if a_columns else 1], b.shape[:: -1 if b_columns else 1]
+    kernel(a, b, out, bias, other, m, n, k, m_a, k_a, k_b, n_b, grid=grid)
     return out
 
 
-def _memory(x: Tensor, along: int) -> tuple[Tensor, bool]:
-    """Return a contiguous tensor of a matrix, in rows that TMA takes, and whether these are its columns.
+def _memory(x: Tensor) -> tuple[Tensor, bool]:
+    """Return the rows of a matrix, which TMA takes, and whether these are its columns.
 
-    A matrix without such rows is copied, to rows along K that end in zeros: loads without TMA cost more.
+    A matrix without such rows is copied, to rows that end in zeros: loads without TMA cost more.
     """
     columns = not x.is_contiguous() and x.mT.is_contiguous()
     rows = x.mT if columns else x
     if rows.shape[1] % TMA_LANES == 0 and rows.is_contiguous() and _is_aligned(rows):
         return rows, columns
-    rows = x if along else x.mT
-    lanes = dotcu.cdiv(rows.shape[1], TMA_LANES) * TMA_LANES
-    padded = x.new_zeros((rows.shape[0], lanes))
-    padded[:, : rows.shape[1]] = rows
-    return padded, not along
+    return F.pad(rows, (0, -rows.shape[1] % TMA_LANES)).contiguous(), columns
 
 
 def _is_aligned(x: Tensor) -> bool:
