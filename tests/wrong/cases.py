@@ -424,6 +424,11 @@ def tile_read_by_those_who_did_not_wait() -> Launch:
 
 
 @case
+def stage_loaded_again_too_early() -> Launch:
+    return loaded(48, square(48).sum(0), 6, block=64)
+
+
+@case
 def phase_that_is_not_flipped() -> Launch:
     return loaded(16, square(16).sum(0))
 

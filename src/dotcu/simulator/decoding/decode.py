@@ -56,8 +56,8 @@ class DecodedKernel:
         specials: Special registers and the registers that keep them.
         params: Registers that hold launch parameters.
         layout: The places of its variables.
-        has_warpgroups: It has wgmma, whose warpgroups produce and consume in turn.
         location_of: Finds the source file and line of an instruction, as the user knows them.
+        opcodes: Of its instructions.
     """
 
     blocks: tuple[DecodedBlock, ...]
@@ -65,8 +65,8 @@ class DecodedKernel:
     specials: tuple[tuple[str, int], ...]
     params: tuple[tuple[LaunchConstant, int], ...]
     layout: VariableLayout
-    has_warpgroups: bool
     location_of: SourceLocations
+    opcodes: frozenset[str]
 
 
 def decode(
@@ -114,8 +114,8 @@ def decode(
         specials=tuple(binding.specials.items()),
         params=tuple(binding.params.items()),
         layout=layout,
-        has_warpgroups=bool(binding.of_wgmma),
         location_of=location_of,
+        opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
     )
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Registers whose addresses a chunk remembers, and sets of lanes for each.
 REMEMBERED = 32
+# Opcodes of kernels whose warps do different things, so that each has to be known apart.
+_BY_WARP = frozenset({"mbarrier", "wgmma"})
 
 
 class Chunk:
@@ -57,7 +59,7 @@ class Chunk:
         self.existing = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
         self.live = self.existing.copy()
         self.living = shape.threads * shape.blocks
-        self.clocks = VectorClocks(shape, by_warp=grid.decoded.has_warpgroups)
+        self.clocks = VectorClocks(shape, by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP))
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
         self._numbers: Lanes | None = None

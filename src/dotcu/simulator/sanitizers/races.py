@@ -511,7 +511,7 @@ def _report(
         f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)} "
         f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
-    at.chunk.report(kind, access.placed, second, message, address_of=name)
+    at.chunk.report(kind, access.placed, np.unique(second), message, address_of=name)
 
 
 def _async_remedy(later: Instruction, earlier: Instruction) -> str:

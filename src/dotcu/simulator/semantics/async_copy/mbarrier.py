@@ -98,7 +98,8 @@ def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> 
 
     def step(chunk: Chunk) -> None:
         part = _find_objects(chunk, access)
-        touch(part)
+        if not chunk.grid.decoded.location_of.is_library(placed):
+            touch(part)  # cuda::pipeline's last thread has counted its warp's others by match.sync alone
         chunk.shared.views[8][part.indices] = 0
         chunk.shared.shadows[8][part.indices] = 0
 
