@@ -133,6 +133,7 @@ _REASONS: Mapping[str, str] = {
     "tcgen05": "it needs an architecture after sm_90",
     "tile::gather4": "it needs an architecture after sm_90",
     "tile::scatter4": "it needs an architecture after sm_90",
+    "im2col": "dotcu.tensor_map makes maps of boxes alone",
     "tex": "the simulator has no textures",
     "tld4": "the simulator has no textures",
     "suld": "the simulator has no surfaces",
