@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
-from dotcu.simulator.sanitizers.clocks import ClockTimes
+from dotcu.simulator.sanitizers.clocks import ClockTimes, picked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,6 +135,21 @@ def is_later(first: Moment, second: Moment) -> Array:
     late: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
     late &= lanes != own
     return late
+
+
+def known_of(known: ClockTimes, second: Array, shape: ChunkShape, first: Array) -> ClockTimes:
+    """Return what lanes know of one lane each.
+
+    Args:
+        known: What all lanes of the chunk know.
+        second: The lanes.
+        shape: Of the chunk.
+        first: For each of them the other lane.
+    """
+    block, warp = known.block, known.warp
+    block = block[second, first % shape.cluster_lanes // WARP] if block.ndim > 1 else picked(block, second)
+    warp = warp[second, first % WARP] if warp.ndim > 1 else picked(warp, second)
+    return ClockTimes(picked(known.grid, second), block, warp)
 
 
 def _of_column(known: Array, columns: Array) -> Array:

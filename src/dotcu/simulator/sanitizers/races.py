@@ -22,8 +22,8 @@ import numpy as np
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
 from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import describe_element
-from dotcu.simulator.sanitizers.clocks import NEVER, picked
-from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later
+from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
+from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later, known_of
 from dotcu.simulator.sanitizers.shadow import (
     LANE,
     NARROW,
@@ -461,34 +461,62 @@ def _compare_with(
         return
     old, indices = (np.broadcast_to(values, suspect.shape)[suspect] for values in (old, places))
     lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[suspect]
-    numbers = event_of(old)
-    for number in np.unique(numbers).tolist():
-        here = numbers == number
-        event = shadow.events[number]
-        first = (old[here] & LANE).astype(np.int64) - event.shape.first * event.shape.pitch
-        bad = _unordered(at, event, first, lanes[here], in_step=in_step)
-        if bad.any():
-            index = int(indices[here][bad][0]) * shadow.granule // at.access.width - part.skew
-            _report(at, part, event, action, int(first[bad][0]), lanes[here][bad], index)
+    numbers, of_event = np.unique(event_of(old), return_inverse=True)
+    events = [shadow.events[number] for number in numbers.tolist()]
+    starts = np.array([event.shape.first * event.shape.pitch for event in events])
+    first = (old & LANE).astype(np.int64) - starts[of_event]
+    bad = _unordered(at, events, of_event, first, lanes, in_step=in_step)
+    for number in np.unique(of_event[bad]).tolist():
+        here = bad & (of_event == number)
+        index = int(indices[here][0]) * shadow.granule // at.access.width - part.skew
+        _report(at, part, events[number], action, int(first[here][0]), lanes[here], index)
 
 
-def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes, *, in_step: bool) -> Array:
-    """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order."""
-    shape, order, known = event.shape, at.access.order, at.chunk.clocks.known
-    both_strong = event.access.order.strong and order.strong
-    scopes = (event.access.order.scope, order.scope)
-    is_wide = not set(scopes) & set(NARROW)
-    result = is_later((shape, first, event.times_of(first)), (at.chunk.shape, second, known.of(second)))
-    if shape is not at.chunk.shape:
-        return result & ~np.bool_(both_strong and is_wide)
-    same_block, same_warp = first // shape.pitch == second // shape.pitch, first // WARP == second // WARP
-    if both_strong:
-        allowed = same_block | np.bool_(is_wide)
-        if shape.cluster_blocks > 1 and "cta" not in scopes:
-            allowed |= first // shape.cluster_lanes == second // shape.cluster_lanes
-        relies = same_warp & np.bool_(in_step and event.access.action == "write")
-        result = result & (relies | ~allowed)
-    return result
+def _unordered(
+    at: LaneAccess, events: list[MemoryEvent], of_event: Array, first: Array, second: Lanes, *, in_step: bool
+) -> Array:
+    """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order.
+
+    Args:
+        at: This access.
+        events: The earlier events.
+        of_event: For each pair which of them it is.
+        first: The lanes of the events.
+        second: The lanes of this access.
+        in_step: This access reads a value that lanes of a warp may exchange.
+    """
+    shape, order, known = at.chunk.shape, at.access.order, at.chunk.clocks.known
+    if len(events) == 1:
+        then = events[0].times_of(first)
+    else:
+        then = ClockTimes(*np.empty((3, len(first)), np.int64))
+        by_event = np.argsort(of_event, kind="stable")
+        ends = np.searchsorted(of_event[by_event], np.arange(len(events) + 1))
+        for event, low, high in zip(events, ends, ends[1:], strict=False):
+            here = by_event[low:high]
+            for times, values in zip(then, event.times_of(first[here]), strict=True):
+                times[here] = values
+    foreign = np.array([event.shape is not shape for event in events])
+    if foreign.all():
+        result = is_later((events[0].shape, first, then), (shape, second, known.of(second)))
+    else:
+        result = is_later((shape, first, then), (shape, second, known_of(known, second, shape, first)))
+        if foreign.any():
+            result = np.where(foreign[of_event], then.grid >= picked(known.grid, second), result)
+    if not order.strong:
+        return result
+    promises = [event.access.order for event in events]
+    strong = np.array([each.strong for each in promises])[of_event]
+    wide = np.array([order.scope not in NARROW and each.scope not in NARROW for each in promises])[of_event]
+    same = ~foreign[of_event]
+    allowed = wide | (same & (first // shape.pitch == second // shape.pitch))
+    if shape.cluster_blocks > 1 and order.scope != "cta":
+        near = same & (first // shape.cluster_lanes == second // shape.cluster_lanes)
+        allowed |= near & np.array([each.scope != "cta" for each in promises])[of_event]
+    writes = np.array([event.access.action == "write" for event in events])[of_event]
+    relies = same & (first // WARP == second // WARP) & writes & np.bool_(in_step)
+    unordered: Array = result & (relies | ~(strong & allowed))
+    return unordered
 
 
 def _report(
