@@ -351,3 +351,22 @@ def warp_specialized_matmul() -> Launch:
         smem_bytes=4 * 32768,
         arch="sm_90a",
     )
+
+
+# Clusters
+
+
+@case
+def cluster_matmul() -> Launch:
+    a, b = (torch.arange(448 * 320) * 7 % 23 - 11).view(448, 320).bfloat16().split((256, 192))
+    out = torch.zeros(256, 192, dtype=torch.bfloat16)
+    maps = [dotcu.tensor_map(x, box=(rows, 64), swizzle=128) for x, rows in ((a, 128), (b, 32))]
+    return Launch(
+        args=(*maps, out, 256, 192, 320),
+        out=out,
+        want=(a.float() @ b.float().T).bfloat16(),
+        grid=4,
+        block=384,
+        smem_bytes=4 * 24576,
+        arch="sm_90a",
+    )

@@ -391,7 +391,7 @@ def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block
             return  # an arrival learns nothing
         near, far = block[:, : block.shape[1] // 2], block[:, block.shape[1] // 2 :]
         near = np.where(_is_own(at, shadow, places)[:, None], near, NEVER)
-        block = near if order.scope == "cta" else np.maximum(near, far)
+        block = near if order.scope == "cta" or order.for_block else np.maximum(near, far)
     if int(block.max()) != NEVER:
         at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire)
 
@@ -414,7 +414,8 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         # Apart from each other: what lanes of the block see whose memory it is, and all of the cluster.
         rows = np.broadcast_to(block, (len(touch[1]), at.chunk.shape.cluster_lanes // WARP))
         near = np.where(_is_own(at, shadow, touch[0])[:, None], rows, NEVER)
-        block = np.concatenate((near, np.full_like(rows, NEVER) if order.scope == "cta" else rows), axis=1)
+        far = np.full_like(rows, NEVER) if order.scope == "cta" or order.for_block else rows
+        block = np.concatenate((near, far), axis=1)
     shadow.publish(touch, (grid, block))
     return grid, block
 

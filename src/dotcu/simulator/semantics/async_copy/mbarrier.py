@@ -8,7 +8,7 @@ Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ def _access(
     require(_MODIFIERS.issuperset(flags))
     if order != WEAK:
         order = RELAXED if "relaxed" in flags else order
-        order = order._replace(scope="cta") if "cta" in flags else order
+        order = order._replace(for_block="cta" in flags)
     space = "generic" if _SPACES.isdisjoint(flags) else "shared"
     near = space == "shared" and "shared::cluster" not in flags
     return object_access(placed, operand, space, binding, order=order, action=action)._replace(near=near)
@@ -351,22 +351,40 @@ def _settle(chunk: Chunk, objects: Array) -> None:
         return
     view = chunk.shared.views[8]
     phases = dict(zip(objects.tolist(), unpack(view[objects]).parity.tolist(), strict=True))
-    for signaled in flight.due(objects):
+    for group in _together(flight.due(objects)):
+        access, tx_bytes = group[0].access, group[0].tx_bytes
+        at, lanes = (np.concatenate([getattr(each, name) for each in group]) for name in ("objects", "lanes"))
         # What a phase does not wait for may land later, and does.
-        state, earlier = unpack(view[signaled.objects]), _earlier(signaled.objects)
-        waits = (state.pending > 0) | (earlier * signaled.tx_bytes < state.tx)
-        if not signaled.tx_bytes:
+        state, earlier = unpack(view[at]), _earlier(at)
+        waits = (state.pending > 0) | (earlier * tx_bytes < state.tx)
+        if not tx_bytes:
             waits = (earlier < state.pending) | (state.tx > 0)
-        is_open = waits & (state.parity == np.array([phases[at] for at in signaled.objects.tolist()]))
-        if not is_open.all():
-            flight.signals.append(signaled.only(~is_open))
-        due = signaled.only(is_open)
+        is_open = waits & (state.parity == np.array([phases[each] for each in at.tolist()]))
+        ends = np.cumsum([len(each.lanes) for each in group])
+        for signaled, mask in zip(group, np.split(is_open, ends[:-1]), strict=True):
+            if not mask.all():
+                flight.signals.append(signaled.only(~mask))
+            if mask.any():
+                flight.complete(signaled.only(mask))
         if not is_open.any():
             continue
-        flight.complete(due)
-        with active_lanes(chunk, due.lanes):
-            part = _part(chunk, due.access, due.objects, np.arange(len(due.lanes)))
-            _change(part, 0 if due.tx_bytes else 1, tx=-due.tx_bytes)
+        at, lanes = at[is_open], lanes[is_open]
+        ascending = np.argsort(lanes, kind="stable")
+        with active_lanes(chunk, lanes[ascending]):
+            part = _part(chunk, access, at[ascending], np.arange(len(at)))
+            _change(part, 0 if tx_bytes else 1, tx=-tx_bytes)
+
+
+def _together(signals: Sequence[CopySignal]) -> list[list[CopySignal]]:
+    """Signals in groups of one instruction each; those of one mbarrier are in groups in their order."""
+    groups: dict[tuple[int, int, int], list[CopySignal]] = {}
+    counts: dict[int, int] = {}
+    for each in signals:
+        objects = set(each.objects.tolist())
+        turn = max(counts.get(at, 0) for at in objects)
+        counts.update(dict.fromkeys(objects, turn + 1))
+        groups.setdefault((turn, each.access.number, each.tx_bytes), []).append(each)
+    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
 
 
 def _earlier(objects: Array) -> Array:

@@ -52,6 +52,8 @@ class MemoryOrder(NamedTuple):
         release: What came before it is seen by those who acquire it.
         scope: "cta", "cluster", "gpu" or "sys": who is promised.
         exchange: It is a volatile read of a value, not of a flag.
+        for_block: It acquires and releases within its block alone, as .cta says, though mbarriers are atomic
+            for all of the cluster.
 
     Source: PTX ISA, "Memory Consistency Model" (chapter 8).
     """
@@ -61,6 +63,7 @@ class MemoryOrder(NamedTuple):
     release: bool = False
     scope: str = "sys"
     exchange: bool = False
+    for_block: bool = False
 
 
 WEAK = MemoryOrder()
