@@ -64,7 +64,8 @@ class VectorClocks:
             clusters, `block` has a row for each lane: a time for each warp of its cluster. `warp` has one
             for each lane of its warp once only some of those have met.
         released: The times towards the grid and the block that a strong write publishes; NEVER without a
-            fence.
+            fence. Where there are clusters, `block` has two times for each warp: by fences of any scope, for
+            the lane's own block, and by those for the cluster.
         seen: Knowledge of both from strong reads that no fence has taken over yet.
     """
 
@@ -81,7 +82,7 @@ class VectorClocks:
             warps = shape.cluster_lanes // WARP
             self.known = self.known._replace(block=np.zeros((shape.lanes, warps), np.int64))
             self.seen = self.seen._replace(block=np.zeros((1, 1), np.int64))
-            self.released = self.released._replace(block=np.full((1, 1), NEVER, np.int64))
+            self.released = self.released._replace(block=np.full((1, 2 * warps), NEVER, np.int64))
 
     def published(self, lanes: Lanes | None) -> tuple[Array, Array]:
         """All that lanes did and know, as times (grid, block) to publish."""
@@ -103,6 +104,9 @@ class VectorClocks:
         grid, block = self.published(lanes)
         if wide:
             self._set("released", lanes, grid=grid)
+        if self._by_warp:
+            far = picked(self.released.block, lanes)[:, block.shape[1] :] if scope == "cta" else block
+            block = np.concatenate((block, np.broadcast_to(far, block.shape)), axis=1)
         self._set("released", lanes, block=block)
         self._note_uneven(lanes)
         self.tick(lanes)
@@ -189,7 +193,8 @@ class VectorClocks:
         times, (_, block) = self.times.of(lanes).grid, self.published(lanes)
         grid = picked(self.known.grid, lanes) - 1
         if relaxed:
-            times, grid, block = np.zeros(1, np.int64), *self.released.of(lanes)[:2]
+            grid, released, _ = self.released.of(lanes)
+            times, block = np.zeros(1, np.int64), released[:, block.shape[1] :]
         self.tick(lanes)
         return times, grid, block
 

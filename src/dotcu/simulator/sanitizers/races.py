@@ -412,9 +412,10 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         block = block.max(axis=1)
     elif block.ndim > 1:
         # Apart from each other: what lanes of the block see whose memory it is, and all of the cluster.
-        rows = np.broadcast_to(block, (len(touch[1]), at.chunk.shape.cluster_lanes // WARP))
-        near = np.where(_is_own(at, shadow, touch[0])[:, None], rows, NEVER)
-        far = np.full_like(rows, NEVER) if order.scope == "cta" or order.for_block else rows
+        warps = at.chunk.shape.cluster_lanes // WARP
+        rows = np.broadcast_to(block, (len(touch[1]), block.shape[1]))
+        near = np.where(_is_own(at, shadow, touch[0])[:, None], rows[:, :warps], NEVER)
+        far = np.where(order.scope == "cta" or order.for_block, NEVER, rows[:, -warps:])
         block = np.concatenate((near, far), axis=1)
     shadow.publish(touch, (grid, block))
     return grid, block
