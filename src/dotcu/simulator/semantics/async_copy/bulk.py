@@ -520,25 +520,36 @@ def _bind_box_in(
     one_by_one = _lane_by_lane(request, move)
 
     def step(chunk: Chunk) -> None:
-        boxes = alike(chunk) if mask is None else None
+        boxes = alike(chunk)
         moved = None if boxes is None else _boxes_in(chunk, source, target, *boxes)
         if boxes is None or moved is None:
             one_by_one(chunk)
             return
-        part, data = moved
-        with active_lanes(chunk, np.repeat(chunk.numbers(), len(data) // chunk.count())):
-            check_in_flight(part, _rows_of(part))
-            copy = in_flight(chunk).issue(part, data, "mbarrier")
-        if for_wgmma:
-            warpgroups(chunk).note_layout(part.indices * _WIDTH, boxes[0].swizzle)
-        signal(chunk, barrier, copy=copy, tx_bytes=boxes[0].size)
+        (box, _), (places, data) = boxes, moved
+
+        def deliver(rows: Array, target: Access, barrier: Access) -> None:
+            copy, part = 0, None
+            for part in resolve(chunk, target):
+                positions = np.arange(chunk.count()) if part.positions is None else part.positions
+                part = part._replace(indices=part.spread(), positions=positions)
+                indices = (part.indices[:, None] + places[rows[positions]]).reshape(-1)
+                with active_lanes(chunk, np.repeat(chunk.numbers(positions), places.shape[1])):
+                    whole = part._replace(indices=indices, positions=None)
+                    check_in_flight(whole, _rows_of(whole))
+                    taken = data[rows[positions]].reshape(-1, CHUNK // _WIDTH)
+                    copy = in_flight(chunk).issue(whole, taken, "mbarrier")
+                if for_wgmma:
+                    warpgroups(chunk).note_layout(indices * _WIDTH, box.swizzle)
+            signal(chunk, barrier, copy=copy, tx_bytes=box.size, beside=part)
+
+        to_each(chunk, deliver)
 
     return step
 
 
 def _boxes_in(
     chunk: Chunk, source: Access, target: Access, box: CopyBox, distance: Array
-) -> tuple[AccessPart, Array] | None:
+) -> tuple[Array, Array] | None:
     """Read boxes of one shape for one lane of each of some blocks at once: most kernels copy so.
 
     Args:
@@ -549,8 +560,8 @@ def _boxes_in(
         distance: How far from it those of all active lanes are, in bytes.
 
     Returns:
-        Shared memory with the places of all chunks, lane by lane, and the chunks. None where the lanes have
-        to be looked at one by one, such as for a fault.
+        For each lane the places of its chunks, from its address in shared memory, and the chunks. None where
+        the lanes have to be looked at one by one, such as for a fault.
     """
     lanes = chunk.numbers()
     starts = np.broadcast_to(chunk.read(target.slot), len(lanes)).astype(np.int64) + target.offset
@@ -574,10 +585,8 @@ def _boxes_in(
         if part.races is not None:
             check_proxy(part, part.indices)
             check_read(part, part.indices)
-    data = part.view[part.indices].view(np.uint64).reshape(-1, CHUNK // _WIDTH)
-    (whole,) = resolve(chunk, target)
-    indices = whole.spread()[:, None] + offsets[which] // _WIDTH
-    return whole._replace(indices=indices.reshape(-1), positions=None), data
+    data = part.view[part.indices].view(np.uint64).reshape(len(lanes), -1, CHUNK // _WIDTH)
+    return offsets[which] // _WIDTH, data
 
 
 def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
