@@ -370,3 +370,10 @@ def cluster_matmul() -> Launch:
         smem_bytes=4 * 24576,
         arch="sm_90a",
     )
+
+
+@case
+def store_of_a_whole_warp() -> Launch:
+    x, out = torch.arange(512.0).view(16, 32), torch.zeros(16, 32)
+    made = dotcu.tensor_map(out, box=(8, 32))
+    return Launch(args=(x, made), out=out, want=2 * x, block=64, arch="sm_90")

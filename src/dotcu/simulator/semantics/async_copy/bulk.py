@@ -18,13 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES, WRITTEN
-from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.machine.shape import WARP, Array, Lanes
 from dotcu.simulator.machine.warpgroups import warpgroups
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.earlier import check_earlier
@@ -34,6 +35,7 @@ from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
 from dotcu.simulator.semantics.async_copy.tensormap import check_map, map_access, read_map
+from dotcu.simulator.semantics.matrix.tiles import are_whole
 from dotcu.simulator.semantics.memory.access import (
     WEAK,
     Access,
@@ -476,11 +478,43 @@ def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | 
     )
 
 
-def _lane_by_lane(request: BoxRequest, move: Callable[[Chunk, CopyBox], None]) -> Step:
+def _every_lane(chunk: Chunk) -> Lanes:
+    return chunk.numbers()
+
+
+def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Callable[[Chunk], Lanes]:
+    """Choose one lane of each warp where all of its lanes ask for the same store, else all lanes.
+
+    A warp in step issues it once, after all that its lanes have done: kernels of cuDNN rely on it.
+
+    Args:
+        operand: The map and the coordinates.
+        access: The access to shared memory.
+        binding: Finds the registers of operands.
+    """
+    slots = [access.slot, *(binding.register(r).slot for r in registers_of(operand))]
+
+    def chosen(chunk: Chunk) -> Lanes:
+        lanes = chunk.numbers()
+        values = (chunk.read(slot) for slot in slots) if are_whole(lanes) else ()
+        rows = [value.reshape(-1, WARP) for value in values if value.size > 1]
+        if not are_whole(lanes) or any((row != row[:, :1]).any() for row in rows):
+            return lanes
+        chunk.clocks.warp(chunk.active, np.full(1, 0xFFFFFFFF, np.uint32))
+        return lanes[::WARP]
+
+    return chosen
+
+
+def _lane_by_lane(
+    request: BoxRequest,
+    move: Callable[[Chunk, CopyBox], None],
+    alone: Callable[[Chunk], Lanes] = _every_lane,
+) -> Step:
     """A step that moves the boxes that the active lanes ask for, with these lanes active one by one."""
 
     def step(chunk: Chunk) -> None:
-        for lane in chunk.numbers().tolist():
+        for lane in alone(chunk).tolist():
             with active_lanes(chunk, np.array([lane])):
                 box = request(chunk)
                 if box is not None:
@@ -630,7 +664,9 @@ def _bind_box_out(
         with active_lanes(chunk, lanes):
             in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
 
-    return _lane_by_lane(request, move)
+    return _lane_by_lane(
+        request, move, _every_lane if operation else _one_of_each_warp(box_operand, source, binding)
+    )
 
 
 def _box_reduction(chunk: Chunk, placed: FlatInstruction, operation: str, type_: str) -> Reduce | None:

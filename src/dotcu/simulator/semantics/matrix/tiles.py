@@ -148,7 +148,7 @@ def of_whole_warps(step: Step, placed: FlatInstruction, binding: Binding) -> Ren
 
     def run(chunk: Chunk) -> None:
         active = chunk.active
-        if active is None or _are_whole(active):
+        if active is None or are_whole(active):
             step(chunk)
             return
         chunk.active = _whole_only(chunk, placed, active)
@@ -160,7 +160,7 @@ def of_whole_warps(step: Step, placed: FlatInstruction, binding: Binding) -> Ren
     return Rendezvous(run, placed, everyone)
 
 
-def _are_whole(lanes: Lanes) -> bool:
+def are_whole(lanes: Lanes) -> bool:
     """Return whether ascending lanes make up whole warps."""
     if len(lanes) % WARP:
         return False
