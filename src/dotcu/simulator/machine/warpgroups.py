@@ -132,7 +132,14 @@ class Warpgroups:
         return slice(first, last + 1) if last - first + 1 == len(groups) else groups
 
     def report(self, placed: FlatInstruction, groups: Array, message: str, *, address_of: str = "") -> None:
-        """Report a misuse by some warpgroups."""
+        """Report a misuse by some warpgroups.
+
+        Args:
+            placed: The instruction at fault.
+            groups: The warpgroups; there may be none.
+            message: What happened and what is required.
+            address_of: The variable whose memory it was.
+        """
         if len(groups):
             self.chunk.report("wgmma", placed, self.lanes(np.sort(groups)), message, address_of=address_of)
 
@@ -158,7 +165,13 @@ class Warpgroups:
         self.open[groups] = -1
 
     def wait(self, placed: FlatInstruction, groups: Array, pending: int) -> None:
-        """wgmma.wait_group: all groups but the `pending` latest are complete."""
+        """wgmma.wait_group: all groups but the `pending` latest are complete.
+
+        Args:
+            placed: The instruction.
+            groups: The warpgroups that wait.
+            pending: How many groups of theirs may be left.
+        """
         if pending == 0 and (missing := groups[self.open[groups] >= 0]).size:
             issued = self.places[int(self.open[missing[0]])]
             self.report(
@@ -196,7 +209,14 @@ class Warpgroups:
             self._judge_registers(np.unique(groups // self.each))
 
     def resize(self, placed: FlatInstruction, groups: Array, wanted: int, *, grows: bool) -> None:
-        """setmaxnreg: warpgroups have another number of registers a thread from now on."""
+        """setmaxnreg: warpgroups have another number of registers a thread from now on.
+
+        Args:
+            placed: The instruction.
+            groups: The warpgroups.
+            wanted: The registers.
+            grows: It is .inc, not .dec.
+        """
         had = self.registers[groups]
         odd = (had > wanted if grows else had < wanted) & (had > 0)
         if odd.any():
@@ -240,7 +260,14 @@ class Warpgroups:
     def issue(
         self, placed: FlatInstruction, groups: Array, sums: Accumulators, fragment: Sequence[int]
     ) -> None:
-        """Note a wgmma: its sums, and the registers that hold its A, are not to be touched."""
+        """Note a wgmma: its sums, and the registers that hold its A, are not to be touched.
+
+        Args:
+            placed: The instruction.
+            groups: The warpgroups that issue it.
+            sums: Its sums.
+            fragment: The registers of A; empty if it is in shared memory.
+        """
         number = self._number(placed)
         self.open[groups] = number
         sums.held[groups] = True
@@ -287,7 +314,14 @@ class Warpgroups:
     def settle(
         self, placed: FlatInstruction, sums: Iterable[Accumulators], groups: Array, *, silent: bool = False
     ) -> None:
-        """Write sums that are complete to their registers; report the others, unless `silent`."""
+        """Write sums that are complete to their registers; report the others.
+
+        Args:
+            placed: The instruction that touches the registers.
+            sums: The sums that are in them.
+            groups: The warpgroups that touch them.
+            silent: Report nothing.
+        """
         for each in sums:
             held = groups[each.held[groups]]
             if not len(held):
@@ -352,7 +386,7 @@ class Warpgroups:
                 self._touched.setdefault(slot, np.zeros(self.count, bool))[self.active()] = True
 
     def late_value(self, slot: int) -> tuple[Lanes, Array] | None:
-        """What a register will hold in active lanes in which a wgmma is still adding to it."""
+        """Return what a register will hold in active lanes in which a wgmma is still adding to it."""
         groups = self.active()
         for sums in self.accumulators.values():
             if self.is_held and slot in sums.slots:
@@ -365,7 +399,13 @@ class Warpgroups:
         return None
 
     def require_fence(self, placed: FlatInstruction, groups: Array, slots: Iterable[int]) -> None:
-        """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none."""
+        """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none.
+
+        Args:
+            placed: The wgmma.
+            groups: The warpgroups that issue it.
+            slots: The registers of its accumulators and of A.
+        """
         missing = groups[~self.fenced[groups]]
         self.report(
             placed,

@@ -803,7 +803,7 @@ class CopyBox:
         return box.reshape(-1)
 
     def chunks_inside(self) -> Array:
-        """Which 16-byte chunks of the box have any byte in the tensor: a store reads no others."""
+        """Return the mask of the 16-byte chunks that have any byte in the tensor: a store reads no others."""
         box = np.zeros((self.count, self.row_bytes), bool)
         box[self.rows, self.skip : self.skip + self.length] = True
         return np.asarray(box.reshape(-1, CHUNK).any(axis=1))

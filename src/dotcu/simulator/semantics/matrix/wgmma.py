@@ -297,7 +297,7 @@ def _words_of(chunk: Chunk, fragment: Sequence[int]) -> Array:
 
 
 def _fragment(form: WgmmaForm) -> tuple[Callable[[Array], Sequence[Array]], Callable[[Array], Array]]:
-    """How matrices become registers, and registers matrices.
+    """Return what makes registers of matrices, and matrices of registers.
 
     A row of D is (warp, half of 16, g of 8), a column (tile of 8, t of 4, pair). Lanes are (g, t),
     registers (tile, half, pair); of f16 a pair is in one register.
