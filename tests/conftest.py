@@ -20,7 +20,7 @@ KEPT = {"nvrtc", "cuda_home"}  # these say which toolkit is under test
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Defaults for every setting, and an empty cache that workers share; for programs of a test, too."""
+    """Defaults for every setting, and an empty cache that workers share; for a test's programs, too."""
     base = tmp_path_factory.getbasetemp()
     cache = (base.parent if hasattr(request.config, "workerinput") else base) / "dotcu-cache"
     fields = [f for f in dataclasses.fields(settings.Settings) if f.name not in KEPT]

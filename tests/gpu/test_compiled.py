@@ -63,14 +63,16 @@ def compare(compiled: Model, model: Model, n: int, seed: int, device: torch.devi
 
 
 @needs_inductor
-@pytest.mark.parametrize("dynamic", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize("dynamic", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_inductor_gives_results_and_gradients_for_new_inputs(
     axpy: Operator, device: torch.device, dynamic: bool
 ) -> None:
+    """Without vectors in the C++ that Inductor writes for the CPU: g++ takes half as long for it."""
     model = Model(axpy)
     compiled = torch.compile(model, fullgraph=True, dynamic=dynamic)
-    for seed, n in enumerate(SIZES):
-        compare(compiled, model, n, seed, device)
+    with torch._inductor.config.patch({"cpp.simdlen": 1}):
+        for seed, n in enumerate(SIZES):
+            compare(compiled, model, n, seed, device)
 
 
 @pytest.mark.gpu

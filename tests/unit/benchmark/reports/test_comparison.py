@@ -110,7 +110,7 @@ def test_the_interval_alone_keeps_equal_runs_apart_from_changed_ones(name: str) 
 
 @pytest.mark.parametrize(("blocks", "least"), [(20, 0.8), pytest.param(40, 0.95, marks=pytest.mark.slow)])
 def test_equal_runs_are_mostly_called_the_same(blocks: int, least: float) -> None:
-    assert share(verdicts(USUAL, of=150, blocks=blocks), "same") >= least
+    assert share(verdicts(USUAL, blocks=blocks), "same") >= least
 
 
 USUAL_NOISE = {
@@ -143,21 +143,21 @@ def test_runs_as_the_protocol_ends_them_are_no_more_often_called_changed() -> No
 
 @pytest.mark.parametrize(("shift", "right"), [(0.05, "slower"), (-0.05, "faster")])
 def test_a_shift_of_five_percent_is_found_in_ten_blocks(shift: float, right: str) -> None:
-    assert share(verdicts(Noise(tail=0.02), shift=shift, of=300, blocks=10), right) >= 0.99
+    assert share(verdicts(Noise(tail=0.02), shift=shift, blocks=10), right) >= 0.99
 
 
 def test_a_shift_that_the_noise_hides_is_unclear() -> None:
-    found = verdicts(Noise(sample=0.05, block=0.03), shift=0.02, of=300)
+    found = verdicts(Noise(sample=0.05, block=0.03), shift=0.02)
     assert share(found, "unclear") >= 0.9
 
 
 def test_a_shift_below_the_least_is_no_change() -> None:
-    found = verdicts(Noise(sample=0.002, block=0.0005), shift=0.005, of=300)
+    found = verdicts(Noise(sample=0.002, block=0.0005), shift=0.005)
     assert share(found, "same") >= 0.99
 
 
 def test_a_tail_that_grew_is_no_change_of_the_median() -> None:
-    found = verdicts(Noise(outliers=0.03), before=USUAL, of=300)
+    found = verdicts(Noise(outliers=0.03), before=USUAL)
     assert share(found, "faster", "slower") <= 0.01
 
 
