@@ -324,8 +324,9 @@ def without_folder(bytecode: bytes) -> bytes:
 
     Source: NVIDIA/cuda-tile, docs, "Tile IR Bytecode Format".
     """
-    at, here = _HEAD_BYTES, str(Path.cwd()).encode()
+    at = _HEAD_BYTES
     try:
+        here = str(Path.cwd()).encode()
         while bytecode[at] != _STRINGS | _ALIGNED:
             length, start = _number(bytecode, at + 1)
             if bytecode[at] & _ALIGNED:
@@ -339,7 +340,7 @@ def without_folder(bytecode: bytes) -> bytes:
         first += -first % _ALIGNMENT
         text = bytecode[first + 4 * count : start + length]
         begins = [*struct.unpack_from(f"<{count}I", bytecode, first), len(text)]
-    except (IndexError, struct.error):
+    except (IndexError, OSError, struct.error):  # also where that folder is gone
         return bytecode
     names = [text[a:b] for a, b in itertools.pairwise(begins)]
     if here not in names or alignment != _ALIGNMENT or bytecode[start + length :] != bytes([_END]):

@@ -19,6 +19,7 @@ from dotcu import settings, stopwatch
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import (
+    ArgumentError,
     CompileError,
     DotcuError,
     JitDisabled,
@@ -289,11 +290,21 @@ class CompiledUnit:
         return self._about("&" + name).lowered.get("&" + name)
 
     def variable_bytes(self, name: str) -> int | None:
-        """Return the size of a variable in bytes; None if the compiler does not see it."""
+        """Return the size of a variable in bytes; None if the compiler does not see it.
+
+        Raises:
+            ArgumentError: It is one of tile code.
+        """
         symbol, about = self.variable_symbol(name), self._about("&" + name)
         if symbol is None:
             return None
         outlined = self.outline if about is self.object else parse_module(about.ptx)
+        if symbol not in outlined.module_variables:
+            raise ArgumentError(
+                f"{name} of {self.unit.source.name} is a __tile__ variable, and those are not written from "
+                "Python: __constant__ and __device__ variables are.\n"
+                "Pass its value to the kernel: a number as it is, an array as a tensor for a pointer."
+            )
         return outlined.module_variables[symbol].size
 
     def program(self) -> Program:

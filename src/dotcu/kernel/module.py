@@ -418,7 +418,7 @@ class DeviceVariable:
                 be the variable's: only the size can be checked.
 
         Raises:
-            ArgumentError: It has another size.
+            ArgumentError: It has another size, or it is a `__tile__` variable.
             TracedLaunchError: A trace would lose the write, or it is in a backward.
             CaptureError: A CUDA graph is being captured.
 

@@ -326,3 +326,13 @@ class TestText:
     )
     def test_a_source_is_known_by_its_words(self, text: str, expected: bool) -> None:
         assert tile.is_tile([text]) == expected
+
+
+def test_a_working_directory_that_is_gone_is_in_no_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert tile.without_folder(b"\x7fTileIR\0 anything") == b"\x7fTileIR\0 anything"

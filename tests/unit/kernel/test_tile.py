@@ -49,6 +49,7 @@ __tile_global__ void numbers(float* out, float f, double d, bool on, signed char
 
 __global__ void plain(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }
 MADE(made)
+__tile__ float factor = 3;
 """
 
 SM = Target.parse("sm_90")
@@ -115,6 +116,26 @@ def test_what_a_tile_kernel_does_not_take_is_refused_with_the_reason(
 def test_an_ordinary_kernel_still_needs_a_block(kernels: Module) -> None:
     with pytest.raises(ArgumentError, match="block is missing"):
         kernels.plain(torch.zeros(4), 4, grid=1)
+
+
+def test_an_extent_below_zero_is_refused(kernels: Module) -> None:
+    x = torch.zeros(8)
+    with pytest.raises(
+        ArgumentError, match=r"parameter 4, int n, takes .*at least 0 \(assumed at .*got int -5"
+    ):
+        kernels.add[torch.float32](x, x, torch.zeros(8), -5, grid=1)
+
+
+def test_extents_of_another_rank_are_counted_in_the_message(kernels: Module) -> None:
+    with pytest.raises(ArgumentError, match=r"Left over: float 2\.0") as caught:
+        kernels.scale(extents(torch.zeros(4, 4, 4)), 2.0, grid=1)
+    told = "dotcu.extents of a float32 tensor of shape (4, 4, 4) on cpu counts as a pointer and its 3 sizes"
+    assert told in str(caught.value)
+
+
+def test_a_variable_of_tile_code_is_not_written(kernels: Module) -> None:
+    with pytest.raises(ArgumentError, match=r"factor of .* is a __tile__ variable(.|\n)*Pass its value"):
+        kernels.variable("factor").write(torch.tensor(2.0))
 
 
 def test_a_grid_of_zero_runs_nothing(kernels: Module) -> None:

@@ -26,5 +26,6 @@ def test_a_promise_tells_which_values_keep_it() -> None:
     assert [aligned.holds(address) for address in (1 << 44, (1 << 44) + 8)] == [True, False]
 
 
-def test_a_kernel_without_promises_has_none() -> None:
-    assert promises(MODULE.functions["add"]) == ()
+def test_a_kernel_without_promises_has_that_of_its_extents_alone() -> None:
+    (size,) = promises(MODULE.functions["add"])
+    assert (size.parameter, str(size.predicate)) == (3, "bounded<0, ?>")

@@ -744,8 +744,7 @@ def pack(
         )
         raise ArgumentError(
             f"{plan.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
-            f"It is declared as {plan}; dotcu.strided(t) counts as a pointer and its strides, "
-            "dotcu.extents(t) as a pointer and its sizes."
+            f"It is declared as {plan}; {_counted(args)}."
         )
     packed: list[bytes] = []
     written: list[Tensor] = []
@@ -762,6 +761,21 @@ def pack(
         except Mismatch as mismatch:
             raise _refusal(plan, parameter, value, mismatch) from None
     return tuple(packed), tuple(written)
+
+
+def _counted(args: Sequence[Any]) -> str:
+    """Say how many arguments each tensor stands for that is passed with its strides or sizes."""
+    told = []
+    for value in args:
+        if type(value) in WRAPPED:
+            name, numbers = type(value).__name__.lower(), "strides" if type(value) is Strided else "sizes"
+            count = value.tensor.dim()
+            told.append(
+                f"dotcu.{name} of {describe(value.tensor)} counts as a pointer and its {count} {numbers}"
+            )
+    return ", ".join(told) or (
+        "dotcu.strided(t) counts as a pointer and its strides, dotcu.extents(t) as a pointer and its sizes"
+    )
 
 
 def _refuse_strides(plan: PackingPlan, values: Sequence[Any]) -> None:

@@ -95,7 +95,12 @@ def report_unmapped(
 
 
 def describe_miss(
-    said: str, nbytes: int, width: int, region: Buffer, place: tuple[int, Buffer | None]
+    said: str,
+    nbytes: int,
+    width: int,
+    region: Buffer,
+    place: tuple[int, Buffer | None],
+    remedy: str = "Guard the access by the size.",
 ) -> str:
     """Return the message for an access that misses a region.
 
@@ -105,6 +110,7 @@ def describe_miss(
         width: Bytes of one of its elements.
         region: The region that it had to stay in.
         place: The address, and the region that is there instead.
+        remedy: What to do.
     """
     (address, hit), itemsize = place, region.itemsize or width
     other = f", in `{hit.name}`" if hit is not None and hit is not region else ""
@@ -112,7 +118,7 @@ def describe_miss(
     how = _how_far(nbytes, address - region.base, region.size)
     return (
         f"out-of-bounds {said} at {at} ({how}{other}); `{region.name}` holds "
-        f"{region.size // itemsize} elements of {itemsize} bytes. Guard the access by the size."
+        f"{region.size // itemsize} elements of {itemsize} bytes. {remedy}"
     )
 
 

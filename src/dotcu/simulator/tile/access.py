@@ -30,6 +30,7 @@ _PADDING: Mapping[str, float] = {
     "": 0.0, "zero": 0.0, "neg_zero": -0.0, "nan": np.nan, "pos_inf": np.inf, "neg_inf": -np.inf,
 }  # fmt: skip
 _VERBS = {"read": "reads", "write": "writes", "atomic": "changes"}
+EXTENTS = "Make the view with the sizes of the tensor: dotcu.extents(t) passes them."
 _PREPOSITIONS = {"read": "of", "write": "of", "atomic": "on"}
 
 
@@ -271,7 +272,9 @@ def _report_unmapped(launch: TileLaunch, access: TileAccess, addresses: Array, h
     if region is None:
         message = f"out-of-bounds {access} at {first:#x}, where nothing is mapped. {FOREIGN}"
     else:
-        message = describe_miss(str(access), access.width, access.width, region, (first, memory.find(first)))
+        place, is_view = (first, memory.find(first)), "view" in access.operation.operands
+        remedy = EXTENTS if is_view else "Mask the access by the size."
+        message = describe_miss(str(access), access.width, access.width, region, place, remedy)
     launch.report("out-of-bounds", access.operation, len(addresses), message, region.name if region else "")
 
 
@@ -538,7 +541,7 @@ def store_pointers(
     """
     addresses, chosen = _chosen(pointers, mask)
     flat = np.broadcast_to(values, np.shape(pointers)).reshape(-1)
-    for part in parts_of(launch, access, addresses, addresses.shape):
+    for part in list(parts_of(launch, access, addresses, addresses.shape)):  # all that is nowhere first
         _write(launch, access, _of_tile(part, chosen), flat)
 
 
@@ -627,7 +630,7 @@ def change_pointers(
     shape = np.shape(pointers)
     flat = [np.broadcast_to(each, shape).reshape(-1) for each in operands]
     result = np.zeros(int(np.prod(shape)), dtype_of(access.element))
-    for found in parts_of(launch, access, addresses, addresses.shape):
+    for found in list(parts_of(launch, access, addresses, addresses.shape)):
         part = _of_tile(found, chosen)
         positions = np.arange(len(result)) if part.positions is None else part.positions
         result[positions] = _change(launch, access, part, [each[positions] for each in flat], update, at_once)

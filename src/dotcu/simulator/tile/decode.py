@@ -7,7 +7,8 @@ once in a launch, at its first turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -388,11 +389,14 @@ def _tensor_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 
     def step(launch: TileLaunch) -> None:
         values = launch.values
-        values[result] = TensorView(
+        view = TensorView(
             int(values[base]),
             filled(values, type_.shape, iter(sizes)),
             filled(values, type_.strides, iter(steps)),
         )
+        values[result] = view
+        if any(extent < 0 for extent in view.extents):
+            launch.report_extents(operation, view)
 
     return step
 
@@ -573,59 +577,48 @@ def _if(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     return step
 
 
+def _repeated(
+    launch: TileLaunch, operation: TileOperation, code: TileCode, counts: Iterable[tuple[Any, ...]]
+) -> Outcome | None:
+    """Run a loop's region, from its initial values on: once for each count, which goes before them."""
+    values = launch.values
+    carried = tuple([values[each] for each in operation.operands["initValues"]])
+    for count in counts:
+        for argument, each in zip(code.arguments, (*count, *carried), strict=True):
+            values[argument] = each
+        outcome = run_region(launch, code)
+        if outcome[0] == "return":
+            return outcome
+        carried = outcome[1]
+        if outcome[0] == "break":
+            break
+    for result, each in zip(operation.results, carried, strict=True):
+        values[result] = each
+    return None
+
+
 def _for(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     code = decoder.region(operation.regions[0])
     low, high, stride = (operation.operands[name][0] for name in ("lowerBound", "upperBound", "step"))
     held = dtype_of(decoder.function.types[low].element)
     unsigned = np.dtype(f"u{held.itemsize}") if operation.attributes.get("unsignedCmp") else held
-    start, results = operation.operands["initValues"], operation.results
 
     def step(launch: TileLaunch) -> Outcome | None:
         values = launch.values
-        carried = tuple([values[each] for each in start])
         bounds = [int(np.asarray(values[each]).view(unsigned)[()]) for each in (low, high, stride)]
         if bounds[2] < 1:
             message = f"a loop has the step {bounds[2]}. Count up: the step of a range is positive."
             launch.report("trap", operation, 1, message)
             bounds[2] = max(1, bounds[1] - bounds[0])
-        for number in range(*bounds):
-            values[code.arguments[0]] = np.asarray(number).astype(held)[()]
-            for argument, each in zip(code.arguments[1:], carried, strict=True):
-                values[argument] = each
-            outcome = run_region(launch, code)
-            if outcome[0] == "return":
-                return outcome
-            carried = outcome[1]
-            if outcome[0] == "break":
-                break
-        for result, each in zip(results, carried, strict=True):
-            values[result] = each
-        return None
+        counts = ((np.asarray(number).astype(held)[()],) for number in range(*bounds))
+        return _repeated(launch, operation, code, counts)
 
     return step
 
 
 def _loop(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     code = decoder.region(operation.regions[0])
-    start, results = operation.operands["initValues"], operation.results
-
-    def step(launch: TileLaunch) -> Outcome | None:
-        values = launch.values
-        carried = tuple([values[each] for each in start])
-        while True:
-            for argument, each in zip(code.arguments, carried, strict=True):
-                values[argument] = each
-            outcome = run_region(launch, code)
-            if outcome[0] == "return":
-                return outcome
-            carried = outcome[1]
-            if outcome[0] == "break":
-                break
-        for result, each in zip(results, carried, strict=True):
-            values[result] = each
-        return None
-
-    return step
+    return lambda launch: _repeated(launch, operation, code, itertools.repeat(()))
 
 
 def _assert(decoder: TileDecoder, operation: TileOperation) -> TileStep:

@@ -20,7 +20,7 @@ from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.program import name_buffers
 from dotcu.simulator.run import PATIENCE_STEPS, Coordinates, Finding, Run
 from dotcu.simulator.semantics.builtins import fill
-from dotcu.simulator.tile.access import TileAccess
+from dotcu.simulator.tile.access import EXTENTS, TensorView, TileAccess
 from dotcu.simulator.tile.decode import TileCode, TileDecoder, run_region
 from dotcu.simulator.tile.elements import from_bits, is_float
 from dotcu.simulator.tile.races import BlockOrder, BlockShadow
@@ -300,6 +300,16 @@ class TileLaunch:
             f"{assumption.words}. A GPU computes anything then: keep the promise, or do without it."
         )
         self.report("broken-promise", operation, int(broken.sum()), message, name)
+
+    def report_extents(self, operation: TileOperation, view: TensorView) -> None:
+        """Report a tensor view with an extent below 0."""
+        at = next(at for at, extent in enumerate(view.extents) if extent < 0)
+        name = self.name_at(view.base)
+        message = (
+            f"out-of-bounds: a view{f' of `{name}`' if name else ''} has the extent {view.extents[at]} in "
+            f"dimension {at}, which is no size. A GPU computes anything then. {EXTENTS}"
+        )
+        self.report("out-of-bounds", operation, 1, message, name)
 
     def show(self, text: str, values: Sequence[Any], elements: Sequence[str]) -> None:
         """Add what a print operation shows to the output, with its tile block; a tile's first element.

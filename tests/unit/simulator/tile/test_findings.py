@@ -36,7 +36,14 @@ def test_an_extent_that_is_too_large() -> None:
     finding = only(run)
     assert (finding.kind, finding.lanes) == ("out-of-bounds", 1)
     assert "read of 4 bytes at `a`[300] (just past its end)" in finding.message
+    assert "Make the view with the sizes of the tensor: dotcu.extents(t) passes them." in finding.message
     assert "by tile block (2,0,0), 1 element in all" in str(finding)
+
+
+def test_an_extent_below_zero() -> None:
+    finding = only(launched("add", 1, a=zeros(30), b=zeros(30), c=zeros(30), n=-5))
+    assert (finding.kind, finding.address_of) == ("out-of-bounds", "a")
+    assert "a view of `a` has the extent -5 in dimension 0, which is no size" in finding.message
 
 
 def test_pointers_past_the_end() -> None:
@@ -125,7 +132,7 @@ def _lines(text: str) -> list[int]:
     ],
 )
 def test_a_broken_promise_of_a_number(n: int, said: str) -> None:
-    finding = only(launched("promised", 1, x_=zeros(128), y=zeros(128), n_=n))
+    finding, *_ = launched("promised", 1, x_=zeros(128), y=zeros(128), n_=n).findings
     assert finding.kind == "broken-promise"
     assert said in finding.message
     assert finding.line == line_of("int n = ct::assume_bounded")
@@ -178,6 +185,11 @@ def test_elements_of_one_tile_that_are_stored_to_one_place() -> None:
     finding = only(launched("scatter", 1, x=x, to=to, y=zeros(128)))
     assert finding.kind == "race"
     assert "several elements of a tile are stored to `y`[4], with different values" in finding.message
+    to[9] = 128
+    both = launched("scatter", 1, x=x, to=to, y=zeros(128)).findings
+    assert [finding.kind for finding in both] == ["out-of-bounds", "race"]
+    assert "Mask the access by the size." in both[0].message
+    to[9] = 9
     x[5] = x[4]  # the same value: whichever is the last
     assert launched("scatter", 1, x=x, to=to, y=zeros(128)).findings == []
 
