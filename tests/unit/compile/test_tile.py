@@ -202,6 +202,17 @@ class TestRefused:
         assert "more like these, in the exception's .log" in message
         assert len(message.splitlines()) < 15
 
+    @pytest.mark.parametrize("wrong", ["float y = nowhere;", ""])
+    def test_literals_are_not_found_only_where_that_is_the_error(self, wrong: str) -> None:
+        body = (
+            f"auto t = ct::load(p + ct::iota<ct::tile<int, ct::shape<8>>>()); {wrong} *p = ct::sum(t, 0_ic);"
+        )
+        used = "using namespace ct::literals;\n" if wrong else ""
+        text = f"{HEAD}{used}template <typename T> __tile_global__ void k(T* p) {{ {body} }}\n"
+        message = refusal(text, "k<float>")
+        assert ("1 error" in message) == bool(wrong)
+        assert ("nowhere" if wrong else "user-defined literal operator not found") in message
+
     def test_an_ordinary_kernel_calls_no_tile_function(self) -> None:
         text = f"{HEAD}__tile__ int one() {{ return 1; }}\n__global__ void k(float* x) {{ *x = one(); }}\n"
         message = refusal(text, "k")
