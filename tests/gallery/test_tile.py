@@ -164,6 +164,16 @@ def test_rows_of_every_length_agree(n: int, dtype: torch.dtype, device: torch.de
     torch.testing.assert_close(softmax_tile_backward(grad, y).double(), wanted, rtol=1e-2, atol=1e-6)
 
 
+@pytest.mark.parametrize("n", [1, 3, 5, 7, 9, 15, 201, 255])
+def test_odd_rows_begin_at_each_element_of_a_group(n: int, device: torch.device) -> None:
+    x, grad = 3 * normal(device, 9, n), normal(device, 9, n)
+    y = torch.softmax(x.double(), -1)
+    torch.testing.assert_close(softmax_tile(x).double(), y, rtol=1e-2, atol=1e-7)
+    y = y.to(x.dtype)
+    wanted = y.double() * (grad.double() - (grad.double() * y.double()).sum(-1, keepdim=True))
+    torch.testing.assert_close(softmax_tile_backward(grad, y).double(), wanted, rtol=1e-2, atol=1e-6)
+
+
 def test_rows_that_no_tile_holds_agree(device: torch.device) -> None:
     x, grad = 3 * normal(device, 2, 40_003), normal(device, 2, 40_003)
     y = torch.softmax(x.double(), -1)
@@ -173,7 +183,7 @@ def test_rows_that_no_tile_holds_agree(device: torch.device) -> None:
     torch.testing.assert_close(softmax_tile_backward(grad, y).double(), wanted, rtol=1e-2, atol=1e-7)
 
 
-@pytest.mark.parametrize("n", [4, 400, 33_000])
+@pytest.mark.parametrize("n", [4, 9, 400, 401, 33_000])
 def test_infinities_and_nan_come_out_as_in_torch(n: int, device: torch.device) -> None:
     starts = [[-INF, -INF], [INF, 1], [-INF, 2], [math.nan, 1], [INF, math.nan], [0, -200]]
     x = torch.full((len(starts) + 1, n), -INF)

@@ -1,40 +1,14 @@
 // softmax_tile: y[r][j] = exp(x[r][j]) / sum over i of exp(x[r][i]), in CUDA Tile C++.
 //
 //     softmax              a block takes ROWS rows of at most COLS elements, a power of two
-//     softmax_long         a block takes a row of any length, COLS elements at a time, and reads it
-//     twice softmax_backward     and softmax_backward_long: out[r][j] = y[r][j] * (grad[r][j] - sum
-//     over i of grad[r][i] * y[r][i])
+//     softmax_long         a block takes a row of any length, COLS elements at a time, twice
+//     softmax_backward     out[r][j] = y[r][j] * (grad[r][j] - sum over i of grad[r][i] * y[r][i])
+//                          and softmax_backward_long, likewise
 //
 // Idea: a tile is a row. Its maximum and its sum are one call each; threads, shuffles and barriers
 // are the compiler's. Elements beyond a row are read as -inf, so that they add nothing.
 // Cost: 2 elements moved per element (3 by softmax_long and softmax_backward). Bound by memory.
-#include <cuda_tile.h>
-
-namespace ct = cuda::tiles;
-using namespace ct::literals;
-
-// Rows as tiles of ROWS x COLS. The length of a row is a multiple of ALIGN elements.
-template <int ROWS, int COLS, int ALIGN, typename T>
-__tile__ auto tiles(T* p, int rows, int cols) {
-    const ct::extents sizes{ct::assume_bounded_below<0>(rows),
-                            ct::assume_bounded_below<0>(ct::assume_divisible<ALIGN>(cols))};
-    T* start = ct::assume_aligned<ALIGN * sizeof(T)>(p);
-    return ct::partition_view{ct::tensor_span{start, sizes}, ct::shape<ROWS, COLS>{}};
-}
-
-// A tile in float, with -inf beyond the row. Rows that are read once gain nothing from TMA.
-template <typename View>
-__tile__ auto logits(View x, int row, int step) {
-    typename View::view_tile_type tile;
-    [[cutile::hint(0, allow_tma = false)]] tile =
-        x.load_masked(ct::view_padding_negative_inf_t{}, row, step);
-    return ct::element_cast<float>(tile);
-}
-
-template <typename Tile>
-__tile__ Tile exp_of_difference(Tile x, auto high) {
-    return ct::exp2(1.44269504f * (x - high));
-}
+#include "rows.cuh"
 
 template <typename T, int ROWS, int COLS, int ALIGN, int WARPS, int BLOCKS>
 [[cutile::hint(0, num_worker_warps_per_cta = WARPS, occupancy = BLOCKS)]]
@@ -72,10 +46,8 @@ template <typename T, int ROWS, int COLS, int ALIGN, int WARPS, int BLOCKS>
 __tile_global__ void softmax_backward(const T* __restrict__ grad, const T* __restrict__ y,
                                       T* __restrict__ out, int rows, int cols) {
     const int r = ct::bid().x;
-    const auto g =
-        ct::element_cast<float>(tiles<ROWS, COLS, ALIGN>(grad, rows, cols).load_masked(r, 0));
-    const auto p =
-        ct::element_cast<float>(tiles<ROWS, COLS, ALIGN>(y, rows, cols).load_masked(r, 0));
+    const auto g = load(tiles<ROWS, COLS, ALIGN>(grad, rows, cols), r, 0);
+    const auto p = load(tiles<ROWS, COLS, ALIGN>(y, rows, cols), r, 0);
     const auto result = p * (g - ct::sum(g * p, 1_ic));
     tiles<ROWS, COLS, ALIGN>(out, rows, cols).store_masked(ct::element_cast<T>(result), r, 0);
 }
@@ -88,13 +60,9 @@ __tile_global__ void softmax_backward_long(const T* __restrict__ grad, const T* 
     const auto Y = tiles<1, COLS, ALIGN>(y, rows, cols);
     const int r = ct::bid().x, steps = (cols + COLS - 1) / COLS;
     auto sum = ct::zeros<ct::tile<float, ct::shape<1, 1>>>();
-    for (auto s : ct::irange(0, steps))
-        sum = sum + ct::sum(ct::element_cast<float>(G.load_masked(r, s)) *
-                                ct::element_cast<float>(Y.load_masked(r, s)),
-                            1_ic);
+    for (auto s : ct::irange(0, steps)) sum = sum + ct::sum(load(G, r, s) * load(Y, r, s), 1_ic);
     for (auto s : ct::irange(0, steps)) {
-        const auto result = ct::element_cast<float>(Y.load_masked(r, s)) *
-                            (ct::element_cast<float>(G.load_masked(r, s)) - sum);
+        const auto result = load(Y, r, s) * (load(G, r, s) - sum);
         tiles<1, COLS, ALIGN>(out, rows, cols).store_masked(ct::element_cast<T>(result), r, s);
     }
 }

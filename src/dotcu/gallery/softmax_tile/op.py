@@ -12,6 +12,7 @@ import dotcu
 from dotcu.gallery.common import VECTOR_BYTES, random_tensors, require_dtype
 
 kernels = dotcu.load("kernel.cu")
+odd_kernels = dotcu.load("odd.cu")
 
 TAKEN = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -20,6 +21,12 @@ HOLDERS = (
     (16384, 1, 8, 2), (32768, 1, 16, 1),
 )  # fmt: skip
 """Elements of a tile's row, rows of a tile, warps, and blocks of a multiprocessor: the smallest first."""
+
+ODD = (
+    (256, 1, 32), (512, 1, 32), (1024, 2, 16), (2048, 4, 8), (4096, 8, 4), (8192, 16, 2), (16384, 16, 2),
+    (32768, 16, 1),
+)  # fmt: skip
+"""Likewise, for rows that begin anywhere: a tile holds one."""
 
 LONG = (8192, 8)
 """Elements of a tile and warps, for longer rows."""
@@ -64,20 +71,25 @@ Chosen = tuple[dotcu.Kernel, int, int, int]
 
 @dotcu.by_layout
 def _choose(*tensors: Tensor) -> Chosen:
-    return _launch(kernels.softmax, kernels.softmax_long, *tensors)
+    return _launch(kernels.softmax, odd_kernels.softmax_odd, kernels.softmax_long, *tensors)
 
 
 @dotcu.by_layout
 def _choose_backward(*tensors: Tensor) -> Chosen:
-    return _launch(kernels.softmax_backward, kernels.softmax_backward_long, *tensors)
+    of_odd_rows = odd_kernels.softmax_backward_odd
+    return _launch(kernels.softmax_backward, of_odd_rows, kernels.softmax_backward_long, *tensors)
 
 
-def _launch(held: Any, long: Any, *tensors: Tensor) -> Chosen:
+def _launch(held: Any, odd: Any, long: Any, *tensors: Tensor) -> Chosen:
     """Choose the smallest tile that holds a row, else the kernel for longer rows."""
     x = tensors[0]
     n, lanes = x.shape[-1], VECTOR_BYTES // x.element_size()
     rows, aligned = x.numel() // n, all(dotcu.is_aligned(tensor, VECTOR_BYTES) for tensor in tensors)
     align = lanes if aligned and n % lanes == 0 else 1
+    if aligned and align == 1:
+        for cols, warps, blocks in ODD:
+            if n <= cols:
+                return odd[x.dtype, cols, warps, blocks], rows, n, rows
     for cols, rows_of_tile, warps, blocks in HOLDERS:
         if n <= cols:
             kernel = held[x.dtype, rows_of_tile, cols, align, warps, blocks]
