@@ -7,24 +7,12 @@
 // A block takes BM queries of a head and goes along its keys, BN at a time. The scores of a step
 // live in registers alone: the sum over p and the product with v are kept for the highest score so
 // far, and shrink when a higher one comes (FlashAttention: Dao et al. 2022, arXiv:2205.14135).
-// exp is taken to base 2, so that a score costs one multiply-add and one exp2.
+// exp is taken to base 2. A score costs a difference, a product and one exp2; a fused multiply-add
+// of s * factor - top * factor is one less, and off by the rounding of large scores.
 //
 // Cost: 4 heads QUERIES KEYS D FLOPs, half of them where causal. Bound by the tensor cores; then
 // by exp2, of which there are D / 4 times fewer.
 #include "rows.cuh"
-
-// Add what step j of a head g gives: the sum of values, the total of their weights, the highest
-// score.
-template <int BN, int D, typename Scores, typename View, typename Sum, typename Row>
-__tile__ void add(Scores s, View V, int g, int j, float scale, Sum& sum, Row& total, Row& high) {
-    const Row top = ct::max(high, ct::reduce_max(s, 1_ic));
-    const Scores p = exp2((s - top) * (scale * LOG2_E));
-    const Row shrink = exp2((high - top) * (scale * LOG2_E));
-    const auto v = load<BN, D>(V, g, j);
-    total = total * shrink + ct::sum(p, 1_ic);
-    sum = ct::mma(ct::element_cast<typename decltype(v)::element_type>(p), v, sum * shrink);
-    high = top;
-}
 
 template <typename T, int D, int BM, int BN, int WARPS, int BLOCKS, bool CAUSAL>
 [[cutile::hint(0, num_worker_warps_per_cta = WARPS, occupancy = BLOCKS)]]
@@ -45,17 +33,22 @@ __tile_global__ void attention(const T* __restrict__ q, const T* __restrict__ k,
     const int last = CAUSAL ? ct::min(keys, (i + 1) * BM) : keys;
     const int whole =
         CAUSAL ? ct::min(keys, i * BM + 1) / BN : keys / BN;  // steps that need no mask
-    const auto scores = [=](int j) {
-        return ct::mma(Q, ct::transpose(load<BN, D>(K, g, j)),
-                       ct::zeros<ct::tile<float, ct::shape<BM, BN>>>());
-    };
-    for (auto j : ct::irange(0, whole)) add<BN, D>(scores(j), V, g, j, scale, sum, total, high);
-    for (auto j : ct::irange(whole, (last + BN - 1) / BN)) {
-        auto s = scores(j);
-        const auto none = ct::full<decltype(s)>(NONE);
-        const auto key = j * BN + count<1, BN>();
-        if constexpr (CAUSAL) s = ct::select(key <= i * BM + count<BM, 1>(), s, none);
-        add<BN, D>(ct::select(key < keys, s, none), V, g, j, scale, sum, total, high);
+    const float factor = scale * LOG2_E;
+    for (auto j : ct::irange(0, (last + BN - 1) / BN)) {
+        auto s = ct::mma(Q, ct::transpose(load<BN, D>(K, g, j)),
+                         ct::zeros<ct::tile<float, ct::shape<BM, BN>>>());
+        if (j >= whole) {
+            const auto none = ct::full<decltype(s)>(NONE);
+            const auto key = j * BN + count<1, BN>();
+            if constexpr (CAUSAL) s = ct::select(key <= i * BM + count<BM, 1>(), s, none);
+            s = ct::select(key < keys, s, none);
+        }
+        const auto top = ct::max(high, ct::reduce_max(s, 1_ic));
+        const auto p = exp2((s - top) * factor);
+        const auto shrink = exp2((high - top) * factor);
+        total = total * shrink + ct::sum(p, 1_ic);
+        sum = ct::mma(ct::element_cast<T>(p), load<BN, D>(V, g, j), sum * shrink);
+        high = top;
     }
     store<BM, D>(rows_of<BM, D>(out, heads, queries), ct::element_cast<T>(sum * (1.f / total)), h,
                  i);
