@@ -40,6 +40,7 @@ class Program:
         files: Names that findings use for the source files, by their number in the PTX.
         addresses: Addresses of the variables, and of functions that a pointer may call.
         variables: The bytes of each __device__ and __constant__ variable; writable.
+        heap: What its kernels have from malloc().
     """
 
     def __init__(self, module: PtxModule, files: Mapping[str, str], texts: Mapping[str, str]) -> None:
@@ -49,6 +50,7 @@ class Program:
         functions = (name for name in module.bodies if not module.headers[name].is_entry)
         self.addresses = {name: allocate() for name in (*self._declared, *functions)}
         self.variables = {n: initial_bytes(v, self.addresses) for n, v in self._declared.items()}
+        self.heap: list[Buffer] = []
         self._texts = texts
         self._decoded: dict[str, DecodedKernel] = {}
         self._lock = threading.RLock()
@@ -226,13 +228,13 @@ def launch(
         cluster = x, y, z
     if cluster is not None and any(blocks % each for blocks, each in zip(grid, cluster, strict=True)):
         raise SimulationError(
-            f"The kernel {header.name} cannot be launched with grid {grid} and cluster {cluster}.\n"
+            f"The kernel {demangle(header.name)} cannot be launched with grid {grid} and cluster {cluster}.\n"
             "The grid counts blocks and is a multiple of the cluster in each dimension.\n"
             "Round the grid up to whole clusters."
         )
     name_buffers(memory, params, parameter_names)
     device_memory, workspace = Memory(), 0
-    for region in (*memory.regions, *program.regions()):
+    for region in (*memory.regions, *program.regions(), *program.heap):
         device_memory.insert(region)
     if cooperative:
         workspace = allocate()
@@ -252,6 +254,7 @@ def launch(
         cluster=cluster,
         workspace=workspace,
         registers=header.registers,
+        heap=program.heap,
         earlier=run.earlier if programmatic else None,
     )
     if 0 in grid:

@@ -38,10 +38,6 @@ MAX_INSTRUCTIONS = 1_000_000
 MAX_INSTANCES = 100_000
 MAX_NESTED = 100
 
-# Functions that no source defines: the heap of the device (CUDA Programming Guide, "Dynamic Global
-# Memory Allocation").
-_DEVICE_RUNTIME = frozenset({"malloc", "free"})
-
 
 class EnteredCall(NamedTuple):
     """The operands of an "enter", by the names of .param variables in the flat kernel.
@@ -464,8 +460,6 @@ class _Inliner:
     def _unresolved(self, call: Instruction, name: str) -> SimulationError:
         file, line = self.location_of(FlatInstruction(call))
         at = f"{file}:{line}: " if line else ""
-        if name in _DEVICE_RUNTIME:
-            return unsupported(f"{at}{name}(), which the device runtime provides")
         return SimulationError(
             f"{at}the extern function {name!r} is unresolved: it is declared and called, but has no body in "
             "this source, and nothing is linked to it.\n"

@@ -46,6 +46,7 @@ class LaunchState:
         cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
         registers: Registers that a thread has at the start; 0: it is not known.
+        heap: Buffers that malloc() gave, in this launch or an earlier one, and free() did not take back.
         earlier: What the launch before wrote, if this one may start before that one ends.
         progress: Goes up whenever something changes that another lane may wait for.
         strong_reads: Reads so far of what other lanes may change meanwhile.
@@ -66,6 +67,7 @@ class LaunchState:
     cluster: Coordinates | None = None
     workspace: int = 0
     registers: int = 0
+    heap: list[Buffer] = field(default_factory=list)
     earlier: EarlierLaunch | None = None
     progress: int = 0
     strong_reads: int = 0

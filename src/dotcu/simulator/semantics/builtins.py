@@ -1,7 +1,7 @@
-"""Functions that the simulator answers itself: printf, assert, and dotcu's own.
+"""Functions that the simulator answers itself: printf, assert, malloc, and dotcu's own.
 
-Source: CUDA Programming Guide, "Formatted Output", "Assertion"; dotcu/tensor.cuh for
-__dotcu_index_error.
+Source: CUDA Programming Guide, "Formatted Output", "Assertion", "Dynamic Global Memory Allocation and
+Operations"; dotcu/tensor.cuh for __dotcu_index_error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dotcu.ptx.instructions import Arguments, Symbol
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN
+from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN, Buffer, allocate
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
@@ -34,6 +34,7 @@ def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
     answer = BUILTINS[target.name]
     arguments = [(binding.spot(name), binding.linked.local[name].size) for name in given]
     result = binding.spot(returns[0]) if returns else None
+    width = binding.linked.local[returns[0]].size if returns else 0
 
     def step(chunk: Chunk) -> None:
         lanes = chunk.numbers()
@@ -42,9 +43,9 @@ def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
         ]
         value = answer(chunk, placed, values)
         if result is not None:
-            index = chunk.byte_offsets(result, lanes) // 4
-            chunk.local.views[4][index] = value
-            chunk.local.shadows[4][index] = WRITTEN[4]
+            index = chunk.byte_offsets(result, lanes) // width
+            chunk.local.views[width][index] = value
+            chunk.local.shadows[width][index] = WRITTEN[width]
 
     return step
 
@@ -109,9 +110,50 @@ def _index_error(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> 
     return 0
 
 
+HEAP_BYTES = 8 << 20
+"""What cudaLimitMallocHeapSize is, unless the host sets it."""
+
+
+def _malloc(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> Array:
+    """malloc(size): memory of a lane, which lives until free(), in later launches too; null if none is left."""
+    grid, given = chunk.grid, []
+    used = sum(buffer.size for buffer in grid.heap)
+    for size in values[0].tolist():
+        address = 0
+        if 0 < size <= HEAP_BYTES - used:
+            used, address = used + size, allocate()
+            bytes_, written = np.zeros(size, np.uint8), np.zeros(size, bool)
+            buffer = Buffer(name="malloc()", data=bytes_, written=written, base=address)
+            grid.heap.append(buffer)
+            grid.memory.insert(buffer)
+        given.append(address)
+    return np.array(given, np.uint64)
+
+
+def _free(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> int:
+    """free(pointer): null is taken, and any other address has to be one that malloc() gave."""
+    grid = chunk.grid
+    buffers = {buffer.base: buffer for buffer in grid.heap}
+    for position, address in enumerate(values[0].tolist()):
+        buffer = buffers.pop(address, None)
+        if buffer is not None:
+            grid.heap.remove(buffer)
+            grid.memory.remove(buffer)
+        elif address:
+            message = (
+                "free() of an address that malloc() did not give, or that was freed before. "
+                "Free each pointer once, as malloc() gave it."
+            )
+            chunk.report("bad-call", placed, chunk.numbers()[position : position + 1], message)
+    chunk.hints.clear()
+    return 0
+
+
 BUILTINS: Mapping[str, Answer] = {
     "vprintf": _print,
     "__assertfail": _assert,
+    "malloc": _malloc,
+    "free": _free,
     "__dotcu_index_error": _index_error,
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dotcu.errors import FindingError, SimulationError, UnsupportedInstruction
-from dotcu.simulator import Program
+from dotcu.simulator import Buffer, Memory, Program, Run, launch
 
 TABLE = r"""
 typedef int (*Function)(int, int);
@@ -248,9 +248,63 @@ def test_the_address_of_a_function_that_is_nowhere_is_refused() -> None:
         Program.parse(text)
 
 
-def test_the_heap_of_the_device_is_refused_by_name(run_kernel: Any) -> None:
-    source = """extern "C" __global__ void k(int** out) {
-      out[threadIdx.x] = static_cast<int*>(malloc(4));
+LIST = """
+struct Node { int value; Node* next; };
+extern "C" __global__ void k(Node** heads, int* out) {
+    if (!heads[threadIdx.x]) {
+        Node* node = nullptr;
+        for (int i = 0; i < 3; ++i) {
+            Node* first = static_cast<Node*>(malloc(sizeof(Node)));
+            first->value = threadIdx.x + i;
+            first->next = node;
+            node = first;
+        }
+        heads[threadIdx.x] = node;
+        return;
+    }
+    for (Node* node = heads[threadIdx.x]; node;) {
+        Node* next = node->next;
+        out[threadIdx.x] += node->value;
+        free(node);
+AGAIN
+        node = next;
+    }
+}"""
+
+
+def run_lists(compile_ptx: Any, again: str) -> Any:
+    """Make lists in one launch; sum and free them in the next."""
+    program = Program.parse(compile_ptx(LIST.replace("AGAIN", again)))
+    heads, out = np.zeros(8, "u8"), np.zeros(8, "i4")
+    memory, run = Memory(), Run()
+    places = [memory.map(Buffer(name=n, data=a.view("u1"))) for n, a in (("heads", heads), ("out", out))]
+    params = [place.to_bytes(8, "little") for place in places]
+    for _ in range(2):
+        launch(
+            program, "k", params=params, memory=memory, grid=(1, 1, 1), block=(8, 1, 1), smem_bytes=0,
+            run=run, kernel="k",
+        )  # fmt: skip
+    assert program.heap == []
+    return out
+
+
+def test_memory_of_the_devices_heap_lives_until_it_is_freed(compile_ptx: Any) -> None:
+    assert run_lists(compile_ptx, "").tolist() == [3 * i + 3 for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("again", "kind"), [("free(node);", "bad-call"), ("out[0] = node->value;", "out-of-bounds")]
+)
+def test_what_was_freed_is_gone(compile_ptx: Any, again: str, kind: str) -> None:
+    with pytest.raises(FindingError) as caught:
+        run_lists(compile_ptx, again)
+    assert caught.value.finding.kind == kind
+
+
+def test_a_heap_that_is_full_gives_null(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(long long* out) {
+      out[threadIdx.x] = reinterpret_cast<long long>(malloc(1 << 20));
     }"""
-    with pytest.raises(UnsupportedInstruction, match=r"kernel.cu:2: malloc\(\), which the device runtime"):
-        run_kernel(source, {"out": np.zeros(32, "i8")})
+    out = np.zeros(32, "i8")
+    run_kernel(source, {"out": out})
+    assert (out != 0).sum() == 8
