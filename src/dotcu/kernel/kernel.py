@@ -168,7 +168,8 @@ class Kernel:
             cooperative: All blocks run at once, so that the grid can synchronize.
             programmatic: It may start before the kernel before it ends (programmatic dependent launch),
                 and calls cudaGridDependencySynchronize() before it reads what that one writes. Before
-                sm_90, and in the simulator, it starts when that one has ended.
+                sm_90, and in the simulator, it starts when that one has ended; the simulator reports
+                what it touches too early.
             device: Where a kernel without tensors runs.
 
         Raises:

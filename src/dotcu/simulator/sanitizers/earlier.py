@@ -29,7 +29,7 @@ WAITED = "grid"
 
 
 class EarlierLaunch(NamedTuple):
-    """What a launch wrote.
+    """The memory that a launch wrote.
 
     Attributes:
         kernel: Its name.
@@ -42,7 +42,7 @@ class EarlierLaunch(NamedTuple):
 
 
 def writes_of(state: LaunchState) -> EarlierLaunch:
-    """What a launch that has ended wrote, as far as its races were checked."""
+    """Return what a launch that has ended wrote, as far as its races were checked."""
     spans = {}
     for region in state.memory.regions:
         shadow, _ = state.races(region, 1)
@@ -53,7 +53,7 @@ def writes_of(state: LaunchState) -> EarlierLaunch:
 
 
 def _host(region: Buffer) -> int:
-    """Where a region's bytes lie in this process."""
+    """Return where a region's bytes lie in this process."""
     return int(region.data.__array_interface__["data"][0])
 
 

@@ -115,7 +115,7 @@ HEAP_BYTES = 8 << 20
 
 
 def _malloc(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> Array:
-    """malloc(size): memory of a lane, which lives until free(), in later launches too; null if none is left."""
+    """malloc(size): memory of a lane, until free(), in later launches too; null if none is left."""
     grid, given = chunk.grid, []
     used = sum(buffer.size for buffer in grid.heap)
     for size in values[0].tolist():
