@@ -424,6 +424,12 @@ def tile_read_by_those_who_did_not_wait() -> Launch:
 
 
 @case
+def barrier_used_before_its_init_is_seen() -> Launch:
+    x, out = square(2).view(-1), torch.zeros(64)
+    return Launch(args=(x, out), out=out, want=x, block=64, arch="sm_90")
+
+
+@case
 def stage_loaded_again_too_early() -> Launch:
     return loaded(48, square(48).sum(0), 6, block=64)
 

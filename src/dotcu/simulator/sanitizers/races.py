@@ -268,6 +268,20 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
         _publish(at, shadow, touch)
 
 
+def check_mbarrier(part: AccessPart) -> None:
+    """Check an access to mbarriers; each comes after the initialization, whatever came in between."""
+    shadow, index, at = part.races, part.indices, _lane_access(part, part.indices)
+    assert shadow is not None
+    if part.access.order.strong:
+        for touch in shadow.touches(at) if shadow.inits is not None else ():
+            _compare_with(at, part, touch, shadow.inits, "write")
+        check_atomic(part, index, np.arange(len(index)))
+        return
+    check_write(part, index, np.zeros(1, np.uint64))
+    for touch in shadow.touches(at):
+        shadow.stamp_init(touch)
+
+
 def check_async_write(part: AccessPart, index: Array, value: Array) -> list[int]:
     """Check the writes, or the atomics, of a bulk copy to global memory; their event, whose end is awaited.
 

@@ -193,6 +193,7 @@ class ShadowMemory:
         size: Its bytes.
         granule: Bytes of a granule: the narrowest access so far.
         writes: Stamp of the last write of each granule; None while there was none.
+        inits: Stamp of the last initialization of each granule of an mbarrier; None without any.
         readers: Stamps of two readers of each granule, of different lanes where there were two.
         published: Clocks (grid, block) that strong writes published there. In place of the second, numbers
             of rows where there are clusters.
@@ -208,6 +209,7 @@ class ShadowMemory:
         self.events = events
         self.granule = 0
         self.writes: Array | None = None
+        self.inits: Array | None = None
         self.readers: tuple[Array, Array] | None = None
         self.published: tuple[Array, Array] | None = None
         self.floor: Array = np.ones(1, np.uint64)
@@ -224,7 +226,7 @@ class ShadowMemory:
 
     def forget(self) -> None:
         """Drop all stamps."""
-        self.writes = self.readers = self.block_floor = None
+        self.writes = self.inits = self.readers = self.block_floor = None
         self.floor = np.ones(1, np.uint64)
 
     def touches(self, at: LaneAccess) -> list[StampedPlaces]:
@@ -245,6 +247,7 @@ class ShadowMemory:
         self.granule = width
         if parts:
             self.writes = None if self.writes is None else np.repeat(self.writes, parts)
+            self.inits = None if self.inits is None else np.repeat(self.inits, parts)
             self.readers, self.published = (
                 (np.repeat(pair[0], parts), np.repeat(pair[1], parts)) if pair is not None else None
                 for pair in (self.readers, self.published)
@@ -315,6 +318,12 @@ class ShadowMemory:
         if indices.size == 1:
             return stamps.size > 1
         return bool((self.writes.take(indices) != stamps).any())
+
+    def stamp_init(self, touch: StampedPlaces) -> None:
+        """Keep the stamps of the initialization of mbarriers, which no arrival hides."""
+        if self.inits is None:
+            self.inits = self._blank()
+        self.inits[touch[0]] = touch[1]
 
     def publish(self, touch: StampedPlaces, clocks: tuple[Array, Array]) -> None:
         """Note the clocks (grid, block) that lanes publish at places, where they are later than before."""

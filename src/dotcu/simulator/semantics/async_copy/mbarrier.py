@@ -20,7 +20,7 @@ from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_fl
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.sanitizers.races import check_atomic, check_write
+from dotcu.simulator.sanitizers.races import check_mbarrier
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, MemoryOrder, resolve
 from dotcu.simulator.semantics.table import SourceOperand, Step, require
@@ -282,12 +282,8 @@ def touch(part: AccessPart) -> None:
     if not len(part.indices):
         return
     check_in_flight(part, part.indices)
-    if part.races is None:
-        return
-    if part.access.order.strong:
-        check_atomic(part, part.indices, np.arange(len(part.indices)))
-    else:
-        check_write(part, part.indices, np.zeros(1, np.uint64))
+    if part.races is not None:
+        check_mbarrier(part)
 
 
 def _change(part: AccessPart, arrive: Array | int = 0, drop: Array | int = 0, tx: Array | int = 0) -> Array:
