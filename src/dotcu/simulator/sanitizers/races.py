@@ -14,7 +14,7 @@ Source: PTX ISA, "Memory Consistency Model: Data races, Morally strong operation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,19 +81,52 @@ def check_proxy(part: AccessPart, index: Array) -> None:
     at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
     space = "shared" if part.region is None else "global"
     for places, _ in shadow.touches(at):
-        for number, event, here in _events_at(shadow, places):
-            if is_async(event.access.placed.instruction):
-                continue
-            old = shadow.writes.take(places)[here]
-            first, second = _moments(at, event, old, lanes[here])
-            ordered = ~is_later(first, second)
-            if not ordered.any():
-                continue
-            bad = ordered & ~shadow.events.are_joined(number, first, second, space)
+        old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
+        # One of all places that the same lane wrote by the same event, and the same lane accesses now.
+        _, spots = np.unique(np.unique(old, return_inverse=True)[1] * chunk.lanes + lanes, return_index=True)
+        spots = spots[old[spots] != 0]
+        numbers = event_of(old[spots])
+        events = {number: shadow.events[number] for number in np.unique(numbers).tolist()}
+        events = {n: event for n, event in events.items() if not is_async(event.access.placed.instruction)}
+        for shape in {id(event.shape): event.shape for event in events.values()}.values():
+            alike = [number for number, event in events.items() if event.shape is shape]
+            here = np.isin(numbers, alike)
+            at_event = np.searchsorted(alike, numbers[here])
+            writers = (old[spots[here]] & LANE).astype(np.int64) - shape.first * shape.pitch
+            times = _times_at([events[number] for number in alike], at_event, writers)
+            known = chunk.clocks.known.of(lanes[spots[here]])
+            first, second = (shape, writers, times), (chunk.shape, lanes[spots[here]], known)
+            bad = ~is_later(first, second)
+            bad &= ~shadow.events.are_joined(numbers[here], first, second, space)
             if bad.any():
-                spot = int(index[here][bad][0])
-                _report_proxy(at, part, event, int(first[1][bad][0]), np.unique(second[1][bad]), spot)
+                number = int(numbers[here][bad].min())
+                bad &= numbers[here] == number
+                spot, writer = int(index[spots[here][bad]][0]), int(writers[bad][0])
+                _report_proxy(at, part, events[number], writer, np.unique(second[1][bad]), spot)
                 return
+
+
+def _times_at(events: Sequence[MemoryEvent], of_event: Array, lanes: Array) -> ClockTimes:
+    """Return the times of lanes, each at one of some events.
+
+    Args:
+        events: The events.
+        of_event: For each lane which of them.
+        lanes: The lanes.
+    """
+    at_once = list({id(event.times): event for event in events}.values())
+    if len(at_once) == 1:
+        return events[0].times_of(lanes)
+    numbers = {id(event.times): number for number, event in enumerate(at_once)}
+    of_event = np.array([numbers[id(event.times)] for event in events])[of_event]
+    then = ClockTimes(*np.empty((3, len(lanes)), np.int64))
+    by_event = np.argsort(of_event, kind="stable")
+    ends = np.searchsorted(of_event[by_event], np.arange(len(at_once) + 1))
+    for event, low, high in zip(at_once, ends, ends[1:], strict=False):
+        here = by_event[low:high]
+        for times, values in zip(then, event.times_of(lanes[here]), strict=True):
+            times[here] = values
+    return then
 
 
 def _events_at(shadow: ShadowMemory, places: Array) -> Iterator[tuple[int, MemoryEvent, Array]]:
@@ -502,16 +535,7 @@ def _unordered(
         in_step: This access reads a value that lanes of a warp may exchange.
     """
     shape, order, known = at.chunk.shape, at.access.order, at.chunk.clocks.known
-    if len(events) == 1:
-        then = events[0].times_of(first)
-    else:
-        then = ClockTimes(*np.empty((3, len(first)), np.int64))
-        by_event = np.argsort(of_event, kind="stable")
-        ends = np.searchsorted(of_event[by_event], np.arange(len(events) + 1))
-        for event, low, high in zip(events, ends, ends[1:], strict=False):
-            here = by_event[low:high]
-            for times, values in zip(then, event.times_of(first[here]), strict=True):
-                times[here] = values
+    then = _times_at(events, of_event, first)
     foreign = np.array([event.shape is not shape for event in events])
     if foreign.all():
         result = is_later((events[0].shape, first, then), (shape, second, known.of(second)))

@@ -103,6 +103,8 @@ class EventLog:
         self.completions: dict[int, list[ProxyFence]] = {}
         self.forgotten = 0
         self._fence_bytes = 0
+        # The last times of all lanes, some of these, and their times.
+        self._last: tuple[ClockTimes, Lanes | None, ClockTimes] | None = None
 
     def number(self, at: LaneAccess) -> int:
         """Return the number of the event that an access is."""
@@ -119,7 +121,12 @@ class EventLog:
             for shadow in self.shadows:
                 shadow.forget()
         is_uniform = all(values.size == 1 for values in times)
-        own = (None, times) if is_uniform else (lanes, times.of(lanes))
+        own: tuple[Lanes | None, ClockTimes] = (None, times)
+        if not is_uniform and self._last is not None and self._last[0] is times and self._last[1] is lanes:
+            own = lanes, self._last[2]  # the same one, as for each store of an unrolled loop
+        elif not is_uniform:
+            own = lanes, times.of(lanes)
+            self._last = (times, lanes, own[1])
         self.known.append(MemoryEvent(at.access, chunk.shape, *own))
         chunk.events[key] = (times, lanes, self.forgotten, len(self.known) - 1)
         return len(self.known) - 1
@@ -144,29 +151,30 @@ class EventLog:
             self.judged = oldest.number
         chunk.events.clear()  # a write by the same instruction is another event from now on
 
-    def are_joined(self, number: int, first: Moment, second: Moment, crosses: str) -> Array:
+    def are_joined(self, number: int | Array, first: Moment, second: Moment, crosses: str) -> Array:
         """Return the mask of pairs with a fence between an event of the first and the second.
 
         Args:
-            number: Of the event.
+            number: Of the event; one for each pair, of which none is twice there, or one for all.
             first: Lanes, as they were then.
             second: For each of them a lane of now.
             crosses: What the fence has to join.
         """
-        if number < self.judged:
-            return np.ones(len(first[1]), bool)
         (shape, lanes, times), (own_shape, own, known) = first, second
-        _, pairs, all_pairs = np.unique(lanes << 32 | own, return_index=True, return_inverse=True)
-        first, second = (shape, lanes[pairs], times.of(pairs)), (own_shape, own[pairs], known.of(pairs))
-        joined = np.zeros(len(pairs), bool)
-        later = [f for f in reversed(self.fences) if f.number > number and crosses in f.crosses]
+        numbers, all_pairs = np.broadcast_to(number, lanes.shape), None
+        if isinstance(number, int):
+            _, pairs, all_pairs = np.unique(lanes << 32 | own, return_index=True, return_inverse=True)
+            first, second = (shape, lanes[pairs], times.of(pairs)), (own_shape, own[pairs], known.of(pairs))
+            numbers = numbers[pairs]
+        joined = numbers < self.judged
+        oldest = int(numbers.min(initial=len(self.known)))
+        later = [f for f in reversed(self.fences) if f.number > oldest and crosses in f.crosses]
         for joins in (ProxyFence.joins, ProxyFence.joins_by_others):
             for fence in later:
-                if joined.all():
-                    break
-                joined[~joined] = joins(fence, *(_some(moment, ~joined) for moment in (first, second)))
-        spread: Array = joined[all_pairs]
-        return spread
+                open_ = ~joined & (numbers < fence.number)
+                if open_.any():
+                    joined[open_] = joins(fence, *(_some(moment, open_) for moment in (first, second)))
+        return joined if all_pairs is None else joined[all_pairs]
 
 
 def _some(moment: Moment, mask: Array) -> Moment:
