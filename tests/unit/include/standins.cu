@@ -214,6 +214,10 @@ __device__ T total(const std::array<T, sizeof...(i)>& a, std::index_sequence<i..
     return (a[i] + ...);
 }
 
+__device__ float sum_of_both(const float2 given) {
+    const auto [x, y] = given;  // which has no tuple_size
+    return x + y;
+}
 __device__ std::tuple<int, float, double> parts(int i) { return std::make_tuple(i, 2.f, 3.0); }
 
 __global__ void library(float* out, std::array<int, 4> sizes) {
