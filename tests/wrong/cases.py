@@ -728,6 +728,11 @@ def descriptor_in_bytes() -> Launch:
 
 
 @case
+def descriptor_past_its_array() -> Launch:
+    return product()
+
+
+@case
 def address_of_a_descriptor_unshifted() -> Launch:
     return product()
 

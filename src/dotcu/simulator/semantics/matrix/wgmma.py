@@ -470,20 +470,24 @@ def _is_sound(
             "by 4, and mask them with 0x3fff.",
         )
         return False
-    end = (int(table.max()) + 1) * CHUNK_BYTES
-    size = chunk.shared.size
-    if end > size:
-        start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
-        width = _SWIZZLES[descriptor >> 62]
-        state.report(
-            placed,
-            groups,
-            f"wgmma: {name} ends at byte {end} of shared memory, of which a block has {size}. Its descriptor "
-            f"starts at byte {start}, with a leading offset of {leading}, a stride of {stride} and "
-            f"{_swizzle_name(width)}. Correct them, or the shared memory of the launch.",
-        )
-        return False
-    return True
+    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    end, size, where = (int(table.max()) + 1) * CHUNK_BYTES, chunk.shared.size, "shared memory"
+    layout, of = chunk.grid.decoded.layout, ""
+    for space, first, last in layout.extents.values():
+        if space == "shared" and last is not None and first <= start < last:
+            of, size = layout.variable_before("shared", first), last
+            where = f"shared memory, in `{of}`"
+    if end <= size:
+        return True
+    state.report(
+        placed,
+        groups,
+        f"wgmma: {name} ends at byte {end} of {where}, which ends at {size}. Its descriptor starts at byte "
+        f"{start}, with a leading offset of {leading}, a stride of {stride} and "
+        f"{_swizzle_name(_SWIZZLES[descriptor >> 62])}. Correct them, or the size of the array.",
+        address_of=of,
+    )
+    return False
 
 
 def _check(
