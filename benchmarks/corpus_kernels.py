@@ -396,6 +396,72 @@ def _(m: Any) -> Results:
     return nodes, (start + torch.arange(5, device=device)[:, None]) % 6
 
 
+# ----------------------------------------------------------------------------------------- fast.cu
+
+
+def matmul_of_fast_cu(
+    number: int,
+    *template: Any,
+    block: int,
+    tile: tuple[int, int],
+    smem_bytes: int,
+    size: tuple[int, int, int] = (256, 256, 256),
+    blocks: int = 0,
+    known: str = "",
+) -> None:
+    """Add a step of a ladder of matmuls by wgmma and TMA.
+
+    Args:
+        number: Of the step.
+        template: The arguments of its template.
+        block: Threads of a block.
+        tile: Rows of A and of B that a block multiplies.
+        smem_bytes: Dynamic shared memory of a block.
+        size: M, N and K.
+        blocks: Blocks of a persistent kernel; 0: one for each tile.
+        known: A fault of it.
+    """
+    boxes = {1: lambda x: x, 3: _in_columns_of_64, 5: lambda x: _in_columns_of_64(x)[None, None]}
+    rank = 1 if number < 7 else 5 if number == 7 else 3
+
+    def tensor_map(x: Tensor, rows: int) -> Any:
+        box = (rows, 64) if rank == 1 else (*[1] * (rank - 2), rows, 64)
+        made = dotcu.tensor_map(boxes[rank](x), box=box, swizzle=128)
+        return [made] if number < 6 else made
+
+    @case("fast.cu/matmul.cu", f"matmulKernel{number}", known)
+    def _(m: Any) -> Results:
+        rows, columns, depth = size
+        a, b = normal(rows, depth, dtype=torch.bfloat16), normal(columns, depth, dtype=torch.bfloat16)
+        out = zeros(columns, rows, dtype=torch.bfloat16)
+        debug = (None,) if number == 3 else ()
+        grid = blocks or rows // tile[0] * (columns // tile[1])
+        maps = (tensor_map(a, tile[0]), tensor_map(b, tile[1]))
+        kernel = m.kernels[f"matmulKernel{number}"][template]
+        kernel(*size, out, *maps, *debug, grid=grid, block=block, smem_bytes=smem_bytes)
+        return out, (a.float() @ b.float().T).T
+
+
+def _in_columns_of_64(x: Tensor) -> Tensor:
+    return x.view(x.shape[0], -1, 64).permute(1, 0, 2)
+
+
+matmul_of_fast_cu(2, 64, 64, 64, 64, 64, 16, 128, block=128, tile=(64, 64), smem_bytes=0)
+matmul_of_fast_cu(3, 128, 128, 64, 128, False, block=128, tile=(128, 128), smem_bytes=2**15)
+matmul_of_fast_cu(4, 128, 128, 64, 256, 5, block=256, tile=(128, 128), smem_bytes=5 * 2**15)
+matmul_of_fast_cu(5, 128, 256, 64, 384, 3, block=384, tile=(128, 256), smem_bytes=9 * 2**14)
+for step, clusters in ((6, ()), (7, ()), (8, (2, 1)), (9, (2, 1))):
+    matmul_of_fast_cu(
+        step,
+        *(128, 256, 64, 384, 3, 16, *clusters),
+        block=384,
+        tile=(128, 256),
+        smem_bytes=9 * 2**14,
+        size=(2048, 2048, 64),
+        blocks=16,
+    )
+
+
 # ----------------------------------------------------------------------------------------- Pointnet2_PyTorch
 
 POINTNET = "Pointnet2_PyTorch/pointnet2_ops_lib/pointnet2_ops/_ext-src/src/"

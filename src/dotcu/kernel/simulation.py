@@ -24,7 +24,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from dotcu.compile.target import Target
-from dotcu.errors import SimulationError, UsageError
+from dotcu.errors import CompileError, SimulationError, UsageError
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
@@ -67,7 +67,7 @@ def simulate(
 
     Args:
         arch: The architecture that kernels are compiled for; by default sm_80, or sm_90a for a kernel with
-            wgmma or setmaxnreg.
+            wgmma, setmaxnreg or __cluster_dims__.
         on_finding: "raise" stops at the first finding with a `FindingError`; "collect" goes on.
         seed: Shuffles which warps run ahead of others, and the order in which atomics that meet at
             one address take effect; None keeps all warps in step.
@@ -193,9 +193,15 @@ class SimulatedDevice:
         return limits(code.object.target.major, code.object.target.minor)
 
     def code(self, unit: CompilationUnit) -> CompiledUnit:
-        code = unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
-        if self.simulation.arch == DEFAULT_ARCH and _OF_SM_90A.search(code.object.ptx):
-            return unit.code(Target.parse("sm_90a").virtual, simulated=True)
+        is_default, newer = self.simulation.arch == DEFAULT_ARCH, Target.parse("sm_90a").virtual
+        try:
+            code = unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
+        except CompileError as error:
+            if is_default and "__cluster_dims__ is not supported" in str(error):
+                return unit.code(newer, simulated=True)
+            raise
+        if is_default and _OF_SM_90A.search(code.object.ptx):
+            return unit.code(newer, simulated=True)
         return code
 
     def function(self, code: CompiledUnit, kernel: str) -> int:

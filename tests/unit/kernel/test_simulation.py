@@ -259,3 +259,12 @@ def test_a_kernel_of_hopper_alone_gets_its_architecture_by_default() -> None:
     out = torch.zeros(1, dtype=torch.int32)
     load_inline(source).roles(out, grid=1, block=128, smem_bytes=200_064)
     assert out.item() == 900
+
+
+def test_a_kernel_with_cluster_dims_gets_an_architecture_that_has_them_by_default() -> None:
+    source = "__global__ void __cluster_dims__(2, 1, 1) add_one(int* out) { out[blockIdx.x] += 1; }"
+    out = torch.zeros(4, dtype=torch.int32)
+    load_inline(source).add_one(out, grid=4, block=1)
+    assert out.tolist() == [1, 1, 1, 1]
+    with simulate(arch="sm_75"), pytest.raises(CompileError, match="__cluster_dims__ is not supported"):
+        load_inline(source).add_one(out, grid=4, block=1)
