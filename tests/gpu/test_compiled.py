@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 import everywhere
+import fresh
 from dotcu import gallery
 from dotcu.operator import Operator
 
@@ -136,5 +135,5 @@ def test_another_process_runs_an_exported_program_once_it_has_imported_the_opera
         f"program = torch.export.load({str(file)!r}).module()\n"
         "print(program(torch.arange(5.0)).tolist())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = fresh.run(script)
     assert done.stdout.strip() == "[1.0, 2.0, 5.0, 10.0, 17.0]", done.stderr

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+import fresh
 from dotcu.call_cache import purity
 from dotcu.call_cache.purity import Dependency, guards_on
 from dotcu.call_cache.record import Unsupported
 from dotcu.kernel import native
 
-TESTS = Path(__file__).parents[2]
 SCRIPT = """
 import sys
 
@@ -49,8 +44,8 @@ assert "object.__getattr__" in events, "an attribute of a function is no audit e
 @pytest.mark.skipif(bool(native.missing()), reason=native.missing() or "the native part is there")
 def test_a_look_raises_no_audit_event() -> None:
     """Where hooks are set, an event for each attribute of each function would double a call's cost."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    subprocess.run([sys.executable, "-c", SCRIPT], check=True, env=environment)
+    done = fresh.run(SCRIPT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_found_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import fresh
 from dotcu import settings
 from dotcu.compile import toolchain
 from dotcu.kernel import native
@@ -120,7 +119,8 @@ with torch._C._AutoDispatchBelowAutograd(), torch.inference_mode():
     assert not native.missing()
 assert native.torch_layout()["rest"] == list(native.library().dispatch_keys())
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    done = fresh.run(script)
+    assert done.returncode == 0, done.stderr
 
 
 @needs_native

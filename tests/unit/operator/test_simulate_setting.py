@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+import fresh
 
 SCRIPT = """
 import torch, dotcu
@@ -22,7 +22,5 @@ print([launch.where for launch in launches], "simulator" in repr(square))
 @pytest.mark.parametrize(("value", "printed"), [("1", "['simulator'] True"), ("0", "[] False")])
 def test_the_variable_decides_for_the_process(value: str, printed: str) -> None:
     environment = dict(os.environ) | {"DOTCU_SIMULATE": value}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
-    )
+    done = fresh.run(SCRIPT, environment=environment)
     assert done.stdout.strip() == printed, done.stderr

@@ -2,7 +2,8 @@
 
     python calls_in_cpp.py LIBRARY PLANS
 
-The plans are those that the library was written of. The driver is driver.c's.
+The plans are those that the library was written of. The driver is driver.c's, and another one for each set of
+calls: a process that has imported torch is forked for it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import pickle
 import struct
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,6 @@ from torch import Tensor
 from dotcu.call_cache.evaluate import Effects, evaluate, matches
 from dotcu.call_cache.record import FieldKind
 from dotcu.kernel import simulate
-
-LOG = Path(os.environ["DRIVER_LOG"])
 
 
 def expected(effects: Effects, args: list[Any], results: list[Tensor]) -> list[dict[str, Any]]:
@@ -41,7 +41,8 @@ def expected(effects: Effects, args: list[Any], results: list[Tensor]) -> list[d
 
 def call(name: str, plans: list[Any], args: list[Any]) -> dict[str, Any]:
     """Call an operator, and hold what it asked of the driver against its plans."""
-    LOG.write_text("")
+    log = Path(os.environ["DRIVER_LOG"])
+    log.write_text("")
     namespace, _, short = name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), short.split(".")[0])
     overload = getattr(packet, (*short.split("."), "default")[1])
@@ -56,7 +57,7 @@ def call(name: str, plans: list[Any], args: list[Any]) -> dict[str, Any]:
         if effects is not None:
             made = [effects.allocations[number] for number in effects.results]
             return {
-                "asked": [json.loads(line) for line in LOG.read_text().splitlines()],
+                "asked": [json.loads(line) for line in log.read_text().splitlines()],
                 "expected": expected(effects, args, results),
                 "shapes": [[list(t.shape), list(t.stride()), str(t.dtype)] for t in results],
                 "planned": [[list(m.sizes), list(m.strides), str(m.dtype)] for m in made],
@@ -65,11 +66,22 @@ def call(name: str, plans: list[Any], args: list[Any]) -> dict[str, Any]:
 
 
 def main(library: str, file: str) -> None:
-    """Make the calls, whose arguments are Python text."""
-    torch.ops.load_library(library)
-    plans, calls, arch = pickle.loads(Path(file).read_bytes())
-    with simulate(arch=arch):
-        replies = [call(name, plans[name], eval(text)) for name, text in calls]
+    """Make each set of calls, whose arguments are Python text, on a GPU of its own."""
+    plans, sets = pickle.loads(Path(file).read_bytes())
+    replies = []
+    for arch, environment, calls in sets:
+        with tempfile.NamedTemporaryFile("w+") as answer:
+            child = os.fork()
+            if child == 0:
+                os.environ.update(environment)
+                torch.ops.load_library(library)
+                with simulate(arch=arch):
+                    made = [call(name, plans[name], eval(text)) for name, text in calls]
+                json.dump(made, answer)
+                answer.flush()
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            replies.append(json.loads(Path(answer.name).read_text()))
     sys.stdout.write(json.dumps(replies))
 
 

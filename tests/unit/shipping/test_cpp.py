@@ -296,17 +296,27 @@ def surroundings(written: Written, driver: Path, folder: Path, arch: str) -> dic
     }  # fmt: skip
 
 
-def call(
-    written: Written, driver: Path, folder: Path, arch: str, calls: Sequence[tuple[str, str]]
-) -> list[Any]:
-    """Call operators of the library where there is no other: each with arguments that are a Python text."""
+@dataclass(frozen=True)
+class CallSet:
+    """Calls on one GPU, each of an operator with arguments that are a Python text."""
+
+    arch: str
+    calls: Sequence[tuple[str, str]]
+    capturing: bool = False
+
+
+def call(written: Written, driver: Path, folder: Path, sets: Sequence[CallSet]) -> list[list[Any]]:
+    """Call operators of the library where there is no other."""
     plans = {one.overload.qualified_name: [v.plan for v in one.variants] for one in written.planned}
-    named = [(f"{written.made.name}::{name}", text) for name, text in calls]
-    (folder / "plans").write_bytes(pickle.dumps((plans, named, arch)))
-    environment = surroundings(written, driver, folder, arch)
+    rows = []
+    for one in sets:
+        environment = surroundings(written, driver, folder, one.arch)
+        environment |= {"DRIVER_CAPTURING": "1"} if one.capturing else {}
+        rows.append((one.arch, environment, [(f"{written.made.name}::{n}", text) for n, text in one.calls]))
+    (folder / "plans").write_bytes(pickle.dumps((plans, rows)))
     done = subprocess.run(
         [sys.executable, HERE / "calls_in_cpp.py", written.library, folder / "plans"],
-        capture_output=True, text=True, env=environment,
+        capture_output=True, text=True, env=surroundings(written, driver, folder, sets[0].arch),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))
@@ -365,7 +375,7 @@ def test_the_driver_is_asked_for_what_the_plans_say(
     written: Written, driver: Path, tmp_path: Path, arch: str
 ) -> None:
     calls = FITTING if arch == "sm_86" else (*FITTING, RESIDENT)
-    replies = call(written, driver, tmp_path, arch, calls)
+    (replies,) = call(written, driver, tmp_path, [CallSet(arch, calls)])
     for (name, text), reply in zip(calls, replies, strict=True):
         assert "error" not in reply, (name, text, reply)
         asked = [{key: one[key] for key in ASKED} for one in reply["asked"]]
@@ -386,24 +396,38 @@ REFUSED = (
 )
 
 
-def test_a_call_like_no_sample_is_refused(written: Written, driver: Path, tmp_path: Path) -> None:
-    replies = call(written, driver, tmp_path, "sm_80", [refused[:2] for refused in REFUSED])
-    for (name, text, told), reply in zip(REFUSED, replies, strict=True):
+@pytest.fixture(scope="module")
+def refused(written: Written, driver: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+    """The replies to calls that are refused: of a call itself, by another GPU, and during a capture."""
+    sets = (
+        CallSet("sm_80", [one[:2] for one in REFUSED]),
+        CallSet("sm_86", [RESIDENT]),
+        CallSet("sm_75", [("scale", "[torch.ones(3), 1.0]")]),
+        CallSet("sm_80", [("scale", "[torch.ones(3), 1.0]")], capturing=True),
+    )
+    return call(written, driver, tmp_path_factory.mktemp("refused"), sets)
+
+
+def test_a_call_like_no_sample_is_refused(written: Written, refused: list[list[Any]]) -> None:
+    for (name, text, told), reply in zip(REFUSED, refused[0], strict=True):
         assert f"{written.made.name}::{name} has no code in C++ for this call" in reply["error"], text
         assert told in reply["error"], text
 
 
-def test_what_hangs_on_occupancy_holds_on_just_that_gpu(
-    written: Written, driver: Path, tmp_path: Path
-) -> None:
-    (reply,) = call(written, driver, tmp_path, "sm_86", [RESIDENT])
+def test_what_hangs_on_occupancy_holds_on_just_that_gpu(refused: list[list[Any]]) -> None:
+    (reply,) = refused[1]
     assert "has calls in C++ that depend on the occupancy of sm_80, and this" in reply["error"]
     assert "capability 8.6. Build it with this one among its architectures." in reply["error"]
 
 
-def test_a_gpu_that_there_is_no_code_for_is_named(written: Written, driver: Path, tmp_path: Path) -> None:
-    (reply,) = call(written, driver, tmp_path, "sm_75", [("scale", "[torch.ones(3), 1.0]")])
+def test_a_gpu_that_there_is_no_code_for_is_named(refused: list[list[Any]]) -> None:
+    (reply,) = refused[2]
     assert "has no code for a GPU of compute capability 7.5; it has sm_80, sm_90" in reply["error"]
+
+
+def test_nothing_is_loaded_while_a_graph_is_captured(refused: list[list[Any]]) -> None:
+    (reply,) = refused[3]
+    assert "cannot be while a CUDA graph is captured. Call the operator once" in reply["error"]
 
 
 def test_what_has_no_plan_is_reported(written: Written) -> None:
@@ -424,14 +448,6 @@ def test_one_file_loaded_in_two_ways_is_two_kernels(written: Written) -> None:
     assert len(re.findall(r'const Kernel kernel_\d+ = \{"stepped"', text)) == 2
     tables = re.findall(r"_variants\[\] = (\{\{code_\d+, \"_Z7stepped\w+\".*\});", text)
     assert len(set(tables)) == len(tables) == 2
-
-
-def test_nothing_is_loaded_while_a_graph_is_captured(
-    written: Written, driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DRIVER_CAPTURING", "1")
-    (reply,) = call(written, driver, tmp_path, "sm_80", [("scale", "[torch.ones(3), 1.0]")])
-    assert "cannot be while a CUDA graph is captured. Call the operator once" in reply["error"]
 
 
 def test_a_project_without_plans_is_refused(tmp_path: Path) -> None:

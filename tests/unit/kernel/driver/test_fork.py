@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
 
+import fresh
 from dotcu.kernel.driver.fork import ForkSafeLock
 
 PRELUDE = """
@@ -60,9 +59,7 @@ STARTED = "torch.cuda._is_in_bad_fork = lambda: True  # what torch says in a chi
 
 
 def run_script(script: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = fresh.run(PRELUDE + script)
     assert done.returncode == 0, done.stderr
 
 
@@ -121,7 +118,7 @@ def test_an_import_after_the_fork_knows_it_too() -> None:
         "import torch\ntorch.cuda._is_in_bad_fork = lambda: True\n"
         "from dotcu.kernel.driver.fork import forked_with_cuda\nassert forked_with_cuda()"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = fresh.run(script)
     assert done.returncode == 0, done.stderr
 
 

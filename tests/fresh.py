@@ -1,0 +1,73 @@
+"""Scripts in processes of their own that have imported torch already: each a fork, not a start of seconds.
+
+Not for what a test is about: which modules are imported, or what happens while they are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_SERVER = """
+import json, os, sys
+import torch, torch._dynamo
+
+for line in sys.stdin:
+    request = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+for number, path in ((1, request["out"]), (2, request["err"])):
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+os.environ.clear()
+os.environ.update(request["environment"])
+os.chdir(request["folder"])
+sys.argv[:] = ["-c"]
+sys.path[:] = ["", *[path for path in request["path"] if path]]
+exec(compile(request["script"], "<string>", "exec"), {"__name__": "__main__"})
+"""
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", _SERVER]
+    server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(server.communicate)
+    return server
+
+
+def run(script: str, *, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a script with torch imported, and return its exit code and what it printed.
+
+    Args:
+        script: A program in Python.
+        environment: Its variables; this process's own where left out.
+    """
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        request = {
+            "script": script,
+            "out": str(out),
+            "err": str(err),
+            "environment": dict(os.environ if environment is None else environment),
+            "folder": os.getcwd(),  # noqa: PTH109
+            "path": sys.path,
+        }
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        code = int(server.stdout.readline())
+        return subprocess.CompletedProcess(["python"], code, out.read_text(), err.read_text())
