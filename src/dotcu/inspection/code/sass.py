@@ -7,6 +7,7 @@ Source: CUDA Binary Utilities 13.0, "nvdisasm"; what it prints for the code of s
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections import Counter
@@ -118,7 +119,12 @@ def disassemble(cubin: bytes, files: Mapping[str, str]) -> dict[str, SassFunctio
         EnvironmentFault: There is no nvdisasm.
         UsageError: nvdisasm cannot read the bytes.
     """
-    tool = disassembler()
+    return parse(_printed(disassembler(), cubin), files)
+
+
+@functools.lru_cache(maxsize=64)
+def _printed(tool: Path, cubin: bytes) -> str:
+    """Return nvdisasm's output for a cubin, asked for once: it takes a third of a second for a small one."""
     with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -131,7 +137,7 @@ def disassemble(cubin: bytes, files: Mapping[str, str]) -> dict[str, SassFunctio
             "A whole cubin is required, of an architecture that this nvdisasm knows.\n"
             f"See which: {tool} --help; for a newer one: pip install -U {toolchain.TOOLS['nvdisasm']}"
         )
-    return parse(done.stdout, files)
+    return done.stdout
 
 
 def parse(text: str, files: Mapping[str, str]) -> dict[str, SassFunction]:
