@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -46,7 +47,8 @@ def _own_logger() -> Iterator[None]:
     handlers, level = logger.handlers[:], logger.level
     yield
     logger.handlers[:] = handlers
-    logger.setLevel(level)
+    if logger.level != level:
+        logger.setLevel(level)
 
 
 @pytest.fixture
@@ -71,6 +73,20 @@ def _gpu_with_others(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with holding_gpu(exclusive=False):
         yield
+
+
+def pytest_configure() -> None:
+    """Log from INFO on: torch logs its whole trace at DEBUG.
+
+    pytest's `log_level` would set it anew for each part of each test, which costs a walk through all loggers.
+    """
+    logging.getLogger().setLevel(logging.INFO)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of each garbage collection: it is millions of objects, and stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

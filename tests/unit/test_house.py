@@ -34,7 +34,9 @@ def parsed(path: Path) -> ast.Module:
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(parsed(path)))
+    """Return what names something or imports it: all that a rule looks at."""
+    kinds = (ast.Attribute, ast.Name, ast.Call, ast.Import, ast.ImportFrom)
+    return tuple(node for node in ast.walk(parsed(path)) if isinstance(node, kinds))
 
 
 def name_of(node: ast.AST) -> str:
