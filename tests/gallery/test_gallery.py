@@ -164,8 +164,10 @@ def test_opcheck_holds_for_the_out_overload(name: str, device: torch.device) -> 
     torch.library.opcheck(OPERATORS[name].overloads["out"].torch_op, sample.args, {"out": out})
 
 
-def test_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
-    assert gradcheck(OPERATORS[name], inputs)
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_gradients_are_right(name: str, inputs: list[Tensor], fast: bool) -> None:
+    """Along one direction at random, or in full."""
+    assert gradcheck(OPERATORS[name], inputs, fast_mode=fast)
 
 
 @pytest.mark.slow

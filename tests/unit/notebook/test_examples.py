@@ -13,9 +13,12 @@ import notebooks
 pytest.importorskip("nbclient", reason="nbclient runs notebooks")
 pytest.importorskip("ipykernel", reason="a notebook runs in a kernel")
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="the notebook was committed as it runs without a GPU"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        torch.cuda.is_available(), reason="the notebook was committed as it runs without a GPU"
+    ),
+    pytest.mark.slow,  # a kernel that starts; test_magic.py tries each cell magic in this process
+]
 
 
 @pytest.fixture(scope="module")
