@@ -45,7 +45,8 @@ __device__ void release(dotcu::mbarrier& barrier, unsigned rank) {
 __device__ void load_to_both(void* tile, const CUtensorMap& map, dotcu::mbarrier& barrier, int row,
                              int column) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+        "multicast::cluster"
         " [%0], [%1, {%3, %2}], [%4], %5;" ::"r"(dotcu::shared_address(tile)),
         "l"(&map), "r"(row), "r"(column), "r"(dotcu::shared_address(&barrier)), "h"((short)3)
         : "memory");

@@ -1,5 +1,5 @@
-// All lanes of a warp ask for the same store of a box: in step, they issue it once, after what all of
-// them wrote.
+// All lanes of a warp ask for the same store of a box: in step, they issue it once, after what all
+// of them wrote.
 #include <dotcu/tma.cuh>
 
 __global__ void doubled(const float* x, const __grid_constant__ CUtensorMap out) {
