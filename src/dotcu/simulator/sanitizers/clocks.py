@@ -279,8 +279,9 @@ class VectorClocks:
     def _share(self, lanes: Lanes | None, group: Array, count: int) -> None:
         """Lanes have the latest knowledge and fences of their group, and its times: one publishes for all."""
         self._take_over(lanes, wide=True)
-        now = (_latest(values, lanes, group, count) for values in self.times[:2])
-        self._set("times", lanes, **dict(zip(("grid", "block"), now, strict=True)))
+        self._set("times", lanes, grid=_latest(self.times.grid, lanes, group, count))
+        if len(self.times.block) > 1:
+            self._set("times", lanes, block=_latest(self.times.block, lanes, group, count))
         self._share_knowledge(lanes, group, count)
         grid, block = (_latest(values, lanes, group, count) for values in self.released[:2])
         self._set("released", lanes, grid=grid, block=block)
