@@ -95,13 +95,17 @@ STARTED = float(os.environ.get("GOLDENS_STARTED", "0")) or datetime.datetime.now
 
 
 def write_manifest(cases: Sequence[Case]) -> None:
-    """Say what the recordings were made with and of."""
-    known: dict[str, Any] = json.loads(MANIFEST.read_text("utf-8"))["cases"] if MANIFEST.exists() else {}
+    """Say what the recordings were made with and of, each on its day."""
+    before = json.loads(MANIFEST.read_text("utf-8")) if MANIFEST.exists() else {"made": {}, "cases": {}}
+    known, today = before["cases"], datetime.date.today().isoformat()
     for case in cases:
         if _is_recorded(case):
-            known[case.name] = {"source": case.digest, "inputs": case.inputs_digest}
+            known[case.name] = {"source": case.digest, "inputs": case.inputs_digest, "made": today}
     current = {case.name for case in CASES}
-    manifest = {"made": made_with(), "cases": {n: known[n] for n in sorted(known) if n in current}}
+    cases_now = {name: known[name] for name in sorted(known) if name in current}
+    made = {**before["made"], today: made_with()}
+    dates = {entry["made"] for entry in cases_now.values()}
+    manifest = {"made": {date: made[date] for date in sorted(dates)}, "cases": cases_now}
     MANIFEST.write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
 
 
@@ -118,7 +122,6 @@ def made_with() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": sys.version.split()[0],
-        "date": datetime.date.today().isoformat(),
         "command": "python tests/goldens/record.py",
     }
 

@@ -12,7 +12,6 @@ from dotcu.errors import (
     ArgumentError,
     FindingError,
     LaunchConfigError,
-    SimulationError,
     UnsupportedInstruction,
 )
 from dotcu.kernel import Module, load_inline, simulate, strided
@@ -201,8 +200,10 @@ def test_clusters_are_limited_by_the_simulated_architecture(kernels: Module) -> 
     x = torch.zeros(64)
     with simulate(arch="sm_80"), pytest.raises(LaunchConfigError, match="sm_80 has no clusters"):
         kernels.bounded(x, grid=2, block=32, cluster=2)
-    with simulate(arch="sm_90"), pytest.raises(SimulationError, match=r"got cluster=\(2, 1, 1\)"):
+    with simulate(arch="sm_90"):
         kernels.bounded(x, grid=2, block=32, cluster=2)
+        with pytest.raises(LaunchConfigError, match="multiple"):
+            kernels.bounded(x, grid=3, block=32, cluster=2)
 
 
 def test_shared_memory_is_limited_by_the_simulated_architecture(kernels: Module) -> None:
