@@ -212,12 +212,11 @@ class TestPromises:
 
 
 class TestErrors:
-    def test_an_old_driver_is_told_before_anything_is_compiled(
-        self, monkeypatch: pytest.MonkeyPatch, kernels: Module
-    ) -> None:
+    def test_an_old_driver_is_told_before_anything_is_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = load_inline(f"{SOURCE}// compiled by no other test\n")
         monkeypatch.setattr(driver, "version", lambda: (12, 4))
         with pytest.raises(LaunchError, match="r580 or later"):
-            kernels.scale.unit.on_gpu(0)
+            module.scale.unit.on_gpu(0)
 
     def test_code_for_hosts_of_another_processor_is_not_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = load_inline(SOURCE.replace("MADE(made)", ""))
