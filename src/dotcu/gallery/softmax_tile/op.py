@@ -23,7 +23,7 @@ HOLDERS = (
 """Elements of a tile's row, rows of a tile, warps, and blocks of a multiprocessor: the smallest first."""
 
 ODD = (
-    (256, 1, 32), (512, 1, 32), (1024, 2, 16), (2048, 4, 8), (4096, 8, 4), (8192, 16, 2), (16384, 16, 2),
+    (256, 1, 16), (512, 1, 32), (1024, 1, 32), (2048, 4, 4), (4096, 4, 4), (8192, 4, 2), (16384, 8, 2),
     (32768, 16, 1),
 )  # fmt: skip
 """Likewise, for rows that begin anywhere: a tile holds one."""
