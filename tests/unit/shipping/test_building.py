@@ -76,6 +76,11 @@ def test_the_lock_of_this_repository_has_every_source_of_the_gallery() -> None:
     assert written == set((root / "src" / "dotcu" / "gallery").rglob("*.cu"))
 
 
+def test_the_lock_of_this_repository_is_of_its_sources_as_they_are() -> None:
+    root = Path(__file__).parents[3]
+    lock.require_current(lock.read(root), root, ())
+
+
 def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: shipped.Made) -> None:
     planned = shipped.lock(made)
     text = planned.lock.to_text().replace("scale<float>", "scale<double>")
