@@ -116,7 +116,9 @@ def _memory(x: Tensor) -> tuple[Tensor, bool]:
     rows = x.mT if columns else x
     if rows.shape[1] % TMA_LANES == 0 and rows.is_contiguous() and _is_aligned(rows):
         return rows, columns
-    return F.pad(rows, (0, -rows.shape[1] % TMA_LANES)).contiguous(), columns
+    padded = x.new_zeros((rows.shape[0], dotcu.cdiv(rows.shape[1], TMA_LANES) * TMA_LANES))
+    padded[:, : rows.shape[1]] = rows
+    return padded, columns
 
 
 def _is_aligned(x: Tensor) -> bool:
