@@ -372,10 +372,14 @@ class ShadowMemory:
         return grid, rows
 
     def settle_writes(self, elements: Array, width: int) -> None:
-        """Drop the stamps of writes of some elements: what follows is ordered after them."""
-        if self.writes is not None and self.granule <= width:
-            each = width // self.granule
-            self.writes[(elements[:, None] * each + np.arange(each)).reshape(-1)] = 0
+        """Drop the stamps of writes and initializations of some elements: what follows comes after them."""
+        if not 0 < self.granule <= width:
+            return
+        each = width // self.granule
+        places = (elements[:, None] * each + np.arange(each)).reshape(-1)
+        for stamps in (self.writes, self.inits):
+            if stamps is not None:
+                stamps[places] = 0
 
     def mark(self) -> tuple[int, int, int]:
         """The present: what later stamps exceed, how often reads were settled, and how many are left."""
