@@ -13,7 +13,8 @@ __global__ void product(const half* a, const half* b, float* out) {
 #ifdef FIXED
     WAIT(0);
 #endif
-    for (int i = 0; i < 4; ++i) asm volatile("mul.f32 %0, %0, 0f40000000;" : "+f"(d[i]));  // FAULT: wgmma
+    for (int i = 0; i < 4; ++i)
+        asm volatile("mul.f32 %0, %0, 0f40000000;" : "+f"(d[i]));  // FAULT: wgmma
     WAIT(0);
     for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = d[i];
 }

@@ -1,4 +1,5 @@
-// A consumer releases the last stage by an arrival at the producer's block, which may have ended by then.
+// A consumer releases the last stage by an arrival at the producer's block, which may have ended by
+// then.
 #include "cluster.cuh"
 
 __global__ void deliver(const int* x, int* out, int n) {
@@ -11,7 +12,9 @@ __global__ void deliver(const int* x, int* out, int n) {
     for (int i = 0; i < n; ++i) {
         if (rank() == 0) {
             WAIT(&empty, i % 2 ^ 1);
-            asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(far(box + t, 1)), "r"(x[32 * i + t]) : "memory");
+            asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(far(box + t, 1)),
+                         "r"(x[32 * i + t])
+                         : "memory");
             ARRIVE(&full, 1);
         } else {
             WAIT(&full, i % 2);

@@ -1,4 +1,5 @@
-// Values go into the next block's shared memory; the arrival at its mbarrier is relaxed, or it releases them.
+// Values go into the next block's shared memory; the arrival at its mbarrier is relaxed, or it
+// releases them.
 #ifdef FIXED
 #define ARRIVE "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
 #else
@@ -22,14 +23,16 @@ __global__ void push(const int* x, int* out) {
     if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(at) : "memory");
     asm volatile(MEET ::: "memory");
     int value = x[blockIdx.x * 32 + t];
-    asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(other(box + t)), "r"(value) : "memory");  // OTHER
+    asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(other(box + t)), "r"(value)  // OTHER
+                 : "memory");
     asm volatile(ARRIVE ::"r"(other(&full)) : "memory");
     while (!done)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;"
-                     " selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(at)
-                     : "memory");
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;"
+            " selp.u32 %0, 1, 0, p; }"
+            : "=r"(done)
+            : "r"(at)
+            : "memory");
     out[blockIdx.x * 32 + t] = box[31 - t];  // FAULT: race
     asm volatile(MEET ::: "memory");
 }

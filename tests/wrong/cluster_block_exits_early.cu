@@ -1,4 +1,5 @@
-// Blocks of a cluster read each other's shared memory, and do not wait for each other before they end.
+// Blocks of a cluster read each other's shared memory, and do not wait for each other before they
+// end.
 #include <cooperative_groups.h>
 
 __global__ void neighbours(const int* x, int* out) {

@@ -1,4 +1,5 @@
-// A bulk copy into another block reads what ordinary stores wrote, without the fence between the proxies.
+// A bulk copy into another block reads what ordinary stores wrote, without the fence between the
+// proxies.
 #include "cluster.cuh"
 
 __global__ void swap(const int* x, int* out) {

@@ -1,4 +1,5 @@
-// Two blocks send half a tile each to both, and each awaits the bytes that it sends in place of all.
+// Two blocks send half a tile each to both, and each awaits the bytes that it sends in place of
+// all.
 #include "cluster.cuh"
 
 __global__ void halves(const int* x, int* out) {

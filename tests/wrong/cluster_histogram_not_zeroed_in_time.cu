@@ -1,4 +1,5 @@
-// A histogram spread over a cluster: a block may add to bins that their owner has not set to zero yet.
+// A histogram spread over a cluster: a block may add to bins that their owner has not set to zero
+// yet.
 #include <cooperative_groups.h>
 
 __global__ void spread(const unsigned char* x, int* out, int n) {

@@ -12,7 +12,10 @@ __global__ void peek(const int* x, int* out) {
 #ifdef FIXED
     asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(found) : "r"(there) : "memory");
 #else
-    asm volatile("ld.shared::cta.s32 %0, [%1];" : "=r"(found) : "r"(there) : "memory");  // FAULT: out-of-bounds
+    asm volatile("ld.shared::cta.s32 %0, [%1];"
+                 : "=r"(found)
+                 : "r"(there)  // FAULT: out-of-bounds
+                 : "memory");
 #endif
     out[blockIdx.x * 32 + t] = found;
     asm volatile("barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;" ::: "memory");

@@ -6,14 +6,16 @@ __global__ void hand_over(const int* x, int* out) {
     __shared__ int box[32];
     int t = threadIdx.x, other = rank() ^ 1;
     if (t == 0)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(near(&full)) : "memory");  // OTHER
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(near(&full))  // OTHER
+                     : "memory");
 #ifdef FIXED
     MEET();
 #else
     __syncthreads();
 #endif
     int value = x[blockIdx.x * 32 + t];
-    asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(far(box + t, other)), "r"(value) : "memory");
+    asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(far(box + t, other)), "r"(value)
+                 : "memory");
     ARRIVE(&full, other);  // FAULT: race
 #ifdef FIXED
     WAIT(&full, 0);

@@ -1,4 +1,5 @@
-// Each block reads what the next block of its cluster wrote, behind a barrier of its own block alone.
+// Each block reads what the next block of its cluster wrote, behind a barrier of its own block
+// alone.
 #include <cooperative_groups.h>
 
 __global__ void rotate(const int* x, int* out) {
@@ -11,7 +12,8 @@ __global__ void rotate(const int* x, int* out) {
 #else
     __syncthreads();
 #endif
-    const int* next = cluster.map_shared_rank(tile, (cluster.block_rank() + 1) % cluster.num_blocks());
+    const int* next =
+        cluster.map_shared_rank(tile, (cluster.block_rank() + 1) % cluster.num_blocks());
     out[blockIdx.x * 64 + t] = next[63 - t];  // FAULT: race
     cluster.sync();
 }

@@ -1,4 +1,5 @@
-// A store arrives in another block, which reads it behind a barrier and does not wait for its mbarrier.
+// A store arrives in another block, which reads it behind a barrier and does not wait for its
+// mbarrier.
 #include "cluster.cuh"
 
 __global__ void send(const int* x, int* out) {

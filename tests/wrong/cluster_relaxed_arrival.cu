@@ -1,4 +1,5 @@
-// An arrival at the cluster's barrier that is relaxed releases nothing, unless a fence comes before it.
+// An arrival at the cluster's barrier that is relaxed releases nothing, unless a fence comes before
+// it.
 __global__ void shift(const int* x, int* out) {
     __shared__ int tile[64];
     unsigned there, rank, t = threadIdx.x;
@@ -13,7 +14,10 @@ __global__ void shift(const int* x, int* out) {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     int found;
-    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(found) : "r"(there) : "memory");  // FAULT: race
+    asm volatile("ld.shared::cluster.s32 %0, [%1];"
+                 : "=r"(found)
+                 : "r"(there)  // FAULT: race
+                 : "memory");
     out[blockIdx.x * 64 + t] = found;
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

@@ -1,4 +1,5 @@
-// A producer fills a stage of both blocks by multicast, and waits for the consumer of its own block alone.
+// A producer fills a stage of both blocks by multicast, and waits for the consumer of its own block
+// alone.
 #include "cluster.cuh"
 
 __global__ void pipeline(const int* x, int* out, int n) {

@@ -15,11 +15,18 @@ __global__ void watch(const int* x, int* out) {
     unsigned at = far(&ready, other);
 #endif
     for (unsigned done = 0; !done;)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(at) : "memory");  // FAULT: out-of-bounds
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; "
+            "}"
+            : "=r"(done)
+            : "r"(at)  // FAULT: out-of-bounds
+            : "memory");
 #ifdef FIXED
     int found;
-    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(found) : "r"(far(box + 31 - t, other)) : "memory");
+    asm volatile("ld.shared::cluster.s32 %0, [%1];"
+                 : "=r"(found)
+                 : "r"(far(box + 31 - t, other))
+                 : "memory");
     out[blockIdx.x * 32 + t] = found;
 #endif
     MEET();

@@ -1,7 +1,8 @@
 // The consumers say that a stage is free before they have waited for the wgmma that reads it.
 #include "wgmma.cuh"
 
-__global__ void products(const __grid_constant__ CUtensorMap a, const half* b, float* out, int steps) {
+__global__ void products(const __grid_constant__ CUtensorMap a, const half* b, float* out,
+                         int steps) {
     __shared__ alignas(1024) half left[2][64 * 64];
     __shared__ alignas(128) half right[8 * 16];
     __shared__ dotcu::mbarrier full[2], empty[2];
@@ -32,5 +33,6 @@ __global__ void products(const __grid_constant__ CUtensorMap a, const half* b, f
             WAIT(0);
         }
     }
-    if (t < 128) for (int i = 0; i < 4; ++i) out[4 * t + i] = d[i];
+    if (t < 128)
+        for (int i = 0; i < 4; ++i) out[4 * t + i] = d[i];
 }

@@ -30,19 +30,22 @@ DEVICE void meet() {
 }
 
 DEVICE void init(const void* barrier, unsigned count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(near(barrier)), "r"(count) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(near(barrier)), "r"(count)
+                 : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 DEVICE void expect(const void* barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(near(barrier)),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(near(barrier)),
+        "r"(bytes)
+        : "memory");
 }
 
 DEVICE void wait_for(const void* barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred p; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;"
+        "{ .reg .pred p; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], "
+        "%1;"
         " @!p bra again; }" ::"r"(near(barrier)),
         "r"(parity)
         : "memory");

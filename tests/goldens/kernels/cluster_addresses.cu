@@ -34,11 +34,15 @@ __global__ void cluster_addresses(unsigned* out) {
     o[7] = reinterpret_cast<unsigned*>(generic)[2];
     // Of the block itself.
     unsigned again;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(again) : "r"(near(own + 3)), "r"(rank()));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(again)
+                 : "r"(near(own + 3)), "r"(rank()));
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(o[8]) : "r"(again) : "memory");
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(o[9]) : "r"(near(own + 1)) : "memory");
     unsigned long long from_window;
-    asm volatile("cvta.shared::cluster.u64 %0, %1;" : "=l"(from_window) : "l"((unsigned long long)there));
+    asm volatile("cvta.shared::cluster.u64 %0, %1;"
+                 : "=l"(from_window)
+                 : "l"((unsigned long long)there));
     o[10] = reinterpret_cast<unsigned*>(from_window)[3];
     o[11] = blocks();
     meet();

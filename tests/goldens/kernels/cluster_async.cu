@@ -1,4 +1,5 @@
-// st.async and red.async into another block, each of which completes transactions of an mbarrier there.
+// st.async and red.async into another block, each of which completes transactions of an mbarrier
+// there.
 #include "cluster.cuh"
 
 __global__ void cluster_async(unsigned* out, float* floats_out) {
@@ -15,17 +16,22 @@ __global__ void cluster_async(unsigned* out, float* floats_out) {
         expect(&arrived, 32 * (4 + 8 + 8 + 16 + 16 + 9 * 4 + 8));
     }
     meet();
-    unsigned at = far(&arrived, next), w = far(words, next) + 48 * t, f = far(floats, next) + 16 * t;
+    unsigned at = far(&arrived, next), w = far(words, next) + 48 * t,
+             f = far(floats, next) + 16 * t;
 #define ASYNC ".mbarrier::complete_tx::bytes.shared::cluster"
-    asm volatile("st.async" ASYNC ".b32 [%0], %1, [%2];" ::"r"(w), "r"(t + 1000 * r), "r"(at) : "memory");
-    asm volatile("st.async" ASYNC ".v2.u32 [%0], {%1, %2}, [%3];" ::"r"(w + 8), "r"(t * 3), "r"(t ^ r), "r"(at)
+    asm volatile("st.async" ASYNC ".b32 [%0], %1, [%2];" ::"r"(w), "r"(t + 1000 * r), "r"(at)
                  : "memory");
-    asm volatile("st.async" ASYNC ".b64 [%0], %1, [%2];" ::"r"(w + 16), "l"((t + 7ull) << 30), "r"(at) : "memory");
-    asm volatile("st.async" ASYNC ".v2.s64 [%0], {%1, %2}, [%3];" ::"r"(w + 32), "l"(1ll * t), "l"(-1ll * t),
+    asm volatile("st.async" ASYNC ".v2.u32 [%0], {%1, %2}, [%3];" ::"r"(w + 8), "r"(t * 3),
+                 "r"(t ^ r), "r"(at)
+                 : "memory");
+    asm volatile("st.async" ASYNC ".b64 [%0], %1, [%2];" ::"r"(w + 16), "l"((t + 7ull) << 30),
                  "r"(at)
                  : "memory");
-    asm volatile("st.async" ASYNC ".v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(f), "f"(t + 0.5f), "f"(r + 0.25f),
-                 "f"(t * 2.0f), "f"(-1.0f), "r"(at)
+    asm volatile("st.async" ASYNC ".v2.s64 [%0], {%1, %2}, [%3];" ::"r"(w + 32), "l"(1ll * t),
+                 "l"(-1ll * t), "r"(at)
+                 : "memory");
+    asm volatile("st.async" ASYNC ".v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(f), "f"(t + 0.5f),
+                 "f"(r + 0.25f), "f"(t * 2.0f), "f"(-1.0f), "r"(at)
                  : "memory");
     unsigned c = far(cells, next), s = far(sums, next);
 #define RED "red.async.relaxed.cluster" ASYNC
@@ -35,10 +41,12 @@ __global__ void cluster_async(unsigned* out, float* floats_out) {
     asm volatile(RED ".max.s32 [%0], %1, [%2];" ::"r"(c + 12), "r"(t * 9), "r"(at) : "memory");
     asm volatile(RED ".inc.u32 [%0], %1, [%2];" ::"r"(c + 16), "r"(60), "r"(at) : "memory");
     asm volatile(RED ".dec.u32 [%0], %1, [%2];" ::"r"(c + 20), "r"(60), "r"(at) : "memory");
-    asm volatile(RED ".and.b32 [%0], %1, [%2];" ::"r"(c + 24), "r"(~(1u << t % 4)), "r"(at) : "memory");
+    asm volatile(RED ".and.b32 [%0], %1, [%2];" ::"r"(c + 24), "r"(~(1u << t % 4)), "r"(at)
+                 : "memory");
     asm volatile(RED ".or.b32 [%0], %1, [%2];" ::"r"(c + 28), "r"(1u << t), "r"(at) : "memory");
     asm volatile(RED ".xor.b32 [%0], %1, [%2];" ::"r"(c + 32), "r"(t * 5), "r"(at) : "memory");
-    asm volatile(RED ".add.u64 [%0], %1, [%2];" ::"r"(s), "l"((1ull << 33) + t), "r"(at) : "memory");
+    asm volatile(RED ".add.u64 [%0], %1, [%2];" ::"r"(s), "l"((1ull << 33) + t), "r"(at)
+                 : "memory");
     wait_for(&arrived, 0);
     const int places[] = {0, 2, 3, 4, 5, 8, 9, 10, 11};
     for (int k = 0; k < 9; ++k) out[blockIdx.x * 300 + 32 * k + t] = words[12 * t + places[k]];

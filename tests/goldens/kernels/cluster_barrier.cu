@@ -1,4 +1,5 @@
-// The barrier of the cluster: arrivals apart from waits, relaxed ones after a fence, and blocks that exit.
+// The barrier of the cluster: arrivals apart from waits, relaxed ones after a fence, and blocks
+// that exit.
 #include "cluster.cuh"
 
 __global__ void cluster_barrier(int* out) {
@@ -15,7 +16,10 @@ __global__ void cluster_barrier(int* out) {
         int own = value * 3;
         wait();
         int found;
-        asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(found) : "r"(far(box + (t ^ 1), next)) : "memory");
+        asm volatile("ld.shared::cluster.s32 %0, [%1];"
+                     : "=r"(found)
+                     : "r"(far(box + (t ^ 1), next))
+                     : "memory");
         value = own + found + round;
         asm volatile("barrier.cluster.arrive;" ::: "memory");
         asm volatile("barrier.cluster.wait;" ::: "memory");

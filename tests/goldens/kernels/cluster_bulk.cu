@@ -1,4 +1,5 @@
-// Bulk copies from a block's shared memory into another block's, and from global memory into several.
+// Bulk copies from a block's shared memory into another block's, and from global memory into
+// several.
 #include "cluster.cuh"
 
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -15,16 +16,18 @@ __global__ void cluster_bulk(const unsigned* in, unsigned* out) {
         init(&arrived, 1);
         init(&spread, 1);
         expect(&arrived, 192);
-        // Of the four copies of each block, one goes to each whose rank differs by at most 1, and to itself.
+        // Of the four copies of each block, one goes to each whose rank differs by at most 1, and
+        // to itself.
         unsigned count = 0;
-        for (unsigned from = 0; from < n; ++from) count += from == r || from == r + 1 || from + 1 == r;
+        for (unsigned from = 0; from < n; ++from)
+            count += from == r || from == r + 1 || from + 1 == r;
         expect(&spread, 128 * count);
     }
     meet();
     if (t == 0) {
         asm volatile(
-            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 192, [%2];" ::"r"(
-                far(taken, next)),
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], "
+            "192, [%2];" ::"r"(far(taken, next)),
             "r"(near(given)), "r"(far(&arrived, next))
             : "memory");
         unsigned short mask = (7u << r >> 1) & ((1u << n) - 1);

@@ -22,6 +22,7 @@ __global__ void cluster_registers(unsigned* out) {
     READ(15, "ctaid.y");
     READ(16, "ctaid.z");
     READ(17, "nctaid.x");
-    asm volatile("{ .reg .pred p; mov.pred p, %%is_explicit_cluster; selp.u32 %0, 1, 0, p; }" : "=r"(o[18]));
+    asm volatile("{ .reg .pred p; mov.pred p, %%is_explicit_cluster; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(o[18]));
     o[19] = 1;
 }
