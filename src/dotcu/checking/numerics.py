@@ -33,6 +33,8 @@ NORM_MARGIN = 4.0
 MOST = 0.25
 """The largest share of an element that those units may be: in 8 bits, 8 units are the whole element."""
 
+_SINGLE = torch.finfo(torch.float32).eps
+
 TRIALS = 8
 """The number of times that inputs are moved at random, after all were moved up and all down:
 no element of many then stays where it is by chance."""
@@ -105,7 +107,9 @@ def oracle(
     Args:
         tolerance: A declared one, which stands for the bounds of what is floating-point: of an element
             its own size and the root mean square of all, times this.
-        floor: What one of float64 may be off relative to the largest of all, if there is a tolerance.
+        floor: What one of float64 may be off relative to the largest of all, if there is a tolerance. Where
+            all of a result of another dtype is below it, and so zero but for rounding, each element may be
+            off by a unit in the last place of 1 in float32.
         trials: How often inputs are moved at random.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
@@ -131,6 +135,8 @@ def oracle(
             bound, whole = _declared_limits(real(own).dtype, value, tolerance, floor)
         else:
             bound, whole = _limits(real(own), value, most[i], in_single[i])
+            if floor and bool((_finite(value).abs() <= floor).all()):
+                bound, whole = bound + _SINGLE, whole + _SINGLE * math.sqrt(value.numel())
         values.append(value)
         bounds.append(bound)
         norms.append(whole)

@@ -320,3 +320,11 @@ class TestMoves:
         assert 1 / 2 < few.norms[0] / many.norms[0] < 2
         assert numerics.judge(a @ b, few).passed
         assert not numerics.judge(a @ b * 1.0001, few).passed
+
+
+@pytest.mark.parametrize(("error", "passes"), [(1e-8, True), (1e-6, False)])
+def test_a_gradient_that_vanishes_may_be_off_by_rounding(error: float, passes: bool) -> None:
+    sample = Sample(torch.rand(2, 7))
+    expected = numerics.oracle(lambda x: x - x, sample, floor=1e-13)
+    assert numerics.judge(torch.full((2, 7), error), expected).passed is passes
+    assert not numerics.judge(torch.full((2, 7), error), numerics.oracle(lambda x: x - x, sample)).passed
