@@ -7,6 +7,7 @@ ascending array of lane numbers, or None for every lane there is, which is the f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +63,7 @@ class Chunk:
         self.clocks = VectorClocks(shape, by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP))
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
+        self.lacking: Callable[[], str] | None = None
         self._numbers: Lanes | None = None
         self._stamps: Array | None = None
         self._ranks: Array | None = None
@@ -167,7 +169,7 @@ class Chunk:
     def watch(self, placed: FlatInstruction) -> None:
         """Lanes read what others may change meanwhile: perhaps they wait for that."""
         self.grid.strong_reads += 1
-        self.waits_on = placed
+        self.waits_on, self.lacking = placed, None
 
     def report(
         self,

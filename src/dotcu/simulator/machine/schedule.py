@@ -292,9 +292,11 @@ def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
         )
         chunk.report(kind, placed, lanes, message, count=counts.total())
         return
+    lacking = "".join(each.lacking() for each in chunks[:1] if each.lacking is not None)
     message = (
-        f"no thread can continue: {summary}. Each waits for others that never arrive: let all threads that a "
-        "barrier or a mask names reach it, and let the thread that sets a flag or releases a lock get there."
+        f"no thread can continue: {summary}. {lacking}Each waits for others that never arrive: let all "
+        "threads that a barrier or a mask names reach it, and let the thread that sets a flag or releases a "
+        "lock get there."
     )
     chunk.report("deadlock", placed, lanes, message, count=counts.total())
 

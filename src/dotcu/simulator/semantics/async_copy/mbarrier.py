@@ -9,6 +9,7 @@ Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -165,10 +166,27 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
         if not over.all():  # what the phase after an earlier one brings lands for those alone who wait for it
             _settle(chunk, part.indices[~over])
             over = unpack(part.view[part.indices]).parity != waited
+            if not over.all():
+                chunk.lacking = partial(_lacking, _only(part, ~over))
         touch(_only(part, over))
         target.write(chunk, _spread(part, over, True))
 
     return step
+
+
+def _lacking(part: AccessPart) -> str:
+    """What the phases lack that some lanes of the first block wait for, as sentences."""
+    pitch, first = part.chunk.shared.pitch, int(part.indices.min()) * 8 // part.chunk.shared.pitch
+    text = ""
+    for index in np.unique(part.indices[part.indices * 8 // pitch == first]).tolist():
+        parity, _, pending, tx = (int(field[0]) for field in unpack(part.view[index : index + 1]))
+        name = part.chunk.grid.decoded.layout.variable_before("shared", index * 8 % pitch)
+        lacks = [f"{pending} arrival{'s' * (pending != 1)}"] if pending else []
+        if tx:
+            lacks.append(f"{tx} bytes of copies" if tx > 0 else f"an expect_tx of {-tx} bytes that have come")
+        text += f"The mbarrier at byte {index * 8 % pitch}{f' (`{name}`)' if name else ''}, in its phase of "
+        text += f"parity {parity}, lacks {' and '.join(lacks)}. "
+    return text
 
 
 def _bind_pending_count(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:

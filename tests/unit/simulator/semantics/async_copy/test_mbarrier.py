@@ -281,6 +281,15 @@ def test_a_misaligned_mbarrier_is_found(run_kernel: Any) -> None:
     assert finding.kind == "misaligned"
 
 
+def test_a_deadlock_says_what_the_phase_lacks(run_kernel: Any) -> None:
+    expect = 'asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], 48;" :: "r"(ADDRESS(bar)));'
+    body = f"if (t == 0) {{ INIT(bar, 34); {expect} }}\n__syncthreads();\narrive(bar);\nwait(bar, 0);"
+    arguments = {"out": np.zeros(1, "i4"), "n": i32(0)}
+    finding = only(run_kernel(kernel(body), arguments, arch="compute_90", collect=True))
+    assert finding.kind == "deadlock"
+    assert "(`bar`), in its phase of parity 0, lacks 2 arrivals and 48 bytes of copies" in finding.message
+
+
 def test_a_phase_that_never_ends_ends_the_launch(run_kernel: Any) -> None:
     source = kernel("if (t == 0) INIT(bar, 33);\n__syncthreads();\narrive(bar);\nwait(bar, 0);\nout[t] = 1;")
     out = np.zeros(32, "i4")
