@@ -12,7 +12,7 @@ from corpus import Marks, read_marks
 from wrong.cases import CORPUS
 
 HERE = Path(__file__).parent
-SEEDS = (None, 0, pytest.param(1, marks=pytest.mark.slow))
+SEEDS = (None, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1)))
 
 by_seed = pytest.mark.parametrize("seed", SEEDS)
 every_kernel = pytest.mark.parametrize("name", CORPUS.cases)
