@@ -234,7 +234,7 @@ class Chunk:
             owners: For each the block of the chunk whose memory it is.
         """
         if self.shared.races is None or access.placed.instruction.opcode == "mbarrier":
-            return  # who waits for a signal is there when it comes; often nobody does
+            return  # who waits for an arrival has not ended; pipelines leave their last ones unawaited
         if access.number not in self._reached:
             warps = self.shape.cluster_lanes // WARP
             self._reached[access.number] = (access, np.full((self.shape.blocks, warps), NEVER, np.int64))

@@ -205,57 +205,42 @@ def report_private(
     chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
 
 
-def report_absent_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
-    """Report accesses to blocks that the cluster does not have.
+_OTHER_BLOCKS = {
+    "absent": (
+        "out-of-bounds",
+        "which the cluster does not have. Take the rank modulo the number of blocks in the cluster.",
+    ),
+    "far": (
+        "out-of-bounds",
+        "by an instruction for the block's own (.shared::cta). Use .shared::cluster, or a generic address.",
+    ),
+    "exited": (
+        "exited-block",
+        "whose threads have all exited. Let all blocks wait for each other by cluster.sync() at their end.",
+    ),
+}
+"""By fault of an access to a cluster's shared memory: the kind of finding, and what is wrong with that block.
+
+Source: CUDA C++ Programming Guide, "Distributed Shared Memory".
+"""
+
+
+def report_other_block(chunk: Chunk, access: Access, ranks: Array, positions: Array, fault: str) -> None:
+    """Report accesses to shared memory of blocks of the cluster that must not be accessed so.
 
     Args:
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
         ranks: The ranks in the addresses.
         positions: Which of the active lanes these are.
+        fault: In `_OTHER_BLOCKS`.
     """
-    size = chunk.shape.cluster_blocks
+    kind, what = _OTHER_BLOCKS[fault]
+    opening = kind if kind == "out-of-bounds" else f"{kind}:"
     message = (
-        f"out-of-bounds {describe_access(access)} in shared memory of block {ranks[0]} of a cluster of "
-        f"{size}. Take the rank modulo the number of blocks in the cluster."
+        f"{opening} {describe_access(access)} in shared memory of block {ranks[0]} of the cluster, {what}"
     )
-    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message)
-
-
-def report_far_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
-    """Report accesses by .shared::cta to shared memory of other blocks of the cluster.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        ranks: The ranks in the addresses.
-        positions: Which of the active lanes these are.
-    """
-    message = (
-        f"out-of-bounds {describe_access(access)} in shared memory of block {ranks[0]} of the cluster by an "
-        "instruction for the block's own (.shared::cta). Use .shared::cluster, or a generic address."
-    )
-    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message)
-
-
-def report_exited_block(chunk: Chunk, access: Access, ranks: Array, positions: Array) -> None:
-    """Report accesses to shared memory of blocks all of whose threads have exited.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        ranks: The ranks in the addresses.
-        positions: Which of the active lanes these are.
-
-    Source: CUDA C++ Programming Guide, "Distributed Shared Memory": "all thread blocks exist" while it is
-    accessed.
-    """
-    message = (
-        f"exited-block: {describe_access(access)} in shared memory of block {ranks[0]} of the cluster, all "
-        "of whose threads have exited: its memory is no longer there. Let every block wait for the others, "
-        "by cluster.sync(), before it ends."
-    )
-    chunk.report("exited-block", access.placed, chunk.numbers(positions), message)
+    chunk.report(kind, access.placed, chunk.numbers(positions), message)
 
 
 def describe_element(part: AccessPart, index: int) -> tuple[str, str]:

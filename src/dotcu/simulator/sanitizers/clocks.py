@@ -4,8 +4,8 @@ Each lane has a time of its own, and knows of the others' times up to some point
 at each distance: towards lanes of other blocks (grid), of its block (block: warps of it may meet
 without the others, so that each is known apart) and of its warp (warp: the same for its lanes).
 When one lane waits for another, it learns all that the other did so far.
-Blocks of a cluster are told apart by warps from the beginning: they synchronize in pairs and by barriers
-of some of their warps, so that one time for all would hide whom a barrier with too low a count left out.
+In a cluster each warp is known apart at once: its blocks synchronize in pairs and by barriers of some of
+their warps, and one time for all would hide whom a barrier with too low a count left out.
 So an earlier access is ordered before a later one only if its time is below what the later
 lane knows; if it is not, nothing ordered them. The reverse does not hold: knowledge of one
 lane's time may cover another's by chance, and such a race is missed.

@@ -282,13 +282,9 @@ def _of_cluster(
     late = exited
     if access.placed.instruction.opcode == "mbarrier":
         late = exited & (chunk.rounds - chunk.ended[owners] > GRACE_ROUNDS)
-    for bad, report in (
-        (absent, bounds.report_absent_block),
-        (far, bounds.report_far_block),
-        (late, bounds.report_exited_block),
-    ):
+    for bad, fault in ((absent, "absent"), (far, "far"), (late, "exited")):
         if bad.any():
-            report(chunk, access, ranks[bad] - 1, positions[bad])
+            bounds.report_other_block(chunk, access, ranks[bad] - 1, positions[bad], fault)
     good = ~(absent | far | exited)
     offset = np.where(is_rank, address & np.uint64((1 << RANK_BIT) - 1), address)
     return offset[good], positions[good], owners[good]
