@@ -353,6 +353,22 @@ def warp_specialized_matmul() -> Launch:
     )
 
 
+@case
+def wgmma_layouts() -> Launch:
+    a, b = (torch.arange(256 * 64) * 7 % 23 - 11).bfloat16().split((64 * 64, 64 * 192))
+    a, b, out = a.view(64, 64), b.view(64, 192), torch.zeros(64, 192)
+    made = dotcu.tensor_map(b, box=(64, 64), swizzle=128)
+    want = a.float() @ b.float()
+    return Launch(args=(a, made, out), out=out, want=want, block=128, arch="sm_90a")
+
+
+@case
+def pipeline_of_stages() -> Launch:
+    x, out = ints(56 * 64).view(56, 64).float(), torch.zeros(64)
+    made = dotcu.tensor_map(x, box=(8, 64))
+    return Launch(args=(made, out, 56), out=out, want=x.sum(0), block=96, arch="sm_90a")
+
+
 # Clusters
 
 

@@ -67,6 +67,22 @@ struct alignas(8) mbarrier {
                      : "memory");
     }
 
+    // One arrival, without bytes; or one at the same barrier of the cluster's block with that rank.
+    __device__ void arrive() {
+        asm volatile(
+            "mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(this))
+            : "memory");
+    }
+    __device__ void arrive_at(unsigned rank) {
+        asm volatile(
+            "{ .reg .b32 there;\n"
+            "mapa.shared::cluster.u32 there, %0, %1;\n"
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(
+                shared_address(this)),
+            "r"(rank)
+            : "memory");
+    }
+
     // Waits until the phase of this parity is complete: 0 for the first, then 1, then 0, ...
     __device__ void wait(unsigned parity) {
         unsigned done = 0;
@@ -82,34 +98,54 @@ struct alignas(8) mbarrier {
     }
 };
 
-// Copies a box into shared memory; called by one thread. The bytes count for `arrived`. The last
-// index is at a multiple of 16 bytes.
-template <typename... Index>
-__device__ void tma_load(void* to, const CUtensorMap& map, mbarrier& arrived, Index... index) {
+#define DOTCU_TMA_LOAD(dim, coordinates, ...)                                                    \
+    if constexpr (multicast)                                                                     \
+        asm volatile("cp.async.bulk.tensor." dim                                                 \
+                     ".shared::cluster.global.tile.mbarrier::complete_tx::bytes"                 \
+                     ".multicast::cluster [%0], [%1, " coordinates "], [%2], %3;" ::"r"(target), \
+                     "l"(&map), "r"(barrier), "h"(blocks), __VA_ARGS__                           \
+                     : "memory");                                                                \
+    else                                                                                         \
+        asm volatile("cp.async.bulk.tensor." dim                                                 \
+                     ".shared::cluster.global.tile.mbarrier::complete_tx::bytes"                 \
+                     " [%0], [%1, " coordinates "], [%2];" ::"r"(target),                        \
+                     "l"(&map), "r"(barrier), "h"(blocks), __VA_ARGS__                           \
+                     : "memory")
+template <bool multicast, typename... Index>
+__device__ void tma_load_to(unsigned short blocks, void* to, const CUtensorMap& map,
+                            mbarrier& arrived, Index... index) {
     constexpr int rank = sizeof...(Index);
     static_assert(1 <= rank && rank <= 5, "a tensor map has one to five dimensions");
     const int at[] = {static_cast<int>(index)...};
     const unsigned target = shared_address(to), barrier = shared_address(&arrived);
-#define DOTCU_TMA_LOAD(dim, coordinates, ...)                                               \
-    asm volatile(                                                                           \
-        "cp.async.bulk.tensor." dim                                                         \
-        ".shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, " coordinates \
-        "], [%2];" ::"r"(target),                                                           \
-        "l"(&map), "r"(barrier), __VA_ARGS__                                                \
-        : "memory")
     if constexpr (rank == 1) {
-        DOTCU_TMA_LOAD("1d", "{%3}", "r"(at[0]));
+        DOTCU_TMA_LOAD("1d", "{%4}", "r"(at[0]));
     } else if constexpr (rank == 2) {
-        DOTCU_TMA_LOAD("2d", "{%3, %4}", "r"(at[1]), "r"(at[0]));
+        DOTCU_TMA_LOAD("2d", "{%4, %5}", "r"(at[1]), "r"(at[0]));
     } else if constexpr (rank == 3) {
-        DOTCU_TMA_LOAD("3d", "{%3, %4, %5}", "r"(at[2]), "r"(at[1]), "r"(at[0]));
+        DOTCU_TMA_LOAD("3d", "{%4, %5, %6}", "r"(at[2]), "r"(at[1]), "r"(at[0]));
     } else if constexpr (rank == 4) {
-        DOTCU_TMA_LOAD("4d", "{%3, %4, %5, %6}", "r"(at[3]), "r"(at[2]), "r"(at[1]), "r"(at[0]));
+        DOTCU_TMA_LOAD("4d", "{%4, %5, %6, %7}", "r"(at[3]), "r"(at[2]), "r"(at[1]), "r"(at[0]));
     } else {
-        DOTCU_TMA_LOAD("5d", "{%3, %4, %5, %6, %7}", "r"(at[4]), "r"(at[3]), "r"(at[2]), "r"(at[1]),
+        DOTCU_TMA_LOAD("5d", "{%4, %5, %6, %7, %8}", "r"(at[4]), "r"(at[3]), "r"(at[2]), "r"(at[1]),
                        "r"(at[0]));
     }
+}
 #undef DOTCU_TMA_LOAD
+
+// Copies a box into shared memory; called by one thread. The bytes count for `arrived`. The last
+// index is at a multiple of 16 bytes.
+template <typename... Index>
+__device__ void tma_load(void* to, const CUtensorMap& map, mbarrier& arrived, Index... index) {
+    tma_load_to<false>(0, to, map, arrived, index...);
+}
+
+// The same to several blocks of the cluster, those of the bits in `blocks`: at the same address in
+// each, and counted there for its own `arrived`.
+template <typename... Index>
+__device__ void tma_multicast(unsigned short blocks, void* to, const CUtensorMap& map,
+                              mbarrier& arrived, Index... index) {
+    tma_load_to<true>(blocks, to, map, arrived, index...);
 }
 
 // Copies a box out of shared memory, as part of the current group; called by one thread. No index
