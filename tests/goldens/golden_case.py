@@ -79,6 +79,7 @@ class Case:
         kernel: The kernel in it; the name where it is not given.
         archs: What the simulator compiles for; the GPU has compute capability 9.0.
         same_for_any_seed: Whether the order of threads leaves the outputs as they are, bit for bit.
+        on_purpose: Words of the findings that its inputs are made for; empty: there are none.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Case:
     kernel: str = ""
     archs: tuple[str, ...] = ("sm_90",)
     same_for_any_seed: bool = True
+    on_purpose: str = ""
 
     @property
     def source(self) -> Path:

@@ -733,6 +733,16 @@ def descriptor_past_its_array() -> Launch:
 
 
 @case
+def stride_of_overlapping_rows() -> Launch:
+    return product()
+
+
+@case
+def leading_offset_of_zero() -> Launch:
+    return product()
+
+
+@case
 def address_of_a_descriptor_unshifted() -> Launch:
     return product()
 

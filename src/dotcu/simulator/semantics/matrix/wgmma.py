@@ -414,6 +414,13 @@ def _places(descriptor: int, extent: int, across: bool) -> Array:
     return np.asarray(address.reshape(-1) // CHUNK_BYTES)
 
 
+@functools.lru_cache(maxsize=4096)
+def _are_apart(descriptor: int, extent: int, across: bool) -> bool:
+    """Return whether each 16-byte chunk of a matrix has a place of its own; arguments as of `_places`."""
+    places = _places(descriptor, extent, across)
+    return len(np.unique(places)) == len(places)
+
+
 def _matrix(
     placed: FlatInstruction, operand: Operand, name: str, extent: int, form: WgmmaForm, binding: Binding
 ) -> Matrix:
@@ -434,6 +441,9 @@ def _matrix(
                 for i, (word, table) in enumerate(zip(unique, tables, strict=True))
             ]
         )
+        for i, word in enumerate(unique.tolist()):
+            if sound[i] and not _are_apart(word, extent, across):
+                _report_overlap(state, placed, groups[which == i], word, name)
         inside = sound[which]
         table = np.stack([t if ok else np.zeros_like(t) for t, ok in zip(tables, sound, strict=True)])
         starts = groups // state.each * (chunk.shared.pitch // CHUNK_BYTES)
@@ -470,7 +480,7 @@ def _is_sound(
             "by 4, and mask them with 0x3fff.",
         )
         return False
-    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    start, shown = _offsets(descriptor)
     end, size, where = (int(table.max()) + 1) * CHUNK_BYTES, chunk.shared.size, "shared memory"
     layout, of = chunk.grid.decoded.layout, ""
     for space, first, last in layout.extents.values():
@@ -482,12 +492,42 @@ def _is_sound(
     state.report(
         placed,
         groups,
-        f"wgmma: {name} ends at byte {end} of {where}, which ends at {size}. Its descriptor starts at byte "
-        f"{start}, with a leading offset of {leading}, a stride of {stride} and "
-        f"{_swizzle_name(_SWIZZLES[descriptor >> 62])}. Correct them, or the size of the array.",
+        f"wgmma: {name} ends at byte {end} of {where}, which ends at {size}. Its descriptor {shown}. "
+        "Correct them, or the size of the array.",
         address_of=of,
     )
     return False
+
+
+def _offsets(descriptor: int) -> tuple[int, str]:
+    """Where the matrix of a descriptor starts, and the words for that and its offsets."""
+    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    swizzle = _swizzle_name(_SWIZZLES[descriptor >> 62])
+    return (
+        start,
+        f"starts at byte {start}, with a leading offset of {leading}, a stride of {stride} and {swizzle}",
+    )
+
+
+def _report_overlap(
+    state: Warpgroups, placed: FlatInstruction, groups: Array, descriptor: int, name: str
+) -> None:
+    """Report a matrix two of whose elements have one address.
+
+    Args:
+        state: The warpgroups of the chunk.
+        placed: The instruction.
+        groups: The warpgroups.
+        descriptor: The descriptor.
+        name: Of the matrix.
+    """
+    state.report(
+        placed,
+        groups,
+        f"wgmma: several elements of {name} are read from the same bytes: its descriptor "
+        f"{_offsets(descriptor)[1]}, so that parts of the matrix overlap. Give it the offsets of the tile as "
+        "it is stored; rows that are to be the same are written out, too.",
+    )
 
 
 def _check(
