@@ -1,0 +1,245 @@
+// matmul on the tensor cores of sm_90a: out = epilogue(a @ b), for each matrix of a batch.
+//
+//     a: (M, K), b: (K, N), out: (M, N); bf16, fp16, tf32 or fp8, with sums in float32
+//
+// Persistent blocks of three warpgroups. The first thread of the last one copies tiles of a and b
+// by TMA into a ring of stages; the other two multiply, half of the tile of out each, and write it
+// by way of shared memory, while the first already copies for the next tile. Two blocks of a
+// cluster have tiles beside each other: each copies half of what both need to both.
+//
+// Operands lie in shared memory as they do in memory: with rows along k (K-major), or along M or N
+// (MN-major), which tensor cores read as well in types of 16 bits. What is beyond a matrix is
+// zeros.
+//
+// Cost: 2 M N K FLOPs. Bound by the tensor cores, or by power, where all sizes are large.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <dotcu/cluster.cuh>
+#include <dotcu/mma.cuh>
+#include <dotcu/pipeline.cuh>
+#include <dotcu/schedule.cuh>
+#include <dotcu/wgmma.cuh>
+
+#include "epilogue.cuh"
+
+constexpr int ROW = 128;       // bytes of a row of a box, which is the swizzle
+constexpr int BOX = 64 * ROW;  // bytes of 64 rows
+constexpr int CONSUMERS = 2;
+
+// How a tile of BM x BN is shared among two warpgroups and a cluster.
+template <int BM, int BN, int CLUSTER>
+struct Shares {
+    static constexpr int down = BM >= 128 ? 2 : 1, across = CONSUMERS / down;  // warpgroups
+    static constexpr int rows = BM / down, columns = BN / across, high = rows / 64;
+    static constexpr bool share_b = BN >= BM;  // the blocks are below each other
+    static constexpr int blocks_down = share_b ? CLUSTER : 1, blocks_across = share_b ? 1 : CLUSTER;
+};
+
+// Copies ROWS rows of an operand, from `row` on, and 128 bytes of k; also to the other block of the
+// cluster if `blocks` has more than one bit.
+template <bool MN, int ROWS, bool MULTICAST>
+__device__ void load(unsigned char* to, const CUtensorMap& map, dotcu::mbarrier& full, int batch,
+                     int row, int k) {
+    auto box = [&](void* to, int row, int column) {
+        if constexpr (MULTICAST)
+            dotcu::tma_multicast(3, to, map, full, batch, row, column);
+        else
+            dotcu::tma_load(to, map, full, batch, row, column);
+    };
+    if constexpr (MN) {
+#pragma unroll
+        for (int i = 0; i < ROWS / 64; ++i) box(to + i * BOX, k, row + 64 * i);
+    } else {
+        box(to, row, k);
+    }
+}
+
+// Writes a warp's 16 rows of 16 columns, from (row, column) on, into a box that is swizzled as TMA
+// expects it.
+template <typename Out>
+__device__ void put(unsigned char* box, int row, int column, int lane, const float (&x)[2][4]) {
+    if constexpr (sizeof(Out) == 2) {
+        unsigned words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const Out two[2] = {Out(x[i / 2][i % 2 * 2]), Out(x[i / 2][i % 2 * 2 + 1])};
+            memcpy(&words[i], two, 4);
+        }
+        row += lane % 16;
+        dotcu::store_matrices(box + row * ROW + (column / 8 + lane / 16 ^ row % 8) * 16, words);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int r = row + lane / 4 + i % 2 * 8;
+            const int byte = (column + i / 2 * 8 + lane % 4 * 2) * sizeof(Out);
+            const Out two[2] = {Out(x[i / 2][i % 2 * 2]), Out(x[i / 2][i % 2 * 2 + 1])};
+            memcpy(box + r * ROW + (byte / 16 ^ r % 8) * 16 + byte % 16, two, sizeof(two));
+        }
+    }
+}
+
+// Writes the same to a matrix of m x n whose rows TMA does not take.
+template <typename Out>
+__device__ void write(Out* out, int m, int n, int row, int column, const float (&x)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const int r = row + i / 2 % 2 * 8, c = column + i / 4 * 8 + i % 2;
+        if (r < m && c < n) out[static_cast<long long>(r) * n + c] = Out(x[i / 4][i % 4]);
+    }
+}
+
+// TMA_STORE: rows of out are multiples of 16 bytes. C_BOXES: of each warpgroup, for its results.
+template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, int C_BOXES, int GROUP,
+          bool A_MN, bool B_MN, bool TMA_STORE, int FLAGS, typename Extra>
+__global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
+    matmul(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+           const __grid_constant__ CUtensorMap up, const __grid_constant__ CUtensorMap out_map,
+           Out* out, const Extra* bias, const Extra* other, const float* scale_a,
+           const float* scale_b, float alpha, float beta, int batches, int m, int n, int k) {
+    using S = Shares<BM, BN, CLUSTER>;
+    constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, BK = ROW / sizeof(T);
+    constexpr bool PAIR = FLAGS & SWIGLU;
+    constexpr int OUT_BN = PAIR ? BN / 2 : BN, BOX_COLUMNS = ROW / sizeof(Out);
+    extern __shared__ __align__(1024) unsigned char memory[];
+    __shared__ dotcu::pipeline<STAGES> pipe;
+    if (threadIdx.x == 0) pipe.init(1, CONSUMERS * CLUSTER);
+    if constexpr (CLUSTER > 1)
+        dotcu::cluster_sync();
+    else
+        __syncthreads();
+
+    const int warpgroup = threadIdx.x / 128;
+    const int rank = CLUSTER > 1 ? dotcu::cluster_rank() : 0;
+    const int steps = (k + BK - 1) / BK;
+    const dotcu::tile_grid tiles{batches, (m + BM * S::blocks_down - 1) / (BM * S::blocks_down),
+                                 (n + OUT_BN * S::blocks_across - 1) / (OUT_BN * S::blocks_across)};
+    auto tile_of = [&](int t) {
+        dotcu::tile at = tiles.grouped(t, GROUP);
+        at.row = (at.row * S::blocks_down + (S::share_b ? rank : 0)) * BM;
+        at.column = (at.column * S::blocks_across + (S::share_b ? 0 : rank)) * OUT_BN;
+        return at;
+    };
+    dotcu::ring<STAGES> at;
+
+    if (warpgroup == CONSUMERS) {
+        dotcu::registers_down<40>();
+        if (threadIdx.x % 128 == 0) {
+            constexpr bool SHARE_A = CLUSTER > 1 && !S::share_b,
+                           SHARE_B = CLUSTER > 1 && S::share_b;
+            constexpr int A_ROWS = SHARE_A ? BM / 2 : BM, B_ROWS = SHARE_B || PAIR ? BN / 2 : BN;
+            const int a_part = SHARE_A ? rank * A_ROWS : 0, b_part = SHARE_B ? rank * B_ROWS : 0;
+            for (int t = blockIdx.x / CLUSTER; t < tiles.count(); t += gridDim.x / CLUSTER) {
+                const dotcu::tile tile = tile_of(t);
+                for (int step = 0; step < steps; ++step, at.next()) {
+                    unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
+                    dotcu::mbarrier& full = pipe.acquire(at);
+                    full.arrive_expect(A_BYTES + B_BYTES);
+                    load<A_MN, A_ROWS, SHARE_A>(stage + a_part * ROW, a, full, tile.batch,
+                                                tile.row + a_part, step * BK);
+                    stage += A_BYTES;
+                    if constexpr (PAIR && SHARE_B) {
+                        load<B_MN, B_ROWS, true>(stage + b_part * ROW, rank ? up : b, full,
+                                                 tile.batch, tile.column, step * BK);
+                    } else {
+                        load<B_MN, B_ROWS, SHARE_B>(stage + b_part * ROW, b, full, tile.batch,
+                                                    tile.column + b_part, step * BK);
+                        if constexpr (PAIR)
+                            load<B_MN, B_ROWS, false>(stage + B_ROWS * ROW, up, full, tile.batch,
+                                                      tile.column, step * BK);
+                    }
+                }
+            }
+        }
+    } else {
+        dotcu::registers_up<232>();
+        const int first_row = warpgroup % S::down * S::rows;
+        const int first_column = warpgroup / S::down * S::columns;
+        const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
+        const Epilogue<FLAGS, Extra> epilogue{bias, other, scale_a, scale_b, alpha, beta, m, n};
+        unsigned char* boxes = memory + STAGES * (A_BYTES + B_BYTES) + warpgroup * C_BOXES * BOX;
+        constexpr int OUT_COLUMNS = PAIR ? S::columns / 2 : S::columns;
+        static_assert(!PAIR || S::across == 1, "a warpgroup has both products of a pair");
+        auto free = [&](dotcu::ring<STAGES> used) {
+            if constexpr (CLUSTER > 1)
+                pipe.release(used, thread);
+            else
+                pipe.release(used);
+        };
+        float d[S::high][S::columns / 2];
+        for (int t = blockIdx.x / CLUSTER; t < tiles.count(); t += gridDim.x / CLUSTER) {
+            const dotcu::tile tile = tile_of(t);
+            dotcu::ring<STAGES> used = at;
+            for (int step = 0; step < steps; ++step) {
+                pipe.wait(at);
+                const unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
+                const unsigned char* of_a = stage + first_row * ROW;
+                const unsigned char* of_b = stage + A_BYTES + first_column * ROW;
+                const auto x = A_MN ? dotcu::mn_major(of_a, BOX) : dotcu::k_major(of_a);
+                const auto y = B_MN ? dotcu::mn_major(of_b, BOX) : dotcu::k_major(of_b);
+                dotcu::wgmma_fence(d);
+#pragma unroll
+                for (int i = 0; i < ROW / 32; ++i) {
+#pragma unroll
+                    for (int h = 0; h < S::high; ++h)
+                        dotcu::wgmma<T, T, A_MN, B_MN>(
+                            d[h], x + h * BOX + i * (A_MN ? 16 * ROW : 32),
+                            y + i * (B_MN ? 16 * ROW : 32), step > 0 || i > 0);
+                }
+                dotcu::wgmma_commit();
+                at.next();
+                if (step > 0) {
+                    dotcu::wgmma_wait<1>(d);
+                    if (thread < CLUSTER) free(used);
+                    used.next();
+                }
+            }
+            dotcu::wgmma_wait<0>(d);
+            if (thread < CLUSTER) free(used);
+
+#pragma unroll
+            for (int i = 0; i < S::high * OUT_COLUMNS / BOX_COLUMNS; ++i) {
+                constexpr int in_row = OUT_COLUMNS / BOX_COLUMNS;
+                const int h = i / in_row, from = i % in_row * BOX_COLUMNS;
+                const int row = tile.row + first_row + 64 * h, column = tile.column + first_column;
+                unsigned char* box = boxes + i % C_BOXES * BOX;
+                if constexpr (TMA_STORE) {  // the store that last used the box has read it
+                    if (thread == 0) dotcu::tma_wait<C_BOXES - 1>();
+                    dotcu::named_sync(1 + warpgroup, 128);
+                }
+#pragma unroll
+                for (int c = from; c < from + BOX_COLUMNS; c += 16) {
+                    float x[2][4];
+#pragma unroll
+                    for (int j = 0; j < 2; ++j) {
+                        const int first = c / 2 + 4 * j;
+#pragma unroll
+                        for (int l = 0; l < 4; ++l) x[j][l] = d[h][first + l];
+                        if constexpr (PAIR) {
+                            const float* second = &d[h][S::columns / 4 + first];
+                            epilogue.pair(x[j], {second[0], second[1], second[2], second[3]});
+                        } else {
+                            epilogue(x[j], tile.batch, row + 16 * warp + lane / 4,
+                                     column + c + 8 * j + lane % 4 * 2);
+                        }
+                    }
+                    if constexpr (TMA_STORE)
+                        put<Out>(box, 16 * warp, c - from, lane, x);
+                    else
+                        write(out + static_cast<long long>(tile.batch) * m * n, m, n,
+                              row + 16 * warp + lane / 4, column + c + lane % 4 * 2, x);
+                }
+                if constexpr (TMA_STORE) {
+                    dotcu::tma_fence();
+                    dotcu::named_sync(1 + warpgroup, 128);
+                    if (thread == 0) {
+                        dotcu::tma_store(out_map, box, tile.batch, row, column + from);
+                        dotcu::tma_commit();
+                    }
+                }
+            }
+        }
+        if (TMA_STORE && thread == 0) dotcu::tma_wait<0>();
+    }
+    if constexpr (CLUSTER > 1) dotcu::cluster_sync();
+}
