@@ -16,8 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _SERVER = """
+import gc
+gc.disable()
 import json, os, sys
-import torch, torch._dynamo
+import torch
+gc.freeze()  # a fork shares what no collection touches
+gc.enable()
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -352,6 +352,11 @@ class Channel:
 
 def main(entry: str) -> None:
     """Import a module and have its function take requests, a line each, until stdin ends."""
+    with process.collecting_rarely():
+        _serve(entry)
+
+
+def _serve(entry: str) -> None:
     source, answers = _take_standard_streams()
     module, _, name = entry.partition(":")
     handler: Handler = getattr(importlib.import_module(module), name)

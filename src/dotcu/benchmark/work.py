@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dotcu.checking.memory import fresh
 from dotcu.errors import OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.scope import LaunchRecord, watching_launches
-from dotcu.kernel.simulation import extent
+from dotcu.kernel.simulation import OperatorMode, extent
 from dotcu.tracebacks import one_line
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ _UNMOVED = frozenset(
 )
 
 
-class _DataMoveRecorder(TorchDispatchMode):
+class _DataMoveRecorder(OperatorMode):
     """Records torch operations that move data, which the simulator does not count, by name."""
 
     def __init__(self) -> None:

@@ -19,12 +19,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dotcu.errors import BodyError
 from dotcu.kernel.arguments.pack import is_plain
-from dotcu.kernel.simulation import ALLOCATE, extent
+from dotcu.kernel.simulation import ALLOCATE, OperatorMode, extent
 from dotcu.operator import Sample
 from dotcu.operator.execution import around_bodies
 
@@ -175,7 +174,7 @@ def poisoning(byte: int, native: Any = None) -> Iterator[PoisonedBuffers]:
         yield allocated
 
 
-class _PoisonNative(TorchDispatchMode):
+class _PoisonNative(OperatorMode):
     """Poison what a library allocates in its kernel for one operator."""
 
     def __init__(self, operator: Any, poison: _Poison) -> None:
@@ -194,7 +193,7 @@ class _PoisonNative(TorchDispatchMode):
             return func.redispatch(torch._C.DispatchKeySet(key), *args, **(kwargs or {}))
 
 
-class _Poison(TorchDispatchMode):
+class _Poison(OperatorMode):
     supports_higher_order_operators = True
 
     def __init__(self, byte: int, allocated: PoisonedBuffers, *, banded: Sequence[str] = ("cuda",)) -> None:

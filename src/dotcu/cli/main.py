@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from dotcu import __version__, _without_torch, errors, settings
+from dotcu import __version__, _without_torch, errors, process, settings
 from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, watch
 
 _VERBS = (
@@ -40,7 +40,8 @@ def main() -> None:
     """Run the command line, and end the process with its exit code."""
     console.never_fail_on_letters()
     try:
-        parser()(prog_name="dotcu")
+        with process.collecting_rarely():
+            parser()(prog_name="dotcu")
     except SystemExit as end:
         _end(end)
     except KeyboardInterrupt:

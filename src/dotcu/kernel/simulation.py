@@ -276,7 +276,26 @@ ALLOCATE = {
 _PRUNE_AT = 64
 
 
-class Allocations(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):
+    """A dispatch mode that leaves torch._dynamo, seconds of imports, to those who compile.
+
+    torch imports it at the first operation in a mode, to keep the mode from being compiled. Until something
+    else has imported it, nothing is compiled.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        plain = cls.__torch_dispatch__
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        uncompiled = cls.__torch_dispatch__
+
+        @functools.wraps(plain)
+        def dispatch(*args: Any, **kwargs: Any) -> Any:
+            return (uncompiled if "torch._dynamo" in sys.modules else plain)(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+
+
+class Allocations(OperatorMode):
     """The masks of the storages that `torch.empty` allocated while this mode was active."""
 
     supports_higher_order_operators = True

@@ -9,13 +9,14 @@ import pytest
 import fresh
 
 SCRIPT = """
-import torch, dotcu
+import sys, torch, dotcu
 from dotcu.gallery.square.op import square
 from dotcu.kernel.scope import watching_launches
 
 with watching_launches() as launches:
     assert square(torch.ones(3)).tolist() == [1.0] * 3
 print([launch.where for launch in launches], "simulator" in repr(square))
+assert "torch._dynamo" not in sys.modules, "seconds of imports that no call here needs"
 """
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
@@ -25,6 +24,7 @@ from dotcu.inspection.code.report import SimulatedCounts
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
+from dotcu.kernel.simulation import OperatorMode
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.execution import around_bodies
 from dotcu.simulator import Counters
@@ -222,7 +222,7 @@ class _ReadsValues(Exception):
     """A body asked a tensor for its values."""
 
 
-class _OfUnwrittenValues(TorchDispatchMode):
+class _OfUnwrittenValues(OperatorMode):
     """Refuse what depends on the values of tensors: launches are skipped, and write none."""
 
     def __torch_dispatch__(
