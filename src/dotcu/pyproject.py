@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ else:
     import tomli as tomllib
 
 FILE = "pyproject.toml"
+
+parse_toml: Callable[[str], dict[str, Any]] = tomllib.loads
+"""Return the values of a TOML text. Raises ValueError for what is none."""
 
 
 def enclosing(folder: Path) -> Path | None:
@@ -31,7 +35,7 @@ def section(path: Path) -> dict[str, Any] | None:
         UsageError: The file cannot be read.
     """
     try:
-        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        tool = parse_toml(path.read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
         raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
     table = tool.get("dotcu") if isinstance(tool, dict) else None

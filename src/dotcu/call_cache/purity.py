@@ -98,6 +98,7 @@ class _Reader:
         self.dependencies: dict[tuple[int, str], Dependency] = {}
         self.compares = False
         self.attributes: set[str] = set()
+        self._names_of_values: set[str] = set()
         self._seen: set[int] = set()
 
     def function(self, function: Any) -> None:
@@ -136,7 +137,7 @@ class _Reader:
             if row.opname in _ATTRIBUTES and index not in followed
         ]
         self.attributes.update(computed)
-        _require_attributes(computed, "a value")
+        _require_attributes([name for name in computed if name not in self._names_of_values], "a value")
 
     def _load(
         self,
@@ -182,6 +183,10 @@ class _Reader:
             return
         if isinstance(value, ByLayout):  # a traced body runs its function
             value = value.function
+        tunable = getattr(value, "tunable", None) if chain == ("configuration",) else None
+        if tunable is not None:  # an operator's look-up, which guards what it looks at
+            self._names_of_values.update(tunable.names)
+            return
         if isinstance(value, FunctionType) and not (_is_allowed(value) or _is_torchs(value)):
             self.function(value)
             if chain:

@@ -84,6 +84,11 @@ class Kernel:
         self.name = instance_name(declaration, arguments) if instantiated else declaration.name
 
     @property
+    def module(self) -> Module:
+        """The module that it is of."""
+        return self._module
+
+    @property
     def is_template(self) -> bool:
         """A template, which must be instantiated before it can be called."""
         return self._unit is None

@@ -155,12 +155,13 @@ def by_layout(function: Callable[Params, Choice]) -> ByLayout[Params, Choice]:
 _choices: WeakSet[ByLayout[..., Any]] = WeakSet()
 
 
-def _forget_choices(before: settings.Settings, after: settings.Settings) -> None:
+def forget_choices() -> None:
+    """Drop the choices of every function: what they depend on has changed."""
     for choice in tuple(_choices):
         choice.forget()
 
 
-settings.watch(_forget_choices)
+settings.watch(lambda before, after: forget_choices())
 
 
 def _layout_key(args: tuple[Any, ...]) -> bytes | None:

@@ -19,6 +19,7 @@ from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
 from dotcu.operator import autograd, execution, register, schema
 from dotcu.operator.caching import CallCache, CallCacheInfo
+from dotcu.operator.configurations import Configurations, Generator, When
 from dotcu.operator.overload import Overload, Registered, Tolerance, warm
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body
@@ -35,9 +36,16 @@ class Operator(Overload):
 
 
 class LaunchingOverload(Overload):
-    """One signature whose body launches kernels: on CUDA tensors, and in the simulator for CPU tensors."""
+    """One signature whose body launches kernels: on CUDA tensors, and in the simulator for CPU tensors.
+
+    Attributes:
+        tunable: Its configurations; None if it declares none.
+        configuration: Returns the configuration of a call, for a body: `Configurations.of_call`.
+    """
 
     body: Body
+    tunable: Configurations | None
+    configuration: Callable[..., Any]
 
     def __init__(
         self,
@@ -58,6 +66,8 @@ class LaunchingOverload(Overload):
             registration, dtypes=dtypes, tolerance=tolerance, family=None if base is None else base.overloads
         )
         self.body = body
+        self.tunable = None
+        self.configuration = self._no_configuration
         self._base = base
         self._recorder = autograd.Recorder(signature, lambda: (self._backward, self._setup_context))
         self._cache = CallCache(
@@ -79,6 +89,29 @@ class LaunchingOverload(Overload):
             return self._base
         assert isinstance(self, LaunchingOperator)
         return self
+
+    def configurations(self, function: Generator | None = None, *, when: When | None = None) -> Any:
+        """Declare what `dotcu tune` chooses from: `function()` yields NamedTuples or frozen dataclasses.
+
+        The body asks for one by `scale.configuration(x.dtype, n)`. The arguments are what of the call
+        matters: dtypes and text as they are, sizes by the power of two from them on. It gets the tuned one of
+        the nearest sizes, and the first that is declared where none is tuned, or what `default=` says.
+
+        Args:
+            function: The generator; without it, returns a decorator.
+            when: Takes a configuration and the arguments of `configuration`; returns whether they fit.
+        """
+        if function is None:
+            return partial(self.configurations, when=when)
+        self.tunable = Configurations(self.qualified_name, self.body, function, when)
+        self.configuration = self.tunable.of_call
+        return function
+
+    def _no_configuration(self, *key: Any, default: Any = None) -> Any:
+        raise UsageError(
+            f"{self.qualified_name} asks for a configuration, and declares none.\n"
+            f"Declare them below its body: @{self.__name__}.configurations"
+        )
 
     def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}

@@ -1,0 +1,337 @@
+"""Configurations of an operator: what its author declares, and the look-up of the tuned one at a call.
+
+The look-up measures nothing. It depends on the call, the GPU and the file that `dotcu tune` wrote, alone:
+all ranks of a job choose the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dotcu.errors import UsageError
+from dotcu.kernel.config import limits
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.scope import LaunchPolicy, Scope, current_scope, observing_every_call
+from dotcu.kernel.shape_queries import capability, forget_choices
+from dotcu.operator import tuned
+from dotcu.operator.schema import Body
+from dotcu.operator.tuned import Key, Part, TunedEntry, TunedGpu, TunedOperator
+
+_log = logging.getLogger("dotcu")
+
+MOST_KEPT = 4096
+"""Look-ups that an operator keeps; one more clears them."""
+
+Generator = Callable[[], Iterable[Any]]
+When = Callable[..., bool]
+
+
+@dataclass(kw_only=True, eq=False)
+class _TriedConfiguration:
+    """A configuration that is tried in place of the tuned one; the keys of the calls that ask for one.
+
+    Attributes:
+        of: Whose configuration.
+        configuration: The one to use; None for the author's default.
+        keys: What was asked for so far.
+    """
+
+    of: Configurations
+    configuration: Any
+    keys: dict[Key, None] = field(default_factory=dict)
+
+
+_attempt: ContextVar[_TriedConfiguration | None] = ContextVar("dotcu_configuration_attempt", default=None)
+
+
+class Configurations:
+    """The configurations that an operator's author declares, and those of its tuned file.
+
+    Args:
+        name: The operator's qualified name.
+        body: Its body, whose module has the file beside it.
+        generate: Yields the configurations, the default first.
+        when: Takes a configuration and a call's key, as `configuration` gets it; returns whether they fit.
+    """
+
+    def __init__(self, name: str, body: Body, generate: Generator, when: When | None = None) -> None:
+        self.name, self.body, self.generate, self.when = name, body, generate, when
+        self.file = tuned.file_of(body)
+        self._kept: dict[tuple[int | None, tuple[Any, ...]], Any] = {}
+        self._tables: dict[TunedGpu, dict[Key, Any]] | None = None
+        self.of_call = self._look_up()
+
+    @functools.cached_property
+    def space(self) -> tuple[Any, ...]:
+        """Every configuration, in the order of its declaration, each once; the first is the default.
+
+        Raises:
+            UsageError: There is none, or one is not a frozen value with names.
+        """
+        values = tuple(dict.fromkeys(map(self._frozen, self.generate())))
+        if not values:
+            raise UsageError(
+                f"{self.name}: its configurations yield none, and the first one is its default.\n"
+                "Yield one at least, for any GPU: yield Tile(rows=64, warps=4)"
+            )
+        return values
+
+    def _frozen(self, value: Any) -> Any:
+        values = values_of(value)
+        if values and all(isinstance(each, (bool, int, float, str)) for each in values.values()):
+            return value
+        raise UsageError(
+            f"{self.name}: a configuration is a NamedTuple or a frozen dataclass of numbers, bools and text, "
+            f"got {value!r}.\nDeclare it so: class Tile(NamedTuple): rows: int; warps: int"
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of a configuration's values."""
+        return tuple(dict.fromkeys(name for value in self.space for name in values_of(value)))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of the operator, its configurations and its sources."""
+        others = (self.generate,) if self.when is None else (self.generate, self.when)
+        return tuned.digest_of(self.body, *others)
+
+    def _look_up(self) -> Callable[..., Any]:
+        """Make `of_call`: a closure, for it runs at every call of a body."""
+        kept, find, scope_now = self._kept, self._find, current_scope
+
+        def configuration(*key: Any, default: Any = None) -> Any:
+            """Return the configuration of a call: the tuned one of the nearest key, else the default.
+
+            Args:
+                *key: What of the call matters: sizes, dtypes, bools, text. A tensor stands for its dtype and
+                    sizes. Whole numbers count by the power of two from them on: 1000 as 1024.
+                default: In place of the first declared one, where none is tuned.
+            """
+            scope = scope_now()
+            if scope.recorder is None:
+                try:
+                    found = kept[scope.gpu, key]
+                except (KeyError, TypeError):  # TypeError: of what cannot be hashed, such as a symbol
+                    found = find(scope, key)
+            else:
+                found = find(scope, key)
+            if found is not None:
+                return found
+            return self.space[0] if default is None else default
+
+        return configuration
+
+    def _find(self, scope: Scope, key: tuple[Any, ...]) -> Any:
+        attempt = _attempt.get()
+        if attempt is not None and attempt.of is self:
+            attempt.keys[_bucketed(key, scope)] = None
+            tried = attempt.configuration
+            return tried if tried is not None and self.fits(tried, key) else None
+        if scope.policy is LaunchPolicy.SKIP:  # for shapes alone: sizes may be symbols
+            return None
+        tables = self.tables()
+        if not tables:
+            found = None
+        else:
+            if scope.recorder is not None:
+                scope.recorder.asked_device()
+            found = self.nearest(gpu_at_hand(scope.gpu), _bucketed(key, scope), key)
+        if scope.recorder is None and not any(isinstance(part, torch.Tensor) for part in key):
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            if scope.gpu is not None:
+                self._kept[scope.gpu, key] = found
+        return found
+
+    def fits(self, configuration: Any, key: tuple[Any, ...]) -> bool:
+        """Return whether a configuration fits a call, by the author's `when`."""
+        return self.when is None or bool(self.when(configuration, *key))
+
+    def nearest(self, gpu: TunedGpu, asked: Key, key: tuple[Any, ...]) -> Any:
+        """Return the tuned configuration of the nearest key on a GPU or its nearest relative; None without.
+
+        Args:
+            gpu: The GPU at hand.
+            asked: The call's key, sizes by their buckets.
+            key: The same as it was passed, for the author's `when`.
+        """
+        for relative in relatives(gpu, self.tables()):
+            table = self.tables()[relative]
+            near = [(distance(asked, other), other) for other in table]
+            for apart, other in sorted(near, key=lambda each: (each[0], str(each[1]))):
+                if apart < math.inf and self.fits(table[other], key):
+                    return table[other]
+        return None
+
+    def tables(self) -> Mapping[TunedGpu, Mapping[Key, Any]]:
+        """Return the tuned configurations by GPU and key, read once; what does not fit is left out."""
+        if self._tables is None:
+            self._tables = self._read()
+        return self._tables
+
+    def _read(self) -> dict[TunedGpu, dict[Key, Any]]:
+        if self.file is None or not self.file.is_file():
+            return {}
+        try:
+            of_file = tuned.read(self.file).operators.get(self.name)
+        except UsageError as error:
+            _log.warning("%s Defaults are used.", error)
+            return {}
+        if of_file is None:
+            return {}
+        left_out = self.stale(of_file)
+        if left_out:
+            _log.warning("%s of %s: %s Tune again: dotcu tune", self.file.name, self.name, left_out)
+        tables: dict[TunedGpu, dict[Key, Any]] = {}
+        for entry in of_file.tuned if of_file.digest == self.digest else ():
+            configuration = self.with_values(entry.configuration)
+            if configuration is not None:
+                tables.setdefault(entry.on, {})[entry.key] = configuration
+        return tables
+
+    def stale(self, of_file: TunedOperator) -> str:
+        """Return why entries of a file are not used; empty if all of them are."""
+        if of_file.digest != self.digest:
+            return "its sources have changed since it was tuned, so its entries are left out."
+        unknown = [e for e in of_file.tuned if self.with_values(e.configuration) is None]
+        if unknown:
+            return f"{unknown[0].configuration} is none of the declared configurations, so it is left out."
+        return ""
+
+    def with_values(self, values: Mapping[str, Part]) -> Any:
+        """Return the declared configuration with some values by name; None if there is none."""
+        return next((each for each in self.space if values_of(each) == values), None)
+
+    def forget(self) -> None:
+        """Read the file again at the next look-up."""
+        self._kept.clear()
+        self._tables = None
+        forget_choices()
+
+    @contextmanager
+    def trying(self, configuration: Any) -> Iterator[Mapping[Key, None]]:
+        """Use a configuration for every call on this thread until the block ends; None for the default.
+
+        Yields:
+            The keys of the calls that asked for one so far.
+        """
+        attempt = _TriedConfiguration(of=self, configuration=configuration)
+        self._kept.clear()
+        forget_choices()
+        token = _attempt.set(attempt)
+        try:
+            with observing_every_call():
+                yield attempt.keys
+        finally:
+            _attempt.reset(token)
+            forget_choices()
+
+
+def values_of(configuration: Any) -> dict[str, Any]:
+    """Return the values of a configuration by name; none of what is no frozen value with names."""
+    if isinstance(configuration, tuple) and hasattr(configuration, "_asdict"):
+        values: dict[str, Any] = configuration._asdict()
+        return values
+    if dataclasses.is_dataclass(configuration) and configuration.__hash__ is not None:
+        return {each.name: getattr(configuration, each.name) for each in dataclasses.fields(configuration)}
+    return {}
+
+
+# ------------------------------------------------------------------ keys
+
+
+def bucket(size: int) -> int:
+    """Return the size that a size counts as: the power of two from it on."""
+    return size if size <= 1 else 1 << (size - 1).bit_length()
+
+
+def _bucketed(key: Sequence[Any], scope: Scope) -> Key:
+    """Return a key with sizes by their buckets; in a recorded body, valid for the sizes of those alone."""
+    parts: list[Part] = []
+    for part in key:
+        if isinstance(part, torch.Tensor):
+            parts += [_name(part.dtype), *(_size(size, scope) for size in part.shape)]
+        elif isinstance(part, (tuple, list)):
+            parts += _bucketed(part, scope)
+        elif isinstance(part, (bool, str, float)) or part is None or isinstance(part, torch.dtype):
+            plain = part if scope.recorder is None else scope.recorder.pinned(part)
+            parts.append(plain if isinstance(plain, (bool, str, float)) else _name(plain))
+        elif isinstance(part, (int, torch.SymInt)):
+            parts.append(_size(part, scope))
+        else:
+            raise UsageError(
+                f"configuration() takes tensors, sizes, dtypes, bools and text, got {part!r}.\n"
+                "Pass what of the call matters: scale.configuration(x.dtype, x.shape[0])"
+            )
+    return tuple(parts)
+
+
+def _size(size: Any, scope: Scope) -> int:
+    if scope.recorder is None:
+        return bucket(int(size))
+    count = bucket(scope.recorder.plain(size))
+    # each comparison of a symbol is a guard of the recorded call
+    same = size == count if count <= 1 else size > count // 2 and size <= count
+    assert same
+    return count
+
+
+def _name(value: Any) -> str:
+    return str(value).removeprefix("torch.").lower()
+
+
+def distance(one: Key, other: Key) -> float:
+    """Return how far two keys are apart, in doublings of their sizes; infinite if they differ otherwise."""
+    if len(one) != len(other):
+        return math.inf
+    apart = 0.0
+    for a, b in zip(one, other, strict=True):
+        if type(a) is int and type(b) is int:
+            apart += abs(a.bit_length() - b.bit_length())
+        elif type(a) is not type(b) or a != b:
+            return math.inf
+    return apart
+
+
+# ------------------------------------------------------------------ GPUs
+
+
+@functools.cache
+def _gpu(index: int) -> TunedGpu:
+    found = torch.cuda.get_device_properties(index)
+    return TunedGpu(
+        capability=f"{found.major}.{found.minor}",
+        multiprocessors=found.multi_processor_count,
+        name=found.name,
+    )
+
+
+def gpu_at_hand(index: int | None) -> TunedGpu:
+    """Return the GPU of an index; for None the one that the simulator stands for."""
+    if index is not None and cuda.available():
+        return _gpu(index)
+    major, minor = capability("cpu")
+    count = limits(major, minor).multiprocessors
+    return TunedGpu(capability=f"{major}.{minor}", multiprocessors=count, name="simulator")
+
+
+def relatives(gpu: TunedGpu, known: Iterable[TunedGpu]) -> list[TunedGpu]:
+    """Return the GPUs of the same capability, the nearest by the number of multiprocessors first."""
+    alike = [other for other in known if other.capability == gpu.capability]
+    return sorted(alike, key=lambda o: (abs(o.multiprocessors - gpu.multiprocessors), o.name != gpu.name, o))
+
+
+def entry_for(gpu: TunedGpu, entries: Iterable[TunedEntry]) -> TunedGpu | None:
+    """Return the GPU whose entries a GPU uses; None if it uses the defaults."""
+    return next(iter(relatives(gpu, {entry.on for entry in entries})), None)
