@@ -25,7 +25,7 @@ from dotcu.kernel.scope import LaunchPolicy, Scope, current_scope, observing_eve
 from dotcu.kernel.shape_queries import capability, forget_choices
 from dotcu.operator import tuned
 from dotcu.operator.schema import Body
-from dotcu.operator.tuned import Key, Part, TunedEntry, TunedGpu, TunedOperator
+from dotcu.operator.tuned import Key, Part, TunedEntry, TunedGpu
 
 _log = logging.getLogger("dotcu")
 
@@ -184,29 +184,27 @@ class Configurations:
         if self.file is None or not self.file.is_file():
             return {}
         try:
-            of_file = tuned.read(self.file).operators.get(self.name)
+            of_file = tuned.read(self.file).operators.get(self.name, ())
         except UsageError as error:
             _log.warning("%s Defaults are used.", error)
             return {}
-        if of_file is None:
-            return {}
-        left_out = self.stale(of_file)
-        if left_out:
-            _log.warning("%s of %s: %s Tune again: dotcu tune", self.file.name, self.name, left_out)
         tables: dict[TunedGpu, dict[Key, Any]] = {}
-        for entry in of_file.tuned if of_file.digest == self.digest else ():
-            configuration = self.with_values(entry.configuration)
-            if configuration is not None:
-                tables.setdefault(entry.on, {})[entry.key] = configuration
+        left_out: dict[str, None] = {}
+        for entry in of_file:
+            if why := self.misfit(entry):
+                left_out[why] = None
+            else:
+                tables.setdefault(entry.on, {})[entry.key] = self.with_values(entry.configuration)
+        for why in left_out:
+            _log.warning("%s, %s: %s. Tune again, or see: dotcu tune --stale", self.file.name, self.name, why)
         return tables
 
-    def stale(self, of_file: TunedOperator) -> str:
-        """Return why entries of a file are not used; empty if all of them are."""
-        if of_file.digest != self.digest:
-            return "its sources have changed since it was tuned, so its entries are left out."
-        unknown = [e for e in of_file.tuned if self.with_values(e.configuration) is None]
-        if unknown:
-            return f"{unknown[0].configuration} is none of the declared configurations, so it is left out."
+    def misfit(self, entry: TunedEntry) -> str:
+        """Return why an entry of a file is left out; empty if it is used."""
+        if entry.digest != self.digest:
+            return "its sources have changed since it was tuned, so it is left out"
+        if self.with_values(entry.configuration) is None:
+            return f"{entry.configuration} is none of the declared configurations, so it is left out"
         return ""
 
     def with_values(self, values: Mapping[str, Part]) -> Any:

@@ -1,7 +1,7 @@
 """Files of tuned configurations: `ops.tuned.toml` beside `ops.py`, written by `dotcu tune` and committed.
 
-A file has, for each operator, a digest of what it was tuned as, and entries: on which GPU, for which key of
-calls, which configuration was fastest. It is sorted, so the same entries make the same text.
+A file has entries for each operator: on which GPU, for which key of calls, which configuration was fastest,
+and a digest of what was tuned. It is sorted, so the same entries make the same text.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class TunedEntry:
         median_us: Its time.
         over_runner_up: The time of the best of the others, over its own.
         over_default: The time of the author's default, over its own.
+        digest: Of the operator and its sources, as `digest_of` has it.
         driver: The driver's version.
         date: The day on which it was timed, `2026-11-27`.
     """
@@ -71,6 +72,7 @@ class TunedEntry:
     median_us: float
     over_runner_up: float
     over_default: float
+    digest: str
     driver: str = ""
     date: str = ""
 
@@ -89,40 +91,36 @@ def _sortable(part: Part) -> str:
     return f"{part:020d}" if type(part) is int else str(part)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TunedOperator:
-    """The entries of an operator, and the digest of what they were measured of."""
-
-    digest: str
-    tuned: tuple[TunedEntry, ...] = ()
-
-    def joined(self, entries: Sequence[TunedEntry]) -> TunedOperator:
-        """Return it with entries added, or in place of older ones of the same GPU and key."""
-        by_place = {entry.place: entry for entry in self.tuned}
-        for entry in entries:
-            old = by_place.get(entry.place)
-            if old is None or old.date <= entry.date:
-                by_place[entry.place] = entry
-        ordered = tuple(by_place[place] for place in sorted(by_place))
-        return TunedOperator(digest=self.digest, tuned=ordered)
+def joined(old: Sequence[TunedEntry], new: Sequence[TunedEntry]) -> tuple[TunedEntry, ...]:
+    """Return entries in a file's order: of two for one GPU and key the later, of one day the new one."""
+    by_place = {entry.place: entry for entry in old}
+    for entry in new:
+        before = by_place.get(entry.place)
+        if before is None or before.date <= entry.date:
+            by_place[entry.place] = entry
+    return tuple(by_place[place] for place in sorted(by_place))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedFile:
-    """What a file holds, by the operators' qualified names."""
+    """What a file holds: entries by the operators' qualified names."""
 
     format: int = FORMAT
-    operators: dict[str, TunedOperator] = field(default_factory=dict)
+    operators: dict[str, tuple[TunedEntry, ...]] = field(default_factory=dict)
+
+    def with_entries(self, operator: str, entries: Sequence[TunedEntry]) -> TunedFile:
+        """Return it with entries of an operator added, or in place of older ones."""
+        together = joined(self.operators.get(operator, ()), entries)
+        return TunedFile(operators={**self.operators, operator: together})
 
     def to_text(self) -> str:
         """Return the text of the file."""
         lines = [_HEAD, f"format = {self.format}"]
-        for name, operator in sorted(self.operators.items()):
-            lines += ["", f"[operators.{_toml(name)}]", f"digest = {_toml(operator.digest)}"]
-            for entry in operator.joined(()).tuned:
-                lines += ["", f"[[operators.{_toml(name)}.tuned]]"]
+        for name, entries in sorted(self.operators.items()):
+            for entry in joined(entries, ()):
+                lines += ["", f"[[operators.{_toml(name)}]]"]
                 lines += [f"{key} = {_toml(value)}" for key, value in vars(entry).items()]
-        return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+        return "\n".join(lines) + "\n"
 
     def write(self, path: Path) -> None:
         """Write it whole, unless it is there already."""

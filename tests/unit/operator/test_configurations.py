@@ -17,7 +17,7 @@ from dotcu.errors import UsageError
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.operator import tuned
 from dotcu.operator.configurations import Configurations, bucket, distance, relatives
-from dotcu.operator.tuned import TunedEntry, TunedFile, TunedGpu, TunedOperator
+from dotcu.operator.tuned import TunedEntry, TunedFile, TunedGpu
 
 kernels = dotcu.load_inline(r"""
 template <typename T, int ITEMS>
@@ -55,10 +55,11 @@ SIMULATED = TunedGpu(capability="8.0", multiprocessors=108, name="simulator")
 
 
 def entry(*key: Any, gpu: TunedGpu = SIMULATED, block: int = 64, items: int = 2, **more: Any) -> TunedEntry:
-    figures = {"median_us": 3.0, "over_runner_up": 1.0, "over_default": 1.5, **more}
+    assert twice.tunable is not None
+    figures = {"median_us": 3.0, "over_runner_up": 1.0, "over_default": 1.5, "digest": twice.tunable.digest}
     return TunedEntry(
         gpu=gpu.name, capability=gpu.capability, multiprocessors=gpu.multiprocessors, key=key,
-        configuration={"block": block, "items": items}, **figures,
+        configuration={"block": block, "items": items}, **{**figures, **more},
     )  # fmt: skip
 
 
@@ -74,10 +75,9 @@ def space(tmp_path: Path) -> Iterator[Configurations]:
     space.forget()
 
 
-def write(space: Configurations, *entries: TunedEntry, digest: str | None = None) -> None:
+def write(space: Configurations, *entries: TunedEntry) -> None:
     assert space.file is not None
-    of_operator = TunedOperator(digest=space.digest if digest is None else digest).joined(entries)
-    TunedFile(operators={space.name: of_operator}).write(space.file)
+    TunedFile().with_entries(space.name, entries).write(space.file)
     space.forget()
 
 
@@ -215,7 +215,7 @@ def test_a_file_is_sorted_and_reads_back(space: Configurations) -> None:
     assert space.file is not None
     text = space.file.read_text()
     assert text.index("64]") < text.index("1024]")
-    assert tuned.read(space.file).operators[space.name].tuned == (first, second)
+    assert tuned.read(space.file).operators[space.name] == (first, second)
     write(space, first, second)
     assert space.file.read_text() == text
 
@@ -223,7 +223,7 @@ def test_a_file_is_sorted_and_reads_back(space: Configurations) -> None:
 def test_of_two_entries_for_one_place_the_later_stays() -> None:
     old, new = entry("f", 1, date="2026-01-01"), entry("f", 1, date="2026-02-01", block=32)
     for pair in ((old, new), (new, old)):
-        assert TunedOperator(digest="d").joined(pair).tuned == (new,)
+        assert tuned.joined((), pair) == (new,)
 
 
 BROKEN = {
@@ -253,7 +253,7 @@ def test_a_broken_file_is_left_out_and_said_once(
 def test_a_stale_file_is_left_out_and_said_once(
     space: Configurations, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(space, entry("float32", 64), digest="another")
+    write(space, entry("float32", 64, digest="another"))
     for _ in range(2):
         assert launched(torch.randn(100)) == "twice<float, 1> 128"
     assert [r.getMessage() for r in caplog.records if "have changed since" in r.getMessage()] != []
