@@ -30,7 +30,7 @@ from dotcu.compile.include_graph import (
     include_graph,
     system_headers,
 )
-from dotcu.compile.nvrtc import CompileReply, load
+from dotcu.compile.nvrtc import FIRST_WITH_A_SEED, CompileReply, load
 from dotcu.compile.object_code import (
     ObjectCode,
     is_kernel,
@@ -62,10 +62,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("dotcu")
 
-FORMAT = "dotcu build 3"
+FORMAT = "dotcu build 4"
 """Changed when the same inputs give different code, as when the probe or the virtual names change."""
 
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
+_CLOCK = re.compile(r"\b__(?:DATE|TIME)__\b")
+_NAMES_FOLDER = re.compile(r"-G|-{1,2}device-debug")
+"""Options by which code contains the working directory."""
 _RETRIES = 16
 """The number of headers with macro-made names that a source may include."""
 
@@ -116,6 +119,13 @@ class BuildPlan(BuildInputs):
     def is_assembled(self) -> bool:
         """Tile IR becomes machine code; the simulator runs it as it is."""
         return self.tile is not None and self.target.kind == "sm" and not self.simulated
+
+    @property
+    def is_reproducible(self) -> bool:
+        """Every machine compiles this to the same bytes: see docs/explanation/decisions.md."""
+        is_seeded = self.compiler.version >= FIRST_WITH_A_SEED
+        names_folder = self.options.debug or any(_NAMES_FOLDER.fullmatch(o) for o in self.options.options)
+        return is_seeded and not names_folder and not any(_CLOCK.search(f.text) for f in self.includes.files)
 
     @property
     def display(self) -> str:

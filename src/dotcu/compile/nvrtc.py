@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,14 @@ FIRST_WITH_A_CACHE = (12, 9)
 WITHOUT_A_CACHE = ("--no-cache",)
 """NVRTC's own cache starts the driver, after which no forked child can, and what comes from it has no log
 of registers and spills. Source: NVRTC documentation 13.0, "Caching"; seen with 13.0.88 on an H200."""
+
+FIRST_WITH_A_SEED = (12, 9)
+SEED = ("--frandom-seed=dotcu",)
+"""Without it the symbols of variables with internal linkage contain the number of the process, so that each
+process compiles a source to other code. Source: seen with 13.0.88 and 13.5.0; NVRTC 12.8 lacks the option."""
+
+_COMPILE_TIME = re.compile(r"^ptxas info\s*: Compile time = .*\n?", re.MULTILINE)
+"""The only line of a log that differs from one compile to the next."""
 
 ENABLE_TILE = "--enable-tile"
 """The option of CUDA 13.3 and later that takes tile kernels too, and makes Tile IR of them."""
@@ -107,8 +116,10 @@ class Nvrtc:
         try:
             for expression in expressions:
                 self._call("nvrtcAddNameExpression", program, _bytes(expression))
-            uncached = WITHOUT_A_CACHE if self.version() >= FIRST_WITH_A_CACHE else ()
-            return self._compile(program, [*arguments, *uncached], expressions)
+            version = self.version()
+            uncached = WITHOUT_A_CACHE if version >= FIRST_WITH_A_CACHE else ()
+            seed = SEED if version >= FIRST_WITH_A_SEED else ()
+            return self._compile(program, [*arguments, *uncached, *seed], expressions)
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
@@ -119,6 +130,7 @@ class Nvrtc:
         status = self._library.nvrtcCompileProgram(program, len(arguments), strings)
         # A NUL also stands between the output of the front end and that of ptxas.
         log = self._get(program, "ProgramLog").replace(b"\0", b"").decode(errors="replace")
+        log = _COMPILE_TIME.sub("", log)
         if status != SUCCESS:
             return CompileReply(ok=False, log=log or self._explain(status), lowered={})
         lowered = {}

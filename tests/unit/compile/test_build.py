@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,7 @@ from dotcu.compile import (
     build_visible,
     cache,
     inline_source,
+    plan_build,
     read_source,
     toolchain,
 )
@@ -509,3 +513,56 @@ def test_a_form_feed_does_not_move_the_line_of_an_error(make: Build) -> None:
     with pytest.raises(CompileError) as error:
         make("// page one \f page two\n__global__ void k(int* x) { y = 1; }\n")
     assert [one.source for one in error.value.diagnostics] == ["__global__ void k(int* x) { y = 1; }"]
+
+
+PLACE = """
+import os, pathlib, sys
+from dotcu import settings
+from dotcu.compile import CompileOptions, Target, build, cache, read_source
+os.chdir(sys.argv[1])
+source = read_source(pathlib.Path("k.cu").absolute(), [])
+with settings.override(cache_dir=pathlib.Path("cache").absolute()):
+    for arch in ("sm_80", "compute_80"):
+        build(source, options=CompileOptions(), target=Target.parse(arch), names=["k"])
+    for entry in cache.entries():
+        print(entry.digest, *(f"{f.name} {hash(f.read_bytes())}" for f in sorted(entry.path.iterdir())))
+"""
+INTERNAL = """
+namespace { __device__ int table[4] = {1, 2, 3, 4}; }
+static __device__ int count;
+__global__ void k(int* x) { x[0] = table[x[1] & 3] + atomicAdd(&count, 1); }
+"""
+
+
+def test_two_processes_in_two_folders_compile_to_the_same_bytes(
+    python: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    outputs = []
+    for folder in (tmp_path / "a", tmp_path / "another" / "b"):
+        folder.mkdir(parents=True)
+        (folder / "k.cu").write_text(INTERNAL)
+        done = subprocess.run(
+            [*python(PLACE), str(folder)], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": "0", "HOME": str(folder)},
+        )  # fmt: skip
+        outputs.append(sorted(done.stdout.splitlines()))
+    assert len(outputs[0]) == 2
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "same"),
+    [
+        (KERNEL, {}, True),
+        (KERNEL, {"debug": True}, False),
+        (KERNEL, {"options": ["--device-debug"]}, False),
+        (KERNEL + "__device__ const char* when() { return __TIME__; }", {}, False),
+    ],
+)
+def test_a_build_that_depends_on_time_or_folder_is_not_reproducible(
+    text: str, options: dict[str, Any], same: bool
+) -> None:
+    planned = plan_build(
+        inline_source(text), options=CompileOptions(**options), target=Target.parse("sm_80"), names=["k"]
+    )
+    assert planned.is_reproducible is same
