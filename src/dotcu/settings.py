@@ -36,6 +36,21 @@ class Settings:
     cache_bytes: int = _variable(
         "DOTCU_CACHE_BYTES", 1 << 30, "size that the cache is trimmed to, oldest entries out first"
     )
+    cache_dirs: tuple[Path, ...] = _variable(
+        "DOTCU_CACHE_DIRS", (), "folders to read compiled code from, separated by `:`; never written"
+    )
+    cache_remote: str | None = _variable(
+        "DOTCU_CACHE_REMOTE", None, "a store to read compiled code from: s3://, gs://, https://, file://, ..."
+    )
+    cache_remote_write: bool = _variable(
+        "DOTCU_CACHE_REMOTE_WRITE", False, "1: put what is compiled here into that store"
+    )
+    cache_timeout_s: int = _variable(
+        "DOTCU_CACHE_TIMEOUT_S", 10, "seconds after which a store that does not answer is left alone"
+    )
+    cache_trust: str | None = _variable(
+        "DOTCU_CACHE_TRUST", None, "a store whose code is run also where no dotcu.lock has its digest"
+    )
     jit: bool = _variable("DOTCU_JIT", True, "0: never compile; missing code is an error")
     simulate: bool = _variable(
         "DOTCU_SIMULATE", False, "1: operators on CPU tensors run their body in the simulator"
@@ -105,10 +120,12 @@ def _parse(variable: str, kind: str, text: str) -> Any:
     if kind == "int":
         if text.isdecimal():
             return int(text)
+        what, example = ("number of bytes", 1 << 30) if "BYTES" in variable else ("number", 10)
         raise UsageError(
-            f"{variable}={text!r} is not a whole number of bytes, in digits.\n"
-            f"For 1 GiB, type: export {variable}={1 << 30}"
+            f"{variable}={text!r} is not a whole {what}, in digits.\nFor example: export {variable}={example}"
         )
+    if kind.startswith("tuple"):
+        return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
     return text if kind.startswith("str") else Path(text).expanduser()
 
 

@@ -31,7 +31,12 @@ def test_a_switch_is_turned_off_by(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "text"),
-    [("DOTCU_JIT", "maybe"), ("DOTCU_CACHE_BYTES", "1 GB"), ("DOTCU_CACHE_BYTES", "-1")],
+    [
+        ("DOTCU_JIT", "maybe"),
+        ("DOTCU_CACHE_BYTES", "1 GB"),
+        ("DOTCU_CACHE_BYTES", "-1"),
+        ("DOTCU_CACHE_TIMEOUT_S", "1 s"),
+    ],
 )
 def test_a_value_of_the_wrong_type_names_its_variable_and_itself(variable: str, text: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -44,6 +49,10 @@ def test_sizes_and_paths_are_parsed() -> None:
     read = settings.read({"DOTCU_CACHE_BYTES": "4096", "DOTCU_NVRTC": "~/libnvrtc.so"})
     assert read.cache_bytes == 4096
     assert read.nvrtc == Path.home() / "libnvrtc.so"
+
+
+def test_several_folders_are_separated_as_in_path() -> None:
+    assert settings.read({"DOTCU_CACHE_DIRS": "~/a:/b:"}).cache_dirs == (Path.home() / "a", Path("/b"))
 
 
 def test_every_setting_says_its_variable_and_its_meaning() -> None:

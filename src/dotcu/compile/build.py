@@ -41,6 +41,7 @@ from dotcu.compile.object_code import (
     with_probes,
 )
 from dotcu.compile.options import CompileOptions, arguments, command_line
+from dotcu.compile.remote import fetch, push, shown
 from dotcu.compile.source.declarations import device_arrays, offset_in_tile_code
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
@@ -338,17 +339,18 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
         entry, outcome = _get(plan, store)
     if entry is not None:
         return _finish(plan, entry, started, outcome, store)
-    if not settings.current().jit:
-        raise JitDisabled(
-            f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
-            "and DOTCU_JIT=0 forbids compiling it.\n"
-            f"The cache {store.directory} has no entry {plan.build_digest[:16]}.\n"
-            "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
-        )
+    remote = settings.current().cache_remote if plan.is_reproducible else None
+    if not remote and not settings.current().jit:
+        raise _jit_disabled(plan, store)
     with stopwatch.during("store"), store.lock(plan.build_digest) as locked:
         entry, outcome = _get(plan, store, again=True)  # another thread or process may have been faster
+        if entry is None and remote:
+            entry = fetch(store, plan.build_digest, plan.source.path, functools.partial(_fits, plan))
+            outcome = f"cache hit in the store {shown(remote)}"
         if entry is not None:
             return _finish(plan, entry, started, outcome, store)
+        if not settings.current().jit:
+            raise _jit_disabled(plan, store)
         builds = _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
         reason = _rebuild_reason(plan, store.history(builds))
         entry, is_covered = _compile(plan)
@@ -357,19 +359,40 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
             return _finish(plan, entry, started, outcome)
         store.put(plan.build_digest, entry.files(), locked=locked)
         store.add_history(builds, plan.ingredients)
+    if remote:
+        push(store, plan.build_digest, entry.files())
     return _finish(plan, entry, started, f"compiled: {reason}", store)
 
 
+def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
+    return JitDisabled(
+        f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
+        "and DOTCU_JIT=0 forbids compiling it.\n"
+        f"The cache {store.directory} has no entry {plan.build_digest[:16]}.\n"
+        "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
+    )
+
+
+def _fits(plan: BuildPlan, entry: CacheEntry) -> bool:
+    """Return whether an entry of someone else has all that is wanted, for this machine."""
+    names = with_probes(plan.names) if plan.probed else plan.names
+    has_code = (entry.cubin is not None) == (plan.target.kind == "sm")
+    is_loadable = entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)
+    return has_code and is_loadable and entry.lowered.keys() >= set(names)
+
+
 def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEntry | None, str]:
-    """Return what is in memory or in the store, and which of them has it."""
+    """Return what is in memory, in the store or in a layer, and which of them has it."""
     entry = cache.get_from_memory(store.directory, plan.build_digest)
     if entry is not None:
         return entry, "in memory"
     outcome = "cache hit, compiled meanwhile by another" if again else "cache hit"
-    entry = store.get(plan.build_digest, cache.read_entry, again=again)
-    if entry is not None and entry.tile_cubin is not None and not tile.is_loadable(entry.tile_cubin):
-        entry = None  # of another machine that shares the directory: it would end this process
-    return entry, outcome
+    for place in (store, *(() if again else cache.layers())):
+        entry = place.get(plan.build_digest, cache.read_entry, again=again)
+        # not one of another machine that shares the directory: it would end this process
+        if entry is not None and (entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)):
+            return entry, outcome if place is store else f"cache hit in the layer {place.directory}"
+    return None, ""
 
 
 # The message for a changed ingredient, in the order in which they are looked for.

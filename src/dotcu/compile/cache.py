@@ -8,6 +8,8 @@
 entry.json describes the build and has a sha256 of every other file and of itself. An entry of another
 kind, such as an object file, has other files with the same index.
 
+Below the directory lie layers: other such directories, `DOTCU_CACHE_DIRS`, which are read and never written.
+
 An entry appears by one rename, whole or not at all. Two that want the same one wait for each
 other and compile once. Everything is checked when it is read. A directory that cannot be
 written, or is full, costs one warning and the reuse, never the result.
@@ -16,10 +18,12 @@ written, or is full, costs one warning and the reuse, never the result.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import threading
 import time
@@ -47,6 +51,7 @@ MEMORY_BYTES = 64 << 20
 
 _INDEX = "entry.json"
 TILE_IR = "kernel.tileir"
+_FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
 _WAIT_S = 0.01
 
 
@@ -119,6 +124,25 @@ def location() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
+
+
+def layers() -> tuple[Store, ...]:
+    """Return the stores that are read after the one that is written, in order."""
+    folders = settings.current().cache_dirs
+    return _layers(folders) if folders else ()
+
+
+@functools.lru_cache(maxsize=8)
+def _layers(folders: tuple[Path, ...]) -> tuple[Store, ...]:
+    found = tuple(Store(folder.absolute(), writable=False) for folder in folders)
+    for store in found:
+        if not store.root.is_dir():
+            _log.warning(
+                "%s, of DOTCU_CACHE_DIRS, has no folder %s: it is no cache of dotcu, or is not mounted. "
+                "Its kernels are compiled here. See what it holds: ls -l %s",
+                store.directory, LAYOUT, store.directory,
+            )  # fmt: skip
+    return found
 
 
 def precompiled_location() -> Path:
@@ -259,18 +283,35 @@ def _sync_folder(folder: Path) -> None:
 def read_entry(folder: Path) -> CacheEntry | None:
     """Read an entry of `build()` as `open_entry` does, None if there is none."""
     opened = open_entry(folder)
-    if opened is None:
-        return None
-    index, files = opened
-    return CacheEntry(
-        about=index["about"],
-        lowered=index["lowered"],
-        ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
-        cubin=files.get("kernel.cubin"),
-        log=files["log.txt"].decode(),
-        tile_ir=files.get(TILE_IR, b""),
-        tile_cubin=files.get("tile.cubin"),
-    )
+    return None if opened is None else entry_of(*opened, digest=folder.name)
+
+
+def entry_of(index: Mapping[str, Any], files: Mapping[str, bytes], *, digest: str) -> CacheEntry:
+    """Return the entry of `build()` that some files are.
+
+    Args:
+        index, files: As `open_files` returns them.
+        digest: The key that the entry was asked by.
+
+    Raises:
+        DamagedEntry: They are another's, or of another kind.
+    """
+    try:
+        about, lowered = index["about"], index["lowered"]
+        texts = [*about, *about.values(), *lowered, *lowered.values()]
+        is_its_own = about.get("build_digest", digest) == digest
+        entry = CacheEntry(
+            about=about, lowered=lowered, ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
+            cubin=files.get("kernel.cubin"), log=files["log.txt"].decode(),
+            tile_ir=files.get(TILE_IR, b""), tile_cubin=files.get("tile.cubin"),
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedEntry(f"{_INDEX} describes no compiled code") from error
+    if not all(isinstance(text, str) for text in texts):
+        raise DamagedEntry(f"{_INDEX} describes no compiled code")
+    if not is_its_own:
+        raise DamagedEntry(f"it is the entry {about['build_digest'][:16]}")
+    return entry
 
 
 def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
@@ -280,21 +321,39 @@ def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | Non
         DamagedEntry: A file of it is missing or is not what was written.
         OSError: It cannot be read.
     """
-    try:
-        raw = (folder / _INDEX).read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if folder.is_dir():
-            raise DamagedEntry(f"{_INDEX} is missing") from error
-        return None
-    index = _read_index(raw)
-    files = {}
-    for name, digest in index["sha256"].items():
+
+    def read(name: str) -> bytes | None:
         try:
-            files[name] = (folder / name).read_bytes()
-        except FileNotFoundError as error:
-            raise DamagedEntry(f"{name} is missing") from error
-        if hashlib.sha256(files[name]).hexdigest() != digest:
+            return (folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    if (opened := open_files(read)) is None and folder.is_dir():
+        raise DamagedEntry(f"{_INDEX} is missing")
+    return opened
+
+
+def open_files(
+    read: Callable[[str], bytes | None],
+) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+    """Return the index and the files of an entry, checked; None if there is no index.
+
+    Args:
+        read: Returns the file of a name, None if there is none.
+
+    Raises:
+        DamagedEntry: A file of it is missing or is not what was written.
+    """
+    if (raw := read(_INDEX)) is None:
+        return None
+    index, files = _read_index(raw), {}
+    for name, digest in index["sha256"].items():
+        data = read(name) if _FILE_NAME.fullmatch(name) else None
+        if data is None:
+            raise DamagedEntry(f"{name} is missing")
+        if hashlib.sha256(data).hexdigest() != digest:
             raise DamagedEntry(f"{name} is not what was written")
+        files[name] = data
     return index, files
 
 
@@ -311,7 +370,8 @@ def _read_index(raw: bytes) -> dict[str, Any]:
     try:
         index: dict[str, Any] = json.loads(raw)
         is_whole = index["itself"] == _index_digest(index) and index["format"] == FORMAT
-    except (ValueError, KeyError, TypeError) as error:
+        is_whole &= isinstance(index["sha256"], dict) and isinstance(index["about"], dict)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedEntry(f"{_INDEX} cannot be read") from error
     if not is_whole:
         raise DamagedEntry(f"{_INDEX} is not what was written")
@@ -324,10 +384,15 @@ _written: dict[Path, int] = {}  # by root, the bytes that this process has writt
 
 
 class Store:
-    """The entries below one directory. Where the disk fails, its methods warn once and raise nothing."""
+    """The entries below one directory. Where the disk fails, its methods warn once and raise nothing.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        writable: Else an entry's use leaves no mark, by which the oldest are found.
+    """
+
+    def __init__(self, directory: Path, *, writable: bool = True) -> None:
         self.directory = directory
+        self.writable = writable
         self.root = directory / LAYOUT
 
     def path(self, digest: str) -> Path:
@@ -360,7 +425,7 @@ class Store:
         except OSError as error:
             self.warn("read", error)
             return None
-        if entry is not None:
+        if entry is not None and self.writable:
             with contextlib.suppress(OSError):
                 os.utime(folder)
         return entry

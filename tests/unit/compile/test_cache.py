@@ -392,3 +392,74 @@ def test_kills_at_random_moments_leave_only_right_entries(python: Python, cache_
 
 def test_a_size_of_files_is_what_was_written(tmp_path: Path) -> None:
     assert cache.write_files(tmp_path, entry().files()) == sum(f.stat().st_size for f in tmp_path.iterdir())
+
+
+def test_a_layer_below_the_cache_is_read_and_never_written(
+    make: Build, compiles: list[str], cache_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = tmp_path / "layer"
+    with settings.override(cache_dir=layer):
+        made = make(KERNEL)
+    cache.forget()
+    folder = Store(layer).path(made.build_digest)
+    os.utime(folder, (1000, 1000))
+    with settings.override(cache_dirs=(tmp_path / "absent", layer)), caplog.at_level(logging.INFO):
+        for _ in range(2):
+            assert make(KERNEL).cubin == made.cubin
+            cache.forget()
+    assert compiles == [compiles[0]]
+    assert f"cache hit in the layer {layer}" in caplog.text
+    assert not cache_dir.exists()
+    assert folder.stat().st_mtime == 1000
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "absent, of DOTCU_CACHE_DIRS, has no folder v1" in warnings[0]
+
+
+def test_a_damaged_layer_costs_a_warning_and_a_compile(
+    make: Build, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = tmp_path / "layer"
+    with settings.override(cache_dir=layer):
+        digest = make(KERNEL).build_digest
+    (Store(layer).path(digest) / "kernel.cubin").write_bytes(b"cut")
+    cache.forget()
+    with settings.override(cache_dirs=(layer,)):
+        assert make(KERNEL).cubin
+    assert "kernel.cubin is not what was written" in caplog.text
+    assert (Store(layer).path(digest) / "kernel.cubin").read_bytes() == b"cut"
+
+
+def test_an_entry_under_the_name_of_another_is_not_taken(
+    make: Build, cache_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(cache_dir)
+    one, other = make(KERNEL), make(KERNEL.replace("1", "2"))
+    cache.forget()
+    store.remove(store.path(one.build_digest))
+    store.path(one.build_digest).parent.mkdir(exist_ok=True)
+    store.path(other.build_digest).rename(store.path(one.build_digest))
+    assert make(KERNEL).cubin == one.cubin
+    assert f"it is the entry {other.build_digest[:16]}" in caplog.text
+
+
+def sealed(index: dict[str, object]) -> bytes:
+    return json.dumps({**index, "itself": cache._index_digest(index)}).encode()
+
+
+WRONG_INDICES = [
+    b"[" * 100_000, b"[]", b"1", b"null", b'{"format": 1}', b"\xff", b"",
+    sealed({"format": 1, "about": [], "sha256": {}}),
+    sealed({"format": 1, "about": {}, "sha256": []}),
+    sealed({"format": 1, "about": {}, "sha256": {}}),
+    sealed({"format": 1, "about": {}, "lowered": {"k": 1}, "sha256": {}}),
+    sealed({"format": 1, "about": {}, "lowered": {}, "sha256": {"../../secret": "0"}}),
+    sealed({"format": 1, "about": {}, "lowered": {}, "sha256": {"kernel.ptx": 7}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", WRONG_INDICES)
+def test_an_index_that_is_none_is_damage_and_no_crash(store: Store, raw: bytes) -> None:
+    put(store)
+    (store.path(DIGEST) / "entry.json").write_bytes(raw)
+    assert store.get(DIGEST, cache.read_entry) is None

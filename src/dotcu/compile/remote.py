@@ -1,0 +1,276 @@
+"""A store that machines share, `DOTCU_CACHE_REMOTE`: asked before a compile, under the lock of the entry.
+
+    <store>/v1/ab/ab12....tar     an entry: a pack of one
+
+It is given nothing but time: what it sends is checked by digests and never executed or unpickled. Where
+dotcu.lock has the digest of an object, only that object is taken; elsewhere `DOTCU_CACHE_TRUST` has to name
+the store. A store that fails, denies or does not answer is left alone, by every process of the machine for a
+minute, after one warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import logging
+import os
+import queue
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dotcu import settings
+from dotcu.compile import cache, packs
+from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
+
+_log = logging.getLogger("dotcu")
+
+LOCK = "dotcu.lock"
+REST_S = 60.0
+"""The time for which a store that failed is left alone."""
+
+_CHUNK = 1 << 20
+_HTTP = ("http://", "https://")
+_T = TypeVar("_T")
+
+_said: set[tuple[str, str]] = set()
+_left_alone: dict[str, float] = {}
+"""By store, until when, by the clock of the machine."""
+
+
+def fetch(
+    store: Store, digest: str, source: Path | None, fits: Callable[[CacheEntry], bool]
+) -> CacheEntry | None:
+    """Return an entry of the store that machines share, put into the cache as well; None if it gives none.
+
+    Args:
+        store: The cache; its lock for the entry is held.
+        digest: The key.
+        source: The file of the kernels, next to or above which dotcu.lock is looked for.
+        fits: Returns whether an entry holds what is wanted.
+    """
+    url = settings.current().cache_remote
+    if not url or _rests(store, url):
+        return None
+    expected = locked_digest(source, digest)
+    if expected is None and not _is_trusted(url):
+        _say(
+            url, "trust", "The store %s is not asked for kernels whose digest is in no dotcu.lock. Lock "
+            "them, dotcu cache pack; or run what it sends, whoever wrote it: export DOTCU_CACHE_TRUST=%s",
+            shown(url), shown(url),
+        )  # fmt: skip
+        return None
+    data = _ask(store, url, lambda: _read(url, _name(digest)))
+    if data is None:
+        return None
+    try:
+        entry, files = _opened(data, digest, expected)
+        if not fits(entry):
+            raise DamagedEntry("it lacks a kernel, or is for another processor")
+    except DamagedEntry as damage:
+        _say(
+            url, digest, "The store %s has a wrong entry %s (%s): it is not used. Remove it there: %s",
+            shown(url), digest[:16], damage, _name(digest),
+        )  # fmt: skip
+        return None
+    store.put(digest, files, locked=True)
+    return entry
+
+
+def push(store: Store, digest: str, files: Mapping[str, bytes]) -> None:
+    """Put an entry into the store that machines share, if `DOTCU_CACHE_REMOTE_WRITE` asks for that.
+
+    Args:
+        store: The cache.
+        digest: The key.
+        files: The entry's files, index included.
+    """
+    now = settings.current()
+    url = now.cache_remote
+    if not url or not now.cache_remote_write or _rests(store, url):
+        return
+    pack = io.BytesIO()
+    packs.write(pack, {digest: files})
+    _ask(store, url, lambda: _write(url, _name(digest), pack.getvalue()))
+
+
+def _opened(data: bytes, digest: str, expected: str | None) -> tuple[CacheEntry, dict[str, bytes]]:
+    """Return the entry in what a store sent.
+
+    Raises:
+        DamagedEntry: It is not that entry, or not whole.
+    """
+    entries = list(packs.read(io.BytesIO(data)))
+    if len(entries) != 1 or entries[0][0] != digest:
+        raise DamagedEntry("it is another entry")
+    files = entries[0][1]
+    opened = cache.open_files(files.get)
+    if opened is None:
+        raise DamagedEntry("entry.json is missing")
+    index, whole = opened
+    if expected is not None and index["itself"] != expected:
+        raise DamagedEntry(f"it is not the object that {LOCK} has")
+    if index["about"].get("build_digest") != digest:
+        raise DamagedEntry("it is another entry")
+    return cache.entry_of(index, whole, digest=digest), files
+
+
+def _name(digest: str) -> str:
+    return f"{LAYOUT}/{digest[:2]}/{digest}.tar"
+
+
+def shown(url: str) -> str:
+    """Return a store's address without a password in it."""
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
+def _is_trusted(url: str) -> bool:
+    return (settings.current().cache_trust or "").rstrip("/") == url.rstrip("/")
+
+
+def locked_digest(source: Path | None, digest: str) -> str | None:
+    """Return the content digest that the nearest dotcu.lock above a source has for a key, if any."""
+    for folder in source.parents if source is not None else ():
+        file = folder / LOCK
+        with contextlib.suppress(OSError):
+            return _objects(file, file.stat().st_mtime_ns).get(digest)
+    return None
+
+
+@functools.lru_cache(maxsize=16)
+def _objects(lock: Path, changed_ns: int) -> Mapping[str, str]:
+    """Return the digests of objects in a lock, by key; none if it cannot be read."""
+    try:
+        sources = json.loads(lock.read_bytes())["sources"]
+        return {key: str(value) for each in sources for key, value in each.get("objects", {}).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        _log.warning(
+            "%s cannot be read (%s), so it covers no object. Write it again: dotcu build", lock, error
+        )
+        return {}
+
+
+# ------------------------------------------------------------------ asking, and leaving alone
+
+
+def _ask(store: Store, url: str, work: Callable[[], _T]) -> _T | None:
+    """Do something with a store within the time-out; None where that fails."""
+    limit_s = settings.current().cache_timeout_s
+    outcome: queue.SimpleQueue[tuple[_T | None, Exception | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put((work(), None))
+        except Exception as error:
+            outcome.put((None, error))
+
+    threading.Thread(target=run, name="dotcu store", daemon=True).start()  # one that hangs keeps no process
+    try:
+        value, error = outcome.get(timeout=limit_s)
+    except queue.Empty:
+        value, error = None, TimeoutError()
+    if error is None:
+        return value
+    is_slow = isinstance(error, TimeoutError)
+    _left_alone[url] = time.time() + REST_S
+    with contextlib.suppress(OSError):
+        mark = _mark(store, url)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    reason = f"it did not answer within {limit_s} s" if is_slow else str(error) or type(error).__name__
+    _say(
+        url, "failed", "The store %s is left alone: %s. Kernels that are missing are compiled. "
+        "Do without it: unset DOTCU_CACHE_REMOTE",
+        shown(url), reason,
+    )  # fmt: skip
+    return None
+
+
+def _rests(store: Store, url: str) -> bool:
+    """Return whether a store failed a short while ago, for this process or another one of the machine."""
+    if url in _left_alone:
+        return time.time() < _left_alone[url]
+    with contextlib.suppress(OSError):
+        return 0 <= time.time() - _mark(store, url).stat().st_mtime < REST_S
+    return False
+
+
+def _mark(store: Store, url: str) -> Path:
+    return store.root / "locks" / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.failed"
+
+
+def _say(url: str, what: str, message: str, *values: object) -> None:
+    if (url, what) not in _said:
+        _said.add((url, what))
+        _log.warning(message, *values)
+
+
+# ------------------------------------------------------------------ the store
+
+
+def _read(url: str, name: str) -> bytes | None:
+    """Return a file of a store; None if it has none.
+
+    Raises:
+        Exception: The store, or the library for it, failed in its own way.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if url.startswith(_HTTP):
+            return _http(url, name)
+        files, root = _file_system(url)
+        with files.open(f"{root}/{name}", "rb") as file:
+            return _bounded(file)
+    return None
+
+
+def _write(url: str, name: str, data: bytes) -> None:
+    """Put a file into a store, whole or not at all; raises as `_read` does."""
+    if url.startswith(_HTTP):
+        _http(url, name, data)
+        return
+    files, root = _file_system(url)
+    path = f"{root}/{name}"
+    if "file" not in (files.protocol if isinstance(files.protocol, tuple) else (files.protocol,)):
+        files.pipe_file(path, data)
+        return
+    files.makedirs(path.rpartition("/")[0], exist_ok=True)
+    new = f"{path}.{os.urandom(4).hex()}"
+    files.pipe_file(new, data)
+    files.mv(new, path)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs  # torch requires it; none is imported where no store is asked
+
+    files, root = url_to_fs(url)
+    return files, root.rstrip("/")
+
+
+def _http(url: str, name: str, data: bytes | None = None) -> bytes:
+    """Get a file by HTTP, or put one: fsspec's own client wants a package more, and reads without a bound."""
+    request = urllib.request.Request(f"{url.rstrip('/')}/{name}", data=data, method="PUT" if data else "GET")
+    try:
+        with urllib.request.urlopen(request, timeout=settings.current().cache_timeout_s + 1) as reply:
+            return _bounded(reply)
+    except urllib.error.HTTPError as error:
+        if error.code in {404, 410} and data is None:
+            raise FileNotFoundError(name) from error
+        raise
+
+
+def _bounded(file: Any) -> bytes:
+    parts, total = [], 0
+    while part := file.read(_CHUNK):
+        parts.append(part)
+        total += len(part)
+        if total > packs.MOST_BYTES:
+            raise ValueError(f"it sends more than {packs.MOST_BYTES >> 20} MiB for an entry")
+    return b"".join(parts)

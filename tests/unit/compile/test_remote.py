@@ -1,0 +1,321 @@
+"""The store that machines share: read through, verified by digests, able to cost time and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import io
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dotcu import settings
+from dotcu.compile import ObjectCode, cache, packs, read_source, remote
+from dotcu.compile.cache import CacheEntry, Store
+
+Build = Callable[..., ObjectCode]
+
+KERNEL = "__global__ void k(int* x) { *x = 1; }"
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    yield
+    remote._left_alone.clear()
+    remote._said.clear()
+
+
+@pytest.fixture
+def filled(make: Build, tmp_path: Path) -> str:
+    """A store with a kernel that another machine has compiled."""
+    url = f"file://{tmp_path}/store"
+    with settings.override(cache_dir=tmp_path / "first", cache_remote=url, cache_remote_write=True):
+        make(KERNEL)
+    cache.forget()
+    remote._said.clear()
+    return url
+
+
+def files(url: str) -> list[Path]:
+    return sorted(path for path in Path(url.removeprefix("file://")).rglob("*") if path.is_file())
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_what_one_machine_compiled_another_reads_and_keeps(
+    make: Build, cache_dir: Path, filled: str, compiles: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with settings.override(cache_remote=filled, cache_trust=filled):
+        made = make(KERNEL)
+        assert made.cached
+        assert f"cache hit in the store {filled}" in caplog.text
+        cache.forget()
+        shutil.rmtree(filled.removeprefix("file://"))
+        assert make(KERNEL).cubin == made.cubin
+    assert compiles == []
+    assert [entry.digest for entry in cache.entries()] == [made.build_digest]
+
+
+def test_nothing_is_written_unless_that_is_asked_for(make: Build, cache_dir: Path, filled: str) -> None:
+    before = files(filled)
+    with settings.override(cache_remote=filled, cache_trust=filled):
+        make(KERNEL.replace("1", "3"))
+    assert files(filled) == before
+    with settings.override(cache_remote=filled, cache_trust=filled, cache_remote_write=True):
+        make(KERNEL.replace("1", "4"))
+        make(KERNEL, debug=True)  # holds the working directory, so it stays here
+    assert len(files(filled)) == len(before) + 1
+
+
+@pytest.mark.parametrize("trust", [None, "s3://another", ""])
+def test_without_a_lock_or_trust_no_store_is_asked(
+    make: Build, cache_dir: Path, filled: str, trust: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with settings.override(cache_remote=filled, cache_trust=trust):
+        assert not make(KERNEL).cached
+        remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True)
+    assert len(warnings(caplog)) == 1
+    assert f"export DOTCU_CACHE_TRUST={filled}" in warnings(caplog)[0]
+
+
+def with_lock(folder: Path, objects: dict[str, str]) -> None:
+    (folder / "dotcu.lock").write_text(json.dumps({"sources": [{"objects": objects}, {}]}))
+
+
+def test_what_the_lock_has_is_taken_from_a_store_that_nobody_trusts_and_nothing_else(
+    make: Build, cache_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, source = f"file://{tmp_path}/store", tmp_path / "project" / "src" / "k.cu"
+    source.parent.mkdir(parents=True)
+    source.write_text(KERNEL)
+    with settings.override(cache_dir=tmp_path / "first", cache_remote=url, cache_remote_write=True):
+        made = make(read_source(source, []))
+    index = json.loads((Store(tmp_path / "first").path(made.build_digest) / "entry.json").read_text())
+    for digest, taken in ((index["itself"], True), ("0" * 64, False)):
+        shutil.rmtree(cache_dir, ignore_errors=True)
+        cache.forget()
+        remote._said.clear()
+        caplog.clear()
+        with_lock(tmp_path / "project", {made.build_digest: digest})
+        remote._objects.cache_clear()
+        with settings.override(cache_remote=url):
+            assert make(read_source(source, [])).cached is taken
+    assert "it is not the object that dotcu.lock has" in warnings(caplog)[0]
+
+
+def test_a_lock_that_cannot_be_read_covers_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "dotcu.lock").write_text("[" * 10_000)
+    assert remote.locked_digest(tmp_path / "k.cu", "ab") is None
+    assert "covers no object" in warnings(caplog)[0]
+
+
+def swapped(data: bytes, other: bytes) -> bytes:
+    """The other entry under this one's name."""
+    (digest, _), (_, contents) = *packs.read(io.BytesIO(data)), *packs.read(io.BytesIO(other))
+    out = io.BytesIO()
+    packs.write(out, {digest: contents})
+    return out.getvalue()
+
+
+def repacked(data: bytes, **changed: bytes | None) -> bytes:
+    ((digest, contents),) = packs.read(io.BytesIO(data))
+    for name, value in changed.items():
+        name = name.replace("_", ".")
+        contents.pop(name)
+        contents |= {name: value} if value is not None else {}
+    out = io.BytesIO()
+    packs.write(out, {digest: contents})
+    return out.getvalue()
+
+
+HARMS: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "cut in a file": lambda data, _: data[:2500],
+    "cut in a header": lambda data, _: data[:100],
+    "without its end": lambda data, _: data[:-1024],
+    "empty": lambda data, _: b"",
+    "a bit changed": lambda data, _: data[:3500] + bytes([data[3500] ^ 1]) + data[3501:],
+    "another entry": lambda data, other: other,
+    "another entry by this name": swapped,
+    "two entries": lambda data, other: data[:-1024] + other,
+    "a web page": lambda data, _: b"<html>Sign in</html>" * 100,
+    "no index": lambda data, _: repacked(data, entry_json=None),
+    "an index of nothing": lambda data, _: repacked(data, entry_json=b"{}"),
+    "a file less": lambda data, _: repacked(data, kernel_cubin=None),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_wrong_entry_is_not_loaded_and_said_once(
+    cache_dir: Path, tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, digests = f"file://{tmp_path}/store", ("ab" * 32, "ab" * 31 + "cd")
+    with settings.override(cache_remote=url, cache_trust=url, cache_remote_write=True):
+        for digest in digests:
+            made = CacheEntry(
+                about={"build_digest": digest},
+                lowered={"k": "_Z1kPi"},
+                ptx=digest * 50,
+                cubin=b"\x7fELF",
+                log="",
+            )
+            remote.push(Store(tmp_path / "first"), digest, made.files())
+        one, other = files(url)
+        one.write_bytes(HARMS[harm](one.read_bytes(), other.read_bytes()))
+        store = Store(cache_dir)
+        for _ in range(2):
+            assert remote.fetch(store, digests[0], None, lambda _: True) is None
+        assert remote.fetch(store, digests[1], None, lambda _: True) is not None
+    assert [entry.digest for entry in cache.entries()] == [digests[1]]
+    assert len(warnings(caplog)) == 1
+    assert "has a wrong entry" in warnings(caplog)[0]
+
+
+Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
+
+
+class Server:
+    """A plain HTTP server that keeps what is put, or answers as told."""
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        kept: dict[str, bytes] = {}
+        asked = self.asked = []  # type: list[str]
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                if answer is not None:
+                    answer(self)
+                    return
+                self.send_response(200 if self.path in kept else 404)
+                self.end_headers()
+                self.wfile.write(kept.get(self.path, b""))
+
+            def do_PUT(self) -> None:
+                kept[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(201)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/cache"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def start(answer: Answer | None = None) -> Server:
+        servers.append(Server(answer))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def test_a_plain_http_server_is_a_store(
+    make: Build, tmp_path: Path, serve: Callable[..., Server], compiles: list[str]
+) -> None:
+    url = serve().url
+    for machine in ("first", "second"):
+        cache.forget()
+        with settings.override(
+            cache_dir=tmp_path / machine, cache_remote=url, cache_remote_write=True, cache_trust=f"{url}/"
+        ):
+            make(KERNEL)
+    assert len(compiles) == 1
+
+
+def test_a_store_in_memory_is_reached_through_fsspec(
+    make: Build, tmp_path: Path, compiles: list[str]
+) -> None:
+    url = f"memory://{tmp_path.name}"
+    for machine in ("first", "second"):
+        cache.forget()
+        with settings.override(
+            cache_dir=tmp_path / machine, cache_remote=url, cache_remote_write=True, cache_trust=url
+        ):
+            make(KERNEL)
+    assert len(compiles) == 1
+
+
+def deny(request: http.server.BaseHTTPRequestHandler) -> None:
+    request.send_response(403)
+    request.end_headers()
+
+
+def hang(request: http.server.BaseHTTPRequestHandler) -> None:
+    threading.Event().wait(5)
+
+
+def trickle(request: http.server.BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.end_headers()
+    for _ in range(50):  # each byte comes in time, the whole does not
+        request.wfile.write(b"x")
+        request.wfile.flush()
+        threading.Event().wait(0.1)
+
+
+def flood(request: http.server.BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.end_headers()
+    with contextlib.suppress(OSError):  # the reader leaves
+        while True:
+            request.wfile.write(bytes(1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (deny, "HTTP Error 403"),
+        (hang, "did not answer within 1 s"),
+        (trickle, "did not answer within 1 s"),
+        (flood, "it sends more than 3 MiB"),
+    ],
+)
+def test_a_store_that_fails_costs_one_warning_and_is_left_alone(
+    make: Build,
+    cache_dir: Path,
+    serve: Callable[..., Server],
+    answer: Answer,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(packs, "MOST_BYTES", 3 << 20)
+    server = serve(answer)
+    with settings.override(cache_remote=server.url, cache_trust=server.url, cache_timeout_s=1):
+        assert make(KERNEL).cubin
+        remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True)
+        remote._left_alone.clear()  # as another process of this machine
+        remote.fetch(Store(cache_dir), "cd" * 32, None, lambda _: True)
+    assert len(server.asked) == 1
+    assert len(warnings(caplog)) == 1
+    assert said in warnings(caplog)[0]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "nosuch://bucket/x", "http://u:secret@127.0.0.1:1"])
+def test_a_store_that_is_not_there_is_one_warning(
+    cache_dir: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with settings.override(cache_remote=url, cache_trust=url):
+        for digest in ("ab" * 32, "cd" * 32):
+            assert remote.fetch(Store(cache_dir), digest, None, lambda _: True) is None
+    assert len(warnings(caplog)) == 1
+    assert "secret" not in caplog.text
