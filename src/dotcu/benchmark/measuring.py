@@ -45,6 +45,7 @@ class Conditions:
             random, on the stream right after the call.
         device: The GPU.
         mutates: True if calls change what they read, so that each needs inputs of its own.
+        host: False to leave out the host's time of a call.
     """
 
     sets: Sequence[Sample]
@@ -54,6 +55,7 @@ class Conditions:
     probe: Callable[[str, Sample, Any], None]
     device: torch.device
     mutates: bool = False
+    host: bool = True
 
 
 def measure(
@@ -152,7 +154,8 @@ class _MeasurementRun:
         """
         self._call_first()
         self._warm_up()
-        self._take_host_times()
+        if self._conditions.host:
+            self._take_host_times()
         self._take_blocks()
 
     def measured(self) -> dict[str, Measured]:

@@ -1,0 +1,126 @@
+"""The search among configurations: successive halving until intervals part, and ties by a fixed order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+TIE = 0.02
+"""The share of the best time within which another is as good: what a fixed order then decides."""
+
+MOST_ROUNDS = 7
+"""Rounds of timing: 200 candidates are halved to a few in six."""
+
+FEWEST = 2
+"""Candidates that a halving leaves at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeInterval:
+    """What a candidate takes, and between which times that is, in microseconds."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+
+
+Times = Mapping[int, TimeInterval]
+TimeRound = Callable[[Sequence[int], int], Times]
+"""Times some candidates in one round, by their numbers; without those that failed in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a search has chosen.
+
+    Attributes:
+        winner: The candidate's number.
+        times: The last time of each candidate that was timed.
+        tied: Those that were as good, in their order.
+        rounds: Rounds that were timed.
+    """
+
+    winner: int
+    times: Times
+    tied: tuple[int, ...]
+    rounds: int
+
+    def over(self, other: int | None) -> float:
+        """Return the time of another candidate over the winner's; 1 if it has none."""
+        found = None if other is None else self.times.get(other)
+        return found.median_us / self.times[self.winner].median_us if found is not None else 1.0
+
+    @property
+    def runner_up(self) -> int | None:
+        """The fastest of the others."""
+        others = [candidate for candidate in self.times if candidate != self.winner]
+        return min(others, key=lambda one: (self.times[one].median_us, one), default=None)
+
+
+def search(
+    candidates: Sequence[int],
+    time_round: TimeRound,
+    *,
+    default: int,
+    earlier: int | None = None,
+    expired: Callable[[], bool] = lambda: False,
+) -> Choice | None:
+    """Time candidates in rounds, each with more samples of fewer of them, and choose one.
+
+    Those within the interval of the best, or within `TIE` of it, are tied: then what the file has stays, and
+    else the first is chosen, so that one GPU gives one file.
+
+    Args:
+        candidates: Their numbers, in the order of the declaration.
+        time_round: Times them.
+        default: The author's default, which stays in for the comparison.
+        earlier: The one that the file has.
+        expired: Asked between rounds whether there is time for another one.
+
+    Returns:
+        The choice; None if none could be timed.
+    """
+    remaining, times, rounds = list(candidates), dict[int, TimeInterval](), 0
+    while remaining and rounds < MOST_ROUNDS:
+        timed = time_round(remaining, rounds)
+        for lost in (candidate for candidate in remaining if candidate not in timed):
+            times.pop(lost, None)
+        times.update(timed)
+        remaining = [candidate for candidate in remaining if candidate in timed]
+        rounds += 1
+        if not remaining or _are_parted(remaining, times) or expired():
+            break
+        remaining = _halved(remaining, times, default)
+    if not remaining:
+        return None
+    tied = tuple(one for one in remaining if _is_tied(one, remaining, times))
+    winner = earlier if earlier in tied else tied[0]
+    assert winner is not None
+    return Choice(winner=winner, times=times, tied=tied, rounds=rounds)
+
+
+def _best(among: Sequence[int], times: Times) -> TimeInterval:
+    return times[min(among, key=lambda one: times[one].median_us)]
+
+
+def _is_close(one: int, best: TimeInterval, times: Times) -> bool:
+    return times[one].median_us <= (1 + TIE) * best.median_us
+
+
+def _is_tied(one: int, among: Sequence[int], times: Times) -> bool:
+    best = _best(among, times)
+    return _is_close(one, best, times) or times[one].low_us <= best.high_us
+
+
+def _are_parted(among: Sequence[int], times: Times) -> bool:
+    """Return whether each is either as good as the best, or surely worse: more samples change nothing."""
+    best = _best(among, times)
+    return all(_is_close(one, best, times) or times[one].low_us > best.high_us for one in among)
+
+
+def _halved(among: Sequence[int], times: Times, default: int) -> list[int]:
+    """Return the faster half, those that are as good as the best, and the default, in their order."""
+    best, count = _best(among, times), max(FEWEST, math.ceil(len(among) / 2))
+    kept = set(sorted(among, key=lambda one: times[one].median_us)[:count])
+    return [one for one in among if one in kept or one == default or _is_close(one, best, times)]

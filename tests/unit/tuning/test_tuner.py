@@ -1,0 +1,194 @@
+"""Tuning operators: candidates rejected, checked, timed by a table; the file that comes of it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dotcu
+from dotcu.checking.target import resolve
+from dotcu.errors import UsageError
+from dotcu.operator import tuned
+from dotcu.tuning import TuneReport
+from dotcu.tuning.tuner import entries, merge, prepare
+from fake_timer import FakeTimer
+
+MODULE = '''
+from __future__ import annotations
+from collections.abc import Iterator
+from typing import NamedTuple
+import torch
+from torch import Tensor
+import dotcu
+
+kernels = dotcu.load_inline(r"""
+template <int ITEMS, bool WRONG, bool BREAKS, bool WIDE>
+__global__ void twice(const float* x, float* out, int n) {
+    static_assert(!BREAKS, "this one does not compile");
+    __shared__ float tile[WIDE ? 20000 : 1];
+    int first = (blockIdx.x * blockDim.x + threadIdx.x) * ITEMS;
+    if (WIDE) *(volatile float*)&tile[threadIdx.x] = 0;
+    for (int i = first; i < first + ITEMS; ++i) {
+        if (WRONG && n % 32) { if (i <= n) out[i] = 2 * x[i]; }
+        else if (i < n) out[i] = 2 * x[i];
+    }
+}
+""")
+
+
+class Tile(NamedTuple):
+    block: int
+    items: int
+    kind: str = "good"
+
+
+@dotcu.op("NAME::twice")
+def twice(x: Tensor) -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    tile = twice.configuration(x.dtype, n)
+    kernel = kernels.twice[tile.items, tile.kind == "wrong", tile.kind == "breaks", tile.kind == "wide"]
+    kernel(x, out, n, grid=dotcu.cdiv(n, tile.block * tile.items), block=tile.block)
+    return out
+
+
+@twice.configurations
+def _() -> Iterator[Tile]:
+    yield Tile(128, 1)
+    yield Tile(64, 2)
+    yield Tile(64, 2, "wrong")
+    yield Tile(64, 2, "breaks")
+    yield Tile(64, 2, "wide")
+    yield Tile(2048, 1)
+    yield Tile(32, 4)
+
+
+@twice.reference
+def _(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+@twice.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for n in (64, 100):
+        yield dotcu.Sample(torch.randn(n, device=device, dtype=dtype))
+'''
+
+
+@pytest.fixture
+def ops(tmp_path: Path) -> Path:
+    path = tmp_path / "tuned_ops.py"
+    name = f"tune_{abs(hash(str(tmp_path)))}"
+    path.write_text(textwrap.dedent(MODULE.replace("NAME", name)))
+    return path
+
+
+@pytest.fixture
+def op(ops: Path) -> Any:
+    return resolve(f"{ops}:twice")[0][1]
+
+
+def tuned_with(op: Any, us: Mapping[int, float], **options: Any) -> TuneReport:
+    """Tune with a timer that has a table of microseconds by candidate."""
+    plan = prepare(op, device="cpu", timer=FakeTimer({str(one): time for one, time in us.items()}), **options)
+    return plan.report(list(plan.run()))
+
+
+def test_the_fastest_right_one_is_written_and_used(op: Any, ops: Path) -> None:
+    report = tuned_with(op, {0: 10.0, 1: 8.0, 6: 4.0})
+    assert report.passed
+    assert {row.key for row in report.rows} == {("float32", 64), ("float32", 128)}
+    row = report.rows[0]
+    assert dict(row.configuration) == {"block": 32, "items": 4, "kind": "good"}
+    assert (row.over_runner_up, row.over_default) == (
+        pytest.approx(2.0, rel=0.02),
+        pytest.approx(2.5, rel=0.02),
+    )
+    with dotcu.simulate():
+        assert op.configuration(torch.float32, 900) == (32, 4, "good")
+    assert "block=32 items=4 kind=good" in str(report)
+    assert report.to_json()["rows"][0]["key"] == ["float32", 64]
+    assert report.files == (str(ops.with_suffix(".tuned.toml")),)
+
+
+def test_each_unfit_or_wrong_one_is_named_with_its_reason(op: Any) -> None:
+    report = tuned_with(op, {2: 1.0}, shapes="64")
+    reasons = {tuple(each.configuration.values()): each.reason for each in report.rows[0].rejected}
+    assert "this one does not compile" in reasons[64, 2, "breaks"]
+    assert "80000 bytes of static shared memory" in reasons[64, 2, "wide"]
+    assert "2048" in reasons[2048, 1, "good"]
+    assert "out-of-bounds" in reasons[64, 2, "wrong"]  # right at 64 elements, and wrong at 100
+    assert len(reasons) == 4
+    assert dict(report.rows[0].configuration)["kind"] == "good"
+
+
+def test_a_second_run_leaves_the_file_as_it_is(op: Any, ops: Path) -> None:
+    file = ops.with_suffix(".tuned.toml")
+    tuned_with(op, {0: 10.0, 1: 8.0, 6: 4.0}, shapes="64")
+    first = file.read_bytes()
+    tuned_with(op, {0: 11.0, 1: 3.97, 6: 4.03}, shapes="64")  # 1 is tied with what the file has
+    assert file.read_bytes() == first
+    tuned_with(op, {0: 11.0, 1: 2.0, 6: 4.0}, shapes="64")
+    assert file.read_bytes() != first
+
+
+@pytest.mark.slow  # it starts a worker
+def test_without_a_gpu_it_rejects_and_checks_and_says_what_it_cannot(op: Any, ops: Path) -> None:
+    report = dotcu.tune(op, shapes="64", device="simulator")
+    assert [row.status for row in report.rows] == ["gated"]
+    assert report.passed
+    assert "not timed: there is no GPU" in str(report)
+    assert len(report.rows[0].rejected) == 4
+    assert not ops.with_suffix(".tuned.toml").exists()
+
+
+def test_a_budget_that_is_spent_leaves_cases_out(op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tuned_with(op, {1: 8.0}, budget_s=1e-9)
+    assert {row.status for row in report.rows} == {"skipped"}
+    assert not report.passed
+    with pytest.raises(UsageError, match="--budget 60"):
+        prepare(op, budget_s=0)
+
+
+def test_an_interrupt_keeps_what_is_done(op: Any, ops: Path) -> None:
+    timer = FakeTimer({"6": 4.0})
+    plan = prepare(op, device="cpu", timer=timer)
+    rows = plan.run()
+    first = next(rows)
+    timer.failures = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        next(rows)
+    (of_operator,) = tuned.read(ops.with_suffix(".tuned.toml")).operators.values()
+    assert [entry.key for entry in of_operator] == [first.key]
+
+
+def test_an_operator_without_configurations_is_refused() -> None:
+    from dotcu.gallery import add
+
+    with pytest.raises(UsageError, match="declares no configurations"):
+        prepare(add)
+
+
+def test_files_of_several_machines_are_joined_and_stale_entries_named(op: Any, ops: Path) -> None:
+    tuned_with(op, {6: 4.0}, shapes="64")
+    file, other = ops.with_suffix(".tuned.toml"), ops.with_name("other.toml")
+    ((name, (entry,)),) = tuned.read(file).operators.items()
+    far = replace(entry, gpu="NVIDIA H200", capability="9.0", multiprocessors=132)
+    stale = replace(far, key=("float32", 1), digest="old")
+    tuned.TunedFile().with_entries(name, [far, stale]).write(other)
+    left_out = merge(op, [other])
+    assert [(one.key, "have changed" in why) for _, one, why in left_out] == [(("float32", 1), True)]
+    assert [one.gpu for _, one, why in entries(op) if not why] == ["simulator", "NVIDIA H200"]
+    with pytest.raises(UsageError, match="not as `dotcu tune` wrote it"):
+        merge(op, [ops])
+
+
+def test_a_file_that_is_not_as_written_is_refused_before_anything_runs(op: Any, ops: Path) -> None:
+    ops.with_suffix(".tuned.toml").write_text("format = 1\n[[operators")
+    with pytest.raises(UsageError, match="not as `dotcu tune` wrote it"):
+        prepare(op, device="cpu")
