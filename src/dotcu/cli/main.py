@@ -16,13 +16,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from dotcu import __version__, _without_torch, errors, process, settings
-from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, watch
+from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, tune, watch
 
 _VERBS = (
     ("check", check.command, "Check operators for every kind of fault."),
     ("bench", bench.command, "Time operators, and compare with the least possible time."),
     ("inspect", inspect.command, "Show kernels' resources and code, or a binary's contents."),
     ("profile", profile.command, "Profile a call: what the GPU does, and where it waits."),
+    ("tune", tune.command, "Choose the fastest configurations, and write them into a file."),
     ("watch", watch.command, "Check, time and compare operators at each save."),
     ("new", new.project, "Create a project with one operator that passes its checks."),
     ("new-op", new.operator, "Add an operator to a project: kernel, Python, test, benchmark."),

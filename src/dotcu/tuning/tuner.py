@@ -502,6 +502,15 @@ def merge(op: Operator | Iterable[Operator], others: Sequence[Path]) -> list[tup
     return left_out
 
 
+def with_configurations(operators: Iterable[Operator]) -> list[Operator]:
+    """Return the operators that declare configurations."""
+    return [
+        operator
+        for operator in operators
+        if any(configurations_of(overload) is not None for overload in operator.overloads.values())
+    ]
+
+
 def _all(op: Operator | Iterable[Operator]) -> list[Configurations]:
     overloads = (overload for operator in operators_of(op) for overload in operator.overloads.values())
     return [found for overload in overloads if (found := configurations_of(overload)) is not None]

@@ -54,6 +54,7 @@ def test_help_names_every_verb_on_a_line_that_is_not_cut() -> None:
         "bench",
         "inspect",
         "profile",
+        "tune",
         "watch",
         "new",
         "new-op",

@@ -1,0 +1,102 @@
+"""`dotcu tune TARGET`: choose the fastest configurations on this GPU; show, join and judge tuned files."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from dotcu.cli import console, progress
+from dotcu.cli.options import AsJson, Files, Seed, Target, Word
+from dotcu.errors import EXIT_FAILED, UsageError
+
+if TYPE_CHECKING:
+    from dotcu.operator.tuned import TunedEntry
+    from dotcu.tuning.report import TuneRow
+
+
+def command(
+    target: Target,
+    shapes: Annotated[
+        Word,
+        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
+    ] = None,
+    dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
+    budget: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="SECONDS", help="for all cases; what is known by then counts"),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="check by derived cases and by the simulator, too")
+    ] = False,
+    device: Annotated[Word, typer.Option(help="cuda, cuda:1 or simulator; default: a GPU, if any")] = None,
+    seed: Seed = 0,
+    show: Annotated[bool, typer.Option("--show", help="show the entries of the file")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="show the entries that no longer fit their source")
+    ] = False,
+    merge: Annotated[
+        Files, typer.Option(metavar="FILE", help="add the entries of another file; may be repeated")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the fastest configurations of operators on this GPU, and write them into ops.tuned.toml."""
+    chosen = [name for name, given in (("--show", show), ("--stale", stale), ("--merge", merge)) if given]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} were given together; give one of them.")
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
+        from dotcu.checking.target import resolve
+        from dotcu.tuning import tuner
+
+        operators = [operator for _, operator in resolve(target, verb="tune")]
+        if ":" not in target:  # of a whole module those that have something to choose
+            operators = tuner.with_configurations(operators) or operators
+    if merge:
+        left_out = tuner.merge(operators, merge)
+        for name, entry, why in left_out:
+            console.note(f"{name} {entry.gpu} {entry.key}: {why}")
+    if chosen:
+        _show_entries(tuner.entries(operators), stale=stale, as_json=as_json)
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        plan = tuner.prepare(
+            operators, shapes=shapes or (), dtypes=_names(dtypes), device=device, full=full, budget_s=budget,
+            seed=seed,
+        )  # fmt: skip
+        with progress.counting(len(plan.cases), "tuned") as said:
+
+            def report_row(row: TuneRow) -> None:
+                said(f"{row.op} {row.case}")
+
+            rows, interrupted = progress.collect(plan.run(), contextlib.nullcontext(report_row))
+        report = plan.report(rows, interrupted=interrupted)
+    console.report(report, as_json)
+    if interrupted:
+        raise KeyboardInterrupt
+    if not report.passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show_entries(found: list[tuple[str, TunedEntry, str]], *, stale: bool, as_json: bool) -> None:
+    """Print entries; with `stale` those that are left out, and fail if there are any."""
+    from dotcu.serialize import plain
+    from dotcu.tuning.report import entries_table
+
+    shown = [each for each in found if each[2] or not stale]
+    if as_json:
+        rows: list[dict[str, Any]] = [
+            {"op": name, **plain(entry), "left_out": why} for name, entry, why in shown
+        ]
+        console.as_json({"entries": rows})
+    elif shown:
+        console.show(entries_table(shown))
+    else:
+        console.print_line("no entry is stale" if stale and found else "nothing is tuned yet")
+    if stale and shown:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
