@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dotcu import __version__, errors, settings
+from dotcu import __version__, errors, pyproject, settings
 from dotcu.cli import console
 
 if TYPE_CHECKING:
@@ -71,7 +72,43 @@ def examine() -> list[Component]:
     torch = toolchain.find_torch()
     misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
     judged = [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
-    return [*wrong.values(), *judged, native_part(toolchain.untested_torch(torch.version) if torch else "")]
+    native = native_part(toolchain.untested_torch(torch.version) if torch else "")
+    return [*wrong.values(), *judged, native, *(tuned_parts(gpus) if torch else ())]
+
+
+def tuned_parts(gpus: Sequence[Gpu]) -> Iterator[Component]:
+    """Say of each tuned file of the project around the working directory whose entries the GPUs here use."""
+    folders = list(_packages(Path.cwd()))
+    for path in sorted({file for folder in folders for file in folder.rglob("*.tuned.toml")}):
+        from dotcu.operator import tuned
+        from dotcu.operator.configurations import entry_for, gpu_at_hand
+
+        name = path.name
+        try:
+            found = [entry for entries in tuned.read(path).operators.values() for entry in entries]
+        except errors.UsageError as error:
+            note, _, remedy = str(error).partition("\n")
+            yield Component(name=name, state=ABSENT, path=str(path), note=note, remedy=remedy)
+            continue
+        for gpu in gpus:
+            used = entry_for(gpu_at_hand(gpu.index), found)
+            lacks = f"no entry for {gpu.name}, nor for its relatives: it uses the defaults"
+            note = lacks if used is None else f"{gpu.name} uses the entries of {used.name}"
+            state, remedy = (ABSENT, "dotcu tune") if used is None else (FINE, "")
+            yield Component(name=name, state=state, path=str(path), note=note, remedy=remedy)
+        if not gpus:
+            names = ", ".join(dict.fromkeys(entry.gpu for entry in found)) or "none"
+            yield Component(name=name, state=FINE, path=str(path), note=f"for {names}; there is no GPU here")
+
+
+def _packages(here: Path) -> Iterator[Path]:
+    """Yield the folders of the packages of the project that a folder is in."""
+    root = pyproject.enclosing(here)
+    if root is None:
+        return
+    for module in (pyproject.section(root / pyproject.FILE) or {}).get("modules", ()):
+        top = str(module).partition(".")[0]
+        yield from (each for each in (root / "src" / top, root / top) if each.is_dir())
 
 
 def native_part(untried: str = "") -> Component:

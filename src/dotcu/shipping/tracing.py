@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from dotcu.checking.target import resolve
 from dotcu.compile import CompileOptions, Target
@@ -19,6 +20,7 @@ from dotcu.inspection.code.operators import trace_operators
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.module import live_modules
 from dotcu.operator import Operator
+from dotcu.operator.configurations import Configurations
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 from dotcu.shipping.project import Project
 from dotcu.tracebacks import as_user_error
@@ -84,12 +86,28 @@ def _reached(
     notes: dict[str, None],
     report: Callable[[str], object],
 ) -> Iterator[CompilationUnit]:
+    replies = []
     with as_user_error(UsageError, f"An operator could not be traced for {target}", _TRACEBACK):
-        reply = trace_operators(operators, target, report)
-    if reply.compile_errors:
-        raise CompileError(f"For {target}:\n" + "\n".join(reply.compile_errors))
-    notes.update(dict.fromkeys(reply.notes))
-    yield from {**reply.kernels, **reply.queried}
+        replies.append(trace_operators(operators, target, report))
+        for operator, tunable, configuration in _tuned(operators, target):
+            with tunable.trying(configuration):
+                replies.append(trace_operators([operator], target))
+    for reply in replies:
+        if reply.compile_errors:
+            raise CompileError(f"For {target}:\n" + "\n".join(reply.compile_errors))
+        notes.update(dict.fromkeys(reply.notes))
+        yield from {**reply.kernels, **reply.queried}
+
+
+def _tuned(operators: Sequence[Operator], target: Target) -> Iterator[tuple[Operator, Configurations, Any]]:
+    """Yield each configuration that a tuned file has for a capability, whichever the sizes."""
+    for operator in operators:
+        for overload in operator.overloads.values():
+            tunable: Configurations | None = getattr(overload, "tunable", None)
+            tables = tunable.tables() if tunable is not None else {}
+            found = (each for gpu, table in tables.items() for each in table.values()
+                     if gpu.capability == f"{target.major}.{target.minor}")  # fmt: skip
+            yield from ((operator, tunable, each) for each in dict.fromkeys(found) if tunable is not None)
 
 
 def _named(root: Path) -> Iterator[CompilationUnit]:

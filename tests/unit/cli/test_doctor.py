@@ -157,3 +157,31 @@ def test_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"platform", "driver", "torch", "NVRTC", "cuobjdump", "nvcc"} <= set(parts)
     assert parts["NVRTC"]["state"] == doctor.FINE
     assert Path(parts["NVRTC"]["path"]).is_file()
+
+
+def test_it_says_whose_tuned_entries_a_gpu_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotcu.operator import configurations
+    from dotcu.operator.tuned import TunedEntry, TunedFile, TunedGpu
+
+    (tmp_path / "pyproject.toml").write_text('[tool.dotcu]\nmodules = ["lib.ops"]\n')
+    (tmp_path / "src" / "lib").mkdir(parents=True)
+    entry = TunedEntry(
+        gpu="NVIDIA H100", capability="9.0", multiprocessors=132, key=(), configuration={"rows": 1},
+        median_us=1.0, over_runner_up=1.0, over_default=1.0, digest="",
+    )  # fmt: skip
+    file = tmp_path / "src" / "lib" / "ops.tuned.toml"
+    TunedFile().with_entries("lib::scale", [entry]).write(file)
+    monkeypatch.chdir(tmp_path)
+    for capability, state, said in (
+        ("9.0", doctor.FINE, "NVIDIA H200 uses the entries of NVIDIA H100"),
+        ("8.0", doctor.ABSENT, "no entry for NVIDIA H200, nor for its relatives: it uses the defaults"),
+    ):
+        here = TunedGpu(capability=capability, multiprocessors=114, name="NVIDIA H200")
+        monkeypatch.setattr(configurations, "gpu_at_hand", lambda index, here=here: here)
+        (part,) = doctor.tuned_parts([H200])
+        assert (part.name, part.state, part.note) == ("ops.tuned.toml", state, said)
+    assert [part.note for part in doctor.tuned_parts([])] == ["for NVIDIA H100; there is no GPU here"]
+    file.write_text("format = 9\n")
+    (part,) = doctor.tuned_parts([])
+    assert part.state == doctor.ABSENT
+    assert "format 9" in part.note

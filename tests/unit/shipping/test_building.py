@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from dotcu import process, settings
 from dotcu.cli.main import parser
 from dotcu.compile import toolchain
 from dotcu.errors import CompileError, DotcuError, NotCovered, ToolchainError, UsageError
+from dotcu.operator.tuned import TunedEntry, TunedFile
 from dotcu.shipping import assembling, building, lock, project
 
 
@@ -51,6 +53,42 @@ def test_a_kernel_that_only_one_architecture_reaches_is_locked_for_that_one(tmp_
     kernels = {(name, arch) for _, _, name, arch in lock.read(made.root).kernels()}
     everywhere = {("scale<float>", arch) for arch in ("sm_80", "sm_90", "simulated")}
     assert kernels == everywhere | {("scale<__half>", "sm_90")}
+
+
+TUNED = (
+    "@scale.configurations\n"
+    "def _():\n"
+    "    yield Tile(128, True)\n"
+    "    yield Tile(64, False)\n\n\n"
+    "@scale.reference"
+)
+
+
+def test_the_lock_has_the_kernels_of_tuned_configurations(tmp_path: Path) -> None:
+    ops = (
+        shipped.OPS.replace("import torch\n", "from typing import NamedTuple\n\nimport torch\n", 1)
+        .replace(
+            "\n\n@dotcu.op", "\n\nclass Tile(NamedTuple):\n    block: int\n    half: bool\n\n\n@dotcu.op", 1
+        )
+        .replace("    kernels.", "    tile = scale.configuration(n)\n    kernels.")
+        .replace("[x.dtype]", "[x.dtype if tile.half else torch.float64]")
+        .replace("@scale.reference", TUNED)
+    )
+    made = shipped.make(tmp_path, ops=ops, architectures=("8.0", "9.0"))
+    (operator,) = shipped.lock(made).operators
+    tunable: Any = operator.tunable  # type: ignore[attr-defined]
+    assert names(made) == {"scale<float>"}
+    entry = TunedEntry(
+        gpu="NVIDIA H200", capability="9.0", multiprocessors=132, key=(1,),
+        configuration={"block": 64, "half": False}, median_us=1.0, over_runner_up=1.0, over_default=1.0,
+        digest=tunable.digest,
+    )  # fmt: skip
+    TunedFile().with_entries(operator.qualified_name, [entry]).write(made.package / "ops.tuned.toml")
+    tunable.forget()
+    shipped.lock(made)
+    kernels = {(name, arch) for _, _, name, arch in lock.read(made.root).kernels()}
+    everywhere = {("scale<float>", arch) for arch in ("sm_80", "sm_90", "simulated")}
+    assert kernels == everywhere | {("scale<double>", "sm_90")}
 
 
 def test_the_same_project_gives_the_same_lock(made: shipped.Made) -> None:
