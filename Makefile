@@ -27,6 +27,10 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	"$$python" -c '$(SUPPORTED)' 2>/dev/null && { echo "$$python"; break; }; done)
 endif
 
+# Some images forbid Python to keep what it has compiled. The processes of tests and commands then compile dotcu
+# anew, each for most of a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test quick test-all check gpu figures counts lint format docs clean
 
