@@ -289,9 +289,15 @@ def _is_allowed(value: Any) -> bool:
     return id(value) in _identities()
 
 
+def _is_named(kind: type) -> bool:
+    """Return True for a NamedTuple, which computes nothing."""
+    return kind.__bases__ == (tuple,) and hasattr(kind, "_fields")
+
+
 def _is_constant(value: Any) -> bool:
     """Return True for a value that never changes: a number, str, dtype, tuple of these, exception type."""
-    if isinstance(value, (tuple, frozenset)) and type(value) in (tuple, frozenset, torch.Size):
+    plain = type(value) in (tuple, frozenset, torch.Size)
+    if isinstance(value, (tuple, frozenset)) and (plain or _is_named(type(value))):
         return all(_is_constant(item) or _is_allowed(item) for item in value)
     if isinstance(value, type):
         return issubclass(value, BaseException)

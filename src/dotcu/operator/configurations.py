@@ -37,21 +37,23 @@ When = Callable[..., bool]
 
 
 @dataclass(kw_only=True, eq=False)
-class _TriedConfiguration:
-    """A configuration that is tried in place of the tuned one; the keys of the calls that ask for one.
+class TriedConfiguration:
+    """A configuration that is tried in place of the tuned one, and the calls that ask for one.
 
     Attributes:
         of: Whose configuration.
         configuration: The one to use; None for the author's default.
-        keys: What was asked for so far.
+        keys: What was asked for so far, with the author's default for each.
+        unfit: True once a call came that the configuration does not fit, by the author's `when`.
     """
 
     of: Configurations
     configuration: Any
-    keys: dict[Key, None] = field(default_factory=dict)
+    keys: dict[Key, Any] = field(default_factory=dict)
+    unfit: bool = False
 
 
-_attempt: ContextVar[_TriedConfiguration | None] = ContextVar("dotcu_configuration_attempt", default=None)
+_attempt: ContextVar[TriedConfiguration | None] = ContextVar("dotcu_configuration_attempt", default=None)
 
 
 class Configurations:
@@ -123,21 +125,24 @@ class Configurations:
                 try:
                     found = kept[scope.gpu, key]
                 except (KeyError, TypeError):  # TypeError: of what cannot be hashed, such as a symbol
-                    found = find(scope, key)
+                    found = find(scope, key, default)
             else:
-                found = find(scope, key)
+                found = find(scope, key, default)
             if found is not None:
                 return found
             return self.space[0] if default is None else default
 
         return configuration
 
-    def _find(self, scope: Scope, key: tuple[Any, ...]) -> Any:
+    def _find(self, scope: Scope, key: tuple[Any, ...], default: Any) -> Any:
         attempt = _attempt.get()
         if attempt is not None and attempt.of is self:
-            attempt.keys[_bucketed(key, scope)] = None
+            attempt.keys[_bucketed(key, scope)] = self.space[0] if default is None else default
             tried = attempt.configuration
-            return tried if tried is not None and self.fits(tried, key) else None
+            if tried is None or self.fits(tried, key):
+                return tried
+            attempt.unfit = True
+            return None
         if scope.policy is LaunchPolicy.SKIP:  # for shapes alone: sizes may be symbols
             return None
         tables = self.tables()
@@ -218,19 +223,19 @@ class Configurations:
         forget_choices()
 
     @contextmanager
-    def trying(self, configuration: Any) -> Iterator[Mapping[Key, None]]:
+    def trying(self, configuration: Any) -> Iterator[TriedConfiguration]:
         """Use a configuration for every call on this thread until the block ends; None for the default.
 
         Yields:
-            The keys of the calls that asked for one so far.
+            The keys of the calls that ask for one, and whether it fits them.
         """
-        attempt = _TriedConfiguration(of=self, configuration=configuration)
+        attempt = TriedConfiguration(of=self, configuration=configuration)
         self._kept.clear()
         forget_choices()
         token = _attempt.set(attempt)
         try:
             with observing_every_call():
-                yield attempt.keys
+                yield attempt
         finally:
             _attempt.reset(token)
             forget_choices()

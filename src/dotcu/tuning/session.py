@@ -4,7 +4,7 @@ A kernel that hangs or spoils the GPU ends the process, so `dotcu tune` has it i
 has done so far it reports, event by event, each a JSON object:
 
     {"event": "trying", "candidate": 3}                       a call follows that may not come back
-    {"event": "rejected", "candidate": 3, "reason": "..."}    it does not fit the GPU, or is wrong
+    {"event": "rejected", "candidate": 3, "reason": "..."}    it is wrong; with "here", in this case alone
     {"event": "passed", "candidate": 3}                       it may be timed, at any shape of its dtype
     {"event": "timing", "round": 0, "candidates": 120}        calls of all of them follow
     {"event": "timed", "winner": 7, ...}                      the end of a case that could be timed
@@ -43,7 +43,7 @@ from dotcu.checking.target import resolve
 from dotcu.checking.trial import Failed, Trial
 from dotcu.checking.trials import call as calling
 from dotcu.compile import Target
-from dotcu.errors import CompileError, DotcuError
+from dotcu.errors import CompileError, DotcuError, UsageError
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, gpu_target
 from dotcu.kernel.config import limits, require_fit
@@ -91,6 +91,7 @@ class TuneRequest:
         case: The case's name among those of the dtype.
         gated: Candidates that were found right for this dtype before.
         rejected: Candidates that were not, or that ended a process.
+        default: The author's default for the case.
         earlier: The candidate that the file has; None without.
         full: Gate by more cases and by the simulator, too.
         seconds: The time for this case; None for as long as it takes.
@@ -104,6 +105,7 @@ class TuneRequest:
     shapes: tuple[str, ...] = ()
     gated: tuple[int, ...] = ()
     rejected: tuple[int, ...] = ()
+    default: int = 0
     earlier: int | None = None
     full: bool = False
     seed: int = 0
@@ -174,7 +176,7 @@ class Session:
                     "winner": choice.winner,
                     "median_us": choice.times[choice.winner].median_us,
                     "over_runner_up": choice.over(choice.runner_up),
-                    "over_default": choice.over(0),
+                    "over_default": choice.over(self.request.default),
                     "tied": list(choice.tied),
                     "rounds": choice.rounds,
                     "times": {str(one): asdict(time) for one, time in choice.times.items()},
@@ -210,11 +212,16 @@ class Session:
         rejected = set(self.request.rejected)
         candidates = [each for each in range(len(self.tunable.space)) if each not in rejected]
         default_spills = False
-        for candidate, (reason, spills) in self._fitting(candidates):
-            default_spills |= candidate == 0 and spills
-            if not reason and spills and not default_spills:
-                reason = "its registers spill"
-            if not reason and candidate not in self.request.gated:
+        candidates.sort(key=lambda each: each != self.request.default)  # it decides whether others may spill
+        for candidate, (unfit, spills) in self._fitting(candidates):
+            default_spills |= candidate == self.request.default and spills
+            if not unfit and spills and not default_spills:
+                unfit = "its registers spill"
+            if unfit:
+                report({"event": "rejected", "candidate": candidate, "reason": unfit, "here": True})
+                continue
+            reason = ""
+            if candidate not in self.request.gated:
                 if self.expired and passed:
                     continue
                 report({"event": "trying", "candidate": candidate})
@@ -224,7 +231,7 @@ class Session:
             else:
                 report({"event": "passed", "candidate": candidate})
                 passed.append(candidate)
-        return passed
+        return sorted(passed)
 
     def _fitting(self, candidates: Sequence[int]) -> Iterator[tuple[int, tuple[str, bool]]]:
         """Yield candidates in order, each with why it cannot run and whether registers spill.
@@ -252,10 +259,12 @@ class Session:
         with simulated, listening_for_kernels(requests.append), torch.no_grad():
             gpu = self.subject.device.index if self.subject.on_gpu else None
             with (
-                self.tunable.trying(self.tunable.space[candidate]),
+                self.tunable.trying(self.tunable.space[candidate]) as tried,
                 entering_scope(LaunchPolicy.SKIP, operator=name, gpu=gpu),
             ):
                 body(*sample.args, **sample.kwargs)
+        if tried.unfit:
+            raise UsageError("it does not fit these sizes, by the author's `when`")
         return requests
 
     def _fit(self, requests: Sequence[KernelRequest]) -> tuple[str, bool]:
@@ -348,13 +357,17 @@ class _TimedCandidates:
 
     def choose(self) -> Choice | None:
         """Verify all, time in rounds, and choose; once more without a winner that is wrong in the end."""
+        request = self._session.request
         self._try_each()
         self._verify(list(self._calls))
         while self._calls:
             choice = search(
-                list(self._calls), self._time_round, default=0, earlier=self._session.request.earlier,
+                list(self._calls),
+                self._time_round,
+                default=request.default,
+                earlier=request.earlier,
                 expired=lambda: self._session.expired,
-            )  # fmt: skip
+            )
             if choice is None:
                 return None
             self._verify([choice.winner])
@@ -364,7 +377,7 @@ class _TimedCandidates:
 
     def _reject(self, candidate: int, reason: str) -> None:
         if self._calls.pop(candidate, None) is not None:
-            self._report({"event": "rejected", "candidate": candidate, "reason": reason})
+            self._report({"event": "rejected", "candidate": candidate, "reason": reason, "here": True})
 
     def _try_each(self) -> None:
         """Call each once on the timed inputs: what does not come back is then known by name."""

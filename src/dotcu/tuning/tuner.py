@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,6 +94,7 @@ class TuneCase:
     Attributes:
         tunable: The configurations of its operator.
         key: What of the call matters.
+        default: The author's default for it, as a candidate.
         target: Where a worker finds the operator; empty if only this process has it.
     """
 
@@ -101,6 +102,7 @@ class TuneCase:
     tunable: Configurations
     workload: Workload
     key: Key
+    default: int
     target: str
 
 
@@ -218,7 +220,7 @@ class _CaseRun:
         space = case.tunable.space
         row = TuneRow(
             op=case.subject.name, case=case.workload.name, key=case.key, status="skipped",
-            candidates=len(space), configuration=values_of(space[0]), is_default=True,
+            candidates=len(space), configuration=values_of(space[case.default]), is_default=True,
         )  # fmt: skip
         left_s = plan.left_s
         if left_s is not None and left_s <= 0:
@@ -235,7 +237,7 @@ class _CaseRun:
             plan.write(case, event)
             return replace(
                 row, status="tuned", configuration=values_of(space[event["winner"]]),
-                is_default=event["winner"] == 0, median_us=event["median_us"],
+                is_default=event["winner"] == case.default, median_us=event["median_us"],
                 over_runner_up=event["over_runner_up"], over_default=event["over_default"],
                 tied=len(event["tied"]),
             )  # fmt: skip
@@ -280,7 +282,7 @@ class _CaseRun:
             self._gated.add(event["candidate"])
         elif kind == "rejected":
             candidate, reason = event["candidate"], str(event["reason"]).partition("\n")[0]
-            of = self._of_case if candidate in self._gated else self._rejected
+            of = self._of_case if event.get("here") or candidate in self._gated else self._rejected
             of[candidate] = reason
         elif kind == "timed":
             self._outcome = event
@@ -291,7 +293,8 @@ class _CaseRun:
             target=target, overload=case.subject.name, device=str(plan.device),
             dtype=short(case.workload.dtype or torch.float32), case=case.workload.name, shapes=plan.shapes,
             gated=tuple(sorted(self._gated)), rejected=tuple(sorted({**self._rejected, **self._of_case})),
-            earlier=self._earlier(), full=plan.full, seed=plan.seed, seconds=plan.left_s,
+            default=case.default, earlier=self._earlier(), full=plan.full, seed=plan.seed,
+            seconds=plan.left_s,
         )  # fmt: skip
 
     def _earlier(self) -> int | None:
@@ -399,26 +402,32 @@ def _cases(
             why = "asks for no configuration" if not keys else f"asks for {len(keys)} configurations"
             others.append(replace(empty, case=workload.name, status="skipped", reason=f"its call {why}"))
             continue
-        known = by_key.get(keys[0])
+        ((key, default),) = keys.items()
+        if default not in tunable.space:
+            why = f"its default {default} is none of the declared configurations"
+            others.append(replace(empty, case=workload.name, reason=why))
+            continue
+        known = by_key.get(key)
         if known is None or known.workload.elements < workload.elements:
-            by_key[keys[0]] = TuneCase(
-                subject=subject, tunable=tunable, workload=workload, key=keys[0], target=target
-            )
+            by_key[key] = TuneCase(
+                subject=subject, tunable=tunable, workload=workload, key=key,
+                default=tunable.space.index(default), target=target,
+            )  # fmt: skip
     return [*by_key.values(), *others]
 
 
-def _keys(subject: Subject, tunable: Configurations, sample: Sample) -> list[Key]:
-    """Return the keys that a call asks with, by its body without launches."""
+def _keys(subject: Subject, tunable: Configurations, sample: Sample) -> Mapping[Key, Any]:
+    """Return the keys that a call asks with and its default for each, by its body without launches."""
     body = subject.overload.body
     assert body is not None
     with nullcontext() if subject.on_gpu else simulate(), torch.no_grad():
         gpu = subject.device.index if subject.on_gpu else None
         with (
-            tunable.trying(None) as keys,
+            tunable.trying(None) as tried,
             entering_scope(LaunchPolicy.SKIP, operator=subject.name, gpu=gpu),
         ):
             body(*sample.args, **sample.kwargs)
-    return list(keys)
+    return tried.keys
 
 
 # ------------------------------------------------------------------ locks

@@ -105,9 +105,9 @@ def test_the_tuned_one_of_the_nearest_size_is_used(space: Configurations) -> Non
 
 def test_a_configuration_is_tried_in_place_of_the_tuned_one(space: Configurations) -> None:
     write(space, entry("float32", 64))
-    with space.trying(Tile(32, 2)) as keys:
+    with space.trying(Tile(32, 2)) as tried:
         assert launched(torch.randn(100)) == "twice<float, 2> 32"
-    assert list(keys) == [("float32", 128)]
+    assert tried.keys == {("float32", 128): Tile(128, 1)}
     with space.trying(None):
         assert launched(torch.randn(100)) == "twice<float, 1> 128"
 
@@ -154,9 +154,9 @@ def test_a_constraint_skips_what_does_not_fit_a_call() -> None:
 
 def test_keys_take_tensors_sizes_and_text() -> None:
     of = Configurations("a::b", twice.body, lambda: [Tile(1, 1)])
-    with of.trying(None) as keys:
+    with of.trying(None) as tried:
         of.of_call(torch.empty(3, 100), True, None, "rows", torch.Size([5]), 0.5)
-    assert list(keys) == [("float32", 4, 128, True, "none", "rows", 8, 0.5)]
+    assert list(tried.keys) == [("float32", 4, 128, True, "none", "rows", 8, 0.5)]
     with of.trying(None), pytest.raises(UsageError, match="takes tensors, sizes, dtypes"):
         of.of_call({1, 2})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,16 +15,27 @@ from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, require_d
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
 
+
+class Holder(NamedTuple):
+    """A launch that holds a whole row: threads, bytes of a thread, blocks of a cluster."""
+
+    threads: int
+    held: int
+    blocks: int
+
+
 HOLDERS = (
-    (4, 16, 1), (4, 32, 1), (8, 32, 1), (8, 64, 1), (16, 64, 1), (32, 64, 1), (64, 64, 1), (128, 64, 1),
-    (256, 64, 1), (512, 64, 1), (1024, 64, 1), (512, 128, 2), (1024, 128, 1), (512, 128, 4), (512, 128, 8),
-    (1024, 128, 8),
+    Holder(4, 16, 1), Holder(4, 32, 1), Holder(8, 32, 1), Holder(8, 64, 1), Holder(16, 64, 1),
+    Holder(32, 64, 1), Holder(64, 64, 1), Holder(128, 64, 1), Holder(256, 64, 1), Holder(512, 64, 1),
+    Holder(1024, 64, 1), Holder(512, 128, 2), Holder(1024, 128, 1), Holder(512, 128, 4), Holder(512, 128, 8),
+    Holder(1024, 128, 8),
 )  # fmt: skip
-"""Launches that hold a whole row, the smallest first: threads, bytes of a thread, blocks of a cluster."""
+"""The smallest first: without a tuned one, the first that holds a row is launched."""
 
 BACKWARD_HOLDERS = (
-    (4, 16, 1), (8, 16, 1), (8, 32, 1), (16, 32, 1), (32, 32, 1), (64, 32, 1), (128, 32, 1), (256, 32, 1),
-    (512, 32, 1), (1024, 32, 1), (1024, 64, 1), (1024, 64, 2), (1024, 64, 4), (1024, 64, 8),
+    Holder(4, 16, 1), Holder(8, 16, 1), Holder(8, 32, 1), Holder(16, 32, 1), Holder(32, 32, 1),
+    Holder(64, 32, 1), Holder(128, 32, 1), Holder(256, 32, 1), Holder(512, 32, 1), Holder(1024, 32, 1),
+    Holder(1024, 64, 1), Holder(1024, 64, 2), Holder(1024, 64, 4), Holder(1024, 64, 8),
 )  # fmt: skip
 """The same for the backward, whose threads hold as many bytes of each of two tensors."""
 
@@ -33,8 +44,6 @@ LONG = (512, 64)
 
 MOST_STEPS = 32
 """Loads that a thread holds at once: each takes a register or more."""
-
-Holders = tuple[tuple[int, int, int], ...]
 
 Chosen = tuple[dotcu.Kernel, tuple[int, ...], int, int, int | None]
 """A kernel, the numbers that it takes after the tensors, grid, block and cluster."""
@@ -90,30 +99,59 @@ def _is_last(x: Tensor, dim: int) -> bool:
 
 @dotcu.by_layout
 def _choose(x: Tensor, out: Tensor) -> Chosen:
-    kernel, long = kernels.softmax, kernels.softmax_long
-    return _launch(kernel, long, HOLDERS, LONG[1], x, out)
+    rows, n, width = _row(x, out)
+    holder = _first(HOLDERS, x, n, width)
+    if holder is None:
+        return _long(kernels.softmax_long, LONG[1], x, rows, n, width)
+    tuned = softmax.configuration(x.dtype, n, rows, default=holder)
+    holder = tuned if _fits(tuned, x, n, width) else holder
+    return _launch(kernels.softmax, holder, x, rows, n, width)
 
 
 @dotcu.by_layout
 def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
-    kernel, long = backward_kernels.softmax_backward, backward_kernels.softmax_backward_long
-    return _launch(kernel, long, BACKWARD_HOLDERS, LONG[1] // 2, grad, y, out)
+    rows, n, width = _row(grad, y, out)
+    holder = _first(BACKWARD_HOLDERS, grad, n, width)
+    if holder is None:
+        return _long(backward_kernels.softmax_backward_long, LONG[1] // 2, grad, rows, n, width)
+    tuned = softmax_backward.configuration(grad.dtype, n, rows, default=holder)
+    holder = tuned if _fits(tuned, grad, n, width) else holder
+    return _launch(backward_kernels.softmax_backward, holder, grad, rows, n, width)
 
 
-def _launch(kernel: Any, long: Any, holders: Holders, share: int, *tensors: Tensor) -> Chosen:
-    """Choose the first launch that holds a row, or the kernel for longer rows with a share of each thread."""
-    x, size = tensors[0], tensors[0].element_size()
+def _row(*tensors: Tensor) -> tuple[int, int, int]:
+    """Count rows, elements of one, and elements of the widest vector that they and the tensors allow."""
+    x = tensors[0]
     n = x.shape[-1] if x.dim() > 0 else 1
-    rows, width = x.numel() // n, vector_width(VECTOR_BYTES // size, (n,), *tensors)
-    for threads, held, blocks in holders:
-        steps = held // (width * size)
-        fits = steps <= MOST_STEPS and n * size <= threads * held * blocks
-        if fits and (blocks == 1 or _has_clusters(x)):
-            rows_of_block = 128 // threads if threads < 64 else 1
-            grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
-            cluster = blocks if blocks > 1 else None
-            return kernel[x.dtype, width, steps, threads, blocks], (rows, n), grid, block, cluster
-    return long[x.dtype, width, share // (width * size), LONG[0]], (n,), rows, LONG[0], None
+    return x.numel() // n, n, vector_width(VECTOR_BYTES // x.element_size(), (n,), *tensors)
+
+
+def _first(holders: tuple[Holder, ...], x: Tensor, n: int, width: int) -> Holder | None:
+    for holder in holders:
+        if _fits(holder, x, n, width):
+            return holder
+    return None
+
+
+def _fits(holder: Holder, x: Tensor, n: int, width: int) -> bool:
+    """Return whether a launch holds a row of n elements, in vectors of a width, on this GPU."""
+    threads, held, blocks = holder
+    size = x.element_size()
+    holds = held // (width * size) <= MOST_STEPS and n * size <= threads * held * blocks
+    return holds and (blocks == 1 or _has_clusters(x))
+
+
+def _launch(kernel: Any, holder: Holder, x: Tensor, rows: int, n: int, width: int) -> Chosen:
+    threads, held, blocks = holder
+    rows_of_block = 128 // threads if threads < 64 else 1
+    grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
+    steps, cluster = held // (width * x.element_size()), blocks if blocks > 1 else None
+    return kernel[x.dtype, width, steps, threads, blocks], (rows, n), grid, block, cluster
+
+
+def _long(kernel: Any, share: int, x: Tensor, rows: int, n: int, width: int) -> Chosen:
+    """Choose the launch for rows that none holds, with a share of each thread."""
+    return kernel[x.dtype, width, share // (width * x.element_size()), LONG[0]], (n,), rows, LONG[0], None
 
 
 def _has_clusters(x: Tensor) -> bool:
@@ -149,6 +187,26 @@ def _(x: Tensor, dim: int = -1) -> Tensor:
 def _(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     _require("softmax_backward", dim, grad, y)
     return _as_before(torch.empty_like(_innermost(y, dim)), dim)
+
+
+def _holds(holder: Holder, dtype: torch.dtype, n: int, rows: int) -> bool:
+    return n * dtype.itemsize <= holder.threads * holder.held * holder.blocks
+
+
+@softmax.configurations(when=_holds)
+def _() -> Iterator[Holder]:
+    yield from HOLDERS
+    for threads in (32, 64, 128, 256, 512, 1024):
+        for held in (16, 32, 128):
+            yield Holder(threads, held, 1)
+
+
+@softmax_backward.configurations(when=_holds)
+def _() -> Iterator[Holder]:
+    yield from BACKWARD_HOLDERS
+    for threads in (64, 128, 256, 512, 1024):
+        for held in (16, 64):
+            yield Holder(threads, held, 1)
 
 
 @softmax.reference
