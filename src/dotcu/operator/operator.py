@@ -23,6 +23,7 @@ from dotcu.operator.configurations import Configurations, Generator, When
 from dotcu.operator.overload import Overload, Registered, Tolerance, warm
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body
+from dotcu.operator.sharding import Sharding
 
 
 class Operator(Overload):
@@ -33,6 +34,10 @@ class Operator(Overload):
     """
 
     overloads: dict[str, Overload]
+
+    @property
+    def _family(self) -> Mapping[str, Overload]:
+        return self.overloads
 
 
 class LaunchingOverload(Overload):
@@ -218,13 +223,15 @@ class LaunchingOperator(LaunchingOverload, Operator):
     `out=` returns `out`.
     """
 
-    def __init__(self, body: Body, *, name: str, **options: Any) -> None:
+    def __init__(self, body: Body, *, name: str, sharding: Sharding | None = None, **options: Any) -> None:
         self.entries_installed = False
         self._launching: dict[str, LaunchingOverload] = {"": self}
         super().__init__(body, name=name, **options)
         self.overloads = {"": self}
         self._call: Any = register.packet(self.signature)
         _redirect_earlier(self)
+        if sharding is not None:
+            self.sharding(sharding)
 
     def overload(
         self, name: str, *, mutates_args: Sequence[str] = (), tags: Sequence[torch.Tag] = ()
@@ -250,6 +257,8 @@ class LaunchingOperator(LaunchingOverload, Operator):
                 base=self,
             )
             self.overloads[name] = self._launching[name] = added
+            if added.declared_sharding is not None:
+                added.register_sharding()
             self.entries_installed = False
             register.refresh(self.signature)
             for each in self.overloads.values():
@@ -442,6 +451,7 @@ class OpDecorator:
         tags: Sequence[torch.Tag] = (),
         cache_calls: bool = True,
         tolerance: Tolerance = None,
+        sharding: Sharding | None = None,
     ) -> Callable[[Body], LaunchingOperator]:
         """Make a torch operator of a function that allocates its result and launches kernels.
 
@@ -459,11 +469,13 @@ class OpDecorator:
                 and branches, and serve later calls from that recording without running the body.
             tolerance: The relative error that `check` allows instead of the bound that it computes, for all
                 dtypes or by dtype. Reports show it.
+            sharding: How tensors may be split over the ranks of a mesh: `"elementwise"`, or rules as
+                `Op.sharding` takes them.
 
         Raises:
             SchemaError: torch cannot turn the annotations into a schema.
             DuplicateOperator: Another file, module or function has defined the name.
-            UsageError: The name, `dtypes` or `tolerance` has the wrong form.
+            UsageError: The name, `dtypes`, `tolerance` or `sharding` has the wrong form.
         """
         schema.split_name(name)  # also where dotcu.op decorates without being called
         _require_right(f"dotcu.op({name!r})", dtypes, tolerance)
@@ -476,6 +488,7 @@ class OpDecorator:
             tags=tags,
             cache_calls=cache_calls,
             tolerance=tolerance,
+            sharding=sharding,
         )
 
     def existing(

@@ -18,12 +18,14 @@ from dotcu.operator import autograd, register
 from dotcu.operator.caching import CallCacheInfo
 from dotcu.operator.samples import Sample, SampleFunction
 from dotcu.operator.schema import Body, Signature
+from dotcu.operator.sharding import Rule, Sharding, rules, validate
 
 Tolerance = float | Mapping[torch.dtype, float] | None
 """The relative error that `check` allows: one for all dtypes, or by dtype; None to compute it."""
 
 WorkFunction = Callable[..., tuple[int, int]]
 Registered = TypeVar("Registered")
+Declared = TypeVar("Declared", bound=Sharding)
 
 
 class Overload:
@@ -56,6 +58,7 @@ class Overload:
         self._fake: Callable[..., Any] | None = None
         self._vmap: Callable[..., Any] | None = None
         self._work: WorkFunction | None = None
+        self._sharding: Sharding | None = None
         self._call: Callable[..., Any] = registration.operator
         self.__name__ = self.signature.name
 
@@ -162,6 +165,44 @@ class Overload:
         self._registration.implement_autocast(dtype)
         return lambda function: function
 
+    def sharding(self, declared: Declared) -> Declared:
+        """Declare how tensors may be split over the ranks of a mesh, for calls on DTensors.
+
+        A rule such as `"x:0 residual:0 -> 0, 0"` says of the arguments that are split, and of each result,
+        along which dimension; `rows` stands for every dimension but the last; `sum`, `avg`, `max` and `min`
+        for parts that are still to be reduced; `*` and arguments that are not named for whole tensors.
+        `"elementwise"` and `"replicated"` are whole declarations. `dotcu check --shardings` finds rules.
+
+        Args:
+            declared: A rule, several, or a function of the operator's arguments that returns them, for which
+                this is a decorator. Of a tensor the function may ask `shape` and `ndim`.
+
+        Raises:
+            UsageError: A rule has another form, or names what is no tensor of the operator.
+        """
+        validate(declared, self.signature)
+        self._sharding = declared
+        for each in {id(each): each for each in (self, *self._family.values())}.values():
+            if each.declared_sharding is declared:
+                each.register_sharding()
+        return declared
+
+    def register_sharding(self) -> None:
+        """Give DTensor the declared sharding."""
+        self._registration.implement_sharding(self.sharding_rules)
+
+    def sharding_rules(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Rule]:
+        """Return the rules that are declared for a call, besides that every tensor is whole."""
+        declared = self.declared_sharding
+        return [] if declared is None else rules(declared, self.signature, args, kwargs)
+
+    @property
+    def declared_sharding(self) -> Sharding | None:
+        """What `sharding` was given, to it or to the overload that returns what it writes to `out`."""
+        if self._sharding is None and self.functional is not None:
+            return self.functional.declared_sharding
+        return self._sharding
+
     def work(self, function: WorkFunction) -> WorkFunction:
         """Set the work of a call in bytes moved and FLOPs: `function(*args, **kwargs) -> (bytes, flops)`."""
         self._work = function
@@ -186,6 +227,11 @@ class Overload:
     def tags(self) -> frozenset[torch.Tag]:
         """torch's tags for it."""
         return frozenset(self.torch_op.tags)
+
+    @property
+    def _family(self) -> Mapping[str, Overload]:
+        """The overloads of its operator."""
+        return self._beside or {}
 
     @property
     def functional(self) -> Overload | None:

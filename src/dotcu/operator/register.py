@@ -12,14 +12,20 @@ import inspect
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.library import Library
 
 from dotcu.errors import DuplicateOperator, UsageError
 from dotcu.operator.schema import Body, Signature
+
+if TYPE_CHECKING:
+    from dotcu.operator.dtensor import Rules
 
 Kernel = Callable[..., Any]
 
@@ -135,6 +141,14 @@ class Registration:
         for device, key in _AUTOCAST_KEYS.items():
             self.implement(key, _autocast(self, device, key, dtype))
 
+    def implement_sharding(self, rules: Rules) -> None:
+        """Give DTensor the strategies of an operator, once DTensor is imported, which takes a second."""
+        _of_dtensor[self.operator] = lambda: _implement_sharding(self, rules)
+        if _DTENSOR in sys.modules:
+            _of_dtensor.pop(self.operator)()
+        elif _waiting not in sys.meta_path:
+            sys.meta_path.insert(0, _waiting)
+
 
 _live: dict[str, Registration] = {}
 
@@ -168,6 +182,7 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
 
 def withdraw(registration: Registration) -> None:
     """Remove an overload from the dispatcher, and the entries before what torch calls for it."""
+    _of_dtensor.pop(registration.operator, None)
     for operator in (registration.operator, packet(registration.signature)):
         operator._op = getattr(operator._op, "fallback", operator._op)
     registration.library._destroy()
@@ -272,6 +287,46 @@ def put_before(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
     if name is not None:  # TorchScript knows operators by what they call
         torch.jit._builtins._register_builtin(function, name)
     operator._op = function
+
+
+# DTensor: its strategies are registered when it is first imported.
+
+
+_DTENSOR = "torch.distributed.tensor"
+_of_dtensor: dict[Any, Callable[[], None]] = {}
+
+
+def _find_dtensor(name: str, path: Any = None, target: Any = None) -> Any:
+    """Find DTensor as Python does, and give it strategies once it is there (`MetaPathFinder.find_spec`)."""
+    if name != _DTENSOR:
+        return None
+    sys.meta_path.remove(_waiting)
+    spec = find_spec(name)
+    loader: Any = None if spec is None else spec.loader
+    if loader is not None:
+        execute = loader.exec_module
+
+        def execute_and_register(module: Any) -> None:
+            execute(module)
+            while _of_dtensor:
+                _of_dtensor.popitem()[1]()
+
+        loader.exec_module = execute_and_register
+    return spec
+
+
+_waiting: Any = SimpleNamespace(find_spec=_find_dtensor)
+"""Stands before Python's own finders of modules until DTensor is imported."""
+
+
+def _implement_sharding(registration: Registration, rules: Rules) -> None:
+    dtensor: Any = import_module("dotcu.operator.dtensor")
+    operator, signature = registration.operator, registration.signature
+    dispatcher: Any = dtensor.DTensor._op_dispatcher
+    strategy, info = dtensor.strategy(signature, rules), dtensor.schema_info(operator)
+    dispatcher.sharding_propagator.register_op_strategy(operator, strategy, info)
+    if signature.mutates:
+        dispatcher._custom_op_handlers[operator] = dtensor.writing(signature)
 
 
 def _implementation_name(signature: Signature) -> str:

@@ -29,6 +29,7 @@ class Signature:
         overload: `out` of `mylib::scale_add.out`; empty for the default overload.
         text: The schema without the name: `(Tensor a, Tensor b) -> Tensor`.
         arguments: The names of all arguments, in order.
+        tensors: The names of those that are tensors or lists of them, in order.
         mutates: The names of the arguments that a call writes, in the schema's order.
         keyword_only: The names of the arguments that are given by keyword only, in order.
         returns: The number of values that a call returns, besides written arguments.
@@ -40,6 +41,7 @@ class Signature:
     overload: str
     text: str
     arguments: tuple[str, ...]
+    tensors: tuple[str, ...]
     mutates: tuple[str, ...]
     keyword_only: tuple[str, ...]
     returns: int
@@ -138,6 +140,7 @@ def _signature(names: tuple[str, str, str], text: str, parsed: Any) -> Signature
         overload=overload,
         text=text,
         arguments=tuple(a.name for a in parsed.arguments),
+        tensors=tuple(a.name for a in parsed.arguments if "Tensor" in str(a.type)),
         mutates=tuple(a.name for a in parsed.arguments if _is_written(a)),
         keyword_only=tuple(a.name for a in parsed.arguments if a.kwarg_only),
         returns=len(returned),

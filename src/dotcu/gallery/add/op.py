@@ -32,7 +32,7 @@ THREAD_BYTES = 16
 """The bytes of each input that a thread has in flight: 32 KB for a multiprocessor of 2048 threads."""
 
 
-@dotcu.op("dotcu::add", dtypes=REAL)
+@dotcu.op("dotcu::add", dtypes=REAL, sharding="elementwise")
 def add(a: Tensor, b: Tensor, *, block_size: int = 128) -> Tensor:
     """Add two tensors of one dtype, broadcast against each other.
 
@@ -122,6 +122,9 @@ def _promoted(a: Tensor, b: Number) -> Tensor:
 @add_number.reference
 def _(a: Tensor, b: Any, **launch: int) -> Tensor:
     return torch.add(a, b)
+
+
+add_number.sharding("elementwise")
 
 
 @add.setup_context

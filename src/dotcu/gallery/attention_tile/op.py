@@ -240,6 +240,31 @@ def _(
     return (ds @ keys).to(q.dtype), shared(ds.mT @ q.to(ds.dtype)), shared(p.mT @ dy)
 
 
+@attention_tile.sharding
+def _(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> list[str]:
+    """By batch, by heads, each with those of q that share it, and by queries, where each sees every key."""
+    heads = ["q:0 k:0 v:0 -> 0, 0", "even q:1 k:1 v:1 -> 1, 1"]
+    return heads if causal else [*heads, "q:2 -> 2, 2"]
+
+
+@attention_tile_backward.sharding
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> list[str]:
+    whole = [
+        "grad:0 q:0 k:0 v:0 out:0 lse:0 -> 0, 0, 0",
+        "even grad:1 q:1 k:1 v:1 out:1 lse:1 -> 1, 1, 1",
+    ]
+    return whole if causal else [*whole, "grad:2 q:2 out:2 lse:2 -> 2, sum, sum", "even k:2 v:2 -> sum, 2, 2"]
+
+
 @attention_tile.setup_context
 def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
     q, k, v, ctx.causal, ctx.scale = inputs

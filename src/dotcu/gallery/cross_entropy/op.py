@@ -246,6 +246,19 @@ def _probabilities(
     return p, hit, weight / counted.sum().clamp(min=1) if reduction == "mean" else weight
 
 
+@cross_entropy.sharding
+def _(logits: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean") -> list[str]:
+    """A mean has a count of its own on each rank."""
+    loss = {"none": "rows", "sum": "sum"}.get(reduction)
+    return [f"logits:rows target:rows -> {loss}, rows"] if loss else []
+
+
+@cross_entropy_backward.sharding
+def _(*tensors: Any, ignore_index: int = -100, reduction: str = "mean") -> list[str]:
+    rows = "grad_lse:rows logits:rows target:rows lse:rows -> rows"
+    return {"none": [f"grad_loss:rows {rows}"], "sum": [rows]}.get(reduction, [])
+
+
 @cross_entropy.setup_context
 def _(ctx: Any, inputs: Any, output: Any) -> None:
     logits, target, ctx.ignore_index, ctx.reduction = inputs

@@ -215,6 +215,12 @@ def _(x: Tensor, dim: int = -1) -> Tensor:
     return torch.cumsum(x.flip(dim), dim).flip(dim)
 
 
+@cumsum.sharding
+@reverse_cumsum.sharding
+def _(x: Tensor, dim: int = -1) -> list[str]:
+    return [f"x:{other} -> {other}" for other in range(x.ndim) if other != dim % x.ndim]
+
+
 @cumsum.setup_context
 @reverse_cumsum.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor) -> None:

@@ -25,7 +25,7 @@ THREAD_BYTES = 16
 """The bytes of each input that a thread has in flight: 64 KB for a multiprocessor of 2048 threads."""
 
 
-@dotcu.op("dotcu::fast_add", dtypes=REAL)
+@dotcu.op("dotcu::fast_add", dtypes=REAL, sharding="elementwise")
 def fast_add(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int = -1) -> Tensor:
     """Add two tensors of one dtype, broadcast against each other, 16 bytes at a time.
 

@@ -29,7 +29,7 @@ STAGES, MOST_RESIDENT = 3, 3
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
 
 
-@dotcu.op("dotcu::layer_norm", dtypes=FLOATS)
+@dotcu.op("dotcu::layer_norm", dtypes=FLOATS, sharding="x:rows -> rows")
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """Normalize each row, scale and shift it: (x - mean) * rsqrt(variance + eps) * weight + bias.
 
@@ -49,7 +49,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     return out
 
 
-@dotcu.op("dotcu::layer_norm_backward", dtypes=FLOATS)
+@dotcu.op("dotcu::layer_norm_backward", dtypes=FLOATS, sharding="grad:rows x:rows -> rows, sum, sum")
 def layer_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,7 +18,9 @@ TOLERANCE = {torch.float64: 1e-12}
 """The reference adds up in another order, and in float64 there is nothing more exact to tell them apart."""
 
 
-@dotcu.op("dotcu::matmul", dtypes=FLOATS, tolerance=TOLERANCE)
+@dotcu.op(
+    "dotcu::matmul", dtypes=FLOATS, tolerance=TOLERANCE, sharding=("a:0 -> 0", "b:1 -> 1", "a:1 b:0 -> sum")
+)
 def matmul(a: Tensor, b: Tensor, *, tiled: bool = True, block_size: int = 16) -> Tensor:
     """Multiply two matrices of one dtype; half types add up in float32.
 

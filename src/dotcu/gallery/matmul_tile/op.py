@@ -68,7 +68,7 @@ def matmul_tile(
     return _product(a, b, bias, residual, epilogue)
 
 
-@dotcu.op("dotcu::matmul_swiglu_tile", dtypes=HALVES)
+@dotcu.op("dotcu::matmul_swiglu_tile", dtypes=HALVES, sharding=("a:0 -> 0", "gate:1 up:1 -> 1"))
 def matmul_swiglu_tile(a: Tensor, gate: Tensor, up: Tensor) -> Tensor:
     """Multiply by two matrices at once: silu(a @ gate) * (a @ up), the first half of a transformer's MLP.
 
@@ -257,6 +257,13 @@ def _(ctx: Any, grad: Tensor) -> Any:
     by_x, by_y = torch.ops.aten.silu_backward(grad * y, x), grad * F.silu(x)
     by_a = matmul_tile(by_y, up.T, None, matmul_tile(by_x, gate.T))
     return by_a, matmul_tile(a.T, by_x), matmul_tile(a.T, by_y)
+
+
+@matmul_tile.sharding
+def _(a: Tensor, b: Tensor, bias: Any = None, residual: Any = None, *, gelu: bool = False) -> list[str]:
+    """Parts of K give parts of a sum, unless GELU follows."""
+    parts = [] if gelu else ["a:1 b:0 bias:sum residual:sum -> sum"]
+    return ["a:0 residual:0 -> 0", "b:1 bias:0 residual:1 -> 1", *parts]
 
 
 @matmul_tile.work

@@ -35,7 +35,7 @@ SMEM_BYTES = 48 * 1024
 """A multiprocessor with clusters has room for four times as much shared memory, others have not."""
 
 
-@dotcu.op("dotcu::quantize_fp8", dtypes=FLOATS)
+@dotcu.op("dotcu::quantize_fp8", dtypes=FLOATS, sharding="x:rows -> rows, rows")
 def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     """Quantize each row, along the last dimension, to float8 e4m3 with a scale of its own.
 

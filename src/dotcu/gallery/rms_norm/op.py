@@ -28,7 +28,7 @@ STAGES, MOST_RESIDENT = 3, 2
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
 
 
-@dotcu.op("dotcu::rms_norm", dtypes=FLOATS)
+@dotcu.op("dotcu::rms_norm", dtypes=FLOATS, sharding="x:rows -> rows")
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Divide each row by its root mean square, and scale it: x * rsqrt(mean(x^2) + eps) * weight.
 
@@ -46,7 +46,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return out
 
 
-@dotcu.op("dotcu::add_rms_norm", dtypes=FLOATS)
+@dotcu.op("dotcu::add_rms_norm", dtypes=FLOATS, sharding="x:rows residual:rows -> rows, rows")
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Add a residual, then normalize: (rms_norm(sum, weight, eps), sum) with sum = x + residual.
 
@@ -62,7 +62,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
     return out, sum
 
 
-@dotcu.op("dotcu::rms_norm_backward", dtypes=FLOATS)
+@dotcu.op("dotcu::rms_norm_backward", dtypes=FLOATS, sharding="grad:rows x:rows added:rows -> rows, sum")
 def rms_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

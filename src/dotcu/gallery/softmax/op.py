@@ -219,6 +219,16 @@ def _(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     return y * (grad - (grad * y).sum(dim, keepdim=True))
 
 
+@softmax.sharding
+def _(x: Tensor, dim: int = -1) -> list[str]:
+    return [f"x:{other} -> {other}" for other in range(x.ndim) if other != dim % x.ndim]
+
+
+@softmax_backward.sharding
+def _(grad: Tensor, y: Tensor, dim: int = -1) -> list[str]:
+    return [f"grad:{other} y:{other} -> {other}" for other in range(y.ndim) if other != dim % y.ndim]
+
+
 @softmax.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor) -> None:
     ctx.save_for_backward(output)

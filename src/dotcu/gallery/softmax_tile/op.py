@@ -32,7 +32,7 @@ LONG = (8192, 8)
 """Elements of a tile and warps, for longer rows."""
 
 
-@dotcu.op("dotcu::softmax_tile", dtypes=TAKEN)
+@dotcu.op("dotcu::softmax_tile", dtypes=TAKEN, sharding="x:rows -> rows")
 def softmax_tile(x: Tensor) -> Tensor:
     """Divide exp(x) by its sum along the last dimension; half types compute in float32.
 
@@ -48,7 +48,7 @@ def softmax_tile(x: Tensor) -> Tensor:
     return out
 
 
-@dotcu.op("dotcu::softmax_tile_backward", dtypes=TAKEN)
+@dotcu.op("dotcu::softmax_tile_backward", dtypes=TAKEN, sharding="grad:rows y:rows -> rows")
 def softmax_tile_backward(grad: Tensor, y: Tensor) -> Tensor:
     """Give the gradient of softmax_tile's argument: y * (grad - sum(grad * y)).
 

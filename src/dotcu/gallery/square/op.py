@@ -25,7 +25,7 @@ THREAD_BYTES = 16
 """The bytes of x that a thread has in flight."""
 
 
-@dotcu.op("dotcu::square", dtypes=REAL)
+@dotcu.op("dotcu::square", dtypes=REAL, sharding="elementwise")
 def square(x: Tensor, *, block_size: int = 128) -> Tensor:
     """Multiply each element by itself. `square(x, out=y)` writes into a tensor that is there already.
 

@@ -291,6 +291,16 @@ def _(x: Tensor, dim: int | None = None, keepdim: bool = False, **launch: int) -
     return torch.sum(x, dim, keepdim)
 
 
+@sum.sharding
+def _(x: Tensor, dim: int | None = None, keepdim: bool = False, **launch: int) -> list[str]:
+    """A part of what is added up gives a part of the sum."""
+    if dim is None or x.ndim == 0:
+        return [f"x:{each} -> sum" for each in range(x.ndim)]
+    added = dim % x.ndim
+    places = [each if keepdim or each < added else each - 1 for each in range(x.ndim)]
+    return [f"x:{each} -> {'sum' if each == added else places[each]}" for each in range(x.ndim)]
+
+
 @sum.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
     x, ctx.dim, keepdim = inputs

@@ -21,7 +21,7 @@ THREAD_BYTES = 16
 """The bytes of each input that a thread has in flight: 64 KB for a multiprocessor of 2048 threads."""
 
 
-@dotcu.op("dotcu::swiglu", dtypes=FLOATS)
+@dotcu.op("dotcu::swiglu", dtypes=FLOATS, sharding="elementwise")
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """Compute silu(gate) * up, with silu(x) = x / (1 + exp(-x)), element by element.
 
@@ -37,7 +37,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return out
 
 
-@dotcu.op("dotcu::swiglu_backward", dtypes=FLOATS)
+@dotcu.op("dotcu::swiglu_backward", dtypes=FLOATS, sharding="elementwise")
 def swiglu_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the gradients by `gate` and by `up` from that by the result of `swiglu`, in one pass.
 

@@ -212,6 +212,19 @@ def _(x: Tensor, dims: list[int]) -> Tensor:
     return x.permute(dims).clone(memory_format=torch.contiguous_format)
 
 
+@transpose.sharding
+def _(x: Tensor, dim0: int = -2, dim1: int = -1) -> list[str]:
+    order = [*range(x.ndim)]
+    if order:
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+    return [f"x:{before} -> {after}" for after, before in enumerate(order)]
+
+
+@permute_copy.sharding
+def _(x: Tensor, dims: list[int]) -> list[str]:
+    return [f"x:{before % x.ndim} -> {after}" for after, before in enumerate(dims)]
+
+
 @transpose.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor) -> None:
     ctx.dims = inputs[1:]
