@@ -46,6 +46,7 @@ STANDARD = {
     "branches_on_a_value": "compile",
     "batch_in_the_first_dimension": "vmap",
     "batch_of_the_first_alone": "vmap",
+    "square_of_parts": "sharding",
 }
 REPRESENTATIVE = (
     "fake_of_other_strides",
@@ -73,9 +74,10 @@ def test_a_broken_rule_is_seen_by_its_check_and_no_unrelated_one(name: str) -> N
     assert short <= {check, "errors"} | others  # that these bodies check no arguments is beside the point
 
 
-@pytest.mark.parametrize(
-    "name", quick(["second_gradient_wrong", "branches_on_a_value", "batch_of_the_first_alone"], STANDARD)
-)
+TRANSFORMS = ("second_gradient_wrong", "branches_on_a_value", "batch_of_the_first_alone", "square_of_parts")
+
+
+@pytest.mark.parametrize("name", quick(TRANSFORMS, STANDARD))
 def test_a_broken_transform_is_seen_by_its_check(name: str) -> None:
     operator, check = OPERATORS[name], STANDARD[name]
     report = dotcu.check(operator, only=f"{operator.qualified_name}/{check}")

@@ -51,6 +51,7 @@ _TABLE = (
     Check(name="gradients", finds="has a wrong gradient"),
     Check(name="second-gradients", finds="has a wrong second gradient", level=Level.STANDARD),
     Check(name="vmap", finds="has a wrong batching rule", level=Level.STANDARD),
+    Check(name="sharding", finds="declares a sharding that gives wrong values", level=Level.STANDARD),
     Check(name="compile", finds="breaks or changes under torch.compile", level=Level.STANDARD),
     Check(
         name="call-cache", finds="gives other values from the call cache than its body", level=Level.STANDARD

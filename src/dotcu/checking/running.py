@@ -43,6 +43,7 @@ from dotcu.checking.trials import (
     large,
     reference,
     registration,
+    sharding,
     vmap,
 )
 from dotcu.errors import CompileError, DotcuError, EnvironmentFault, FindingError, UsageError
@@ -61,6 +62,7 @@ _PLANS = (
     registration.plan,
     gradients.plan,
     vmap.plan,
+    sharding.plan,
     compiled.plan,
     call_cache.plan,
     gpu.plan,

@@ -25,9 +25,20 @@ def command(
     only: Annotated[
         Words, typer.Option(metavar="NAME", help="a trial, or a prefix of several; may be repeated")
     ] = None,
+    shardings: Annotated[
+        bool, typer.Option("--shardings", help="try how tensors may be split over ranks, instead")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="with --shardings: declare what holds, in the source")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check operators for every kind of fault."""
+    if shardings:
+        _try_shardings(target, device, seed, write=write, as_json=as_json)
+        return
+    if write:
+        raise UsageError("--write goes with --shardings.\nType: dotcu check --shardings --write ops.py")
     if quick and full:
         raise UsageError("--quick and --full were given together; give one of them, or neither.")
     level = "quick" if quick else "full" if full else "standard"
@@ -50,6 +61,27 @@ def command(
     console.report(report, as_json)
     if report.unfinished:
         raise KeyboardInterrupt
+    if not report.passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _try_shardings(target: str, device: str | None, seed: int, *, write: bool, as_json: bool) -> None:
+    """Try how tensors may be split, and print what holds."""
+    with contextlib.redirect_stdout(sys.stderr):
+        from dotcu.checking import inference
+        from dotcu.checking.checker import subjects_of
+        from dotcu.checking.target import resolve
+
+        operators = [operator for _, operator in resolve(target)]
+        subjects = subjects_of(operators, device=device or "simulator", level="standard", seed=seed)
+        found = tuple(inference.infer(subjects))
+        report = inference.ShardingReport(overloads=found)
+        named = {subject.name: subject.overload for subject in subjects}
+        wanted = [each for each in found if each.holds and not each.declared] if write else []
+        written = [inference.write(named[each.overload], each.holds) for each in reversed(wanted)]
+    console.report(report, as_json)
+    for path in dict.fromkeys(map(str, written)):
+        console.note(f"wrote declarations into {path}: review them, and run `dotcu check`")
     if not report.passed:
         raise typer.Exit(EXIT_FAILED)
 

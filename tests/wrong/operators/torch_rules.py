@@ -289,6 +289,14 @@ def _(info: Any, in_dims: Any, a: Tensor, b: Tensor) -> Any:
     return batch_of_the_first_alone(a.movedim(in_dims[0] or 0, 0), b), 0
 
 
+@dotcu.op("torch_rules::square_of_parts", sharding=("x:0 -> 0", "x:sum -> sum"))
+def square_of_parts(x: Tensor) -> Tensor:
+    return square_of(x)
+
+
+squares(square_of_parts)
+
+
 @dotcu.op("torch_rules::gradient_by_numpy")
 def gradient_by_numpy(x: Tensor) -> Tensor:
     return square_of(x)
