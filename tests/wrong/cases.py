@@ -102,6 +102,13 @@ def tensor_map_one_column_on() -> Launch:
 
 
 @case
+def copy_that_nobody_awaits() -> Launch:
+    x, out = torch.arange(32 * 32.0).view(32, 32), torch.zeros(32, 32)
+    made = dotcu.tensor_map(x, box=(8, 32))
+    return Launch(args=(made, out, 4), out=out, want=2 * x, arch="sm_90")
+
+
+@case
 def past_a_tensor_of_a_list() -> Launch:
     parts, out = [torch.ones(32), torch.ones(20), torch.ones(32)], torch.empty(32)
     want = 3 - (torch.arange(32) >= 20).float()

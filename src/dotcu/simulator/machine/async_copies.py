@@ -4,7 +4,7 @@ On hardware, an asynchronous copy may land at any time until a lane waits for it
 it lands as late as it may: when its lane waits for its group, or when a lane reads the
 mbarrier that tracks it. A kernel that does not wait therefore finds the old bytes, and until then
 every byte is marked with the copy that it belongs to, so that an access to it can be named.
-Copies that no lane waits for never land.
+Copies that no lane waits for never land; those that a mbarrier tracks are reported in the end.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy".
 """
@@ -20,6 +20,7 @@ import numpy as np
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array, Lanes
+from dotcu.simulator.sanitizers.bounds import describe_element
 from dotcu.simulator.sanitizers.proxies import ProxyFence, is_async
 from dotcu.simulator.sanitizers.races import check_ahead, check_proxy, check_write, stamp_landed
 from dotcu.simulator.semantics.memory.access import Access, AccessPart
@@ -240,6 +241,25 @@ class CopiesInFlight:
         index = copy.indices[:, None] + np.arange(copy.values.shape[1])
         shared.views[copy.access.width][index] = copy.values
         shared.shadows[copy.access.width][index] = WRITTEN[copy.access.width]
+
+    def judge_end(self) -> None:
+        """Report copies that no lane has waited for, once all have ended; not behind another finding."""
+        chunk, run = self.chunk, self.chunk.grid.run
+        copies = [copy for copy in self.copies.values() if copy.kind == "mbarrier"]
+        if not copies or chunk.living or any(f.kernel == chunk.grid.kernel for f in run.findings):
+            return
+        for copy in copies:
+            with self._elements(copy) as (part, indices):
+                name, shown = describe_element(part, int(indices[0]))
+            chunk.report(
+                "exited-block",
+                copy.access.placed,
+                copy.lanes,
+                f"exited-block: this copy writes {shown}, and the threads of that block have ended without a "
+                "wait for it: it may come when the memory belongs to another block. Wait on its mbarrier for "
+                "the phase that it completes, or do not start it.",
+                address_of=name,
+            )
 
     @contextmanager
     def _elements(self, copy: AsyncCopy) -> Iterator[tuple[AccessPart, Array]]:

@@ -57,6 +57,8 @@ def execute(grid: LaunchState) -> None:
             return
         if outcome == "done":
             chunk.barriers.judge_counts()
+            if chunk.in_flight is not None:
+                chunk.in_flight.judge_end()
             chunk.retire()
             continue
         chunk.scheduler.park()
