@@ -56,8 +56,8 @@ from dotcu.tuning.search import Choice, TimeInterval, search
 from dotcu.workers import Channel
 
 ROUNDS = (
-    Protocol(blocks=3, most_blocks=3, calls=3, most_calls=20, block_s=0.01, warmup_most_s=0.4, least_s=0.0),
-    Protocol(blocks=5, most_blocks=6, calls=3, most_calls=40, block_s=0.02, warmup_most_s=0.4, least_s=0.0),
+    Protocol(blocks=3, most_blocks=3, calls=1, most_calls=20, block_s=0.01, warmup_most_s=0.1, least_s=0.0),
+    Protocol(blocks=4, most_blocks=5, calls=2, most_calls=40, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(blocks=10, most_blocks=20, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.5),
 )
 """The protocol of each round, the last of all further ones: few samples of many, then more of few."""
@@ -71,7 +71,7 @@ WATCHED = 8
 VERIFIED = 8
 """Candidates whose results are compared with the reference together."""
 
-TRY_S = {"cuda": 30.0, "cpu": 300.0}
+TRY_S = {"cuda": 20.0, "cpu": 300.0}
 """Seconds after which a call that may not come back has not, by the device: the simulator is slower."""
 
 TIME_S = 300.0
@@ -208,6 +208,8 @@ class Session:
 
     def _gated(self, report: Report) -> list[int]:
         """Return the candidates that fit the device and compute what the reference does."""
+        for case in self._cases:
+            _oracle(self.subject, case)  # now, so that no candidate is charged with it
         passed: list[int] = []
         rejected = set(self.request.rejected)
         candidates = [each for each in range(len(self.tunable.space)) if each not in rejected]
