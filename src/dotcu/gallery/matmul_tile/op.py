@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,18 +33,28 @@ SWIGLU_MOST = 64
 FIRST_WITH_CLUSTERS = (9, 0)
 """The compute capability from which blocks of a cluster share a tile."""
 
-Instance = tuple[int, int, int, int, int, int, int]
-"""BM, BN, BK, warps, blocks of a cluster, blocks that share a multiprocessor, and LATENCY."""
+
+class Instance(NamedTuple):
+    """An instance of the kernel: tile, warps, blocks of a cluster, and blocks that share a multiprocessor."""
+
+    bm: int
+    bn: int
+    bk: int
+    warps: int
+    ctas: int
+    blocks: int
+    latency: int
+
 
 INSTANCES: tuple[tuple[Instance, float, float], ...] = (
-    ((128, 256, 64, 8, 1, 1, 6), 7.6, 0.578),
-    ((256, 128, 64, 8, 1, 1, 6), 7.6, 0.579),
-    ((256, 256, 64, 8, 2, 1, 0), 3.1, 0.707),
-    ((128, 128, 64, 4, 1, 1, 0), 6.5, 0.285),
-    ((128, 128, 64, 8, 1, 1, 0), 6.5, 0.300),
-    ((64, 128, 128, 4, 1, 1, 0), 5.7, 0.562),
-    ((64, 64, 128, 4, 1, 2, 0), 5.2, 0.670),
-    ((64, 32, 128, 4, 1, 2, 0), 4.5, 0.600),
+    (Instance(128, 256, 64, 8, 1, 1, 6), 7.6, 0.578),
+    (Instance(256, 128, 64, 8, 1, 1, 6), 7.6, 0.579),
+    (Instance(256, 256, 64, 8, 2, 1, 0), 3.1, 0.707),
+    (Instance(128, 128, 64, 4, 1, 1, 0), 6.5, 0.285),
+    (Instance(128, 128, 64, 8, 1, 1, 0), 6.5, 0.300),
+    (Instance(64, 128, 128, 4, 1, 1, 0), 5.7, 0.562),
+    (Instance(64, 64, 128, 4, 1, 2, 0), 5.2, 0.670),
+    (Instance(64, 32, 128, 4, 1, 2, 0), 4.5, 0.600),
 )
 """With each, what a wave of its blocks takes on an H100, in microseconds: begin and end, and a step of BK."""
 
@@ -140,7 +150,11 @@ def _choose(
     """The kernel, and blocks: as many as run at once, or as there are tiles."""
     (m, n), sms = out.shape, dotcu.sm_count(out)
     clusters = dotcu.capability(out) >= FIRST_WITH_CLUSTERS
-    chosen = _instance(m, n, k, sms, swiglu=epilogue == SWIGLU, clusters=clusters)
+    default = _instance(m, n, k, sms, swiglu=epilogue == SWIGLU, clusters=clusters)
+    if epilogue == SWIGLU:
+        chosen = matmul_swiglu_tile.configuration(a.dtype, m, n, k, default=default)
+    else:
+        chosen = matmul_tile.configuration(a.dtype, m, n, k, default=default)
     bm, bn, bk, warps, ctas, blocks, latency = chosen
     align = _align(out, bias, None if epilogue == SWIGLU else other)
     sizes = (bm, bn, bk, GROUP, warps, ctas, blocks, latency)
@@ -207,6 +221,24 @@ def _(
 def _(a: Tensor, gate: Tensor, up: Tensor) -> Tensor:
     _require("matmul_swiglu_tile", a, gate)
     return a.new_empty((a.shape[0], gate.shape[1]))
+
+
+@matmul_tile.configurations
+def _() -> Iterator[Instance]:
+    """Yield the instances of the table, and others that no model has times of."""
+    for instance, _, _ in INSTANCES:
+        yield instance
+    for bm, bn, warps in ((128, 256, 8), (256, 128, 8), (128, 128, 4), (128, 64, 4), (64, 64, 4)):
+        for bk in (32, 64, 128):
+            for latency in (0, 4, 6):
+                yield Instance(bm, bn, bk, warps, 1, 1, latency)
+
+
+@matmul_swiglu_tile.configurations
+def _() -> Iterator[Instance]:
+    for instance, _, _ in INSTANCES:
+        if instance.bm * instance.bn <= 32 * instance.warps * SWIGLU_MOST:
+            yield instance
 
 
 @matmul_tile.reference
