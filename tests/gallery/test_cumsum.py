@@ -36,7 +36,7 @@ def assert_exact_but_for_rounding(got: Tensor, exact: Tensor) -> None:
 LENGTHS = [1, 3, 4, 5, 31, 32, 127, 129, 255, 1023, 1025, 4095, 4097, 8193, 20_000]
 
 
-@pytest.mark.parametrize("n", quick([1, 5, 31, 129, 1025, 4097, 20_000], LENGTHS))
+@pytest.mark.parametrize("n", quick([1, 5, 129, 4097], LENGTHS))
 def test_every_length_around_a_vector_a_warp_and_a_block_is_right(n: int, device: torch.device) -> None:
     x = positive(device, torch.float32, n)
     assert_exact_but_for_rounding(cumsum(x), x.double().cumsum(0))
@@ -45,7 +45,7 @@ def test_every_length_around_a_vector_a_warp_and_a_block_is_right(n: int, device
 
 ROWS = [(70, 9), (3, 2050), (2, 20_001), (300, 1)]
 QUICK_ROWS = {(torch.float32, ROWS[0]), (torch.bfloat16, ROWS[1]), (torch.float32, ROWS[2])}
-QUICK_ROWS |= {(torch.float16, ROWS[3]), (torch.float64, ROWS[0])}
+QUICK_ROWS.add((torch.float16, ROWS[3]))
 
 
 @pytest.mark.parametrize(("dtype", "shape"), quick_pairs(QUICK_ROWS, FLOATS, ROWS))
@@ -60,7 +60,7 @@ def test_rows_are_summed_each_for_itself(
 COLUMNS = [
     (2, 3, 5), (1, 7, 300), (3, 40, 8), (2, 130, 64), (1, 3000, 33), (2, 9000, 2), (1, 600, 70), (4, 1, 3),
 ]  # fmt: skip
-QUICK_COLUMNS = {*((torch.float32, shape) for shape in COLUMNS[::2]), (torch.bfloat16, COLUMNS[1])}
+QUICK_COLUMNS = {(torch.float32, COLUMNS[1]), (torch.float32, COLUMNS[4]), (torch.float32, COLUMNS[2])}
 QUICK_COLUMNS |= {(torch.bfloat16, COLUMNS[5]), (torch.bfloat16, COLUMNS[3])}
 
 
@@ -91,7 +91,7 @@ def other_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch
     module._choose.forget()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.int64], [torch.float64, torch.int64]), ids=str)
 @pytest.mark.parametrize("fits", [0, 10**6], ids=["by 32", "in order"])
 def test_tiles_of_several_rows_are_right(
     dtype: torch.dtype, fits: int, device: torch.device, other_tables: pytest.MonkeyPatch
@@ -111,7 +111,7 @@ def test_tiles_of_columns_beyond_their_first_group_are_right(device: torch.devic
     assert_exact_but_for_rounding(cumsum(x, 0), x.double().cumsum(0))
 
 
-@pytest.mark.parametrize("dtype", quick([torch.int8, torch.int64], INTEGERS), ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.int8], INTEGERS), ids=str)
 def test_integers_add_up_in_64_bits(dtype: torch.dtype, device: torch.device) -> None:
     x = make_tensor((5000,), device=device, dtype=dtype)
     assert cumsum(x).dtype == torch.int64
@@ -124,7 +124,7 @@ def test_64_bit_sums_wrap_around_from_tile_to_tile(device: torch.device) -> None
     assert torch.equal(cumsum(x), x.cumsum(0))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16], [torch.float16, torch.bfloat16]), ids=str)
 def test_half_types_add_up_in_float32(dtype: torch.dtype, device: torch.device) -> None:
     x = torch.ones(9000, dtype=dtype, device=device)
     assert torch.equal(cumsum(x), torch.arange(1.0, 9001, device=device).to(dtype))

@@ -22,9 +22,8 @@ FORWARD = {
     *((n, torch.bfloat16) for n in (31, 1024, 20_004)),
     (640, torch.float16),
 }
-BACKWARD = {(2, torch.float32), (31, torch.bfloat16), (257, torch.float32), (1024, torch.bfloat16)}
-BACKWARD |= {(1024, torch.float16), (5000, torch.float32)}
-VIEWS = {(torch.float32, 1), (torch.float16, 2), (torch.bfloat16, 4)}
+BACKWARD = {(2, torch.float32), (31, torch.bfloat16), (1024, torch.float16), (5000, torch.float32)}
+VIEWS = {(torch.float32, 1), (torch.bfloat16, 4)}
 
 
 def random(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -111,7 +110,7 @@ def test_a_large_mean_costs_no_places(n: int, device: torch.device) -> None:
         assert (got - right).norm() <= 1e-3 * right.norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.float32], [torch.float32, torch.float64]), ids=str)
 def test_a_row_of_one_element_has_no_gradient(dtype: torch.dtype, device: torch.device) -> None:
     grad, x, weight = (random(device, dtype, *shape) for shape in ((256, 1), (256, 1), (1,)))
     of_x, _, _ = layer_norm_backward(grad, x, weight)
@@ -135,7 +134,7 @@ def test_more_rows_than_blocks_keep_the_ring_turning(device: torch.device) -> No
         close(mine, wanted, 32)
 
 
-@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0,), (2, 0, 4)])
+@pytest.mark.parametrize("shape", quick([(0, 8), (0,)], [(0, 8), (3, 0), (0,), (2, 0, 4)]))
 def test_nothing_to_normalize_gives_no_gradient_but_zero(
     shape: tuple[int, ...], device: torch.device
 ) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import quantize_fp8
-from quick import quick_pairs
+from quick import quick, quick_pairs
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 NAN, INF = float("nan"), float("inf")
@@ -32,7 +32,7 @@ def assert_as_defined(x: Tensor) -> None:
 
 
 LENGTHS = [1, 7, 8, 32, 100, 257, 1024, 4100, 9000]
-QUICK = {(n, FLOATS[index % len(FLOATS)]) for index, n in enumerate(LENGTHS)}
+QUICK = {(n, FLOATS[index % len(FLOATS)]) for index, n in enumerate(LENGTHS) if n not in (7, 257, 9000)}
 
 
 @pytest.mark.parametrize(("n", "dtype"), quick_pairs(QUICK, LENGTHS, FLOATS))
@@ -40,7 +40,7 @@ def test_rows_of_every_length_are_as_defined(n: int, dtype: torch.dtype, device:
     assert_as_defined(torch.randn(5, n, device=device).to(dtype))
 
 
-@pytest.mark.parametrize("n", [16_384, 65_536, 66_000, 66_001])
+@pytest.mark.parametrize("n", quick([16_384, 66_001], [16_384, 65_536, 66_000, 66_001]))
 def test_rows_that_a_block_can_hardly_hold_are_as_defined(n: int, device: torch.device) -> None:
     assert_as_defined(torch.randn(2, n, device=device))
     assert_as_defined(torch.randn(1, n, device=device).to(torch.bfloat16))

@@ -18,14 +18,13 @@ FLOATS = [torch.float32, *HALVES]
 LENGTHS = [1, 2, 7, 8, 31, 32, 40, 64, 256, 257, 640, 768, 1023, 1024, 2560, 5000, 20_004]
 # Each length and each dtype once; the rest is slow.
 FORWARD = {
-    *((n, torch.float32) for n in (2, 40, 257, 5000)),
-    *((n, torch.bfloat16) for n in (31, 1024, 20_004)),
-    (640, torch.float16),
+    *((n, torch.float32) for n in (2, 257)),
+    *((n, torch.bfloat16) for n in (40, 20_004)),
+    (1024, torch.float16),
 }
-BACKWARD = {(2, torch.float32), (31, torch.bfloat16), (257, torch.float32), (1024, torch.bfloat16)}
-BACKWARD |= {(1024, torch.float16), (5000, torch.float32)}
+BACKWARD = {(31, torch.float32), (1024, torch.bfloat16), (5000, torch.float16)}
 SUMS = {(24, torch.float32), (1000, torch.bfloat16), (1024, torch.float16), (20_004, torch.float32)}
-VIEWS = {(torch.float32, 1), (torch.float16, 2), (torch.bfloat16, 4)}
+VIEWS = {(torch.float16, 2)}
 
 
 def random(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -95,9 +94,10 @@ def test_the_sum_with_a_residual_is_what_is_normalized(
     close(out, exact(sum, weight))
 
 
-def test_both_results_of_add_rms_norm_give_gradients(device: torch.device) -> None:
+@pytest.mark.parametrize("fast", quick([True], [True, False]))
+def test_both_results_of_add_rms_norm_give_gradients(fast: bool, device: torch.device) -> None:
     tensors = [random(device, torch.float64, *shape).requires_grad_() for shape in ((3, 5), (3, 5), (5,))]
-    assert torch.autograd.gradcheck(add_rms_norm, tensors)
+    assert torch.autograd.gradcheck(add_rms_norm, tensors, fast_mode=fast)
 
 
 def test_many_rows_give_the_same_bits_each_time(device: torch.device) -> None:
@@ -117,7 +117,7 @@ def test_more_rows_than_blocks_keep_the_ring_turning(device: torch.device) -> No
         close(mine, wanted, 8)
 
 
-@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0,), (2, 0, 4)])
+@pytest.mark.parametrize("shape", quick([(0, 8), (0,)], [(0, 8), (3, 0), (0,), (2, 0, 4)]))
 def test_nothing_to_normalize_gives_no_gradient_but_zero(
     shape: tuple[int, ...], device: torch.device
 ) -> None:

@@ -11,14 +11,15 @@ import dotcu
 from body_calls import traced
 from dotcu import settings
 from dotcu.gallery import softmax, softmax_backward
-from quick import quick_pairs
+from quick import quick, quick_pairs
 
 INF = math.inf
 HALVES = [torch.float16, torch.bfloat16]
 
 
 LENGTHS = [1, 2, 31, 33, 64, 128, 257, 1024, 2049, 4096, 8200, 16384, 32771, 65544]
-QUICK = {(n, (torch.float32, torch.bfloat16)[index % 2]) for index, n in enumerate(LENGTHS)}
+SLOW = {2, 128, 2049, 16384, 32771}
+QUICK = {(n, (torch.float32, torch.bfloat16)[index % 2]) for index, n in enumerate(LENGTHS) if n not in SLOW}
 QUICK_SPECIAL = {(4, torch.float32), (400, torch.bfloat16), (5000, torch.float16)}
 
 
@@ -29,7 +30,7 @@ def test_rows_of_every_length_agree_with_torch(n: int, dtype: torch.dtype, devic
     torch.testing.assert_close(softmax(x), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
 
 
-@pytest.mark.parametrize("n", [1, 33, 64, 257, 1024, 8200, 16384, 40_004])
+@pytest.mark.parametrize("n", quick([1, 33, 257, 1024, 40_004], [1, 33, 64, 257, 1024, 8200, 16384, 40_004]))
 def test_gradients_of_every_length_agree_with_torch(n: int, device: torch.device) -> None:
     x, grad = torch.randn(2, 3, n, device=device)
     y = torch.softmax(x, -1)

@@ -25,7 +25,7 @@ def exact(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 LENGTHS = [0, 1, 2, 31, 32, 33, 63, 255, 256, 257, 1023, 1024, 1025, 4099]
 
 
-@pytest.mark.parametrize("n", quick([0, 1, 31, 33, 257, 1024, 4099], LENGTHS))
+@pytest.mark.parametrize("n", quick([0, 1, 33, 1024, 4099], LENGTHS))
 def test_every_length_around_a_warp_and_a_block_is_added_up(n: int, device: torch.device) -> None:
     x = torch.arange(1.0, n + 1, dtype=torch.float64, device=device)
     assert sum(x).item() == n * (n + 1) / 2
@@ -43,7 +43,7 @@ SMALL = [torch.uint8, torch.int8, torch.int16]
 
 @pytest.mark.parametrize(
     ("dim", "dtype"),
-    quick_pairs({(None, torch.int16), (0, torch.int8), (1, torch.uint8)}, [None, 0, 1], SMALL),
+    quick_pairs({(None, torch.int16), (0, torch.int8)}, [None, 0, 1], SMALL),
 )
 def test_small_integers_do_not_overflow_within_a_batch(
     dim: int | None, dtype: torch.dtype, device: torch.device
@@ -58,7 +58,7 @@ def test_64_bit_sums_wrap_around_as_in_torch(device: torch.device) -> None:
     assert torch.equal(sum(x), torch.sum(x))
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16, torch.float32], FLOATS), ids=str)
 def test_floats_agree_with_a_sum_in_float64(dtype: torch.dtype, device: torch.device) -> None:
     x = make_tensor((61, 83), device=device, dtype=dtype, low=-1, high=2)
     for dim in (None, 0, 1):
@@ -83,9 +83,10 @@ SHAPES = [
     (), (0,), (4, 0, 2), (1, 1), (3, 5, 7), (1100, 5), (5, 1100), (2, 40_000), (40_000, 2), (3, 2500, 6),
     (2, 3, 4, 5), (300, 1, 4), (1030, 129), (70, 3, 3),
 ]  # fmt: skip
+LARGE = {(2, 40_000), (3, 2500, 6), (1030, 129)}
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", quick({*SHAPES} - LARGE, SHAPES), ids=str)
 def test_any_dimension_of_any_shape_goes_away(shape: tuple[int, ...], device: torch.device) -> None:
     x = make_tensor(shape, device=device, dtype=torch.float32, low=-1, high=2)
     for dim in (None, *range(-max(len(shape), 1), max(len(shape), 1))):
@@ -101,7 +102,9 @@ def test_strides_are_followed(device: torch.device) -> None:
     assert torch.equal(sum(x[:, ::3], 0), x[:, ::3].sum(0))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize(
+    "dtype", quick([torch.bfloat16], [torch.float32, torch.bfloat16, torch.int8]), ids=str
+)
 def test_views_off_a_16_byte_boundary_are_added_up(dtype: torch.dtype, device: torch.device) -> None:
     memory = make_tensor((17 + 40 * 33,), device=device, dtype=dtype, low=-3, high=4)
     for begin in range(17):

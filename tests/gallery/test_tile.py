@@ -23,6 +23,7 @@ from dotcu.gallery import (
     softmax_tile_backward,
 )
 from dotcu.gallery.matmul_tile import op as products
+from quick import quick_pairs
 
 INF = math.inf
 FOLDERS = Path(gallery.__file__).parent
@@ -47,8 +48,11 @@ def close(got: Tensor, expected: Tensor, rounds: float = 1.0) -> None:
     )
 
 
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("sizes", [(64, 64, 64), (65, 40, 136), (33, 41, 17), (1, 200, 70)], ids=str)
+PRODUCTS = [(64, 64, 64), (65, 40, 136), (33, 41, 17), (1, 200, 70)]
+QUICK_PRODUCTS = {("nn", PRODUCTS[0]), ("nt", PRODUCTS[1]), ("tn", PRODUCTS[2]), ("tt", PRODUCTS[3])}
+
+
+@pytest.mark.parametrize(("layout", "sizes"), quick_pairs(QUICK_PRODUCTS, ["nn", "nt", "tn", "tt"], PRODUCTS))
 def test_products_of_any_size_and_layout_agree(
     layout: str, sizes: tuple[int, int, int], device: torch.device
 ) -> None:
@@ -120,10 +124,10 @@ def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
 
 
 HEADS = [(1, 2, 2, 128, 128, 64), (2, 4, 2, 33, 70, 64), (1, 2, 1, 150, 150, 128), (1, 1, 1, 40, 65, 256)]
+QUICK_HEADS = {(HEADS[1], False), (HEADS[1], True), (HEADS[3], True)}
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shape", HEADS, ids=str)
+@pytest.mark.parametrize(("shape", "causal"), quick_pairs(QUICK_HEADS, HEADS, [False, True]))
 def test_attention_of_any_length_agrees(shape: tuple[int, ...], causal: bool, device: torch.device) -> None:
     b, h, of_k, s, t, d = shape
     q, k, v = normal(device, b, h, s, d), normal(device, b, of_k, t, d), normal(device, b, of_k, t, d)
@@ -152,8 +156,13 @@ def test_large_scores_do_not_overflow(device: torch.device) -> None:
     close(out, reference(q, k, v, False), 4)
 
 
-@pytest.mark.parametrize("n", [1, 31, 256, 257, 1000, 1024, 2049, 4096])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+ROW_LENGTHS = [1, 31, 256, 257, 1000, 1024, 2049, 4096]
+QUICK_ROWS = {(1, torch.float32), (257, torch.float32), (1000, torch.bfloat16), (4096, torch.bfloat16)}
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype"), quick_pairs(QUICK_ROWS, ROW_LENGTHS, [torch.float32, torch.bfloat16])
+)
 def test_rows_of_every_length_agree(n: int, dtype: torch.dtype, device: torch.device) -> None:
     x, grad = 3 * normal(device, 5, n, dtype=dtype), normal(device, 5, n, dtype=dtype)
     expected = torch.softmax(x.double(), -1)
