@@ -51,24 +51,34 @@ def _server() -> subprocess.Popen[str]:
     return server
 
 
-def run(script: str, *, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def command(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `dotcu` with some words, as `run` does."""
+    return run(
+        f"import sys; sys.argv = {['dotcu', *words]}\nfrom dotcu.cli.main import main; main()", folder=folder
+    )
+
+
+def run(
+    script: str, *, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a script with torch imported, and return its exit code and what it printed.
 
     Args:
         script: A program in Python.
         environment: Its variables; this process's own where left out.
+        folder: Where it runs; here where left out.
     """
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
-    with tempfile.TemporaryDirectory() as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
+    with tempfile.TemporaryDirectory() as printed:
+        out, err = Path(printed, "out"), Path(printed, "err")
         request = {
             "script": script,
             "out": str(out),
             "err": str(err),
             "environment": dict(os.environ if environment is None else environment),
-            "folder": os.getcwd(),  # noqa: PTH109
+            "folder": str(folder or Path.cwd()),
             "path": sys.path,
         }
         server.stdin.write(json.dumps(request) + "\n")

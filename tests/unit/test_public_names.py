@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dotcu
+import fresh
 
 
 def python(script: str, **environment: str) -> str:
@@ -47,8 +48,8 @@ def test_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def test_a_star_import_gives_the_public_names() -> None:
-    got = python("from dotcu import *; print(*sorted(n for n in dir() if not n.startswith('_')))")
-    assert got.split() == dotcu.__all__
+    done = fresh.run("from dotcu import *; print(*sorted(n for n in dir() if not n.startswith('_')))")
+    assert done.stdout.split() == dotcu.__all__, done.stderr
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

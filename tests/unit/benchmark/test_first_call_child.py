@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import fresh
 from dotcu import settings
 from dotcu.benchmark.first_call import PHASES, FirstCall, first_call
 from dotcu.benchmark.first_call_child import LATER_CALLS, counting_imports, measure
@@ -122,7 +122,7 @@ heavy = ("torch", "numpy", "cuda", "sympy", "matplotlib")
 new = {name for name in set(sys.modules) - before if name.split(".")[0] in heavy}
 assert not new, new
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = fresh.run(script)
     assert done.returncode == 0, done.stderr
 
 

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import fresh
 from dotcu import errors
 from dotcu.checking import checks, pytest_plugin, running
 from dotcu.gallery import add, square
@@ -104,8 +105,8 @@ class Ran:
 def run(folder: Path, *words: str) -> Ran:
     plugin = () if INSTALLED else ("-p", PLUGIN)
     given = ("-v", "-rs", "-p", "no:cacheprovider", "--junitxml=junit.xml", *plugin, *words)
-    command = [sys.executable, "-m", "pytest", *given]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    script = f"import sys, pytest; sys.exit(pytest.main({[*given]}))"
+    done = fresh.run(script, folder=folder)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     outcomes, properties = {}, {}
     for case in ElementTree.parse(folder / "junit.xml").iter("testcase"):

@@ -6,13 +6,13 @@ import io
 import itertools
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import fresh
 from dotcu.checking.trial import Failed, Passed, Result, Trial
 from dotcu.cli import console, main, progress
 
@@ -269,9 +269,9 @@ plus.samples(lambda device, dtype: [dotcu.Sample(torch.zeros(3, device=device, d
 
 def test_until_its_first_case_a_check_loads_nothing_that_takes_seconds(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(STARTING)
-    command = [sys.executable, "-m", "dotcu", "check", "ops.py", "--device", "simulator"]
-    command += ["--only", "check_starting::plus/reference"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    words = ("check", "ops.py", "--device", "simulator", "--only", "check_starting::plus/reference")
+    done = fresh.command(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     first = next(line for line in done.stderr.splitlines() if line.startswith("first case:"))
     loaded = set(first.split())
     assert {"torch", "dotcu.checking.trials.compiled"} <= loaded

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import dotcu
+import fresh
 from dotcu import errors, settings
 from dotcu.cli import main
 
@@ -144,7 +145,7 @@ def test_a_pipe_whose_reader_has_left_ends_the_command_quietly(words: tuple[str,
 
 
 def test_a_device_that_is_none_is_wrong_usage() -> None:
-    done = dotcu_command("check", "dotcu.gallery:square", "--device", "bogus")
+    done = fresh.command("check", "dotcu.gallery:square", "--device", "bogus")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: device='bogus': give 'cuda' or 'simulator'.\n"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import fresh
 from dotcu.compile import CompileOptions, ObjectCode, Target, inline_source, plan_build, read_source
 from dotcu.compile.host_split.select import DeviceParts, device_parts
 from dotcu.compile.source.lexer import NVRTC_MACROS
@@ -780,10 +780,10 @@ def test_a_guarded_file_is_compiled_as_it_is() -> None:
     assert plan.includes.main.text is text
 
 
-def test_the_parser_is_imported_for_host_code_alone(python: Callable[[str], list[str]]) -> None:
+def test_the_parser_is_imported_for_host_code_alone() -> None:
     program = "import sys, dotcu\n" + "".join(
         f"assert list(dotcu.load_inline({text!r}).kernels) == ['k']\nprint('tree_sitter' in sys.modules)\n"
         for text in (KERNEL, f"{KERNEL}int main() {{}}\n")
     )
-    ran = subprocess.run(python(program), capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["False", "True"]
+    ran = fresh.run(program)
+    assert ran.stdout.split() == ["False", "True"], ran.stderr

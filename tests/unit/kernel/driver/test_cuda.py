@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+import fresh
 from dotcu import settings, stopwatch
 from dotcu.errors import FindingError, LaunchConfigError, LaunchError
 from dotcu.kernel import Module, load_inline
@@ -187,7 +186,8 @@ def test_neither_import_nor_load_touches_the_driver() -> None:
         "assert not any(name.startswith('cuda') for name in set(sys.modules) - before)\n"
         "assert not torch.cuda.is_initialized()\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    done = fresh.run(script)
+    assert done.returncode == 0, done.stderr
 
 
 # Copies that a launch reads
