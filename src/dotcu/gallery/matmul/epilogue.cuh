@@ -67,3 +67,20 @@ struct Epilogue {
         for (int i = 0; i < 4; ++i) x[i] = silu(x[i]) * up[i];
     }
 };
+
+// Writes two rows of two columns, as above, to a matrix of m x n whose rows may be unaligned.
+template <typename Out>
+__device__ void write_quad(Out* out, int m, int n, int row, int column, const float (&x)[4]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (row + 8 * r >= m || column >= n) continue;
+        Out* to = out + static_cast<long long>(row + 8 * r) * n + column;
+        const Out two[2] = {Out(x[2 * r]), Out(x[2 * r + 1])};
+        if (n % 2 == 0) {
+            *reinterpret_cast<dotcu::vector<Out, 2>*>(to) = {two[0], two[1]};
+        } else {
+            to[0] = two[0];
+            if (column + 1 < n) to[1] = two[1];
+        }
+    }
+}

@@ -19,6 +19,7 @@
 #include <dotcu/mma.cuh>
 #include <dotcu/pipeline.cuh>
 #include <dotcu/schedule.cuh>
+#include <dotcu/vector.cuh>
 #include <dotcu/wgmma.cuh>
 
 #include "epilogue.cuh"
@@ -79,19 +80,9 @@ __device__ void put(unsigned char* box, int row, int column, int lane, const flo
     }
 }
 
-// Writes the same to a matrix of m x n whose rows TMA does not take.
-template <typename Out>
-__device__ void write(Out* out, int m, int n, int row, int column, const float (&x)[2][4]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const int r = row + i / 2 % 2 * 8, c = column + i / 4 * 8 + i % 2;
-        if (r < m && c < n) out[static_cast<long long>(r) * n + c] = Out(x[i / 4][i % 4]);
-    }
-}
-
 // TMA_STORE: rows of out are multiples of 16 bytes. C_BOXES: of each warpgroup, for its results.
-template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, int C_BOXES, int GROUP,
-          bool A_MN, bool B_MN, bool TMA_STORE, int FLAGS, typename Extra>
+template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, int SPLIT, int C_BOXES,
+          int GROUP, bool A_MN, bool B_MN, bool TMA_STORE, int FLAGS, typename Extra>
 __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     matmul(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
            const __grid_constant__ CUtensorMap up, const __grid_constant__ CUtensorMap out_map,
@@ -100,24 +91,29 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     using S = Shares<BM, BN, CLUSTER>;
     constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, BK = ROW / sizeof(T);
     constexpr bool PAIR = FLAGS & SWIGLU;
+    constexpr int BLOCKS = CLUSTER * SPLIT;  // of a cluster
+    static_assert(CLUSTER == 1 || SPLIT == 1, "a cluster shares operands, or a tile");
     constexpr int OUT_BN = PAIR ? BN / 2 : BN, BOX_COLUMNS = ROW / sizeof(Out);
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ dotcu::pipeline<STAGES> pipe;
     if (threadIdx.x == 0) pipe.init(1, CONSUMERS * CLUSTER);
-    if constexpr (CLUSTER > 1)
+    if constexpr (BLOCKS > 1)
         dotcu::cluster_sync();
     else
         __syncthreads();
 
     const int warpgroup = threadIdx.x / 128;
-    const int rank = CLUSTER > 1 ? dotcu::cluster_rank() : 0;
-    const int steps = (k + BK - 1) / BK;
+    const int rank = BLOCKS > 1 ? dotcu::cluster_rank() : 0;
+    const int all_steps = (k + BK - 1) / BK;
+    const int first_step = SPLIT > 1 ? all_steps * rank / SPLIT : 0;
+    const int steps = (SPLIT > 1 ? all_steps * (rank + 1) / SPLIT : all_steps) - first_step;
     const dotcu::tile_grid tiles{batches, (m + BM * S::blocks_down - 1) / (BM * S::blocks_down),
                                  (n + OUT_BN * S::blocks_across - 1) / (OUT_BN * S::blocks_across)};
+    const int part = CLUSTER > 1 ? rank : 0;
     auto tile_of = [&](int t) {
         dotcu::tile at = tiles.grouped(t, GROUP);
-        at.row = (at.row * S::blocks_down + (S::share_b ? rank : 0)) * BM;
-        at.column = (at.column * S::blocks_across + (S::share_b ? 0 : rank)) * OUT_BN;
+        at.row = (at.row * S::blocks_down + (S::share_b ? part : 0)) * BM;
+        at.column = (at.column * S::blocks_across + (S::share_b ? 0 : part)) * OUT_BN;
         return at;
     };
     dotcu::ring<STAGES> at;
@@ -128,29 +124,31 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             constexpr bool SHARE_A = CLUSTER > 1 && !S::share_b,
                            SHARE_B = CLUSTER > 1 && S::share_b;
             constexpr int A_ROWS = SHARE_A ? BM / 2 : BM, B_ROWS = SHARE_B || PAIR ? BN / 2 : BN;
-            const int a_part = SHARE_A ? rank * A_ROWS : 0, b_part = SHARE_B ? rank * B_ROWS : 0;
-            for (int t = blockIdx.x / CLUSTER; t < tiles.count(); t += gridDim.x / CLUSTER) {
+            const int a_part = SHARE_A ? part * A_ROWS : 0, b_part = SHARE_B ? part * B_ROWS : 0;
+            for (int t = blockIdx.x / BLOCKS; t < tiles.count(); t += gridDim.x / BLOCKS) {
                 const dotcu::tile tile = tile_of(t);
                 for (int step = 0; step < steps; ++step, at.next()) {
                     unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
                     dotcu::mbarrier& full = pipe.acquire(at);
                     full.arrive_expect(A_BYTES + B_BYTES);
                     load<A_MN, A_ROWS, SHARE_A>(stage + a_part * ROW, a, full, tile.batch,
-                                                tile.row + a_part, step * BK);
+                                                tile.row + a_part, (first_step + step) * BK);
                     stage += A_BYTES;
                     if constexpr (PAIR && SHARE_B) {
-                        load<B_MN, B_ROWS, true>(stage + b_part * ROW, rank ? up : b, full,
-                                                 tile.batch, tile.column, step * BK);
+                        load<B_MN, B_ROWS, true>(stage + b_part * ROW, part ? up : b, full,
+                                                 tile.batch, tile.column, (first_step + step) * BK);
                     } else {
                         load<B_MN, B_ROWS, SHARE_B>(stage + b_part * ROW, b, full, tile.batch,
-                                                    tile.column + b_part, step * BK);
+                                                    tile.column + b_part, (first_step + step) * BK);
                         if constexpr (PAIR)
                             load<B_MN, B_ROWS, false>(stage + B_ROWS * ROW, up, full, tile.batch,
-                                                      tile.column, step * BK);
+                                                      tile.column, (first_step + step) * BK);
                     }
                 }
             }
         }
+        __syncwarp();
+        if constexpr (SPLIT > 1) dotcu::cluster_sync();  // the consumers' parts are there
     } else {
         dotcu::registers_up<232>();
         const int first_row = warpgroup % S::down * S::rows;
@@ -167,14 +165,16 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                 pipe.release(used);
         };
         float d[S::high][S::columns / 2];
-        for (int t = blockIdx.x / CLUSTER; t < tiles.count(); t += gridDim.x / CLUSTER) {
+        for (int t = blockIdx.x / BLOCKS; t < tiles.count(); t += gridDim.x / BLOCKS) {
             const dotcu::tile tile = tile_of(t);
             dotcu::ring<STAGES> used = at;
             for (int step = 0; step < steps; ++step) {
                 pipe.wait(at);
                 const unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
                 const unsigned char* of_a = stage + first_row * ROW;
-                const unsigned char* of_b = stage + A_BYTES + first_column * ROW;
+                const unsigned char* of_b =
+                    stage + A_BYTES +
+                    (B_MN ? first_column / 64 * BOX + first_column % 64 * 2 : first_column * ROW);
                 const auto x = A_MN ? dotcu::mn_major(of_a, BOX) : dotcu::k_major(of_a);
                 const auto y = B_MN ? dotcu::mn_major(of_b, BOX) : dotcu::k_major(of_b);
                 dotcu::wgmma_fence(d);
@@ -196,6 +196,33 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             }
             dotcu::wgmma_wait<0>(d);
             if (thread < CLUSTER) free(used);
+
+            if constexpr (SPLIT > 1) {
+                // Each block has a part of the sums over k: it adds up all parts of some columns.
+                constexpr int QUADS = S::columns / 8, ALL = S::high * QUADS;
+                float4* parts = reinterpret_cast<float4*>(memory) + warpgroup * ALL * 128 + thread;
+                dotcu::named_sync(1 + CONSUMERS, 128 * CONSUMERS);  // no stage is still read
+#pragma unroll
+                for (int q = 0; q < ALL; ++q) {
+                    const float* x = &d[q / QUADS][q % QUADS * 4];
+                    parts[q * 128] = make_float4(x[0], x[1], x[2], x[3]);
+                }
+                dotcu::cluster_sync();
+                for (int q = rank; q < ALL; q += SPLIT) {
+                    float x[4] = {};
+#pragma unroll
+                    for (int r = 0; r < SPLIT; ++r) {
+                        const float4 part = dotcu::shared_of(parts, r)[q * 128];
+                        x[0] += part.x, x[1] += part.y, x[2] += part.z, x[3] += part.w;
+                    }
+                    const int row = tile.row + first_row + 64 * (q / QUADS) + 16 * warp + lane / 4;
+                    const int column = tile.column + first_column + q % QUADS * 8 + lane % 4 * 2;
+                    epilogue(x, tile.batch, row, column);
+                    write_quad(out + static_cast<long long>(tile.batch) * m * n, m, n, row, column,
+                               x);
+                }
+                continue;
+            }
 
 #pragma unroll
             for (int i = 0; i < S::high * OUT_COLUMNS / BOX_COLUMNS; ++i) {
@@ -226,8 +253,11 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                     if constexpr (TMA_STORE)
                         put<Out>(box, 16 * warp, c - from, lane, x);
                     else
-                        write(out + static_cast<long long>(tile.batch) * m * n, m, n,
-                              row + 16 * warp + lane / 4, column + c + lane % 4 * 2, x);
+#pragma unroll
+                        for (int j = 0; j < 2; ++j)
+                            write_quad(out + static_cast<long long>(tile.batch) * m * n, m, n,
+                                       row + 16 * warp + lane / 4,
+                                       column + c + 8 * j + lane % 4 * 2, x[j]);
                 }
                 if constexpr (TMA_STORE) {
                     dotcu::tma_fence();
@@ -241,5 +271,5 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         }
         if (TMA_STORE && thread == 0) dotcu::tma_wait<0>();
     }
-    if constexpr (CLUSTER > 1) dotcu::cluster_sync();
+    if constexpr (BLOCKS > 1) dotcu::cluster_sync();  // others still use this shared memory
 }

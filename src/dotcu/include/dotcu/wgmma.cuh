@@ -35,13 +35,14 @@ struct wgmma_operand {
     __device__ wgmma_operand operator+(int bytes) const { return {bits + (bytes >> 4)}; }
 };
 
+// An address has the rank of its block in the cluster in the bits above 23, a descriptor has not.
 template <int swizzle>
 __device__ wgmma_operand operand_of(const void* tile, int next) {
-    static_assert(swizzle == 128 || swizzle == 64 || swizzle == 32,
-                  "the bytes of a row of the tile");
+    static_assert(swizzle == 128 || swizzle == 64 || swizzle == 32, "the bytes of a row of a tile");
     constexpr unsigned long long kind = swizzle == 128 ? 1 : swizzle == 64 ? 2 : 3;
     return {kind << 62 | (8ull * swizzle >> 4) << 32 |
-            static_cast<unsigned long long>(next >> 4) << 16 | shared_address(tile) >> 4};
+            static_cast<unsigned long long>(next >> 4) << 16 |
+            (shared_address(tile) & 0x3ffff) >> 4};
 }
 
 // Rows of `swizzle` bytes along k, one for each of M or N, as TMA with that swizzle leaves them.
