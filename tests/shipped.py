@@ -134,5 +134,5 @@ def install(made: Made, site: Path, *, without: tuple[str, ...] = ()) -> Path:
 @contextmanager
 def no_compiler(folder: Path) -> Iterator[None]:
     """A machine where nothing can be compiled, and nothing was."""
-    with settings.override(jit=False, nvrtc=folder / "no-libnvrtc.so", cache_dir=folder / "empty"):
+    with settings.override(jit="error", nvrtc=folder / "no-libnvrtc.so", cache_dir=folder / "empty"):
         yield

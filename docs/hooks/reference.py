@@ -62,7 +62,7 @@ def variables() -> Iterator[str]:
 
 
 def variable(setting: Any) -> tuple[str, str, str]:
-    kinds = {"bool": "1 or 0", "int": "a number", "Path": "a path", "str": "text"}
+    kinds = {"bool": "1 or 0", "tuple[Path,": "paths", "int": "a number", "Path": "a path", "str": "text"}
     kind = kinds[str(setting.type).partition(" ")[0]]
     given = {None: "", True: "; `1`", False: "; `0`"}.get(setting.default, f"; `{setting.default}`")
     return f"`{setting.metadata['variable']}`", kind + given, text(setting.metadata["meaning"])

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.kernel import tensor_map as tensor_map
     from dotcu.operator import Sample as Sample
     from dotcu.operator import op as op
+    from dotcu.telemetry import metrics as metrics
     from dotcu.tuning import tune as tune
 
 _PUBLIC = {
@@ -48,6 +49,7 @@ _PUBLIC = {
         "simulate", "sm_count", "strided", "tensor_map",
     ),
     "dotcu.operator": ("Sample", "op"),
+    "dotcu.telemetry": ("metrics",),
     "dotcu.tuning": ("tune",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}

@@ -29,7 +29,7 @@
         ├── UnsupportedPlatform  no compiler is published for this platform
         ├── CacheError           the cache cannot be used
         ├── PrebuiltCodeError    the code in a wheel is damaged, or of a later format
-        └── JitDisabled          code is not there and DOTCU_JIT=0 forbids compiling it
+        └── JitDisabled          code is not there and DOTCU_JIT=error forbids compiling it
 
 Catch `DotcuError` for all of them. Bad input is always a ValueError or a TypeError as
 well, so code that knows nothing of dotcu can catch it.
@@ -210,4 +210,4 @@ class PrebuiltCodeError(EnvironmentFault):
 
 
 class JitDisabled(EnvironmentFault):
-    """Compiled code is missing and DOTCU_JIT=0 forbids compiling it."""
+    """Compiled code is missing and DOTCU_JIT=error forbids compiling it."""

@@ -20,6 +20,8 @@ from dotcu.errors import UsageError
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
+_MODES = {"DOTCU_JIT": ({"allow", "warn", "error"}, "allow", "error")}
+"""For a variable with modes: these, and those that a switch turned on, or off, stands for."""
 
 
 def _variable(name: str, default: object, meaning: str) -> Any:
@@ -51,7 +53,11 @@ class Settings:
     cache_trust: str | None = _variable(
         "DOTCU_CACHE_TRUST", None, "a store whose code is run also where no dotcu.lock has its digest"
     )
-    jit: bool = _variable("DOTCU_JIT", True, "0: never compile; missing code is an error")
+    jit: str = _variable(
+        "DOTCU_JIT",
+        "allow",
+        "allow, warn at each compile, or error where code is missing; 1 and 0: the first, the last",
+    )
     simulate: bool = _variable(
         "DOTCU_SIMULATE", False, "1: operators on CPU tensors run their body in the simulator"
     )
@@ -117,12 +123,25 @@ def _parse(variable: str, kind: str, text: str) -> Any:
             f"{variable}={text!r} is not a switch: it takes 1 or 0.\n"
             f"Type: export {variable}=1, or for the default: unset {variable}"
         )
+    if variable in _MODES:
+        modes, on, off = _MODES[variable]
+        if text.lower() in modes:
+            return text.lower()
+        if text.lower() in _TRUE | _FALSE:
+            return on if text.lower() in _TRUE else off
+        raise UsageError(
+            f"{variable}={text!r} is none of its modes: {', '.join(sorted(modes))}.\n"
+            f"Type: export {variable}={on}, or for the default: unset {variable}"
+        )
     if kind == "int":
         if text.isdecimal():
             return int(text)
-        what, example = ("number of bytes", 1 << 30) if "BYTES" in variable else ("number", 10)
+        what, of, example = (
+            ("number of bytes", "1 GiB", 1 << 30) if "BYTES" in variable else ("number", "ten", 10)
+        )
         raise UsageError(
-            f"{variable}={text!r} is not a whole {what}, in digits.\nFor example: export {variable}={example}"
+            f"{variable}={text!r} is not a whole {what}, in digits.\n"
+            f"For {of}, type: export {variable}={example}"
         )
     if kind.startswith("tuple"):
         return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)

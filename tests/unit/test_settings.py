@@ -26,7 +26,15 @@ def test_a_switch_is_turned_on_by(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "false", "No", "off"])
 def test_a_switch_is_turned_off_by(text: str) -> None:
-    assert settings.read({"DOTCU_JIT": text}).jit is False
+    assert settings.read({"DOTCU_REPLAY": text}).replay is False
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("allow", "allow"), ("Warn", "warn"), ("error", "error"), ("0", "error"), ("1", "allow")],
+)
+def test_compiling_has_three_modes_and_a_switch_means_the_outer_two(text: str, mode: str) -> None:
+    assert settings.read({"DOTCU_JIT": text}).jit == mode
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`dotcu cache`: where compiled code is kept, how much of it there is; list it, clear it."""
+"""`dotcu cache`: where compiled code is kept, how much there is; list it, clear it, take it elsewhere."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu import settings
-from dotcu.cli import console
-from dotcu.errors import CacheError, UsageError
+from dotcu.cli import console, progress
+from dotcu.cli.options import AsJson, File, Target, Words
+from dotcu.errors import EXIT_FAILED, CacheError, UsageError
 
 if TYPE_CHECKING:
     from dotcu.compile.cache import CachedBuild
+
+Architectures = Annotated[
+    Words, typer.Option(metavar="LIST", help="8.0,9.0, or simulated; default: this machine's GPUs")
+]
 
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds, unit
 
@@ -24,12 +29,15 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds, unit
 def command(
     list_entries: Annotated[bool, typer.Option("--list", help="List the entries, last used first.")] = False,
     clear: Annotated[bool, typer.Option("--clear", help="Remove every entry.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: AsJson = False,
+    context: typer.Context = None,  # type: ignore[assignment]  # typer gives it
 ) -> None:
-    """Show the directory and size of the cache of compiled code; list it or clear it.
+    """Show the directory and size of the cache of compiled code; list it, clear it, or pack it for others.
 
     Clearing is safe: what is needed is compiled again.
     """
+    if getattr(context, "invoked_subcommand", None) is not None:
+        return
     from dotcu.compile import cache
 
     if list_entries and clear:
@@ -59,6 +67,152 @@ def command(
         _show_list(entries)
     sizes = f"{console.size(total_bytes)} of at most {console.size(limit_bytes)}"
     console.print_line(f"{cache.location()}: {_entries(len(entries))}, {sizes}")
+
+
+def plan(
+    target: Target,
+    arch: Architectures = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what the calls of some operators may compile: from samples and declared instantiations."""
+    from dotcu.shipping import fleet
+
+    planned = fleet.plan(target, _architectures(arch))
+    compiles = [
+        (one.source.display, f"{one.target}, simulated" if one.simulated else str(one.target), one.kernels)
+        for one in planned.requests
+    ]
+    if as_json:
+        rows = [dict(zip(("source", "target", "kernels"), each, strict=True)) for each in compiles]
+        console.as_json({"compiles": rows, "notes": list(planned.notes)})
+        return
+    for note in planned.notes:
+        console.note(note)
+    if compiles:
+        shown = [
+            (Path(source).name, compiled_for, ", ".join(names)) for source, compiled_for, names in compiles
+        ]
+        console.show(console.table(("source", "target", "kernels"), shown))
+    console.print_line(f"{len(compiles)} compiles at most. To do them now, type: dotcu cache pack {target}")
+
+
+def pack(
+    target: Target,
+    arch: Architectures = None,
+    out: Annotated[Path, typer.Option(help="the file to write")] = Path("kernels.tar"),
+    lock: Annotated[
+        bool, typer.Option("--lock", help="write the digests into dotcu.lock, so that stores need no trust")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compile what the calls of some operators may compile, and write it as one archive."""
+    from dotcu.shipping import fleet
+
+    planned = fleet.plan(target, _architectures(arch))
+    project = fleet.locked_project(planned) if lock else None
+    with progress.counting(len(planned.requests), "compiling") as report:
+        made = fleet.pack(
+            planned, out.absolute(), project=project, report=lambda one: report(one.source.display)
+        )
+    if as_json:
+        console.as_json({**asdict(made), "path": str(made.path), "notes": list(planned.notes)})
+    else:
+        for note in (*planned.notes, *made.failed):
+            console.note(note)
+        digests = "" if made.locked is None else f", {made.locked} digests in dotcu.lock"
+        console.print_line(f"{made.path}: {_entries(made.entries)}, {console.size(made.size_bytes)}{digests}")
+        console.print_line(f"sha256 {made.sha256}")
+    if made.failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def unpack(
+    file: Annotated[Path, typer.Argument(help="a pack")],
+    into: Annotated[File, typer.Option(help="the folder; default: the cache")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the entries of a pack to the cache, or to a folder for DOTCU_CACHE_DIRS; all or nothing."""
+    from dotcu.compile import cache, packs
+
+    folder = (into or cache.location()).absolute()
+    _require_directory(folder)
+    count = packs.unpack(file, folder)
+    if as_json:
+        console.as_json({"directory": str(folder), "entries": count})
+    else:
+        console.print_line(f"{folder}: {_entries(count)} added")
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="a pack")],
+    lock: Annotated[File, typer.Option(help="a dotcu.lock that must have the digest of each entry")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every entry of a pack by its digests, and by those in a dotcu.lock."""
+    from dotcu.compile import packs
+    from dotcu.shipping.lock import read
+
+    whole, damaged = packs.damages(file)
+    if lock is not None:
+        objects = {
+            key: value for one in read(lock.absolute().parent).sources for key, value in one.objects.items()
+        }
+        wrong = {key: digest for key, digest in whole.items() if key in objects and objects[key] != digest}
+        damaged |= dict.fromkeys(wrong, "it is not the object that the lock has")
+        damaged |= {key: "the lock does not have it" for key in whole if key not in objects}
+    if as_json:
+        console.as_json({"entries": len(whole), "damaged": damaged})
+    else:
+        for key, why in sorted(damaged.items()):
+            console.print_line(f"{key[:16]}: {why}")
+        console.print_line(f"{file}: {_entries(len(whole))}, {len(damaged)} wrong")
+    if damaged:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def why(as_json: AsJson = False) -> None:
+    """Tell why the last compile was no hit in the cache: what changed, who called, what was asked."""
+    from dotcu.compile.build import last_compile
+
+    found = last_compile()
+    if as_json:
+        console.as_json({"compile": found})
+        return
+    if found is None:
+        console.print_line("The cache has noted no compile.")
+        return
+    console.print_line(f"{found['file']}: {', '.join(found['kernels'])} for {found['target']}")
+    for label, value in (
+        ("compiled", f"{_age(time.time() - found['time'])}, in {found['seconds']:.2f} s"),
+        ("because", found["reason"]),
+        ("called from", found["caller"] or "(no line of yours)"),
+        ("looked in", ", ".join(found["looked_in"])),
+        ("options", found["arguments"]),
+    ):
+        console.print_line(f"    {label:<12}{value}")
+
+
+COMMANDS = (plan, pack, unpack, verify, why)
+
+
+def group() -> typer.Typer:
+    """Return the command with its commands."""
+    app = typer.Typer(rich_markup_mode=None, invoke_without_command=True, callback=command)
+    for each in COMMANDS:
+        app.command(each.__name__)(each)
+    return app
+
+
+def _architectures(given: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the architectures that were asked for; else that of this machine's GPU, or the simulator's."""
+    from dotcu.compile.driver import gpus
+    from dotcu.shipping.lock import SIMULATED
+    from dotcu.shipping.project import split_architectures
+
+    if given:
+        return tuple(name for text in given for name in split_architectures(text))
+    here = tuple(dict.fromkeys("{}.{}".format(*gpu.capability) for gpu in gpus()))
+    return here or (SIMULATED,)
 
 
 def _require_directory(location: Path) -> None:

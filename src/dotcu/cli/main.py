@@ -30,7 +30,6 @@ _VERBS = (
     ("build", build.command, "Build one wheel for every Python and torch."),
     ("run", run.command, "Compile and run a program: a .cu file with a main."),
     ("doctor", doctor.command, "Report compilers, GPUs, packages, faults and remedies."),
-    ("cache", cache.command, "Show, list or clear the cache of compiled code."),
 )
 
 _INTERRUPTED = 130  # 128 + SIGINT
@@ -82,6 +81,9 @@ def parser() -> typer.Typer:
     app.callback()(_global_options)
     for name, command, short_help in _VERBS:
         app.command(name, short_help=short_help)(command)
+    app.add_typer(
+        cache.group(), name="cache", short_help="Show, clear, pack or explain the cache of compiled code."
+    )
     return app
 
 

@@ -56,6 +56,8 @@ from dotcu.errors import (
     ToolchainError,
 )
 from dotcu.ptx.debug_info import TypeRow, parameter_types
+from dotcu.telemetry import count, span
+from dotcu.tracebacks import caller_line
 
 if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
@@ -94,6 +96,11 @@ class BuildInputs:
     simulated: bool = False
     probed: bool = True
     lines: bool = True
+
+    @property
+    def kernels(self) -> list[str]:
+        """The names without those of variables."""
+        return [name for name in self.names if is_kernel(name)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +269,7 @@ def build(
         CompileError: The compiler refused the source, or an instantiation.
         HostCodeError: Its host code and its device code cannot be separated.
         KernelNotFound: One of the names is not there.
-        JitDisabled: It would have to be compiled and `DOTCU_JIT=0` forbids that.
+        JitDisabled: It would have to be compiled and `DOTCU_JIT=error` forbids that.
         ToolchainError: There is no compiler that fits.
     """
     inputs = BuildInputs(
@@ -335,39 +342,73 @@ def _build_visible(request: BuildInputs) -> ObjectCode:
 
 def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     store = Store(cache.location())
-    with stopwatch.during("cache"):
+    with stopwatch.during("cache"), span("cache", file=plan.display, target=str(plan.target)):
         entry, outcome = _get(plan, store)
     if entry is not None:
         return _finish(plan, entry, started, outcome, store)
     remote = settings.current().cache_remote if plan.is_reproducible else None
-    if not remote and not settings.current().jit:
+    if not remote and settings.current().jit == "error":
         raise _jit_disabled(plan, store)
     with stopwatch.during("store"), store.lock(plan.build_digest) as locked:
         entry, outcome = _get(plan, store, again=True)  # another thread or process may have been faster
         if entry is None and remote:
-            entry = fetch(store, plan.build_digest, plan.source.path, functools.partial(_fits, plan))
+            with span("store", file=plan.display, target=str(plan.target)):
+                entry = fetch(store, plan.build_digest, plan.source.path, functools.partial(_fits, plan))
             outcome = f"cache hit in the store {shown(remote)}"
         if entry is not None:
             return _finish(plan, entry, started, outcome, store)
-        if not settings.current().jit:
+        if settings.current().jit == "error":
             raise _jit_disabled(plan, store)
         builds = _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
         reason = _rebuild_reason(plan, store.history(builds))
-        entry, is_covered = _compile(plan)
+        began = time.perf_counter()
+        with span("compile", file=plan.display, target=str(plan.target), kernels=", ".join(plan.names)):
+            entry, is_covered = _compile(plan)
+        cause = _note_compile(plan, store, reason, time.perf_counter() - began)
         if not is_covered:
             outcome = "compiled, not cached: a macro expands to the name of a header"
-            return _finish(plan, entry, started, outcome)
+            return _finish(plan, entry, started, outcome, cause=cause)
         store.put(plan.build_digest, entry.files(), locked=locked)
         store.add_history(builds, plan.ingredients)
     if remote:
         push(store, plan.build_digest, entry.files())
-    return _finish(plan, entry, started, f"compiled: {reason}", store)
+    return _finish(plan, entry, started, f"compiled: {reason}", store, cause)
+
+
+_LAST = "last-compile"
+
+
+def _note_compile(plan: BuildPlan, store: Store, reason: str, seconds: float) -> Mapping[str, Any]:
+    """Count a compile, note its cause for `dotcu cache why`, and return it."""
+    now = settings.current()
+    cause = {
+        "file": plan.display,
+        "kernels": plan.kernels,
+        "target": f"{plan.target}, simulated" if plan.simulated else str(plan.target),
+        "arguments": " ".join(plan.arguments),
+        "reason": reason,
+        "caller": caller_line(),
+        "seconds": seconds,
+        "key": plan.build_digest,
+        "looked_in": [str(place.directory) for place in (store, *cache.layers())]
+        + ([shown(now.cache_remote)] if now.cache_remote and plan.is_reproducible else []),
+    }
+    count("compiles")
+    count("compile_seconds", seconds)
+    store.add_history(_LAST, {**cause, "time": time.time()})
+    return cause
+
+
+def last_compile() -> Mapping[str, Any] | None:
+    """Return the cause of the last compile into this cache, by any process; None if none is noted."""
+    known = {"file", "kernels", "target", "arguments", "reason", "caller", "seconds", "looked_in", "time"}
+    return next((one for one in Store(cache.location()).history(_LAST) if known <= one.keys()), None)
 
 
 def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
     return JitDisabled(
         f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
-        "and DOTCU_JIT=0 forbids compiling it.\n"
+        "and DOTCU_JIT=error forbids compiling it.\n"
         f"The cache {store.directory} has no entry {plan.build_digest[:16]}.\n"
         "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
     )
@@ -385,12 +426,14 @@ def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEn
     """Return what is in memory, in the store or in a layer, and which of them has it."""
     entry = cache.get_from_memory(store.directory, plan.build_digest)
     if entry is not None:
+        count("cache_hits", place="memory")
         return entry, "in memory"
     outcome = "cache hit, compiled meanwhile by another" if again else "cache hit"
     for place in (store, *(() if again else cache.layers())):
         entry = place.get(plan.build_digest, cache.read_entry, again=again)
         # not one of another machine that shares the directory: it would end this process
         if entry is not None and (entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)):
+            count("cache_hits", place="disk" if place is store else "layer")
             return entry, outcome if place is store else f"cache hit in the layer {place.directory}"
     return None, ""
 
@@ -694,8 +737,12 @@ def _finish(
     started: float,
     outcome: str,
     store: Store | None = None,
+    cause: Mapping[str, Any] | None = None,
 ) -> ObjectCode:
-    """Keep an entry in memory, if it is in a store, log its outcome, and return its object code."""
+    """Keep an entry in memory, if it is in a store, log its outcome, and return its object code.
+
+    The log record of a compile has its cause as `dotcu_compile`; under `DOTCU_JIT=warn` it is a warning.
+    """
     if store is not None and outcome != "in memory":
         cache.keep_in_memory(store.directory, plan.build_digest, entry)
     if NOT_FOUND in entry.log and outcome != "in memory":
@@ -724,7 +771,15 @@ def _finish(
         tile_ir=entry.tile_ir,
         tile_cubins={} if entry.tile_cubin is None else {tile.host(): entry.tile_cubin},
     )
-    _log.info("%s for %s: %s, %.3f s: %s", plan.source.name, plan.target, outcome, code.seconds, plan.command)
+    caller = ""
+    if cause is not None:
+        caller = f"; {', '.join(plan.kernels)}, called from {cause['caller'] or 'no line of yours'}"
+    _log.log(
+        logging.WARNING if cause is not None and settings.current().jit == "warn" else logging.INFO,
+        "%s for %s: %s, %.3f s: %s%s",
+        plan.source.name, plan.target, outcome, code.seconds, plan.command, caller,
+        extra={"dotcu_compile": cause},
+    )  # fmt: skip
     return code
 
 

@@ -255,6 +255,11 @@ def with_index(
     return {**files, _INDEX: json.dumps(index, indent=1).encode()}
 
 
+def content_digest(files: Mapping[str, bytes]) -> str:
+    """Return the digest of an entry's contents: its index holds one of every file, and of itself."""
+    return str(json.loads(files[_INDEX])["itself"])
+
+
 def _index_digest(index: Mapping[str, Any]) -> str:
     body = {key: value for key, value in index.items() if key != "itself"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 from dotcu import settings
 from dotcu.compile import cache, packs
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
+from dotcu.telemetry import count
 
 _log = logging.getLogger("dotcu")
 
@@ -76,11 +77,13 @@ def fetch(
         if not fits(entry):
             raise DamagedEntry("it lacks a kernel, or is for another processor")
     except DamagedEntry as damage:
+        count("store_refused")
         _say(
             url, digest, "The store %s has a wrong entry %s (%s): it is not used. Remove it there: %s",
             shown(url), digest[:16], damage, _name(digest),
         )  # fmt: skip
         return None
+    count("cache_hits", place="store")
     store.put(digest, files, locked=True)
     return entry
 
@@ -179,6 +182,7 @@ def _ask(store: Store, url: str, work: Callable[[], _T]) -> _T | None:
         value, error = None, TimeoutError()
     if error is None:
         return value
+    count("store_failed")
     is_slow = isinstance(error, TimeoutError)
     _left_alone[url] = time.time() + REST_S
     with contextlib.suppress(OSError):

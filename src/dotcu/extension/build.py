@@ -80,7 +80,7 @@ def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
 
     Raises:
         CompileError: A source, or the link, was refused.
-        JitDisabled: Something would have to be compiled and `DOTCU_JIT=0` forbids that.
+        JitDisabled: Something would have to be compiled and `DOTCU_JIT=error` forbids that.
         CacheError: The cache cannot be written: a library has to be in a file.
     """
     started = time.perf_counter()
@@ -104,9 +104,9 @@ def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
 
 
 def _require_jit(name: str, doing: str) -> None:
-    if not settings.current().jit:
+    if settings.current().jit == "error":
         raise JitDisabled(
-            f"{name} is not built, and DOTCU_JIT=0 forbids {doing} it.\n"
+            f"{name} is not built, and DOTCU_JIT=error forbids {doing} it.\n"
             "Build it where that is allowed, or allow it here: unset DOTCU_JIT"
         )
 

@@ -7,24 +7,21 @@ for; where both come to the same, which is the rule, the wheel holds it once.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import functools
 import os
-import pickle
 import posixpath
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dotcu import settings, workers
 from dotcu.__about__ import __version__
 from dotcu.compile import ObjectCode, Source, Target, build_visible, parameter_layouts, tile, toolchain
 from dotcu.compile.object_code import skeleton, without_probes
+from dotcu.compile.pool import FEW, adopt, as_text, of_text
 from dotcu.compile.prebuilt import (
     FOLDER,
     INDEX,
@@ -106,13 +103,13 @@ def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict
         ToolchainError: A compiler ended its process.
     """
     codes: dict[Job, ObjectCode | None] = {}
-    with settings.override(jit=False):
+    with settings.override(jit="error"):
         for job in jobs:
             with suppress(JitDisabled):
                 codes[job] = _compile(job)
                 report(str(job))
     left = [job for job in jobs if job not in codes]
-    count = min(os.cpu_count() or 1, len(left) // FEW)  # a process takes as long to start as some compiles
+    count = min(os.cpu_count() or 1, len(left) // FEW)
     pool = [workers.Worker(ENTRY) for _ in range(count if count > 1 else 0)]
     done = workers.run_pool(pool, left, _ask) if pool else ((job, _compile(job)) for job in left)
     for job, code in done:
@@ -121,13 +118,12 @@ def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict
     return {job: code for job in jobs if (code := codes[job]) is not None}
 
 
-FEW = 6
 ENTRY = "dotcu.shipping.assembling:serve"
 
 
 def _ask(worker: workers.Worker, job: Job) -> Iterator[tuple[Job, ObjectCode | None]]:
     """Have a worker compile, and return its code."""
-    worker.send(_as_text((dataclasses.asdict(settings.current()), job)))
+    worker.send(as_text((dataclasses.asdict(settings.current()), job)))
     try:
         text: str = worker.receive()
         worker.receive()  # that the request is finished
@@ -137,35 +133,19 @@ def _ask(worker: workers.Worker, job: Job) -> Iterator[tuple[Job, ObjectCode | N
             "Leave that kernel out, or take another compiler. See: dotcu doctor"
         ) from crash
     # with what an error holds beyond its message: its lines, and the compiler's log
-    yield job, _of_text(text) if text else _compile(job)
+    yield job, of_text(text) if text else _compile(job)
 
 
 def serve(request: str, channel: workers.Channel) -> None:
     """Compile in a worker. "" says that it failed."""
-    given, job = _of_text(request)
-    _adopt(tuple(given.items()))
+    given, job = of_text(request)
+    adopt(tuple(given.items()))
     try:
         code = _compile(job)
     except SourceError:
         channel.reply("")
     else:
-        channel.reply(_as_text(code))
-
-
-@functools.cache
-def _adopt(given: tuple[tuple[str, object], ...]) -> AbstractContextManager[settings.Settings]:
-    """Take over the settings of the process that asks."""
-    adopted = settings.override(**dict(given))
-    adopted.__enter__()
-    return adopted
-
-
-def _as_text(value: object) -> str:
-    return base64.b64encode(pickle.dumps(value)).decode()
-
-
-def _of_text(text: str) -> Any:
-    return pickle.loads(base64.b64decode(text))
+        channel.reply(as_text(code))
 
 
 def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:
@@ -217,7 +197,7 @@ def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path
     for job, code in codes.items():
         unit = job.locked, job.unit
         if unit not in layouts:
-            names = [name for name in job.unit.names if _takes_struct(code, name)]
+            names = [name for name in job.unit.names if takes_struct(code, name)]
             layouts[unit] = {}
             with suppress(SourceError):  # then such a struct takes its bytes alone
                 layouts[unit] = parameter_layouts(
@@ -245,7 +225,7 @@ def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path
     return {INDEX: described.to_json().encode(), **files}
 
 
-def _takes_struct(code: ObjectCode, kernel: str) -> bool:
+def takes_struct(code: ObjectCode, kernel: str) -> bool:
     """Return whether a kernel has a parameter that is a struct: an array of bytes in PTX."""
     symbol = code.lowered.get(kernel)
     head = re.search(rf"\.entry {re.escape(symbol)}\((.*?)\)", code.ptx, re.DOTALL) if symbol else None

@@ -89,7 +89,7 @@ def prepare(
             f"The operators of {', '.join(project.modules)} launch no kernel of this project, so there is "
             "nothing to compile.\nGive them samples, which show what they launch: @name.samples"
         )
-    chosen = traced
+    chosen = traced.with_objects_of(before)
     if locked:
         _require_covered(before, traced)
         lock.require_current(before, project.root, targets)
@@ -128,12 +128,7 @@ def write_lock(planned: WheelPlan) -> None:
     """Write the lock, unless it is as it was."""
     if planned.lock == planned.before:
         return
-    whole = planned.project.root / f".{NAME}.new"
-    try:
-        whole.write_text(planned.lock.to_text(), encoding="utf-8")
-        whole.replace(planned.project.root / NAME)
-    finally:
-        whole.unlink(missing_ok=True)
+    lock.write(planned.lock, planned.project.root)
 
 
 def require_folder(out: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class LockedSource:
         include: Its include folders, likewise.
         digest: Of it and every header of the user's that it reaches.
         variables: Its `__constant__` and `__device__` variables.
+        objects: The digest of each compiled object by its key in the cache: what a store may send.
     """
 
     path: str
@@ -58,6 +59,7 @@ class LockedSource:
     digest: str
     variables: tuple[str, ...]
     units: tuple[LockedUnit, ...]
+    objects: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def read(self, root: Path) -> Source:
         """The source as it is now.
@@ -96,6 +98,7 @@ class Lock:
                     "digest": source.digest,
                     "variables": source.variables,
                     "kernels": [self._kernels(unit) for unit in source.units],
+                    **({"objects": dict(sorted(source.objects.items()))} if source.objects else {}),
                 }
                 for source in self.sources
             ],
@@ -106,6 +109,16 @@ class Lock:
         headers = {"headers": unit.headers} if unit.headers else {}
         differs = unit.architectures != self.architectures
         return {"names": unit.names, **headers, **({"architectures": unit.architectures} if differs else {})}
+
+    def with_objects_of(self, before: Lock | None) -> Lock:
+        """Return the lock with the objects that another has of sources that are the same."""
+
+        def identity(one: LockedSource) -> tuple[object, ...]:
+            return one.path, one.include, one.options, one.digest
+
+        known = {identity(one): one.objects for one in before.sources} if before else {}
+        sources = [replace(one, objects=known.get(identity(one), {})) for one in self.sources]
+        return replace(self, sources=tuple(sources))
 
     def kernels(self) -> set[tuple[str, str, str, str]]:
         """Return every kernel: its source, how that is loaded, its name, and an architecture."""
@@ -151,7 +164,18 @@ def _read_source(values: Mapping[str, Any], architectures: tuple[str, ...]) -> L
     return LockedSource(
         path=values["path"], include=tuple(values["include"]), options=CompileOptions(**options),
         digest=values["digest"], variables=tuple(values["variables"]), units=units,
+        objects=dict(values.get("objects", {})),
     )  # fmt: skip
+
+
+def write(lock: Lock, root: Path) -> None:
+    """Write a project's lock, whole or not at all."""
+    whole = root / f".{NAME}.new"
+    try:
+        whole.write_text(lock.to_text(), encoding="utf-8")
+        whole.replace(root / NAME)
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def reached_by(source: Source, options: CompileOptions) -> IncludeGraph:

@@ -81,7 +81,7 @@ def test_wrong_usage_exits_with_2_and_says_why_on_stderr(words: tuple[str, ...])
     ("variable", "value", "line"),
     [
         ("DOTCU_CACHE_BYTES", "1GB", "type: export DOTCU_CACHE_BYTES=1073741824"),
-        ("DOTCU_JIT", "maybe", "Type: export DOTCU_JIT=1, or for the default: unset DOTCU_JIT"),
+        ("DOTCU_JIT", "maybe", "Type: export DOTCU_JIT=allow, or for the default: unset DOTCU_JIT"),
     ],
 )
 def test_a_wrong_setting_is_answered_with_the_line_to_type(variable: str, value: str, line: str) -> None:

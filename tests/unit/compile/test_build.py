@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dotcu import settings
+from dotcu import settings, telemetry
 from dotcu.compile import (
     CompileOptions,
     ObjectCode,
@@ -363,9 +365,9 @@ def test_an_architecture_that_the_compiler_lacks_is_reported_with_those_it_has(m
 def test_without_jit_what_is_there_is_served_and_the_rest_refused(make: Build) -> None:
     make(KERNEL)
     cache.forget()
-    with settings.override(jit=False):
+    with settings.override(jit="error"):
         assert make(KERNEL).cached
-        with pytest.raises(JitDisabled, match=r"not compiled for sm_90.*\(k\), and DOTCU_JIT=0"):
+        with pytest.raises(JitDisabled, match=r"not compiled for sm_90.*\(k\), and DOTCU_JIT=error"):
             make(KERNEL, target="sm_90")
 
 
@@ -566,3 +568,47 @@ def test_a_build_that_depends_on_time_or_folder_is_not_reproducible(
         inline_source(text), options=CompileOptions(**options), target=Target.parse("sm_80"), names=["k"]
     )
     assert planned.is_reproducible is same
+
+
+def test_a_compile_says_its_cause_as_a_warning_if_asked_and_counts(
+    make: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = telemetry.metrics()
+    with settings.override(jit="warn"):
+        made = make(KERNEL)
+        cache.forget()
+        make(KERNEL)
+    records = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(records) == 1
+    assert "compiled: not seen before, 0." in records[0].getMessage()
+    assert "; k, called from tests/unit/" in records[0].getMessage()
+    cause = vars(records[0])["dotcu_compile"]
+    assert (cause["kernels"], cause["target"], cause["key"]) == (["k"], "sm_80", made.build_digest)
+    assert cause["caller"].startswith("tests/unit/compile/conftest.py:")
+    grown = {name: value - before[name] for name, value in telemetry.metrics().items()}
+    assert grown["dotcu_compiles_total"] == grown['dotcu_cache_hits_total{place="disk"}'] == 1
+    assert grown["dotcu_compile_seconds_total"] > 0
+
+
+class Tracer:
+    """OpenTelemetry's API as far as dotcu uses it."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, dict[str, str]]] = []
+
+    def get_tracer(self, name: str) -> Tracer:
+        assert name == "dotcu"
+        return self
+
+    @contextlib.contextmanager
+    def start_as_current_span(self, name: str, attributes: dict[str, str]) -> Iterator[None]:
+        self.spans.append((name, attributes))
+        yield
+
+
+def test_an_application_that_traces_sees_spans(make: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = Tracer()
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", tracer)
+    make(KERNEL)
+    assert [name for name, _ in tracer.spans] == ["dotcu.cache", "dotcu.compile"]
+    assert tracer.spans[1][1] == {"dotcu.file": "inline.cu", "dotcu.target": "sm_80", "dotcu.kernels": "k"}

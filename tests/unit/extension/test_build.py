@@ -200,7 +200,7 @@ def test_a_damaged_library_is_linked_again(project: Project, cache_dir: Path) ->
 def test_without_jit_what_is_there_is_taken_and_what_is_not_is_an_error(project: Project) -> None:
     project.write("a.cpp", "int a;\n")
     project.build("a.cpp")
-    with settings.override(jit=False):
+    with settings.override(jit="error"):
         assert project.build("a.cpp") == b"int a;\n"
         project.write("a.cpp", "int b;\n")
         with pytest.raises(JitDisabled, match=r"a\.cpp is not built"):

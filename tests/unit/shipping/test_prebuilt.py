@@ -199,7 +199,7 @@ def test_an_edited_source_is_compiled_again(package: Path, tmp_path: Path) -> No
     source = package / "scale.cu"
     source.write_text(source.read_text().replace("by *", "2 * by *"))
     assert torch.equal(run(package), torch.arange(200.0) * 6)
-    with settings.override(jit=False, cache_dir=tmp_path / "empty"), pytest.raises(JitDisabled) as raised:
+    with settings.override(jit="error", cache_dir=tmp_path / "empty"), pytest.raises(JitDisabled) as raised:
         run(package)
     assert "scale.cu is not what" in str(raised.value)
 

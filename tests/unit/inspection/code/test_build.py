@@ -157,7 +157,7 @@ def test_of_ptx_alone_there_are_no_resources() -> None:
 
 def test_where_compiling_is_forbidden_that_is_no_failure_of_the_kernel() -> None:
     never = unit("__global__ void never_compiled(int* x) {}", "never_compiled")
-    with settings.override(jit=False), pytest.raises(JitDisabled):
+    with settings.override(jit="error"), pytest.raises(JitDisabled):
         compile_kernels(BuildRequest(unit=never, target=Target.parse("sm_90")))
 
 

@@ -304,7 +304,7 @@ def test_tensors_in_a_struct_count_for_device_and_gradients(kernels: Module) -> 
 def test_without_a_compiler_a_struct_takes_its_bytes(kernels: Module) -> None:
     fresh = load_inline(SOURCE + "// alone\n")
     fresh.kernels["unnamed"].warm()
-    with settings.override(jit=False):
+    with settings.override(jit="error"):
         assert "Pass its bytes" in refused(fresh.unnamed, OK, torch.zeros(1))
         fresh.unnamed(bytes(16), torch.zeros(1), grid=1, block=1)
 

@@ -1,0 +1,274 @@
+"""What the calls of some operators may compile, and a pack of it for machines that should not compile.
+
+The kernels are those that samples reach, those that bodies ask after, and declared instantiations, as a call
+asks for them: with signatures and lines, and the layouts of structs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dotcu import settings
+from dotcu.checking.target import resolve
+from dotcu.compile import Rejected, Target, cache, packs, parameter_layouts, tile, toolchain
+from dotcu.compile.build import BuildInputs
+from dotcu.compile.cache import CacheEntry, Store
+from dotcu.compile.pool import build_all
+from dotcu.compile.target import plan_target
+from dotcu.errors import CompileError, SourceError, UsageError
+from dotcu.inspection.code.operators import trace_operators
+from dotcu.kernel.compiled import CompilationUnit
+from dotcu.kernel.module import live_modules
+from dotcu.operator import Operator
+from dotcu.shipping import lock
+from dotcu.shipping.assembling import takes_struct
+from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, LockedSource, reached_by
+from dotcu.shipping.project import targets_of
+
+_CAPABILITY = re.compile(r"(?:sm_)?(\d{1,2})\.?(\d)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachePlan:
+    """What calls may compile.
+
+    Attributes:
+        requests: The compiles, without those of structs' layouts, which follow from their results.
+        notes: What could not be traced, and why.
+    """
+
+    requests: tuple[BuildInputs, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """A pack that was written.
+
+    Attributes:
+        path: Where it lies.
+        entries: The number of its entries.
+        size_bytes: Its size.
+        sha256: Its digest.
+        locked: The number of entries whose digest is in dotcu.lock now; None if that was not asked for.
+        failed: The first line of what the compiler refused.
+    """
+
+    path: Path
+    entries: int
+    size_bytes: int
+    sha256: str
+    locked: int | None
+    failed: tuple[str, ...]
+
+
+def plan(target: str, architectures: Sequence[str]) -> CachePlan:
+    """Return what the calls of some operators may compile.
+
+    Args:
+        target: A file or a module, with `:name` for one operator.
+        architectures: GPUs by their compute capability, `9.0`, or targets, `sm_90a`; `simulated` for the CPU.
+
+    Raises:
+        UsageError: The target cannot be loaded, or an architecture is unknown.
+        CompileError: A kernel that a body asks after does not compile.
+    """
+    operators = [operator for _, operator in resolve(target, verb="cache plan")]
+    requests: dict[BuildInputs, None] = {}
+    notes: dict[str, None] = {}
+    for name in architectures:
+        simulated = name == SIMULATED
+        own = SIMULATED_TARGET if simulated else _target(name, of_tiles=False)
+        reply = trace_operators(operators, own)
+        if reply.compile_errors:
+            raise CompileError(f"For {own}:\n" + "\n".join(reply.compile_errors))
+        notes |= dict.fromkeys(reply.notes)
+        for unit in {**reply.kernels, **reply.queried, **dict.fromkeys(_declared(operators))}:
+            if not unit.names:
+                continue
+            wanted = own if simulated or not unit.is_tile else _target(name, of_tiles=True)
+            names = (*unit.names, *("&" + variable for variable in unit.variables.names))
+            requests[
+                BuildInputs(
+                    source=unit.source, options=unit.options, target=wanted, names=names, simulated=simulated
+                )
+            ] = None
+    return CachePlan(requests=tuple(requests), notes=tuple(notes))
+
+
+def _target(name: str, *, of_tiles: bool) -> Target:
+    """Return what a machine compiles for, by its GPU's compute capability; a target as it is named."""
+    compiler = tile.compiler().nvrtc if of_tiles else toolchain.nvrtc()
+    match, known = _CAPABILITY.fullmatch(name), toolchain.supported(compiler)
+    if match is None:
+        return targets_of([name], known)[0]
+    found = plan_target((int(match[1]), int(match[2])), compiler.version, compiler.version, known)
+    if isinstance(found, Rejected):
+        raise UsageError(f"Nothing can be compiled for {name}. {found}")
+    return found
+
+
+def _declared(operators: Sequence[Operator]) -> Iterator[CompilationUnit]:
+    """Yield the plain kernels beside some operators, and the instantiations that `load` was given."""
+    bodies = (overload.body for one in operators for overload in one.overloads.values())
+    files = {inspect.unwrap(body).__code__.co_filename for body in bodies if body is not None}
+    folders = {Path(file).parent for file in files}
+    for module in list(live_modules):
+        path = module.source.path
+        if path is None or path.parent not in folders:
+            continue
+        yield module.units()[0]
+        for name, rows in module.instantiate.items():
+            for row in rows:
+                yield module.instantiation(module.kernels[name].declaration, row).unit
+
+
+def locked_project(planned: CachePlan) -> Path:
+    """Return the nearest folder above the sources that has a dotcu.lock.
+
+    Raises:
+        UsageError: There is none.
+    """
+    for request in planned.requests:
+        for folder in request.source.path.parents if request.source.path is not None else ():
+            if (folder / lock.NAME).is_file():
+                return folder
+    raise UsageError(
+        f"No {lock.NAME} lies beside or above these sources, so there is none to write digests into.\n"
+        "Write one: dotcu build --lock-only"
+    )
+
+
+def pack(
+    planned: CachePlan,
+    out: Path,
+    *,
+    project: Path | None = None,
+    report: Callable[[BuildInputs], object] = lambda _: None,
+) -> Pack:
+    """Compile what is planned, and write it as a pack.
+
+    Args:
+        planned: The compiles.
+        out: The file to write.
+        project: The folder of a dotcu.lock that gets the digests of what is in the pack.
+        report: Is called with each compile that is done.
+
+    Raises:
+        UsageError: There is nothing to pack, the file cannot be written, or the lock is not of these sources.
+    """
+    before = lock.read(project) if project is not None else None
+    codes = build_all(planned.requests, report)
+    entries: dict[str, CacheEntry] = {}
+    objects: dict[str, BuildInputs] = {}
+    failed = [str(code).partition("\n")[0] for code in codes.values() if isinstance(code, SourceError)]
+    for request, code in codes.items():
+        if not isinstance(code, SourceError):
+            entries[code.build_digest] = _entry(code.build_digest)
+            objects[code.build_digest] = request
+    with _alike():
+        for request, code in codes.items():
+            for name in request.kernels:
+                if not isinstance(code, SourceError) and takes_struct(code, name):
+                    parameter_layouts(
+                        request.source, request.options, request.target, (name,), simulated=request.simulated
+                    )
+                    objects |= {one.digest: request for one in cache.entries() if one.digest not in objects}
+        entries |= {one.digest: _entry(one.digest) for one in cache.entries()}
+    if not entries:
+        raise UsageError(
+            "There is nothing to pack: no kernel was reached, or none compiles.\n"
+            "Give operators samples, which show what they launch: @name.samples"
+        )
+    digest, size = _write(out, entries)
+    locked = None
+    if before is not None and project is not None:
+        locked = _lock(before, project, objects, entries)
+    return Pack(
+        path=out, entries=len(entries), size_bytes=size, sha256=digest, locked=locked, failed=tuple(failed)
+    )
+
+
+@contextmanager
+def _alike() -> Iterator[None]:
+    """Compile into an empty cache, from a folder that is the same on every machine: layouts name it."""
+    before = Path.cwd()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        settings.override(cache_dir=Path(folder), cache_dirs=(), cache_remote=None),
+    ):
+        os.chdir("/")
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def _entry(digest: str) -> CacheEntry:
+    store = Store(cache.location())
+    entry = cache.get_from_memory(store.directory, digest)
+    for place in (store, *cache.layers()):
+        entry = entry or place.get(digest, cache.read_entry)
+    if entry is None:
+        raise UsageError(
+            f"The cache {store.directory} has not kept the entry {digest[:16]}: it is too small, or cannot "
+            "be written.\nGive it room, or another folder: export DOTCU_CACHE_DIR=DIRECTORY"
+        )
+    return entry
+
+
+def _write(out: Path, entries: dict[str, CacheEntry]) -> tuple[str, int]:
+    new = out.with_name(f".{out.name}.new")
+    try:
+        with new.open("w+b") as file:
+            packs.write(file, {digest: entry.files() for digest, entry in entries.items()})
+            file.seek(0)
+            digest = hashlib.sha256()
+            while part := file.read(1 << 20):
+                digest.update(part)
+            size = file.tell()
+        new.replace(out)
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written: {(error.strerror or str(error)).lower()}.\n"
+            "Name another file: --out FILE"
+        ) from error
+    finally:
+        new.unlink(missing_ok=True)
+    return digest.hexdigest(), size
+
+
+def _lock(
+    before: lock.Lock, project: Path, objects: dict[str, BuildInputs], entries: dict[str, CacheEntry]
+) -> int:
+    """Write the digests of a pack's entries into a lock; return their number."""
+    count, sources = 0, list(before.sources)
+    for number, locked in enumerate(sources):
+        own = {key: request for key, request in objects.items() if _is_of(request, locked, project)}
+        if not own:
+            continue
+        if reached_by(locked.read(project), locked.options).digest != locked.digest:
+            raise UsageError(
+                f"{locked.path}, or a header of it, has changed since {lock.NAME} was written.\n"
+                "Trace the operators again: dotcu build --lock-only"
+            )
+        digests = {key: cache.content_digest(entries[key].files()) for key in own}
+        sources[number] = replace(locked, objects={**locked.objects, **digests})
+        count += len(own)
+    lock.write(dataclasses.replace(before, sources=tuple(sources)), project)
+    return count
+
+
+def _is_of(request: BuildInputs, locked: LockedSource, project: Path) -> bool:
+    path = request.source.path
+    include = tuple(project / folder for folder in locked.include)
+    return (path, request.source.include, request.options) == (project / locked.path, include, locked.options)

@@ -1,0 +1,230 @@
+"""What calls may compile, packs of it, and a machine that takes one and compiles nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+import dotcu
+from dotcu import settings
+from dotcu.cli import cache as cli
+from dotcu.compile import cache, packs
+from dotcu.compile.cache import Store
+from dotcu.errors import UsageError
+from dotcu.shipping import fleet, lock
+from dotcu.shipping.lock import SIMULATED_TARGET, Lock, LockedSource, reached_by
+
+KERNELS = """struct P { float by; const float* x; };
+template <typename T> __global__ void scale(const T* x, float by, T* out, long long n) {
+    long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
+    if (i < n) out[i] = T(by) * x[i];
+}
+__global__ void shift(P p, float* out, long long n) {
+    long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
+    if (i < n) out[i] = p.x[i] + p.by;
+}
+"""
+OPS = """import torch
+from torch import Tensor
+
+import dotcu
+
+kernels = dotcu.load("scale.cu", instantiate={"scale": [torch.float64]})
+
+
+@dotcu.op("fleet_test::NAME")
+def shift(x: Tensor, by: float) -> Tensor:
+    x = x.contiguous()
+    out, n = torch.empty_like(x), x.numel()
+    kernels.scale[x.dtype](x, by, out, n, grid=dotcu.cdiv(n, 256), block=256)
+    kernels.shift({"by": by, "x": x}, out, n, grid=dotcu.cdiv(n, 256), block=256)
+    return out
+
+
+shift.samples(lambda device, dtype: [dotcu.Sample(torch.rand(10, device=device, dtype=dtype), 2.0)])
+if __name__ == "__main__":
+    with dotcu.simulate():
+        shift(torch.ones(5), 1.0)
+    print(int(dotcu.metrics()["dotcu_compiles_total"]))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, cache_dir: Path) -> Path:
+    """A folder with two kernels, an operator that launches them, and a lock of the kernels' source."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "scale.cu").write_text(KERNELS)
+    (folder / "ops.py").write_text(OPS.replace("NAME", f"shift_{os.urandom(4).hex()}"))
+    return folder
+
+
+def run(script: Path, **environment: object) -> str:
+    package = str(Path(dotcu.__file__).parent.parent)
+    given = {name: str(value) for name, value in environment.items()}
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": package, **given},
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def test_the_plan_has_samples_and_declared_instantiations(project: Path) -> None:
+    planned = fleet.plan(f"{project}/ops.py", ["simulated", "9.0", "sm_80"])
+    assert [(one.kernels, str(one.target), one.simulated) for one in planned.requests[:3]] == [
+        (["scale<float>"], "compute_80", True),
+        (["shift"], "compute_80", True),
+        (["scale<double>"], "compute_80", True),
+    ]
+    assert {str(one.target) for one in planned.requests[3:]} == {"sm_90a", "sm_80"}
+    assert planned.notes == ()
+    assert cache.entries() == []
+
+
+def test_an_unknown_architecture_is_named(project: Path) -> None:
+    with pytest.raises(UsageError, match="'sm_1' is unknown"):
+        fleet.plan(f"{project}/ops.py", ["sm_1"])
+
+
+@pytest.mark.slow
+def test_a_machine_with_the_pack_as_a_layer_compiles_nothing(
+    project: Path, tmp_path: Path, cache_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first.tar", tmp_path / "second.tar"
+    cli.pack(f"{project}/ops.py", arch=["simulated"], out=first)
+    assert "first.tar: 4 entries" in capsys.readouterr().out  # and the layout of the struct
+
+    elsewhere = tmp_path / "elsewhere" / "project"
+    shutil.copytree(project, elsewhere)
+    (elsewhere / "ops.py").write_text((project / "ops.py").read_text().replace("shift_", "shift2_"))
+    cache.forget()
+    with settings.override(cache_dir=tmp_path / "another"):
+        cli.pack(f"{elsewhere}/ops.py", arch=["simulated"], out=second)
+    assert first.read_bytes() == second.read_bytes()
+
+    layer = tmp_path / "layer"
+    layer.mkdir()
+    subprocess.run(["tar", "-C", str(layer), "-xf", str(first)], check=True)
+    said = run(
+        project / "ops.py", DOTCU_JIT="error", DOTCU_CACHE_DIR=tmp_path / "empty", DOTCU_CACHE_DIRS=layer
+    )
+    assert said == "0\n"
+
+    cli.unpack(first, into=tmp_path / "unpacked")
+    assert run(project / "ops.py", DOTCU_JIT="0", DOTCU_CACHE_DIR=tmp_path / "unpacked") == "0\n"
+
+
+def filled(path: Path) -> list[str]:
+    """Write a pack of two entries, and return their keys."""
+    digests = ["ab" * 32, "cd" * 32]
+    entries = {
+        digest: cache.CacheEntry(about={"build_digest": digest}, lowered={}, ptx=digest, cubin=None, log="")
+        for digest in digests
+    }
+    with path.open("wb") as file:
+        packs.write(file, {digest: entry.files() for digest, entry in entries.items()})
+    return digests
+
+
+HARMS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut": (lambda data: data[:1000], "cut short"),
+    "empty": (lambda data: b"", "cut short"),
+    "a header changed": (lambda data: data.replace(b"abab", b"abac", 1), "no archive of dotcu's"),
+    "another file": (lambda data: b"PK" + data, "no archive of dotcu's"),
+    "a changed index": (lambda data: data.replace(b'"about"', b'"abort"', 1), "entry.json"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_pack_is_refused_and_nothing_is_unpacked(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "k.tar"
+    filled(path)
+    path.write_bytes(HARMS[harm][0](path.read_bytes()))
+    with pytest.raises(UsageError, match=HARMS[harm][1]):
+        packs.unpack(path, tmp_path / "into")
+    assert not (tmp_path / "into").exists()
+
+
+def test_a_pack_cannot_name_a_file_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "k.tar"
+    with tarfile.open(path, "w:") as archive:
+        for name in (f"v1/entries/ab/{'ab' * 32}/../../../../etc", "/etc/passwd"):
+            archive.addfile(tarfile.TarInfo(name))
+    with pytest.raises(UsageError, match="which is no file of an entry"):
+        packs.unpack(path, tmp_path / "into")
+
+
+def test_verify_names_what_is_wrong_and_what_a_lock_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, (one, other) = tmp_path / "k.tar", filled(tmp_path / "k.tar")
+    cli.verify(path)
+    assert "2 entries, 0 wrong" in capsys.readouterr().out
+    whole, _ = packs.damages(path)
+    source = LockedSource(
+        path="k.cu", include=(), options=dotcu.compile.CompileOptions(), digest="", variables=(), units=(),
+        objects={one: whole[one]},
+    )  # fmt: skip
+    lock.write(Lock(architectures=(), sources=(source,)), tmp_path)
+    with pytest.raises(typer.Exit):
+        cli.verify(path, lock=tmp_path / "dotcu.lock", as_json=True)
+    assert json.loads(capsys.readouterr().out)["damaged"] == {other: "the lock does not have it"}
+
+
+@pytest.mark.slow
+def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
+    project: Path, tmp_path: Path, cache_dir: Path
+) -> None:
+    planned = fleet.plan(f"{project}/ops.py", ["simulated"])
+    with pytest.raises(UsageError, match="dotcu build --lock-only"):
+        fleet.locked_project(planned)
+    request = planned.requests[0]
+    assert request.source.path is not None
+    source = LockedSource(
+        path="scale.cu", include=(), options=request.options, variables=(), units=(),
+        digest=reached_by(request.source, request.options).digest,
+    )  # fmt: skip
+    before = Lock(architectures=(), sources=(source,))
+    lock.write(before, project)
+    made = fleet.pack(planned, tmp_path / "k.tar", project=fleet.locked_project(planned))
+    assert made.locked == 4
+    after = lock.read(project)
+    assert set(after.sources[0].objects) == set(packs.damages(tmp_path / "k.tar")[0])
+    assert before.with_objects_of(after).to_text() == after.to_text()
+    # a store that nobody trusts now serves a machine, and only what the lock has
+    store = f"file://{tmp_path}/store"
+    with settings.override(cache_dir=tmp_path / "filler", cache_remote=store, cache_remote_write=True):
+        cache.forget()
+        fleet.pack(planned, tmp_path / "again.tar")
+    said = run(project / "ops.py", DOTCU_CACHE_REMOTE=store, DOTCU_CACHE_DIR=tmp_path / "new")
+    assert said == "1\n"  # the layout of the struct, which no store holds
+    (project / "scale.cu").write_text(KERNELS + "\n")
+    with pytest.raises(UsageError, match="has changed since"):
+        fleet.pack(planned, tmp_path / "k.tar", project=project)
+
+
+def test_why_tells_the_last_compile(
+    project: Path, cache_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.why()
+    assert "noted no compile" in capsys.readouterr().out
+    kernels = dotcu.load(project / "scale.cu")
+    kernels.shift.unit.build(SIMULATED_TARGET)
+    kernels.scale["double"].unit.build(SIMULATED_TARGET)
+    cli.why()
+    said = capsys.readouterr().out
+    assert "scale.cu: scale<double> for compute_80" in said
+    assert "called from tests/unit/shipping/test_fleet.py:" in said
+    assert "another instantiation" in said
+    Store(cache_dir).add_history("last-compile", {"half": 1})
+    cli.why(as_json=True)
+    assert json.loads(capsys.readouterr().out)["compile"]["kernels"] == ["scale<double>"]
