@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from dotcu import compile as compiler
 from dotcu import settings, stopwatch
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
+from dotcu.compile.build import BuildInputs
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import (
     ArgumentError,
@@ -459,6 +460,21 @@ class CompilationUnit:
         needed = CodeRequirements(capability=capability, driver=driver, **more)
         return prebuilt.find_prebuilt(self.source, self.options, self.names, needed)
 
+    def pending(self, target: Target, *, simulated: bool) -> BuildInputs | None:
+        """Return the build that code for a target would begin with; None if a wheel or this unit has it."""
+        if (target, simulated) in self._codes or not self.names:
+            return None
+        driver = None if simulated else compiler.driver.version()
+        found = self._find_prebuilt((target.major, target.minor), driver, simulated=simulated)
+        return None if isinstance(found, ObjectCode) else self.inputs(target, simulated=simulated)
+
+    def inputs(self, target: Target, *, simulated: bool = False) -> BuildInputs:
+        """Return what `build` compiles for a target."""
+        names = (*self.names, *("&" + name for name in self.variables.names))
+        return BuildInputs(
+            source=self.source, options=self.options, target=target, names=names, simulated=simulated
+        )
+
     def codes(self) -> tuple[CompiledUnit, ...]:
         """Return all code there is so far."""
         with self._lock:
@@ -466,9 +482,9 @@ class CompilationUnit:
 
     def build(self, target: Target, *, simulated: bool = False) -> ObjectCode:
         """Compile, leaving out plain names that the preprocessor has hidden from the compiler."""
-        names = (*self.names, *("&" + name for name in self.variables.names))
+        wanted = self.inputs(target, simulated=simulated)
         return compiler.build_visible(
-            self.source, options=self.options, target=target, names=names, simulated=simulated
+            wanted.source, options=wanted.options, target=target, names=wanted.names, simulated=simulated
         )
 
 

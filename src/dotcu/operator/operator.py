@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from dotcu.kernel import native, tracking_allocations
 from dotcu.operator import autograd, execution, register, schema
 from dotcu.operator.caching import CallCache, CallCacheInfo
 from dotcu.operator.configurations import Configurations, Generator, When
-from dotcu.operator.overload import Overload, Registered, Tolerance, warm
-from dotcu.operator.samples import describe
+from dotcu.operator.overload import Overload, Progress, Registered, Tolerance, warm
+from dotcu.operator.samples import Sample, describe
 from dotcu.operator.schema import Body
 from dotcu.operator.sharding import Sharding
 
@@ -290,17 +290,22 @@ class LaunchingOperator(LaunchingOverload, Operator):
         packet = register.packet(self.signature)
         register.put_before(packet, partial(entry, list(caches.values()), autocasts=autocasts))
 
-    def warm(self) -> None:
+    def warm(self, samples: Iterable[Sample] | None = None, *, progress: Progress | None = None) -> None:
         """Compile and load every kernel that the samples of the operator and of its overloads reach.
 
         An overload that writes what another returns, and has no samples, is called on those of that one.
         Otherwise as `Overload.warm`.
 
+        Args:
+            samples: Calls of this overload to make instead, on the devices of their tensors.
+            progress: Is called with the number of compiles that are done, and of all.
+
         Raises:
             UsageError: An overload has no samples; the others are warm.
             CaptureError: A CUDA graph is being captured.
         """
-        warm(list(self.overloads.values()), self.signature.name)
+        overloads = list(self.overloads.values()) if samples is None else [self]
+        warm(overloads, self.signature.name, samples, progress)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._call if is_dynamo_compiling() else self._call._op  # the packet's Python is for traces

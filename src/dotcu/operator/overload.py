@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dotcu.errors import SchemaError, UsageError
+from dotcu.compile import Target
+from dotcu.compile.build import BuildInputs
+from dotcu.compile.pool import build_all
+from dotcu.errors import DotcuError, JitDisabled, SchemaError, UsageError
 from dotcu.kernel import simulate
+from dotcu.kernel.compiled import target_of
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
-from dotcu.kernel.scope import refuse_captured_warming
+from dotcu.kernel.scope import (
+    KernelRequest,
+    LaunchPolicy,
+    entering_scope,
+    listening_for_kernels,
+    refuse_captured_warming,
+)
 from dotcu.operator import autograd, register
 from dotcu.operator.caching import CallCacheInfo
-from dotcu.operator.samples import Sample, SampleFunction
+from dotcu.operator.execution import device_of
+from dotcu.operator.samples import Sample, SampleFunction, describe
 from dotcu.operator.schema import Body, Signature
 from dotcu.operator.sharding import Rule, Sharding, rules, validate
 
@@ -24,6 +38,12 @@ Tolerance = float | Mapping[torch.dtype, float] | None
 """The relative error that `check` allows: one for all dtypes, or by dtype; None to compute it."""
 
 WorkFunction = Callable[..., tuple[int, int]]
+Progress = Callable[[int, int], object]
+"""Called with the number of compiles that are done, and of all."""
+
+SIMULATED = Target.parse("compute_80")
+"""What the simulator stands for unless it is asked otherwise."""
+
 Registered = TypeVar("Registered")
 Declared = TypeVar("Declared", bound=Sharding)
 
@@ -311,11 +331,16 @@ class Overload:
         unique = {id(tensor): tensor for tensor in tensors}
         return sum(tensor.numel() * tensor.element_size() for tensor in unique.values()), 0
 
-    def warm(self) -> None:
+    def warm(self, samples: Iterable[Sample] | None = None, *, progress: Progress | None = None) -> None:
         """Compile and load every kernel that the samples reach, before a CUDA graph capture, for example.
 
-        Calls this overload, and its backward where it has one, with each sample of each dtype, on every
-        CUDA device, or in the simulator if there is none.
+        Compiles on all cores what is in no cache and no wheel. Then calls this overload, and its backward
+        where it has one, with each sample of each dtype, on every CUDA device, or in the simulator if there
+        is none.
+
+        Args:
+            samples: Calls to make instead, on the devices of their tensors: those that will come.
+            progress: Is called before the first compile and after each: how many are done, of how many.
 
         Raises:
             UsageError: It has no samples.
@@ -324,7 +349,7 @@ class Overload:
         Note:
             Synchronizes. torch's random numbers and the current device stay as they were.
         """
-        warm([self], self.signature.name)
+        warm([self], self.signature.name, samples, progress)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Overload:
         return self  # like a function, it is not copied
@@ -336,7 +361,12 @@ class Overload:
 # Warming: call operators beforehand, so that later calls load nothing.
 
 
-def warm(overloads: Iterable[Overload], name: str) -> None:
+def warm(
+    overloads: Sequence[Overload],
+    name: str,
+    samples: Iterable[Sample] | None = None,
+    progress: Progress | None = None,
+) -> None:
     """Call each overload with all of its samples on every device, and its backward where it has one.
 
     torch's random numbers, the current device and whether gradients are recorded stay as they were.
@@ -344,6 +374,8 @@ def warm(overloads: Iterable[Overload], name: str) -> None:
     Args:
         overloads: An overload that writes what another returns is called on the samples of that one.
         name: What the user calls the operator, for messages.
+        samples: The calls of the first overload, instead of its own samples.
+        progress: Is called with the number of compiles that are done, and of all.
 
     Raises:
         UsageError: An overload has no samples; the others have been warmed.
@@ -353,11 +385,20 @@ def warm(overloads: Iterable[Overload], name: str) -> None:
         refuse_captured_warming(name)
     count = torch.cuda.device_count() if cuda.available() else 0
     devices = [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]
+    given = None if samples is None else _by_device(name, samples)
     silent: dict[str, None] = {}
     with torch.random.fork_rng(range(count), device_type="cuda"):
-        for device in devices:
+        for device in devices if given is None else given:
             with simulate() if device.type == "cpu" else torch.cuda.device(device):
-                silent |= {o.qualified_name: None for o in overloads if not _warm_on(o, device)}
+                if given is not None:
+                    _compile_ahead([(overloads[0], each) for each in given[device]], device, progress)
+                    _call_each(overloads[0], given[device], device)
+                    continue
+                _compile_ahead(_declared(overloads, device), device, progress)
+                for overload in overloads:
+                    of_dtypes = (_samples(overload, device, dtype) for dtype in overload.dtypes)
+                    if not _call_each(overload, itertools.chain.from_iterable(of_dtypes), device):
+                        silent[overload.qualified_name] = None
     if silent:
         raise UsageError(
             f"{name}.warm() calls operators with their samples, and there are none of {', '.join(silent)}.\n"
@@ -366,16 +407,73 @@ def warm(overloads: Iterable[Overload], name: str) -> None:
         )
 
 
-def _warm_on(overload: Overload, device: torch.device) -> int:
-    """Call an overload with its samples on one device; return the number of calls."""
+def _by_device(name: str, samples: Iterable[Sample]) -> dict[torch.device, list[Sample]]:
+    by_device: dict[torch.device, list[Sample]] = {}
+    for sample in samples:
+        if not isinstance(sample, Sample):
+            raise UsageError(
+                f"{name}.warm() takes samples, got {describe(sample)}.\n"
+                f"Type: {name}.warm([dotcu.Sample(x, alpha=0.5)])"
+            )
+        by_device.setdefault(device_of(sample.args, dict(sample.kwargs)), []).append(sample)
+    return by_device
+
+
+def _call_each(overload: Overload, samples: Iterable[Sample], device: torch.device) -> int:
+    """Call an overload with samples on one device; return the number of calls."""
     calls = 0
-    for dtype in overload.dtypes:
-        for sample in _samples(overload, device, dtype):
-            calls += 1
-            _call(overload, sample)
+    for sample in samples:
+        calls += 1
+        _call(overload, sample)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return calls
+
+
+def _declared(overloads: Iterable[Overload], device: torch.device) -> Iterator[tuple[Overload, Sample]]:
+    for overload in overloads:
+        for dtype in overload.dtypes:
+            for sample in overload.make_samples(device, dtype):
+                yield overload, sample
+
+
+class _Zeroed(TorchDispatchMode):
+    """Fill what a body allocates: its launches are skipped, and it may index by what they would write."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result.zero_() if "empty" in func.__name__ else result
+
+
+def _compile_ahead(
+    calls: Iterable[tuple[Overload, Sample]], device: torch.device, progress: Progress | None
+) -> None:
+    """Compile, on all cores and into the cache, what calls will need; what is not found here they compile."""
+    requests: list[KernelRequest] = []
+    with listening_for_kernels(requests.append), torch.no_grad():
+        for overload, sample in calls:
+            if overload.body is not None:
+                own = sample.map_tensors(torch.clone)
+                skipped = entering_scope(LaunchPolicy.SKIP, operator=overload.qualified_name)
+                mode: AbstractContextManager[object] = _Zeroed()  # type: ignore[no-untyped-call]
+                with suppress(Exception), skipped, mode:  # a body that reads values may fail
+                    overload.body(*own.args, **own.kwargs)
+    builds: dict[BuildInputs, None] = {}
+    for unit in dict.fromkeys(request.unit for request in requests):
+        simulated = device.type == "cpu"
+        with suppress(DotcuError):  # the call says why
+            target = SIMULATED if simulated else target_of(device.index or 0, is_tile=unit.is_tile)
+            wanted = unit.pending(target, simulated=simulated)
+            builds |= {wanted: None} if wanted is not None else {}
+    if not builds:
+        return
+    total, done = len(builds), itertools.count(1)
+    if progress is not None:
+        progress(0, total)
+    with suppress(JitDisabled):  # the call raises it, and names the kernel
+        build_all(list(builds), lambda _: progress(next(done), total) if progress is not None else None)
 
 
 def _samples(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:

@@ -96,12 +96,7 @@ def plan(target: str, architectures: Sequence[str]) -> CachePlan:
             if not unit.names:
                 continue
             wanted = own if simulated or not unit.is_tile else _target(name, of_tiles=True)
-            names = (*unit.names, *("&" + variable for variable in unit.variables.names))
-            requests[
-                BuildInputs(
-                    source=unit.source, options=unit.options, target=wanted, names=names, simulated=simulated
-                )
-            ] = None
+            requests[unit.inputs(wanted, simulated=simulated)] = None
     return CachePlan(requests=tuple(requests), notes=tuple(notes))
 
 

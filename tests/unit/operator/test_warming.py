@@ -117,7 +117,7 @@ def test_an_operator_that_writes_its_argument_is_warmed(device) -> None:
     seen: list[Any] = []
     increment.samples(lambda device, dtype: seen.append(torch.zeros(2)) or [dotcu.Sample(seen[-1])])
     increment.warm()
-    assert seen[0].tolist() == [1.0, 1.0]
+    assert seen[-1].tolist() == [1.0, 1.0]
 
 
 def test_warming_during_a_capture_is_refused(axpy, monkeypatch) -> None:
@@ -129,3 +129,22 @@ def test_warming_during_a_capture_is_refused(axpy, monkeypatch) -> None:
 @pytest.mark.parametrize("name", ["square", pytest.param("sum", marks=pytest.mark.slow)])
 def test_operators_of_the_gallery_can_be_warmed(name: str) -> None:
     getattr(gallery, name).warm()
+
+
+def test_samples_that_are_given_are_compiled_ahead_with_progress(axpy, kernels, cache_dir, device) -> None:
+    done: list[tuple[int, int]] = []
+    x = torch.ones(4, device=device, dtype=torch.float64)
+    axpy.warm([dotcu.Sample(x, x, 2.0)], progress=lambda *counts: done.append(counts))
+    assert compiled(kernels) == {"times<double>", "plus<double>"}
+    assert done[0][0] == 0
+    assert done[-1][0] == done[-1][1] > 0
+    assert x.tolist() == [1.0] * 4
+    done.clear()
+    axpy.warm([dotcu.Sample(x, x, 2.0)], progress=lambda *counts: done.append(counts))
+    assert done == []
+
+
+@pytest.mark.parametrize("wrong", [[torch.ones(2)], [(torch.ones(2), 1.0)], [None]], ids=str)
+def test_what_is_no_sample_is_refused(axpy, wrong) -> None:
+    with pytest.raises(UsageError, match=r"takes samples, got .*\n.*dotcu\.Sample"):
+        axpy.warm(wrong)
