@@ -47,7 +47,7 @@ PAGES = [
 LONG = {
     *("bench.md", "build.md", "check.md", "commands.md", "everywhere.md", "host_code.md", "inspect.md"),
     *("launching.md", "native.md", "operators.md", "package.md", "performance.md", "pitfalls.md"),
-    *("project.md", "reading_code.md", "simulator.md", "tune.md"),
+    *("project.md", "reading_code.md", "several_gpus.md", "simulator.md", "tune.md"),
 }
 """Pages whose commands take long; `make test-all` runs them."""
 

@@ -271,12 +271,11 @@ def join(results: Sequence[Sequence[Tensor]], places: Sequence[Place]) -> tuple[
     joined = []
     for i, place in enumerate(places):
         parts = [result[i] for result in results]
+        along = place if isinstance(place, int) else None
+        shapes = {tuple(size for dim, size in enumerate(each.shape) if dim != along) for each in parts}
+        if len(shapes) > 1 and place is not None:
+            return f"output {i} has parts that do not fit: {', '.join(map(describe, parts))}"
         if isinstance(place, int):
-            if (
-                len({tuple(size for dim, size in enumerate(each.shape) if dim != place) for each in parts})
-                > 1
-            ):
-                return f"output {i} has parts that do not fit: {', '.join(map(describe, parts))}"
             joined.append(torch.cat(parts, place))
         elif isinstance(place, str):
             wide = parts[0].dtype if not parts[0].is_floating_point() else torch.float64
