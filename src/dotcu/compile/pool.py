@@ -14,7 +14,7 @@ from typing import Any
 from dotcu import settings, workers
 from dotcu.compile.build import BuildInputs, build_visible
 from dotcu.compile.object_code import ObjectCode
-from dotcu.errors import JitDisabled, SourceError
+from dotcu.errors import DotcuError, JitDisabled, SourceError
 
 FEW = 6
 """A process takes as long to start as some compiles."""
@@ -40,16 +40,26 @@ def build_all(
                 done[one] = _build(one)
                 report(one)
     left = [one for one in dict.fromkeys(requests) if one not in done]
-    count = min(os.cpu_count() or 1, len(left) // FEW)
-    if count > 1 and settings.current().jit != "error":
-        pool = [workers.Worker(ENTRY) for _ in range(count)]
-        for one in workers.run_pool(pool, left, _ask):
+    reported = set()
+    if settings.current().jit != "error":
+        for one in compile_ahead(left):
+            reported.add(one)
             report(one)
     for one in left:  # from the cache
         done[one] = _build(one)
-        if count <= 1:
+        if one not in reported:
             report(one)
     return {one: done[one] for one in requests}
+
+
+def compile_ahead(requests: Sequence[BuildInputs]) -> Iterator[BuildInputs]:
+    """Compile into the cache on every core, and yield each request that is done, or has failed.
+
+    Of a few, none is compiled or yielded: the process that wants them is as fast.
+    """
+    count = min(os.cpu_count() or 1, len(requests) // FEW)
+    if count > 1:
+        yield from workers.run_pool([workers.Worker(ENTRY) for _ in range(count)], requests, _ask)
 
 
 def _build(one: BuildInputs) -> ObjectCode | SourceError:
@@ -73,7 +83,8 @@ def serve(request: str, channel: workers.Channel) -> None:
     """Compile in a worker."""
     given, one = of_text(request)
     adopt(tuple(given.items()))
-    _build(one)
+    with suppress(DotcuError):
+        _build(one)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -94,6 +95,14 @@ class LaunchingOverload(Overload):
             return self._base
         assert isinstance(self, LaunchingOperator)
         return self
+
+    @typing.overload
+    def configurations(self, function: Generator, *, when: When | None = None) -> Generator: ...
+
+    @typing.overload
+    def configurations(
+        self, function: None = None, *, when: When | None = None
+    ) -> Callable[[Generator], Generator]: ...
 
     def configurations(self, function: Generator | None = None, *, when: When | None = None) -> Any:
         """Declare what `dotcu tune` chooses from: `function()` yields NamedTuples or frozen dataclasses.

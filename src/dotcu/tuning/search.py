@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from dotcu.errors import EnvironmentFault
 
 TIE = 0.02
 """The share of the best time within which another is as good: what a fixed order then decides."""
@@ -120,7 +125,100 @@ def _are_parted(among: Sequence[int], times: Times) -> bool:
 
 
 def _halved(among: Sequence[int], times: Times, default: int) -> list[int]:
-    """Return the faster half, those that are as good as the best, and the default, in their order."""
+    """Return the faster half without what is surely worse, what is as good as the best, and the default."""
     best, count = _best(among, times), max(FEWEST, math.ceil(len(among) / 2))
-    kept = set(sorted(among, key=lambda one: times[one].median_us)[:count])
-    return [one for one in among if one in kept or one == default or _is_close(one, best, times)]
+    by_time = sorted(among, key=lambda one: times[one].median_us)
+    kept = {one for one in by_time[:count] if times[one].low_us <= best.high_us} | {
+        *by_time[:FEWEST],
+        default,
+    }
+    return [one for one in among if one in kept or _is_close(one, best, times)]
+
+
+# ------------------------------------------------------------------ spaces that are too large to time whole
+
+MOST_TIMED = 400
+"""Configurations up to which all of a space are timed; beyond it optuna proposes which."""
+
+PROPOSED = 320
+"""Candidates that are timed of a larger space."""
+
+BATCH = 32
+"""Candidates that are proposed and timed together."""
+
+FINALISTS = 64
+"""The fastest of those, which are then timed against each other."""
+
+
+def new_study(seed: int) -> Any:
+    """Return an optuna study that minimizes, and says nothing.
+
+    Raises:
+        EnvironmentFault: optuna is not installed.
+    """
+    try:
+        optuna: Any = import_module("optuna")
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(
+            f"more than {MOST_TIMED} configurations are declared, and optuna, which proposes some of them, "
+            'is not installed.\nType: pip install "dotcu[tune]", or yield fewer configurations.'
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True))
+
+
+def explore(
+    space: Sequence[Mapping[str, Any]],
+    study: Any,
+    time_batch: Callable[[Sequence[int]], Times],
+    *,
+    first: Sequence[int],
+    expired: Callable[[], bool] = lambda: False,
+) -> list[int]:
+    """Time some candidates of a large space, as a study proposes them, and return the fastest.
+
+    Args:
+        space: Each candidate's values by name.
+        study: One of optuna's, or what has its `ask`, `tell` and `enqueue_trial`.
+        time_batch: Times some candidates; without those that are wrong.
+        first: Candidates that are timed in any case: the default, and what the file has.
+        expired: Asked between batches whether there is time for another one.
+    """
+    numbers = {tuple(sorted(values.items())): number for number, values in enumerate(space)}
+    names = dict.fromkeys(name for values in space for name in values)
+    choices = {name: list(dict.fromkeys(each[name] for each in space if name in each)) for name in names}
+    times: dict[int, TimeInterval | None] = {}
+    for number in first:
+        study.enqueue_trial(dict(space[number]))
+    asked = 0
+    while len(times) < min(PROPOSED, len(space)) and asked < 8 * PROPOSED and not (times and expired()):
+        batch: dict[int, list[Any]] = {}
+        while len(batch) < BATCH and asked < 8 * PROPOSED:
+            trial, asked = study.ask(), asked + 1
+            values = {name: trial.suggest_categorical(name, of_name) for name, of_name in choices.items()}
+            number = numbers.get(tuple(sorted(values.items())), -1)
+            if number < 0:  # what the author's constraints leave out
+                study.tell(trial, state=_failed())
+            elif number in times:
+                _tell(study, trial, times[number])
+            else:
+                batch.setdefault(number, []).append(trial)
+        timed = time_batch(list(batch))
+        for number, trials in batch.items():
+            times[number] = timed.get(number)
+            for trial in trials:
+                _tell(study, trial, times[number])
+    found = {number: time for number, time in times.items() if time is not None}
+    fastest = sorted(found, key=lambda number: (found[number].median_us, number))[:FINALISTS]
+    return sorted({*fastest, *(number for number in first if number in found)})
+
+
+def _tell(study: Any, trial: Any, time: TimeInterval | None) -> None:
+    if time is None:
+        study.tell(trial, state=_failed())
+    else:
+        study.tell(trial, time.median_us)
+
+
+def _failed() -> Any:
+    return import_module("optuna").trial.TrialState.FAIL if find_spec("optuna") else "fail"

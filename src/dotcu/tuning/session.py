@@ -13,11 +13,10 @@ has done so far it reports, event by event, each a JSON object:
 from __future__ import annotations
 
 import functools
-import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
@@ -33,7 +32,7 @@ from dotcu.benchmark.timing import implausibility
 from dotcu.benchmark.verify import TimedResults, verify
 from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.shapes import choose_dtypes, shape_rows
-from dotcu.benchmark.workloads.workload import Workload, free_bytes, workloads
+from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.checking.cases.derived import choose
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.numerics import Oracle
@@ -43,20 +42,22 @@ from dotcu.checking.target import resolve
 from dotcu.checking.trial import Failed, Trial
 from dotcu.checking.trials import call as calling
 from dotcu.compile import Target
+from dotcu.compile.build import BuildInputs
+from dotcu.compile.pool import compile_ahead
 from dotcu.errors import CompileError, DotcuError, UsageError
 from dotcu.kernel import simulate
-from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, gpu_target
+from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, target_of
 from dotcu.kernel.config import limits, require_fit
 from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
 from dotcu.operator import Overload, Sample
-from dotcu.operator.configurations import Configurations
+from dotcu.operator.configurations import Configurations, values_of
 from dotcu.serialize import from_plain
 from dotcu.tracebacks import first_lines, one_line, quiet
-from dotcu.tuning.search import Choice, TimeInterval, search
+from dotcu.tuning.search import MOST_TIMED, Choice, TimeInterval, Times, explore, new_study, search
 from dotcu.workers import Channel
 
 ROUNDS = (
-    Protocol(blocks=3, most_blocks=3, calls=1, most_calls=20, block_s=0.01, warmup_most_s=0.1, least_s=0.0),
+    Protocol(blocks=3, most_blocks=3, calls=1, most_calls=20, block_s=0.01, warmup_most_s=0.0, least_s=0.0),
     Protocol(blocks=4, most_blocks=5, calls=2, most_calls=40, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(blocks=10, most_blocks=20, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.5),
 )
@@ -68,8 +69,8 @@ SETS = 2
 WATCHED = 8
 """Candidates of a round whose results are copied while they are timed, and verified."""
 
-VERIFIED = 8
-"""Candidates whose results are compared with the reference together."""
+GATED = 5
+"""Samples that each candidate is checked on, from the smallest to the largest."""
 
 TRY_S = {"cuda": 20.0, "cpu": 300.0}
 """Seconds after which a call that may not come back has not, by the device: the simulator is slower."""
@@ -157,18 +158,25 @@ class Session:
         self.subject, self.request, self.tunable = subject, request, tunable
         self.began = perf_counter()
         self._timer = timer
+        self._default_spills = False
         self._device = BenchDevice(subject.device)
         (self._dtype,) = choose_dtypes(subject.overload, [request.dtype])
 
     def run(self, report: Report) -> None:
         """Compile, reject, gate and time; report each event."""
-        passed = self._gated(report)
         if self._timer is None and self.subject.on_gpu:
             self._timer = self._device.timer
-        if self._timer is None or not passed:
+        rejected = set(self.request.rejected)
+        candidates = [each for each in range(len(self.tunable.space)) if each not in rejected]
+        if self._timer is None or len(candidates) <= MOST_TIMED:
+            candidates = self._gated(candidates, report)
+        if self._timer is None or not candidates:
             return
         with self._device.current(), torch.no_grad():
-            choice = _TimedCandidates(self, self._timer, passed, report).choose()
+            timed = _TimedCandidates(self, self._timer, report)
+            if len(candidates) > MOST_TIMED:
+                candidates = self._explored(candidates, timed, report)
+            choice = timed.choose(candidates)
         if choice is not None:
             report(
                 {
@@ -206,18 +214,33 @@ class Session:
 
     # -------------------------------------------------------------- rejected for nothing, then gated
 
-    def _gated(self, report: Report) -> list[int]:
+    def _explored(self, candidates: Sequence[int], timed: _TimedCandidates, report: Report) -> list[int]:
+        """Return the fastest of those that a study proposes out of a large space; each is gated first."""
+        first = [each for each in (self.request.default, self.request.earlier) if each in candidates]
+
+        def time_batch(batch: Sequence[int]) -> Times:
+            known = [candidates[each] for each in batch]
+            times = timed.time(self._gated(known, report), 0)
+            return {each: times[candidates[each]] for each in batch if candidates[each] in times}
+
+        space = [values_of(self.tunable.space[each]) for each in candidates]
+        places = [candidates.index(each) for each in first if each is not None]
+        found = explore(
+            space, new_study(self.request.seed), time_batch, first=places, expired=lambda: self.expired
+        )
+        return [candidates[each] for each in found]
+
+    def _gated(self, candidates: Sequence[int], report: Report) -> list[int]:
         """Return the candidates that fit the device and compute what the reference does."""
         for case in self._cases:
             _oracle(self.subject, case)  # now, so that no candidate is charged with it
         passed: list[int] = []
-        rejected = set(self.request.rejected)
-        candidates = [each for each in range(len(self.tunable.space)) if each not in rejected]
-        default_spills = False
-        candidates.sort(key=lambda each: each != self.request.default)  # it decides whether others may spill
-        for candidate, (unfit, spills) in self._fitting(candidates):
-            default_spills |= candidate == self.request.default and spills
-            if not unfit and spills and not default_spills:
+        # the default comes first: it decides whether others may spill
+        for candidate, (unfit, spills) in self._fitting(
+            sorted(candidates, key=lambda each: each != self.request.default)
+        ):
+            self._default_spills |= candidate == self.request.default and spills
+            if not unfit and spills and not self._default_spills:
                 unfit = "its registers spill"
             if unfit:
                 report({"event": "rejected", "candidate": candidate, "reason": unfit, "here": True})
@@ -238,19 +261,49 @@ class Session:
     def _fitting(self, candidates: Sequence[int]) -> Iterator[tuple[int, tuple[str, bool]]]:
         """Yield candidates in order, each with why it cannot run and whether registers spill.
 
-        The host's cores compile the next ones meanwhile.
+        Other processes compile the next ones meanwhile.
         """
-        sample = self.workload.make(self.request.seed)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            futures = {}
-            for candidate in candidates:
-                try:
-                    futures[candidate] = pool.submit(self._fit, self._requests(candidate, sample))
-                except Exception as error:  # what a user's body raises
-                    futures[candidate] = pool.submit(_misfit, one_line(error))
-            del sample
-            for candidate in candidates:
-                yield candidate, futures[candidate].result()
+        samples = [self.workload.make(self.request.seed)]
+        if self.subject.on_gpu:  # what the gate launches is compiled as well
+            samples += [case.sample for case in self._cases]
+        requests: dict[int, list[KernelRequest]] = {}
+        unfit: dict[int, str] = {}
+        units: dict[CompilationUnit, threading.Event] = {}
+        for candidate in candidates:
+            try:
+                requests[candidate] = self._requests(candidate, samples[0])
+                reached = [*requests[candidate]]
+                for sample in samples[1:]:
+                    with suppress(Exception):  # the gate says what is wrong with it
+                        reached += self._requests(candidate, sample)
+                units.update({each.unit: threading.Event() for each in reached if each.unit not in units})
+            except Exception as error:  # what a user's body raises
+                unfit[candidate] = one_line(error)
+        del samples
+        if self.subject.on_gpu:
+            threading.Thread(target=self._compile_ahead, args=[units], daemon=True).start()
+        for candidate in candidates:
+            if candidate in unfit:
+                yield candidate, (unfit[candidate], False)
+                continue
+            if self.subject.on_gpu:
+                for request in requests[candidate]:
+                    units[request.unit].wait()
+            yield candidate, self._fit(requests[candidate])
+
+    def _compile_ahead(self, units: Mapping[CompilationUnit, threading.Event]) -> None:
+        """Have other processes compile units into the cache, and set the event of each."""
+        index = self.subject.device.index
+        wanted: dict[BuildInputs, list[threading.Event]] = {}
+        try:
+            for unit, event in units.items():
+                wanted.setdefault(unit.inputs(target_of(index, is_tile=unit.is_tile)), []).append(event)
+            for done in compile_ahead(list(wanted)):
+                for event in wanted[done]:
+                    event.set()
+        finally:  # what is not there is compiled here
+            for event in units.values():
+                event.set()
 
     def _requests(self, candidate: int, sample: Sample) -> list[KernelRequest]:
         """Return the launches that a call with a candidate would make."""
@@ -294,8 +347,7 @@ class Session:
     def _code(self, unit: CompilationUnit) -> CompiledUnit:
         """Return the machine code of a unit; without a GPU, that of the one that the simulator stands for."""
         if self.subject.on_gpu:
-            target = gpu_target(self.subject.device.index)
-            return unit.code(replace(target, kind="sm"))
+            return unit.on_gpu(self.subject.device.index)
         try:
             return unit.code(Target.parse("sm_80"))
         except CompileError as error:
@@ -326,14 +378,16 @@ class Session:
 
     @functools.cached_property
     def _cases(self) -> list[Case]:
-        """The author's samples in the dtype; at the full level what is derived from them, too."""
+        """Some of the author's samples in the dtype; at the full level all, and what is derived from them."""
         if self.request.full:
             return [case for case in choose(self.subject) if case.dtype == self._dtype]
-        return self.subject.given(self._dtype)
-
-
-def _misfit(reason: str) -> tuple[str, bool]:
-    return reason, False
+        given = self.subject.given(self._dtype)
+        by_size = sorted(given, key=lambda case: case.elements)
+        steps = max(1, min(GATED, len(by_size)) - 1)
+        chosen = (
+            {id(by_size[at * (len(by_size) - 1) // steps]) for at in range(steps + 1)} if given else set()
+        )
+        return [case for case in given if id(case) in chosen]
 
 
 @functools.lru_cache(maxsize=512)
@@ -349,22 +403,27 @@ def _oracle(subject: Subject, case: Case) -> Oracle | None:
 class _TimedCandidates:
     """The candidates of one case, on its inputs."""
 
-    def __init__(self, session: Session, timer: Timer, candidates: Sequence[int], report: Report) -> None:
+    def __init__(self, session: Session, timer: Timer, report: Report) -> None:
         self._session, self._timer, self._report = session, timer, report
         subject = session.subject
         self._target = OperatorTarget(subject, session.workload.dtype)
         self._sets = session.workload.sets(SETS, session.request.seed, subject.device)
         self._values: InputValues = self._target.input_values(self._sets)
-        self._calls = {candidate: session.call_of(candidate) for candidate in candidates}
+        self._calls: dict[int, Call] = {}
 
-    def choose(self) -> Choice | None:
-        """Verify all, time in rounds, and choose; once more without a winner that is wrong in the end."""
+    def time(self, candidates: Sequence[int], number: int) -> Times:
+        """Time some candidates in one round."""
+        self._try_each(candidates)
+        return self._time_round([each for each in candidates if each in self._calls], number)
+
+    def choose(self, candidates: Sequence[int]) -> Choice | None:
+        """Time candidates in rounds, and choose; once more without those that are wrong in the end."""
         request = self._session.request
-        self._try_each()
-        self._verify(list(self._calls))
+        self._calls = {each: call for each, call in self._calls.items() if each in candidates}
+        self._try_each(candidates)
         while self._calls:
             choice = search(
-                list(self._calls),
+                sorted(self._calls),
                 self._time_round,
                 default=request.default,
                 earlier=request.earlier,
@@ -372,7 +431,8 @@ class _TimedCandidates:
             )
             if choice is None:
                 return None
-            self._verify([choice.winner])
+            finalists = [choice.winner, *choice.tied][: WATCHED + 1]
+            self._verify(list(dict.fromkeys(finalists)))
             if choice.winner in self._calls:
                 return choice
         return None
@@ -381,10 +441,11 @@ class _TimedCandidates:
         if self._calls.pop(candidate, None) is not None:
             self._report({"event": "rejected", "candidate": candidate, "reason": reason, "here": True})
 
-    def _try_each(self) -> None:
+    def _try_each(self, candidates: Sequence[int]) -> None:
         """Call each once on the timed inputs: what does not come back is then known by name."""
-        for candidate, call in list(self._calls.items()):
+        for candidate in (each for each in candidates if each not in self._calls):
             self._report({"event": "trying", "candidate": candidate})
+            call = self._calls[candidate] = self._session.call_of(candidate)
             try:
                 call(self._sets[0])
                 self._timer.wait()
@@ -393,17 +454,15 @@ class _TimedCandidates:
                 self._reject(candidate, f"{self._session.workload.name}: {first_lines(error)}")
 
     def _verify(self, candidates: Sequence[int]) -> None:
-        """Compare results on the timed inputs with the reference, some at a time."""
-        size = max(self._session.workload.result_bytes, 1)
-        together = max(1, min(VERIFIED, free_bytes(self._target.device) // (16 * size)))
-        for start in range(0, len(candidates), together):
-            part = candidates[start : start + together]
-            self._report({"event": "timing", "round": -1, "candidates": len(part)})
-            calls = {str(each): self._calls[each] for each in part}
-            for name, (_, why) in verify(self._target, calls, self._sets[0], self._values).items():
-                self._reject(int(name), f"{self._session.workload.name}: {why}")
+        """Compare results on the timed inputs with the reference."""
+        for candidate in candidates:
+            self._report({"event": "trying", "candidate": candidate})
+            calls = {str(candidate): self._calls[candidate]}
+            for _, why in verify(self._target, calls, self._sets[0], self._values).values():
+                require_usable(self._target.device)
+                self._reject(candidate, f"{self._session.workload.name}: {why}")
 
-    def _time_round(self, candidates: Sequence[int], number: int) -> Mapping[int, TimeInterval]:
+    def _time_round(self, candidates: Sequence[int], number: int) -> Times:
         """Time some of the candidates: bench's protocol, cold L2."""
         self._report({"event": "timing", "round": number, "candidates": len(candidates)})
         calls = {str(each): self._calls[each] for each in candidates if each in self._calls}

@@ -32,6 +32,7 @@ from dotcu.operator.configurations import Configurations, gpu_at_hand, values_of
 from dotcu.operator.tuned import Key, TunedEntry, TunedFile, TunedGpu
 from dotcu.tracebacks import first_lines
 from dotcu.tuning.report import RejectedConfiguration, TuneReport, TuneRow
+from dotcu.tuning.search import MOST_TIMED, new_study
 from dotcu.tuning.session import TIME_S, TRY_S, Session, TuneRequest, configurations_of
 from dotcu.workers import Worker, WorkerCrash
 
@@ -360,6 +361,10 @@ def prepare(
     untuned = [case for case in cases if isinstance(case, TuneRow)]
     if len(untuned) == len(cases):
         raise OperatorError("\n".join(f"{row.op} {row.case}: {row.reason}" for row in untuned))
+    if place.type == "cuda" and any(
+        len(case.tunable.space) > MOST_TIMED for case in cases if isinstance(case, TuneCase)
+    ):
+        new_study(seed)  # raises where optuna is missing
     gpu = gpu_at_hand(place.index) if place.type == "cuda" or timer is not None else None
     return TunePlan(
         cases=cases, device=place, gpu=gpu, shapes=_texts(shapes), full=full, budget_s=budget_s, seed=seed,
