@@ -75,18 +75,23 @@ def _gpu_with_others(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def pytest_configure() -> None:
-    """Log from INFO on: torch logs its whole trace at DEBUG.
+@pytest.fixture(autouse=True, scope="module")
+def _settled() -> None:
+    """Keep out of each garbage collection what is there when a file begins: modules and caches, which stay.
 
-    pytest's `log_level` would set it anew for each part of each test, which costs a walk through all loggers.
+    A test that collects would walk through millions of objects, for seconds.
+    """
+    gc.freeze()
+
+
+def pytest_configure() -> None:
+    """Log from INFO on, since torch logs its whole trace at DEBUG, and collect garbage rarely.
+
+    pytest's `log_level` would set the level anew for each part of each test, which costs a walk through all
+    loggers.
     """
     logging.getLogger().setLevel(logging.INFO)
-
-
-def pytest_collection_finish() -> None:
-    """Keep what was imported out of each garbage collection: it is millions of objects, and stays."""
-    gc.collect()
-    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from dotcu.benchmark.statistics import Ratio, Summary, ratio, summary
 from noises import USUAL, Noise, runs
+from quick import quick
 
 SHOWN = {
     "usual": USUAL,
@@ -58,7 +59,7 @@ REPEATED = {"blocks": USUAL, "places": Noise(block=0.0, place=0.01), "drift": No
 
 
 @pytest.mark.parametrize("blocks", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 40))])
-@pytest.mark.parametrize("name", REPEATED)
+@pytest.mark.parametrize("name", quick(["blocks"], REPEATED))
 def test_the_intervals_of_repeated_runs_overlap(name: str, blocks: int) -> None:
     first, again = (summaries(REPEATED[name], blocks=blocks, seed=seed) for seed in (2, 3))
     overlaps = [a.low_us <= b.high_us and b.low_us <= a.high_us for a, b in zip(first, again, strict=True)]

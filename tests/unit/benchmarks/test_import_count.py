@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import import_count
 
 NEEDLESS = (
@@ -23,6 +25,7 @@ NEEDLESS = (
 )
 
 
+@pytest.mark.slow
 def test_a_launch_imports_nothing_that_it_has_no_use_for() -> None:
     found = import_count.counted(cold=True)
     assert "dotcu.kernel.compiled" in found

@@ -152,7 +152,7 @@ def passing_number(query: Callable[[Tensor, int], Any]) -> Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(calls, calls)
 def test_a_view_lies_where_torch_puts_it(
     view: Callable[[Tensor, int], Tensor], first: tuple[Tensor, int], second: tuple[Tensor, int]
@@ -161,7 +161,7 @@ def test_a_view_lies_where_torch_puts_it(
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(calls, calls)
 def test_a_query_gives_what_torch_says(
     query: Callable[[Tensor, int], Any], first: tuple[Tensor, int], second: tuple[Tensor, int]
@@ -170,7 +170,7 @@ def test_a_query_gives_what_torch_says(
 
 
 @pytest.mark.parametrize("allocate", ALLOCATIONS.values(), ids=ALLOCATIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(calls, calls)
 def test_new_memory_is_laid_out_as_torch_does(
     allocate: Callable[[Tensor, int], Tensor], first: tuple[Tensor, int], second: tuple[Tensor, int]

@@ -149,6 +149,7 @@ def test_of_an_operator_what_its_samples_launch_is_shown_and_counted(inspect: In
     assert ("imported" in out, "imported" in err) == (False, True)
 
 
+@pytest.mark.slow
 def test_of_an_operator_of_the_gallery_each_instantiation_is_shown(inspect: Inspect) -> None:
     _, out, _ = inspect("dotcu.gallery:square", "--arch", "sm_90")
     assert "square<float, 4, 1>  sm_90" in out

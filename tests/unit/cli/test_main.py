@@ -16,6 +16,7 @@ import dotcu
 import fresh
 from dotcu import errors, settings
 from dotcu.cli import main
+from quick import quick
 
 
 def dotcu_command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -114,7 +115,12 @@ def _as_if_asked(explain: Callable[[str, str], None], kind: str, message: str) -
     explain(kind, message)
 
 
-@pytest.mark.parametrize("words", [("--help",), ("cache",), ("cache", "--json"), ("doctor",)])
+PRINTING = quick(
+    [("--help",), ("cache", "--json")], [("--help",), ("cache",), ("cache", "--json"), ("doctor",)]
+)
+
+
+@pytest.mark.parametrize("words", PRINTING)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_that_cannot_be_written_is_said_in_one_line(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
@@ -129,7 +135,7 @@ def test_output_that_cannot_be_written_is_said_in_one_line(words: tuple[str, ...
     assert done.stderr == "error: the output could not be written: No space left on device.\n"
 
 
-@pytest.mark.parametrize("words", [("--help",), ("cache",), ("cache", "--json"), ("doctor",)])
+@pytest.mark.parametrize("words", PRINTING)
 def test_a_pipe_whose_reader_has_left_ends_the_command_quietly(words: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -72,6 +72,7 @@ def test_what_the_stand_ins_declare_holds_under_nvrtc() -> None:
     assert [warning.message for warning in built.warnings] == []
 
 
+@pytest.mark.slow
 def test_the_same_holds_of_the_host_headers_under_nvcc(tmp_path: Path) -> None:
     nvcc = process.find("nvcc")
     if nvcc is None:

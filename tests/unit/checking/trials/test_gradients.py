@@ -14,6 +14,7 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.gradients import plan
 from dotcu.operator import Operator
+from quick import quick
 from trying import differentiable, multiply, name, said, squaring
 
 DOUBLE = (torch.float32, torch.float64)
@@ -52,7 +53,7 @@ def test_a_wrong_gradient_shows_its_worst_element() -> None:
     assert outcome.evidence.startswith("gradient 0[")
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16], [torch.float16, torch.bfloat16]))
 def test_half_types_are_held_to_what_torch_loses(dtype: torch.dtype) -> None:
     right = said(plan, differentiable(squaring(dtypes=(torch.float32, dtype))))
     case = ("gradients", f"{str(dtype)[6:]}-s0-dense")
@@ -244,7 +245,7 @@ def test_whole_numbers_have_no_gradient() -> None:
 # ------------------------------------------------------------------ second gradients
 
 
-@pytest.mark.parametrize("dtypes", [(torch.float32,), DOUBLE])
+@pytest.mark.parametrize("dtypes", quick([(torch.float32,)], [(torch.float32,), DOUBLE]))
 def test_a_lost_second_gradient_is_seen_in_any_dtype(dtypes: tuple[torch.dtype, ...]) -> None:
     operator = differentiable(squaring(dtypes=dtypes), lambda grad, x: grad * 2 * x.detach())
     outcomes = said(plan, operator)

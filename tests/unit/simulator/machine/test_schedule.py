@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dotcu.simulator.machine import schedule
+from quick import quick
 
 i32 = np.int32
 SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2)))
@@ -51,7 +52,7 @@ _TURNS = """extern "C" __global__ void k(volatile int* turn, int* data) {
 }"""
 
 
-@by_seed
+@pytest.mark.parametrize("seed", quick([None], [None, 0, 1, 2]))
 @pytest.mark.parametrize(
     ("grid", "block", "up"),
     [(4, 64, True), (4, 64, False), (LANES_OF_A_CHUNK // 1024 + 2, 1024, True)],
@@ -80,7 +81,7 @@ def test_a_block_that_spins_through_a_barrier_for_ever_is_a_deadlock(
     assert "at line 3" in finding.message
 
 
-@by_seed
+@pytest.mark.parametrize("seed", quick([None], [None, 0, 1, 2]))
 def test_threads_that_count_between_barriers_are_not_at_a_standstill(
     run_kernel: Any, seed: int | None
 ) -> None:
