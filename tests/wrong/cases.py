@@ -109,6 +109,17 @@ def copy_that_nobody_awaits() -> Launch:
 
 
 @case
+def stage_released_by_one_lane() -> Launch:
+    return replace(copy_that_nobody_awaits(), block=64)
+
+
+@case
+def tile_handed_on_by_one_lane() -> Launch:
+    x, out = ints(128).view(4, 32), torch.zeros(4, 32, dtype=i32)
+    return Launch(args=(x, out, 4), out=out, want=x.flip(1), block=64, arch="sm_90")
+
+
+@case
 def past_a_tensor_of_a_list() -> Launch:
     parts, out = [torch.ones(32), torch.ones(20), torch.ones(32)], torch.empty(32)
     want = 3 - (torch.arange(32) >= 20).float()

@@ -10,6 +10,10 @@ So an earlier access is ordered before a later one only if its time is below wha
 lane knows; if it is not, nothing ordered them. The reverse does not hold: knowledge of one
 lane's time may cover another's by chance, and such a race is missed.
 
+Where warps are known apart, what one lane releases covers what it did itself, and what the others did
+before the warp's last common instruction: __syncwarp, and any .sync whose operands they passed on.
+The lanes of a warp have one time towards others, so that `left_out` looks at those who took no part.
+
 A fence sets aside the time that a later strong write publishes with its location; a strong
 read of that location sees it, and takes it over at the next fence or barrier.
 
@@ -28,6 +32,8 @@ from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
 NEVER = -1
 # A lane advances less often, between two leaps, than two to this power.
 _LEAP_BITS = 20
+# Releases by some lanes of a warp that are remembered for each warp.
+_RELEASES = 4
 
 
 class ClockTimes(NamedTuple):
@@ -83,6 +89,14 @@ class VectorClocks:
             self.known = self.known._replace(block=np.zeros((shape.lanes, warps), np.int64))
             self.seen = self.seen._replace(block=np.zeros((1, 1), np.int64))
             self.released = self.released._replace(block=np.full((1, 2 * warps), NEVER, np.int64))
+            # Of each lane: its time in the warp after the last common instruction, that of its last release.
+            self._together = np.zeros(shape.lanes, np.int64)
+            self._own = np.full(shape.lanes, NEVER, np.int64)
+            # Of each warp: the times of its last releases by some lanes, and `_together` of all lanes then.
+            count = shape.lanes // WARP
+            self._partial = np.full((count, _RELEASES), NEVER, np.int64)
+            self._before = np.zeros((count, _RELEASES, WARP), np.int64)
+            self._turn = np.zeros(count, np.int64)
 
     def published(self, lanes: Lanes | None) -> tuple[Array, Array]:
         """All that lanes did and know, as times (grid, block) to publish."""
@@ -97,6 +111,39 @@ class VectorClocks:
         block = block if block.ndim == 1 else block.max(axis=1)
         return grid, np.maximum(times.block, block - 1)
 
+    def release(self, lanes: Lanes | None) -> None:
+        """Lanes have published what they did and know: their time goes on."""
+        if self._by_warp:
+            lanes = np.arange(self.shape.lanes) if lanes is None else lanes
+            warps, first, count = np.unique(lanes // WARP, return_index=True, return_counts=True)
+            times = np.broadcast_to(self.times.of(lanes).block, lanes.shape)
+            self._own[lanes] = times
+            some = count < WARP
+            warps, turn = warps[some], self._turn[warps[some]] % _RELEASES
+            self._partial[warps, turn] = times[first[some]]
+            self._before[warps, turn] = self._together.reshape(-1, WARP)[warps]
+            self._turn[warps] += 1
+        self.tick(lanes)
+
+    def left_out(self, lanes: Array, then: ClockTimes, others: Array, known: Array) -> Array:
+        """Return the mask of pairs of lanes of two warps, ordered by a release that does not cover the first.
+
+        Args:
+            lanes: The first lanes.
+            then: Their times when they accessed.
+            others: The second lanes, of the same blocks as far as it matters.
+            known: The times up to which these know the warps of the first.
+        """
+        if not self._by_warp:
+            return np.zeros(len(lanes), bool)
+        warps, cluster = lanes // WARP, self.shape.cluster_lanes
+        same = self._partial[warps] == (known - 1)[:, None]
+        out: Array = same.any(axis=1) & (self._own[lanes] < then.block)
+        if out.any():
+            out &= (warps != others // WARP) & (lanes // cluster == others // cluster)
+            out &= then.warp >= self._before[warps, same.argmax(axis=1), lanes % WARP]
+        return out
+
     def fence(self, lanes: Lanes | None, scope: str) -> None:
         """Lanes pass a fence: what they saw holds from now on, what they did can be published."""
         wide = scope not in ("cta", "cluster")
@@ -107,6 +154,7 @@ class VectorClocks:
         if self._by_warp:
             far = picked(self.released.block, lanes)[:, block.shape[1] :] if scope == "cta" else block
             block = np.concatenate((block, np.broadcast_to(far, block.shape)), axis=1)
+            self._own[slice(None) if lanes is None else lanes] = self.times.of(lanes).block
         self._set("released", lanes, block=block)
         self._note_uneven(lanes)
         self.tick(lanes)
@@ -156,6 +204,7 @@ class VectorClocks:
             return
         self._share(lanes, group, len(unique))
         known = self._met_warps(lanes, group)
+        self._come_together(lanes)
         self._set("times", lanes, block=picked(self.times.block, lanes) + 1)
         self._set("known", lanes, block=known)
         for number, post in enumerate(posted):
@@ -177,6 +226,7 @@ class VectorClocks:
             known = self._posted.get(key, post)
             a, b, c, d = (np.maximum(old, new) for old, new in zip(known, post, strict=True))
             self._posted[key] = (a, b, c, d)
+        self._come_together(lanes)
         self.tick(lanes)
 
     def arrive(self, lanes: Lanes, *, relaxed: bool) -> tuple[Array, Array, Array]:
@@ -195,6 +245,7 @@ class VectorClocks:
         if relaxed:
             grid, released, _ = self.released.of(lanes)
             times, block = np.zeros(1, np.int64), released[:, block.shape[1] :]
+        self._come_together(lanes)
         self.tick(lanes)
         return times, grid, block
 
@@ -213,6 +264,7 @@ class VectorClocks:
 
         PTX does not say so; cooperative groups rely on it, as does one lane that waits for all.
         """
+        self._come_together(lanes)
         if self._by_warp:
             lanes, mask = self._uneven_lanes(lanes, mask)
             if not len(lanes):
@@ -238,6 +290,13 @@ class VectorClocks:
         self._set("times", lanes, warp=picked(self.times.warp, lanes) + 1)
         self._set("known", lanes, warp=known)
 
+    def _come_together(self, lanes: Lanes | None) -> None:
+        """Lanes of a warp execute a common instruction: what they do next is behind it."""
+        if not self._by_warp:
+            return
+        self._set("times", lanes, warp=self.times.of(lanes).warp + 1)
+        self._together[slice(None) if lanes is None else lanes] = self.times.of(lanes).warp
+
     def _note_uneven(self, lanes: Lanes | None) -> None:
         if self._by_warp:
             self._uneven[slice(None) if lanes is None else lanes // WARP] = True
@@ -258,6 +317,7 @@ class VectorClocks:
         self._leaps += 1
         now = self._leaps << _LEAP_BITS
         self._set("times", lanes, block=np.full(1, now))
+        self._come_together(lanes)
         return now
 
     def _warps(self, lanes: Lanes | None, mask: Array) -> tuple[Array, int]:

@@ -452,7 +452,7 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
     if order.release:
         own_grid, block = clocks.published(at.lanes)
         grid = grid if order.scope in NARROW else own_grid
-        clocks.tick(at.lanes)
+        clocks.release(at.lanes)
     elif all(values.size == 1 and values.flat[0] == NEVER for values in (grid, block)):
         return None
     if block.ndim > 1 and shadow is not at.chunk.shared.races:
@@ -540,7 +540,9 @@ def _unordered(
     if foreign.all():
         result = is_later((events[0].shape, first, then), (shape, second, known.of(second)))
     else:
-        result = is_later((shape, first, then), (shape, second, known_of(known, second, shape, first)))
+        own = known_of(known, second, shape, first)
+        result = is_later((shape, first, then), (shape, second, own))
+        result |= at.chunk.clocks.left_out(first, then, second, own.block)
         if foreign.any():
             result = np.where(foreign[of_event], then.grid >= picked(known.grid, second), result)
     if not order.strong:
@@ -559,6 +561,14 @@ def _unordered(
     return unordered
 
 
+def _is_left_out(at: LaneAccess, event: MemoryEvent, first: int, second: int) -> bool:
+    lane, own = np.array([first]), np.array([second])
+    known = known_of(at.chunk.clocks.known, own, event.shape, lane)
+    then = event.times_of(lane)
+    is_known = then.block < known.block
+    return bool((is_known & at.chunk.clocks.left_out(lane, then, own, known.block)).any())
+
+
 def _report(
     at: LaneAccess,
     part: AccessPart,
@@ -575,6 +585,11 @@ def _report(
     kind, remedy = "race", _remedy(at, event, first, int(second[0]))
     if part.region is None and any(map(is_async, pair)):
         kind, remedy = "proxy-fence", _async_remedy(*pair)
+    if event.shape is at.chunk.shape and _is_left_out(at, event, first, int(second[0])):
+        remedy = (
+            f"One lane of its warp arrives for all: put __syncwarp() after what they {action}, before "
+            "that lane arrives."
+        )
     message = (
         f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)} "
         f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
