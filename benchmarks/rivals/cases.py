@@ -6,6 +6,7 @@ case differentiates one call again and again, so that every contender keeps for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ class Case:
         plain: torch's own function where the reference gives more than that: a log-sum-exp beside the loss,
             say. Its results are not compared, and bytes are the operator's.
         ahead: Whom it is to be no slower than, if that is not everybody.
+        least: The others' time over its own, at least.
         peers: Who else computes the same from the same arguments, beside torch eager and torch.compile.
     """
 
@@ -51,6 +53,7 @@ class Case:
     note: str = ""
     plain: Callable[..., Any] | None = None
     ahead: tuple[str, ...] = ()
+    least: float = 1.0
     peers: Peers = field(default_factory=dict)
 
     @property
@@ -61,7 +64,7 @@ class Case:
     @property
     def name(self) -> str:
         """As tables have it: `bfloat16 8192x4096 backward`."""
-        size = f"2^{(self.shape[0]).bit_length() - 1}" if len(self.shape) == 1 else _by(self.shape)
+        size = _log2(self.shape[0]) if len(self.shape) == 1 else _by(self.shape)
         words = [str(self.dtype).removeprefix("torch."), size, self.note, "backward" if self.backward else ""]
         return " ".join(word for word in words if word)
 
@@ -81,6 +84,12 @@ def cases() -> Iterator[Case]:
 def random(*shape: int, dtype: torch.dtype = F32) -> Tensor:
     """Normal numbers: constants draw less power, and so run faster, than these."""
     return torch.randn(shape, dtype=dtype, device="cuda")
+
+
+def _log2(size: int) -> str:
+    """A size beside the nearest power of two: 2^27, 2^27+1."""
+    log2 = round(math.log2(size))
+    return f"2^{log2}" + (f"{size - 2**log2:+d}" if size != 2**log2 else "")
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -18,6 +18,8 @@ NAMES = {"eager": EAGER, "compile": COMPILED}
 """What tables call the baselines of `dotcu bench`."""
 
 PROTOCOL = Protocol(warmup_most_s=0.6, blocks=6, most_blocks=16, most_s=2.5)
+QUICK = Protocol(warmup_most_s=0.15, blocks=4, most_blocks=8, most_s=0.6, noise=0.01, sets=2)
+"""For the grid: sixty cases."""
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -29,6 +31,7 @@ def measure(case: Case) -> dict[str, Any]:
         "case": case.name,
         "goal": case.percent,
         "ahead": list(case.ahead),
+        "least": case.least,
         "limit_us": round(limits[0], 2) if limits else None,
         "rows": [_figures(row) for row in rows],
     }
@@ -36,7 +39,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _forward(case: Case) -> list[Row]:
     sample = case.make()
-    given: dict[str, Any] = {"samples": [sample], "dtypes": [case.dtype], "l2": "cold", "protocol": PROTOCOL}
+    given: dict[str, Any] = {"samples": [sample], "dtypes": [case.dtype], "l2": "cold"}
+    given["protocol"] = _protocol(case)
     against = () if case.plain else ("eager", "compile", *case.peers.values())
     own, *others = dotcu.bench(case.operator, against=against, **given).rows
     if case.plain:
@@ -52,6 +56,10 @@ def _backward(case: Case) -> list[Row]:
         return _beside(case, _gradients(case.operator, inputs), calls)
 
 
+def _protocol(case: Case) -> Protocol:
+    return PROTOCOL if case.least == 1 else QUICK
+
+
 def _contenders(case: Case) -> dict[str, Callable[..., Any]]:
     plain = case.plain or case.operator.reference_function
     return {EAGER: plain, COMPILED: torch.compile(plain, dynamic=False), **case.peers}
@@ -60,9 +68,8 @@ def _contenders(case: Case) -> dict[str, Callable[..., Any]]:
 def _beside(case: Case, own: Callable[[], Any], calls: dict[str, Callable[[], Any]]) -> list[Row]:
     """Rows of calls that are not compared with each other, since each keeps and gives what it likes."""
     others = [_named(name, call) for name, call in calls.items()]
-    report = dotcu.bench(
-        _named(case.op, own), name=case.op, bytes=case.moved, against=others, l2="cold", protocol=PROTOCOL
-    )
+    given: dict[str, Any] = {"against": others, "l2": "cold", "protocol": _protocol(case)}
+    report = dotcu.bench(_named(case.op, own), name=case.op, bytes=case.moved, **given)
     return list(report.rows)
 
 

@@ -31,10 +31,10 @@ INSTANTIATIONS = {
     ],
     "square": ["square<double, 2, 2>", "square<__half, 8, 1>", "square<unsigned char, 16, 1>"],
     "softmax": [
-        "softmax<float, 4, 4, 128, 1>",
-        "softmax<__half, 1, 16, 8, 1>",
-        "softmax<__nv_bfloat16, 8, 8, 512, 8>",
-        "softmax_long<__nv_bfloat16, 8, 4, 512>",
+        "softmax<float, dotcu::aligned, 4, 4, 128, 1>",
+        "softmax<__half, dotcu::aligned, 1, 16, 8, 1>",
+        "softmax<__nv_bfloat16, dotcu::apart, 8, 8, 512, 8>",
+        "softmax_long<__nv_bfloat16, dotcu::alike, 8, 4, 512>",
     ],
     "cross_entropy": [
         "cross_entropy<float, 4, 4, 256>",
@@ -43,14 +43,14 @@ INSTANTIATIONS = {
     ],
     "matmul": ["matmul_naive<float, float, 16>", "matmul_tiled<__half, float, 32>"],
     "rms_norm": [
-        "rms_norm<__nv_bfloat16, float, float, 8, 2, 32, true, false>",
-        "rms_norm<float, float, float, 4, 4, 256, false, true>",
-        "rms_norm<__half, __half, float, 1, 4, 128, false, false>",
+        "rms_norm<__nv_bfloat16, dotcu::aligned, float, float, 8, 2, 32, true, false>",
+        "rms_norm<float, dotcu::alike, float, float, 4, 4, 256, false, true>",
+        "rms_norm<__half, dotcu::apart, __half, float, 8, 4, 128, false, false>",
     ],
     "layer_norm": [
-        "layer_norm<__nv_bfloat16, float, float, 8, 2, 32, true>",
-        "layer_norm<float, float, float, 4, 4, 256, false>",
-        "layer_norm<double, double, double, 2, 1, 64, false>",
+        "layer_norm<__nv_bfloat16, dotcu::aligned, float, float, 8, 2, 32, true>",
+        "layer_norm<float, dotcu::alike, float, float, 4, 4, 256, false>",
+        "layer_norm<double, dotcu::aligned, double, double, 2, 1, 64, false>",
     ],
     "transpose": [
         "transpose<unsigned short, 8, 8, 128, 256, 2, long long, long long>",

@@ -65,6 +65,28 @@ def vector_width(most: int, numbers: tuple[int, ...], *tensors: Tensor | None) -
     return width
 
 
+ALIGNED, ALIKE, APART = "dotcu::aligned", "dotcu::alike", "dotcu::apart"
+"""How rows lie, for kernels: `row_way` of dotcu/row.cuh."""
+
+LEAST_RAGGED_BYTES = 96
+"""Bytes of a row that has edges beside its vectors, at least; shorter ones are read by narrower vectors."""
+
+
+def row_vectors(n: int, *tensors: Tensor) -> tuple[str, int]:
+    """Return how the rows of some contiguous tensors lie, and the elements of their vectors.
+
+    Args:
+        n: Elements of a row.
+        *tensors: Of one dtype, inputs and results of at most 16 bytes an element.
+    """
+    size = tensors[0].element_size()
+    most = VECTOR_BYTES // size
+    width = vector_width(most, (n,), *tensors)
+    if width == most or n * size < LEAST_RAGGED_BYTES:
+        return ALIGNED, width
+    return ALIKE if all(dotcu.is_aligned(tensor, VECTOR_BYTES) for tensor in tensors) else APART, most
+
+
 def result_type(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of a sum, as torch has it."""
     return torch.int64 if dtype in INTEGERS else dtype

@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, require_dtype, sum_type
+from dotcu.gallery.common import (
+    ALIGNED,
+    ALIKE,
+    FLOATS,
+    VECTOR_BYTES,
+    require_dtype,
+    row_vectors,
+    sum_type,
+    vector_width,
+)
 
 WARP = 32
 MOST_COLUMNS = 1 << 30
@@ -47,7 +56,7 @@ BackwardLaunch = tuple[
 
 
 def forward_launch(
-    kernel: dotcu.Kernel, sum_parts: dotcu.Kernel, x: Tensor, weight: Tensor, width: int,
+    kernel: dotcu.Kernel, sum_parts: dotcu.Kernel, x: Tensor, weight: Tensor, way: str, width: int,
     choices: tuple[int, ...], *flags: bool,
 ) -> ForwardLaunch:  # fmt: skip
     """Choose the launch of a forward.
@@ -55,19 +64,37 @@ def forward_launch(
     Args:
         kernel: The template.
         sum_parts: The template whose occupancy tells the GPU's shared memory.
+        way: How the rows lie.
         width: Elements of a vector.
         choices: Vectors of a thread, the best first.
         *flags: More arguments of the template.
     """
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
     clusters = _has_clusters(sum_parts, x)
-    blocks = _cluster_blocks(n, FORWARD_LANES * choices[0] * width) if clusters else 1
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
+    held = n if way == ALIGNED else n // width * width  # the rest of a row are edges
+    blocks = _cluster_blocks(held, FORWARD_LANES * choices[0] * width) if clusters else 1
+    vectors, lanes = _split(dotcu.cdiv(held, blocks), width, choices, FORWARD_LANES)
     rows_of_block = 128 // lanes if lanes <= WARP else 1
-    exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
-    way = (x.dtype, weight.dtype, sums, width, vectors, lanes, exact, *flags)
+    exact = way == ALIGNED and n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
+    instance = (x.dtype, way, weight.dtype, sums, width, vectors, lanes, exact, *flags)
     grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
-    return kernel[way], (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
+    return kernel[instance], (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
+
+
+def forward_rows(rows: tuple[Tensor | None, ...], weights: tuple[Tensor, ...]) -> tuple[str, int]:
+    """Return how the rows of a forward lie, and the elements of their vectors.
+
+    Args:
+        rows: x, and what else has its shape, if it is given.
+        weights: What has the length of a row; loaded one by one where rows begin anywhere.
+    """
+    given = tuple(tensor for tensor in rows if tensor is not None)
+    n = int(given[0].shape[-1])
+    way, width = row_vectors(n, *given)
+    narrow = vector_width(width, (n,), *given, *weights)
+    if way != ALIGNED or narrow == width:
+        return way, width
+    return (ALIKE, width) if width * given[0].element_size() == VECTOR_BYTES else (ALIGNED, narrow)
 
 
 def backward_launch(

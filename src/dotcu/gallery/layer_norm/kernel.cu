@@ -13,15 +13,10 @@
 // Cost: 2 rows n elements moved, weight and bias from cache; 7 FLOPs an element.
 // Source: Jimmy Lei Ba, Jamie Ryan Kiros, Geoffrey E. Hinton, "Layer Normalization", 2016.
 
-#include <dotcu/row.cuh>
-#include <dotcu/vector.cuh>
-
 #include "moments.cuh"
 
-template <int lanes>
-constexpr int threads_of = lanes <= dotcu::warp_size ? 128 : lanes;  // short rows share a block
-
-template <typename T, typename W, typename Sum, int width, int vectors, int lanes, bool exact>
+template <typename T, dotcu::row_way way, typename W, typename Sum, int width, int vectors,
+          int lanes, bool exact>
 __global__ void __launch_bounds__(threads_of<lanes>, 1024 / threads_of<lanes>)
     layer_norm(const T* __restrict__ x, const W* __restrict__ weight, const W* __restrict__ bias,
                T* __restrict__ out, long long rows, int n, Sum share, Sum eps) {
@@ -32,42 +27,41 @@ __global__ void __launch_bounds__(threads_of<lanes>, 1024 / threads_of<lanes>)
     __shared__ dotcu::vector<W, width> shifts[early ? vectors * lanes : 1];
     __shared__ Moments<Sum> of_warp[dotcu::max_cluster * dotcu::row_warps<lanes>];
     const long long row = blockIdx.x * static_cast<long long>(rows_of_block) + threadIdx.x / lanes;
-    const int end = row < rows ? n : 0;  // a row beyond the last has no columns
-    const int chunk = gridDim.y * vectors * stride;
-    int at = blockIdx.y * vectors * stride + threadIdx.x % lanes * width;
+    const int chunk = gridDim.y * vectors * stride, me = threadIdx.x % lanes;
     if constexpr (lanes > dotcu::warp_size) dotcu::cluster_arrive();
     x += row * n, out += row * n;
+    // A row beyond the last has no columns.
+    const dotcu::row_split<way, width> split(row < rows ? n : 0, out, x);
+    const int begin = split.first, end = split.inner;
 
     dotcu::vector<T, width> part[vectors];
-    const auto load = [&](int v, int i) { part[v] = dotcu::load<width>(x + i); };
+    dotcu::vector<T, 1> edge[split.template edges_of_thread<lanes> + 1];
+    const auto load = [&](int at) {
+#pragma unroll
+        for (int v = 0, i = at; v < vectors; ++v, i += stride) {
+            part[v] = split.load(exact || i < end, x + begin + i, 0, static_cast<T>(0));
+        }
+    };
     Moments<Sum> mine = {0, 0, 0, 0};
-    const int me = threadIdx.x % lanes;
     dotcu::vector<W, width> scale, shift;
     if (early && threadIdx.x < vectors * lanes) {
         scale = dotcu::load<width>(weight + threadIdx.x * width);
         shift = dotcu::load<width>(bias + threadIdx.x * width);
     }
-    if constexpr (!exact) at += (n - 1) / chunk * chunk;
+    int at = blockIdx.y * vectors * stride + me * width;
+    if constexpr (!exact) at += max(end - 1, 0) / chunk * chunk;
     for (;; at -= chunk) {
-        Sum sum = 0, seen = 0, count = 0;
-        dotcu::each_vector<vectors, stride, exact>(at, end, load);
-        dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int) {
-            count += width;
-            if (v > 0) return;  // the first vectors suffice for a pivot
-            const auto value = dotcu::widen<Sum>(part[v]);
-            for (int k = 0; k < width; ++k) sum += value[k];
-            seen = width;
-        });
-        count = exact ? group * vectors * width : dotcu::reduce_warp<group>(count, dotcu::plus());
-        seen = exact ? group * width : dotcu::reduce_warp<group>(seen, dotcu::plus());
-        const Sum mean = dotcu::reduce_warp<group>(sum, dotcu::plus()) / max(seen, Sum(1));
-        if (mine.count == 0) mine.pivot = mean;
-        mine.count += count;
-        dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int) {
-            mine.include(dotcu::widen<Sum>(part[v]));
-            if constexpr (vectors > 2) dotcu::repack(part[v]);
-        });
+        load(at);
+        mine.template include_part<group, stride, exact>(part, at, end);
         if (exact || at < chunk) break;
+    }
+    if (way != dotcu::aligned && blockIdx.y == 0) {
+        Sum count = 0;
+        split.template each_edge<lanes>(me, [&](int k, int i) {
+            edge[k][0] = x[i], ++count;
+            mine.include(dotcu::widen<Sum>(edge[k]));
+        });
+        mine.count += dotcu::reduce_warp<group>(count, dotcu::plus());
     }
     mine.offs = dotcu::reduce_warp<group>(mine.offs, dotcu::plus());
     mine.squares = dotcu::reduce_warp<group>(mine.squares, dotcu::plus());
@@ -83,18 +77,22 @@ __global__ void __launch_bounds__(threads_of<lanes>, 1024 / threads_of<lanes>)
         dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int i) {
             if constexpr (early) {
                 scale = scales[v * lanes + me], shift = shifts[v * lanes + me];
-            } else {
+            } else if constexpr (way == dotcu::aligned) {
                 scale = dotcu::load<width>(weight + i), shift = dotcu::load<width>(bias + i);
+            } else {
+                scale = dotcu::load_each<width>(weight + begin + i);
+                shift = dotcu::load_each<width>(bias + begin + i);
             }
-            const auto by = dotcu::widen<Sum>(scale), plus = dotcu::widen<Sum>(shift);
-            auto value = dotcu::widen<Sum>(part[v]);
-            for (int k = 0; k < width; ++k) {
-                value[k] = ((value[k] - all.pivot) * r - rest * r) * by[k] + plus[k];
-            }
-            dotcu::store(out + i, dotcu::to<T>(value));
+            dotcu::store(out + begin + i, normalized(part[v], all.pivot, rest, r, scale, shift));
         });
         at += chunk;
         if (exact || at >= end) break;
-        dotcu::each_vector<vectors, stride, exact>(at, end, load);
+        load(at);
+    }
+    if (blockIdx.y == 0) {
+        split.template each_edge<lanes>(me, [&](int k, int i) {
+            const auto by = dotcu::load<1>(weight + i), plus = dotcu::load<1>(bias + i);
+            dotcu::store(out + i, normalized(edge[k], all.pivot, rest, r, by, plus));
+        });
     }
 }

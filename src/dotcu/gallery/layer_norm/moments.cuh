@@ -10,6 +10,9 @@
 #include <dotcu/row.cuh>
 #include <dotcu/vector.cuh>
 
+template <int lanes>
+constexpr int threads_of = lanes <= dotcu::warp_size ? 128 : lanes;  // short rows share a block
+
 template <typename Sum>
 struct Moments {
     Sum count, pivot, offs, squares;  // of x - pivot: its sum, and that of its square
@@ -23,6 +26,29 @@ struct Moments {
             more += off, more_squares += off * off;
         }
         offs += more, squares += more_squares;
+    }
+
+    // Adds a thread's vectors of a row that `group` lanes share. The pivot is the mean of the
+    // first.
+    template <int group, int stride, bool exact, typename T, int width, int vectors>
+    __device__ void include_part(dotcu::vector<T, width> (&part)[vectors], int at, int end) {
+        Sum sum = 0, seen = 0, more = 0;
+        dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int) {
+            more += width;
+            if (v > 0) return;  // the first vectors suffice for a pivot
+            const auto value = dotcu::widen<Sum>(part[v]);
+            for (int k = 0; k < width; ++k) sum += value[k];
+            seen = width;
+        });
+        more = exact ? group * vectors * width : dotcu::reduce_warp<group>(more, dotcu::plus());
+        seen = exact ? group * width : dotcu::reduce_warp<group>(seen, dotcu::plus());
+        const Sum mean = dotcu::reduce_warp<group>(sum, dotcu::plus()) / max(seen, Sum(1));
+        if (count == 0) pivot = mean;
+        count += more;
+        dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int) {
+            include(dotcu::widen<Sum>(part[v]));
+            if constexpr (vectors > 2) dotcu::repack(part[v]);
+        });
     }
 
     // Returns the same sums about another pivot.
@@ -54,4 +80,15 @@ __device__ Moments<Sum> join(const Moments<Sum>& mine, Moments<Sum>* all, Sum sh
     }
     offs = dotcu::reduce_warp<warps>(offs, dotcu::plus());
     return {0, mean, offs, dotcu::reduce_warp<warps>(squares, dotcu::plus())};
+}
+
+// A vector or an edge, normalized: `rest` is the mean minus the pivot.
+template <typename Sum, typename T, typename W, int n>
+__device__ dotcu::vector<T, n> normalized(const dotcu::vector<T, n>& x, Sum pivot, Sum rest, Sum r,
+                                          const dotcu::vector<W, n>& scale,
+                                          const dotcu::vector<W, n>& shift) {
+    const auto by = dotcu::widen<Sum>(scale), plus = dotcu::widen<Sum>(shift);
+    auto value = dotcu::widen<Sum>(x);
+    for (int k = 0; k < n; ++k) value[k] = ((value[k] - pivot) * r - rest * r) * by[k] + plus[k];
+    return dotcu::to<T>(value);
 }

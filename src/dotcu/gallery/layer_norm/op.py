@@ -72,11 +72,13 @@ def layer_norm_backward(
 @dotcu.by_layout
 def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
     n = int(x.shape[-1])
-    width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, bias)
+    way, width = norms.forward_rows((x,), (weight, bias))
     choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * norms.WARP * width else FORWARD_VECTORS
     if n >= 2 * norms.WARP * LONG_VECTORS * width:
         choices = LONG_VECTORS, *choices
-    return norms.forward_launch(kernels.layer_norm, backward_kernels.sum_parts, x, weight, width, choices)
+    return norms.forward_launch(
+        kernels.layer_norm, backward_kernels.sum_parts, x, weight, way, width, choices
+    )
 
 
 @dotcu.by_layout

@@ -14,19 +14,11 @@
 // Source: Biao Zhang, Rico Sennrich, "Root Mean Square Layer Normalization", 2019.
 
 #include <dotcu/row.cuh>
-#include <dotcu/vector.cuh>
 
-template <int lanes>
-constexpr int threads_of = lanes <= dotcu::warp_size ? 128 : lanes;  // short rows share a block
+#include "vectors.cuh"
 
-// The threads that a multiprocessor should hold: as many as possible if short rows are then all in
-// flight at once.
-template <typename Sum, int lanes, bool exact, bool adds>
-constexpr int resident =
-    lanes <= dotcu::warp_size && exact && !adds && sizeof(Sum) == 4 ? 2048 : 1024;
-
-template <typename T, typename W, typename Sum, int width, int vectors, int lanes, bool exact,
-          bool adds>
+template <typename T, dotcu::row_way way, typename W, typename Sum, int width, int vectors,
+          int lanes, bool exact, bool adds>
 __global__ void __launch_bounds__(threads_of<lanes>,
                                   resident<Sum, lanes, exact, adds> / threads_of<lanes>)
     rms_norm(const T* __restrict__ x, const T* __restrict__ residual, const W* __restrict__ weight,
@@ -36,40 +28,47 @@ __global__ void __launch_bounds__(threads_of<lanes>,
     __shared__ dotcu::vector<W, width> scales[early ? vectors * lanes : 1];
     __shared__ Sum shared[dotcu::row_scratch];
     const long long row = blockIdx.x * static_cast<long long>(rows_of_block) + threadIdx.x / lanes;
-    const int end = row < rows ? n : 0;  // a row beyond the last has no columns
-    const int chunk = gridDim.y * vectors * stride;
-    int at = blockIdx.y * vectors * stride + threadIdx.x % lanes * width;
+    const int chunk = gridDim.y * vectors * stride, me = threadIdx.x % lanes;
     if constexpr (lanes > dotcu::warp_size) dotcu::cluster_arrive();
     x += row * n, residual += row * n, sum += row * n, out += row * n;
+    // A row beyond the last has no columns.
+    const dotcu::row_split<way, width, 2> split(row < rows ? n : 0, out, x, adds ? residual : x);
+    const int begin = split.first, end = split.inner;
 
     dotcu::vector<T, width> part[vectors], more[vectors];
+    dotcu::vector<T, 1> edge[split.template edges_of_thread<lanes> + 1];
     Sum squares = 0;
-    if constexpr (!exact) at += (n - 1) / chunk * chunk;
-    const int me = threadIdx.x % lanes;
     dotcu::vector<W, width> scale;
     if (early && threadIdx.x < vectors * lanes) {
         scale = dotcu::load<width>(weight + threadIdx.x * width);
     }
+    const auto load = [&](dotcu::vector<T, width>(&to)[vectors], const T* from, int input, int at) {
+#pragma unroll
+        for (int v = 0, i = at; v < vectors; ++v, i += stride) {
+            to[v] = split.load(exact || i < end, from + begin + i, input, static_cast<T>(0));
+        }
+    };
+    int at = blockIdx.y * vectors * stride + me * width;
+    if constexpr (!exact) at += max(end - 1, 0) / chunk * chunk;
     for (;; at -= chunk) {
-        dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int i) {
-            part[v] = dotcu::load<width>(x + i);
-            if constexpr (adds) more[v] = dotcu::load<width>(residual + i);
-        });
-        dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int i) {
-            if constexpr (adds) {
-                auto both = dotcu::widen<Sum>(part[v]);
-                const auto second = dotcu::widen<Sum>(more[v]);
-                for (int k = 0; k < width; ++k) both[k] += second[k];
-                part[v] = dotcu::to<T>(both);
-                dotcu::store(sum + i, part[v]);
-            }
-            const auto value = dotcu::widen<Sum>(part[v]);
-            Sum some = 0;
-            for (int k = 0; k < width; ++k) some += value[k] * value[k];
-            squares += some;
+        load(part, x, 0, at);
+        if constexpr (adds) load(more, residual, 1, at);
+#pragma unroll
+        for (int v = 0, i = at; v < vectors; ++v, i += stride) {
+            if constexpr (adds) part[v] = sum_of<Sum>(part[v], more[v]);
+            if (adds && (exact || i < end)) dotcu::store(sum + begin + i, part[v]);
+            squares += squares_of<Sum>(part[v]);
             dotcu::repack(part[v]);
-        });
+        }
         if (exact || at < chunk) break;
+    }
+    if (blockIdx.y == 0) {
+        split.template each_edge<lanes>(me, [&](int k, int i) {
+            edge[k][0] = x[i];
+            if constexpr (adds) edge[k] = sum_of<Sum>(edge[k], dotcu::load<1>(residual + i));
+            if constexpr (adds) dotcu::store(sum + i, edge[k]);
+            squares += squares_of<Sum>(edge[k]);
+        });
     }
 
     if (early && threadIdx.x < vectors * lanes) scales[threadIdx.x] = scale;
@@ -79,15 +78,19 @@ __global__ void __launch_bounds__(threads_of<lanes>,
                         eps);  // share: 1 / n
     while (true) {
         dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int i) {
-            scale = early ? scales[early ? v * lanes + me : 0] : dotcu::load<width>(weight + i);
-            const auto by = dotcu::widen<Sum>(scale);
-            auto value = dotcu::widen<Sum>(part[v]);
-            for (int k = 0; k < width; ++k) value[k] = value[k] * r * by[k];
-            dotcu::store(out + i, dotcu::to<T>(value));
+            if constexpr (way != dotcu::aligned)
+                scale = dotcu::load_each<width>(weight + begin + i);
+            else
+                scale = early ? scales[early ? v * lanes + me : 0] : dotcu::load<width>(weight + i);
+            dotcu::store(out + begin + i, scaled(part[v], scale, r));
         });
         at += chunk;
         if (exact || at >= end) break;
-        dotcu::each_vector<vectors, stride, exact>(
-            at, end, [&](int v, int i) { part[v] = dotcu::load<width>((adds ? sum : x) + i); });
+        load(part, adds ? sum : x, adds ? -1 : 0, at);
+    }
+    if (blockIdx.y == 0) {
+        split.template each_edge<lanes>(me, [&](int k, int i) {
+            dotcu::store(out + i, scaled(edge[k], dotcu::load<1>(weight + i), r));
+        });
     }
 }

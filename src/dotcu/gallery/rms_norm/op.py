@@ -89,10 +89,12 @@ def rms_norm_backward(
 @dotcu.by_layout
 def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.ForwardLaunch:
     n, adds = int(x.shape[-1]), residual is not None
-    width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, residual)
+    way, width = norms.forward_rows((x, residual), (weight,))
     long = not adds and n >= 2 * norms.WARP * LONG_VECTORS * width
     choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
-    return norms.forward_launch(kernels.rms_norm, backward_kernels.sum_parts, x, weight, width, choices, adds)
+    return norms.forward_launch(
+        kernels.rms_norm, backward_kernels.sum_parts, x, weight, way, width, choices, adds
+    )
 
 
 @dotcu.by_layout

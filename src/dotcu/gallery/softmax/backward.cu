@@ -6,14 +6,16 @@
 // Idea: as in softmax, a row of both inputs stays in registers until its threads have the sum.
 //
 // Cost: 3 n elements moved for a row (5 n by softmax_backward_long). Bound by memory.
+#include <dotcu/row.cuh>
 #include <dotcu/tally.cuh>
 
-// A thread's part of a row: `steps` vectors, `stride` elements apart; 0 beyond n.
-template <int stride, int steps, int width, typename T>
-__device__ void hold(dotcu::vector<T, width> (&x)[steps], const T* row, int at, int n) {
+// A thread's part of a row: `steps` vectors, `stride` elements apart; 0 beyond them.
+template <int stride, int steps, int width, typename T, typename Split>
+__device__ void hold(dotcu::vector<T, width> (&x)[steps], const Split& split, const T* row,
+                     int input, long long at) {
 #pragma unroll
     for (int k = 0; k < steps; ++k, at += stride) {
-        x[k] = dotcu::load_if<width>(at < n, row + at, static_cast<T>(0));
+        x[k] = split.load(at < split.inner, row + split.first + at, input, static_cast<T>(0));
     }
 }
 
@@ -32,20 +34,25 @@ __device__ dotcu::wide<T> dot(const dotcu::vector<T, width> (&a)[steps],
     return sum;
 }
 
-template <int stride, int steps, int width, typename T>
-__device__ void differentiate(const dotcu::vector<T, width> (&grad)[steps],
-                              const dotcu::vector<T, width> (&y)[steps], dotcu::wide<T> sum, T* row,
-                              int at, int n) {
+template <typename T, int width>
+__device__ dotcu::vector<T, width> gradient(dotcu::vector<T, width> g, dotcu::vector<T, width> p,
+                                            dotcu::wide<T> sum) {
+    dotcu::repack(g);
+    dotcu::repack(p);
+    auto result = dotcu::widen<dotcu::wide<T>>(g);
+    const auto part = dotcu::widen<dotcu::wide<T>>(p);
+#pragma unroll
+    for (int i = 0; i < width; ++i) result[i] = part[i] * (result[i] - sum);
+    return dotcu::to<T>(result);
+}
+
+template <int stride, int steps, int width, typename T, typename Split>
+__device__ void differentiate(const dotcu::vector<T, width> (&g)[steps],
+                              const dotcu::vector<T, width> (&p)[steps], dotcu::wide<T> sum,
+                              const Split& split, T* row, long long at) {
 #pragma unroll
     for (int k = 0; k < steps; ++k, at += stride) {
-        auto g = grad[k], p = y[k];
-        dotcu::repack(g);
-        dotcu::repack(p);
-        auto result = dotcu::widen<dotcu::wide<T>>(g);
-        const auto part = dotcu::widen<dotcu::wide<T>>(p);
-#pragma unroll
-        for (int i = 0; i < width; ++i) result[i] = part[i] * (result[i] - sum);
-        if (at < n) dotcu::store(row + at, dotcu::to<T>(result));
+        if (at < split.inner) dotcu::store(row + split.first + at, gradient(g[k], p[k], sum));
     }
 }
 
@@ -58,50 +65,62 @@ __device__ Wide sum_of_row(Wide sum) {
 }
 
 // A row has `threads` in each of the cluster's `blocks`; below 64, several rows share a block.
-template <typename T, int width, int steps, int threads, int blocks>
+template <typename T, dotcu::row_way way, int width, int steps, int threads, int blocks>
 __global__ __launch_bounds__(threads < 64 ? 128 : threads) void softmax_backward(const T* grad,
                                                                                  const T* y, T* out,
                                                                                  long long rows,
                                                                                  long long n) {
     constexpr int per_block = threads < 64 ? 128 / threads : 1, stride = blocks * threads * width;
     const long long row = blockIdx.x / blocks * per_block + threadIdx.x / threads;
-    const int at = (dotcu::cluster_rank() * threads + threadIdx.x % threads) * width;
-    const long long begin = row * n;
-    const int end = row < rows ? n : 0;  // the last block may have threads without a row
+    const int me = dotcu::cluster_rank() * threads + threadIdx.x % threads, at = me * width;
+    if (row >= rows) n = 0;  // the last block may have threads without a row
     __shared__ dotcu::cluster_mail<dotcu::wide<T>, blocks> mail;
     if constexpr (blocks > 1) mail.open();
+    grad += row * n, y += row * n, out += row * n;
 
+    const dotcu::row_split<way, width, 2> split(n, out, grad, y);
     dotcu::vector<T, width> g[steps], p[steps];
-    hold<stride>(g, grad + begin, at, end);
-    hold<stride>(p, y + begin, at, end);
-    auto sum = sum_of_row<threads>(dot(g, p));
+    hold<stride>(g, split, grad, 0, at);
+    hold<stride>(p, split, y, 1, at);
+    dotcu::vector<T, 1> h[split.template edges_of_thread<threads * blocks> + 1] = {};
+    dotcu::vector<T, 1> q[split.template edges_of_thread<threads * blocks> + 1] = {};
+    split.template each_edge<threads * blocks>(
+        me, [&](int k, int i) { h[k][0] = grad[i], q[k][0] = y[i]; });
+    auto sum = dot(g, p);
+    if constexpr (way != dotcu::aligned) sum += dot(h, q);
+    sum = sum_of_row<threads>(sum);
     if constexpr (blocks > 1) {
         mail.send(sum);
         sum = dotcu::reduce_warp<blocks>(mail.get()[threadIdx.x % blocks], dotcu::plus());
     }
-    differentiate<stride>(g, p, sum, out + begin, at, end);
+    differentiate<stride>(g, p, sum, split, out, at);
+    split.template each_edge<threads * blocks>(
+        me, [&](int k, int i) { dotcu::store(out + i, gradient(h[k], q[k], sum)); });
 }
 
-template <typename T, int width, int steps, int threads>
+template <typename T, dotcu::row_way way, int width, int steps, int threads>
 __global__ __launch_bounds__(threads) void softmax_backward_long(const T* grad, const T* y, T* out,
                                                                  long long n) {
     constexpr int stride = threads * width;
-    constexpr long long held = steps * stride;
-    const long long begin = blockIdx.x * n;
-    const int first = threadIdx.x * width;
+    grad += blockIdx.x * n, y += blockIdx.x * n, out += blockIdx.x * n;
+    const dotcu::row_split<way, width, 2, long long> split(n, out, grad, y);
+    const long long first = threadIdx.x * width;
     dotcu::vector<T, width> g[steps], p[steps];
-    dotcu::wide<T> sum = 0;
-    for (long long at = 0; at < n; at += held) {
-        const int end = static_cast<int>(min(n - at, held));
-        hold<stride>(g, grad + begin + at, first, end);
-        hold<stride>(p, y + begin + at, first, end);
+    dotcu::vector<T, 1> h[1] = {}, q[1] = {};
+    split.template each_edge<threads>(threadIdx.x,
+                                      [&](int, long long i) { h[0][0] = grad[i], q[0][0] = y[i]; });
+    dotcu::wide<T> sum = dot(h, q);
+    for (long long at = first; at < split.inner; at += steps * stride) {
+        hold<stride>(g, split, grad, 0, at);
+        hold<stride>(p, split, y, 1, at);
         sum += dot(g, p);
     }
     sum = sum_of_row<threads>(sum);
-    for (long long at = 0; at < n; at += held) {
-        const int end = static_cast<int>(min(n - at, held));
-        hold<stride>(g, grad + begin + at, first, end);
-        hold<stride>(p, y + begin + at, first, end);
-        differentiate<stride>(g, p, sum, out + begin + at, first, end);
+    for (long long at = first; at < split.inner; at += steps * stride) {
+        hold<stride>(g, split, grad, 0, at);
+        hold<stride>(p, split, y, 1, at);
+        differentiate<stride>(g, p, sum, split, out, at);
     }
+    split.template each_edge<threads>(
+        threadIdx.x, [&](int, long long i) { dotcu::store(out + i, gradient(h[0], q[0], sum)); });
 }

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, require_dtype, vector_width
+from dotcu.gallery.common import ALIGNED, FLOATS, random_tensors, require_dtype, row_vectors
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -44,6 +44,9 @@ LONG = (512, 64)
 
 MOST_STEPS = 32
 """Loads that a thread holds at once: each takes a register or more."""
+
+Vectors = tuple[str, int]
+"""How rows lie, and the elements of a vector: `row_vectors`."""
 
 Chosen = tuple[dotcu.Kernel, tuple[int, ...], int, int, int | None]
 """A kernel, the numbers that it takes after the tensors, grid, block and cluster."""
@@ -99,64 +102,71 @@ def _is_last(x: Tensor, dim: int) -> bool:
 
 @dotcu.by_layout
 def _choose(x: Tensor, out: Tensor) -> Chosen:
-    rows, n, width = _row(x, out)
-    holder = _first(HOLDERS, x, n, width)
+    rows, n, vectors = _row(x, out)
+    holder = _first(HOLDERS, x, n, vectors)
     if holder is None:
-        return _long(kernels.softmax_long, LONG[1], x, rows, n, width)
+        return _long(kernels.softmax_long, LONG[1], x, rows, n, vectors)
     tuned = softmax.configuration(x.dtype, n, rows, default=holder)
-    holder = tuned if _fits(tuned, x, n, width) else holder
-    return _launch(kernels.softmax, holder, x, rows, n, width)
+    holder = tuned if _fits(tuned, x, n, vectors) else holder
+    return _launch(kernels.softmax, holder, x, rows, n, vectors)
 
 
 @dotcu.by_layout
 def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
-    rows, n, width = _row(grad, y, out)
-    holder = _first(BACKWARD_HOLDERS, grad, n, width)
+    rows, n, vectors = _row(grad, y, out)
+    holder = _first(BACKWARD_HOLDERS, grad, n, vectors)
     if holder is None:
-        return _long(backward_kernels.softmax_backward_long, LONG[1] // 2, grad, rows, n, width)
+        return _long(backward_kernels.softmax_backward_long, LONG[1] // 2, grad, rows, n, vectors)
     tuned = softmax_backward.configuration(grad.dtype, n, rows, default=holder)
-    holder = tuned if _fits(tuned, grad, n, width) else holder
-    return _launch(backward_kernels.softmax_backward, holder, grad, rows, n, width)
+    holder = tuned if _fits(tuned, grad, n, vectors) else holder
+    return _launch(backward_kernels.softmax_backward, holder, grad, rows, n, vectors)
 
 
-def _row(*tensors: Tensor) -> tuple[int, int, int]:
-    """Count rows, elements of one, and elements of the widest vector that they and the tensors allow."""
+def _row(*tensors: Tensor) -> tuple[int, int, Vectors]:
+    """Count rows and elements of one, and choose the vectors that they and the tensors allow."""
     x = tensors[0]
     n = x.shape[-1] if x.dim() > 0 else 1
-    return x.numel() // n, n, vector_width(VECTOR_BYTES // x.element_size(), (n,), *tensors)
+    return x.numel() // n, n, row_vectors(n, *tensors)
 
 
-def _first(holders: tuple[Holder, ...], x: Tensor, n: int, width: int) -> Holder | None:
+def _first(holders: tuple[Holder, ...], x: Tensor, n: int, vectors: Vectors) -> Holder | None:
     for holder in holders:
-        if _fits(holder, x, n, width):
+        if _fits(holder, x, n, vectors):
             return holder
     return None
 
 
-def _fits(holder: Holder, x: Tensor, n: int, width: int) -> bool:
-    """Return whether a launch holds a row of n elements, in vectors of a width, on this GPU."""
-    threads, held, blocks = holder
+def _fits(holder: Holder, x: Tensor, n: int, vectors: Vectors) -> bool:
+    """Return whether a launch holds a row of n elements, in such vectors, on this GPU."""
+    (threads, held, blocks), (_, width) = holder, vectors
     size = x.element_size()
     holds = held // (width * size) <= MOST_STEPS and n * size <= threads * held * blocks
     return holds and (blocks == 1 or _has_clusters(x))
 
 
-def _launch(kernel: Any, holder: Holder, x: Tensor, rows: int, n: int, width: int) -> Chosen:
-    threads, held, blocks = holder
+def _launch(kernel: Any, holder: Holder, x: Tensor, rows: int, n: int, vectors: Vectors) -> Chosen:
+    (threads, held, blocks), (way, width) = holder, vectors
     rows_of_block = 128 // threads if threads < 64 else 1
     grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
     steps, cluster = held // (width * x.element_size()), blocks if blocks > 1 else None
-    return kernel[x.dtype, width, steps, threads, blocks], (rows, n), grid, block, cluster
+    return kernel[x.dtype, way, width, steps, threads, blocks], (rows, n), grid, block, cluster
 
 
-def _long(kernel: Any, share: int, x: Tensor, rows: int, n: int, width: int) -> Chosen:
+def _long(kernel: Any, share: int, x: Tensor, rows: int, n: int, vectors: Vectors) -> Chosen:
     """Choose the launch for rows that none holds, with a share of each thread."""
-    return kernel[x.dtype, width, share // (width * x.element_size()), LONG[0]], (n,), rows, LONG[0], None
+    way, width = vectors
+    return (
+        kernel[x.dtype, way, width, share // (width * x.element_size()), LONG[0]],
+        (n,),
+        rows,
+        LONG[0],
+        None,
+    )
 
 
 def _has_clusters(x: Tensor) -> bool:
     """Return True on sm_90 and sm_100, which have 228 KB of shared memory."""
-    return x.is_cuda and kernels.softmax[torch.float32, 1, 1, 4, 1].occupancy(32, 48 * 1024) >= 4
+    return x.is_cuda and kernels.softmax[torch.float32, ALIGNED, 1, 1, 4, 1].occupancy(32, 48 * 1024) >= 4
 
 
 def _require(name: str, dim: int, *tensors: Tensor) -> None:

@@ -6,10 +6,18 @@
 // A thread has `vectors` vectors of its row: the first at `at`, the next ones `stride` elements
 // apart, so that neighbouring threads have neighbouring vectors. `lanes` threads share a row: a
 // part of a warp, a block, or a cluster of blocks with as many threads each.
+//
+// A row whose length is no multiple of 16 bytes begins anywhere. It still has whole vectors at
+// multiples of 16 bytes, and elements before and behind them, its edges:
+//
+//     const dotcu::row_split<way, width> split(n, out_row, in_row);
+//     in = split.load(at < split.inner, in_row + split.first + at, 0, zero);
+//     split.each_edge<threads>(thread, [&](int k, int i) { ... in_row[i] ... });
 #pragma once
 
 #include <dotcu/cluster.cuh>
 #include <dotcu/reduce.cuh>
+#include <dotcu/vector.cuh>
 
 namespace dotcu {
 
@@ -70,5 +78,87 @@ __device__ void share_row(const T& of_warp, T* all) {
         cluster_sync();
     }
 }
+
+// How rows lie: they start at multiples of their vectors; or anywhere, but all tensors alike; or
+// anywhere, in inputs otherwise than in the result.
+enum row_way { aligned, alike, apart };
+
+// The vectors and edges of a row of n elements. `width`: elements of 16 bytes. The vectors are
+// those of the result. Where an input lies otherwise (`apart`), each of its vectors comes from two
+// words of 16 bytes, shifted; vectors of which one word would not be in the row are edges.
+template <row_way way, int width, int inputs = 1, typename Index = int>
+struct row_split {
+    // The edges of a row at most, and how many a thread has if `threads` share a row.
+    static constexpr int most_edges = way == aligned ? 0 : way == alike ? 2 * width : 4 * width;
+    template <int threads>
+    static constexpr int edges_of_thread = (most_edges + threads - 1) / threads;
+
+    Index n, first = 0, inner;  // the column of the first vector, and the elements of all vectors
+    int off[inputs] = {};       // of an input: the elements from a multiple of 16 bytes to a vector
+
+    template <typename T, typename... In>
+    __device__ row_split(Index n, const T* result, const In*... in) : n(n), inner(n) {
+        static_assert(way == aligned || (width * sizeof(T) == 16 && sizeof...(In) == inputs),
+                      "vectors have 16 bytes, and each input is named");
+        if constexpr (way == aligned) return;
+        first = (width - lane_of(result)) % width;
+        Index end = n;
+        if constexpr (way == apart) {
+            const int of_input[] = {(lane_of(in) + first) % width...};
+            int before = 0, behind = 0;
+            for (int i = 0; i < inputs; ++i) {
+                off[i] = of_input[i];
+                before = max(before, off[i]);
+                if (off[i]) behind = max(behind, width - off[i]);
+            }
+            if (first < before) first += width;
+            end = n - behind;
+        }
+        first = min(first, n);
+        inner = max(end - first, Index(0)) / width * width;
+    }
+
+    // The elements from a multiple of 16 bytes to an address.
+    template <typename T>
+    __device__ static int lane_of(const T* from) {
+        return static_cast<int>(reinterpret_cast<unsigned long long>(from) / sizeof(T) % width);
+    }
+
+    // Returns a vector of an input, by the address of its first element; of `other` if not `there`.
+    // Input -1 lies as the result does.
+    template <typename T>
+    __device__ vector<T, width> load(bool there, const T* from, int input, T other) const {
+        if constexpr (way != apart) return load_if<width>(there, from, other);
+        const int by = input < 0 ? 0 : off[input];
+        const auto low = load_if<width>(there, from - by, other);
+        const auto high = load_if<width>(there && by, from - by + width, other);
+        unsigned words[8];
+        memcpy(words, &low, 16);
+        memcpy(words + 4, &high, 16);
+        const unsigned bytes = by * sizeof(T);
+#pragma unroll
+        for (int k = 0; k < 6; ++k) words[k] = bytes & 8 ? words[k + 2] : words[k];
+#pragma unroll
+        for (int k = 0; k < 5; ++k) words[k] = bytes & 4 ? words[k + 1] : words[k];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            words[k] = __funnelshift_r(words[k], words[k + 1], bytes % 4 * 8);
+        }
+        vector<T, width> value;
+        memcpy(&value, words, 16);
+        return value;
+    }
+
+    // Calls f(k, i) for each edge of one of `threads` threads that share the row, at column i.
+    template <int threads, typename F>
+    __device__ void each_edge(int thread, F f) const {
+#pragma unroll
+        for (int k = 0; k < edges_of_thread<threads>; ++k) {
+            const int edge = thread + k * threads;
+            const Index i = edge < first ? edge : edge + inner;
+            if (i < n) f(k, i);
+        }
+    }
+};
 
 }  // namespace dotcu

@@ -48,18 +48,6 @@ __device__ wide<T> exponential(wide<T> x) {
     }
 }
 
-// Loads n elements from `from` on, or returns a vector of `other` if not `there`. (A vector that is
-// filled and then loaded under an `if` would be assembled element by element.)
-template <int n, typename T>
-__device__ vector<T, n> load_if(bool there, const T* from, T other) {
-    using V = vector<T, n>;
-    V value;
-    for (T& lane : value.lane) lane = other;
-    auto bits = detail::to_words(value);
-    if (there) bits = *reinterpret_cast<const detail::words_of<V>*>(from);
-    return detail::from_words<V>(bits);
-}
-
 // The larger of each two elements, or the one that is not NaN. For half types one instruction
 // compares two.
 template <typename T, int n>

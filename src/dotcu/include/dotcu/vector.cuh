@@ -101,6 +101,27 @@ __device__ vector<T, n> load(const T* from) {
     return value;
 }
 
+// Loads n elements from `from` on, or returns a vector of `other` if not `there`. (A vector that is
+// filled and then loaded under an `if` would be assembled element by element.)
+template <int n, typename T>
+__device__ vector<T, n> load_if(bool there, const T* from, T other) {
+    using V = vector<T, n>;
+    V value;
+    for (T& lane : value.lane) lane = other;
+    auto bits = detail::to_words(value);
+    if (there) bits = *reinterpret_cast<const detail::words_of<V>*>(from);
+    return detail::from_words<V>(bits);
+}
+
+// Loads n elements one by one, from any address: for what comes from L1, as the weights of a row.
+template <int n, typename T>
+__device__ vector<T, n> load_each(const T* from) {
+    vector<T, n> value;
+#pragma unroll
+    for (int k = 0; k < n; ++k) value[k] = from[k];
+    return value;
+}
+
 // Stores n elements from `to` on, at most 16 bytes.
 template <typename T, int n>
 __device__ void store(T* to, const vector<T, n>& value) {
