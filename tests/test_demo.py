@@ -28,5 +28,5 @@ def test_the_forgotten_barrier_is_found_and_named_by_line(capsys: pytest.Capture
 def test_the_whole_demo_succeeds() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("row_sum.cu:23: race", "dotcu::transpose", "bound", "dotcu new mylib"):
+    for words in ("row_sum.cu:23: race", "dotcu::square", "bound", "dotcu new mylib"):
         assert words in done.stdout

@@ -55,7 +55,7 @@ def main() -> int:
     done = [
         show_the_race(),
         passes("check", str(OPERATOR), "--quick"),
-        passes("check", "dotcu.gallery:transpose", "--quick"),
+        passes("check", "dotcu.gallery:square", "--quick"),
         passes("bench", str(OPERATOR), "--shapes", "1024x1024", "--against", "eager"),
     ]
     heading("Next:")
