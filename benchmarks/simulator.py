@@ -33,6 +33,8 @@ import torch
 import dotcu
 from dotcu.errors import UnsupportedInstruction
 
+RIGHT = Path(__file__).parent.parent / "tests" / "right"
+
 # ---------------------------------------------------------------- kernels
 
 SCALE = """
@@ -359,6 +361,28 @@ def tensor_cores(n: int) -> Any:
     )
 
 
+def hopper(kernel: str, n: int, **launch: Any) -> Any:
+    """out = a b.T of n x n bf16 by TMA, mbarriers and wgmma, by a kernel of tests/right.
+
+    Args:
+        kernel: The file; it is persistent, on clusters of two blocks, if it is `cluster_matmul`.
+        n: The size.
+        launch: The grid, and the shared memory.
+    """
+    module = dotcu.load(RIGHT / f"{kernel}.cu")
+    a, b = random(n, n).bfloat16(), random(n, n).flip(0).contiguous().bfloat16()
+    out = torch.zeros(n, n, dtype=torch.bfloat16)
+    in_clusters = kernel == "cluster_matmul"
+    maps = [
+        dotcu.tensor_map(x, box=(r, 64), swizzle=128) for x, r in ((a, 128), (b, 32 if in_clusters else 128))
+    ]
+    sizes = (n, n, n) if in_clusters else (n, n)
+    return (
+        lambda: module.matmul(*maps, out, *sizes, block=384, **launch),
+        lambda: torch.testing.assert_close(out.float(), a.float() @ b.float().T, rtol=1e-2, atol=1e-1),
+    )
+
+
 def softmax(rows: int, columns: int) -> Any:
     """Softmax of each row, a block of 256 threads for each."""
     module = dotcu.load_inline(SOFTMAX)
@@ -405,6 +429,18 @@ CASES = (
     Case(name="tiled matmul f32, 512^3", make=lambda: tiled(512), repeat=3, goal_s=3.0),
     Case(name="tiled matmul f32, 256^3", make=lambda: tiled(256)),
     Case(name="mma.sync matmul f16, 256^3", make=lambda: tensor_cores(256), goal_s=0.2),
+    Case(
+        name="wgmma matmul bf16, 1024^3",
+        make=lambda: hopper("warp_specialized_matmul", 1024, grid=(8, 8), smem_bytes=4 * 32768),
+        repeat=3,
+        goal_s=3.0,
+    ),
+    Case(
+        name="persistent multicast matmul bf16, 512^3",
+        make=lambda: hopper("cluster_matmul", 512, grid=8, smem_bytes=4 * 24576),
+        repeat=3,
+        goal_s=3.0,
+    ),
     Case(name="softmax f32, 4096 x 1024", make=lambda: softmax(4096, 1024), repeat=3, goal_s=2.0),
     Case(name="one warp, 2000 turns", make=lambda: chain(2000)),
     Case(name="elementwise a x + b, 2^14", make=lambda: scale(PEER_ELEMENTS), repeat=9, peer="scale"),
