@@ -99,7 +99,9 @@ CALLS: dict[Callable[..., Any], st.SearchStrategy[dict[str, Any]]] = {
     add.overloads["Scalar"].body: calls(tensors("a", dtypes=three), b=whole | real, block_size=st.just(64)),
     fast_add.body: calls(tensors("a", "b"), block_size=st.just(64), grid_size=st.sampled_from([-1, 2])),
     square.body: calls(tensors("x", dtypes=three), block_size=st.just(64)),
-    matmul.body: calls(tensors("a", "b", rank=2), tiled=st.booleans(), block_size=st.just(4)),
+    matmul.body: calls(
+        tensors("a", "b", rank=2), kernel=st.sampled_from(["naive", "tiled"]), block_size=st.just(4)
+    ),
     total.body: calls(
         tensors("x", dtypes=three),
         dim=st.none() | st.integers(-3, 2),

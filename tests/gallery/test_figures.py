@@ -12,6 +12,8 @@ from rivals import pages
 
 UNMEASURED = {
     "matmul",
+    "matmul_fp8",
+    "matmul_swiglu",
     "reverse_cumsum",
     "matmul_tile",
     "matmul_swiglu_tile",

@@ -12,55 +12,56 @@ from quick import quick_pairs
 SIZES = [(2, 2, 20), (20, 2, 2), (3, 7, 11), (1, 1, 1), (16, 16, 16), (17, 33, 15), (40, 1, 40), (1, 100, 1)]
 
 
-@pytest.mark.parametrize("tiled", [True, False])
+@pytest.mark.parametrize("kernel", ["tiled", "naive"])
 @pytest.mark.parametrize("dtype", matmul.dtypes, ids=str)
-def test_it_agrees_with_a_product_in_float64(dtype: torch.dtype, tiled: bool, device: torch.device) -> None:
+def test_it_agrees_with_a_product_in_float64(dtype: torch.dtype, kernel: str, device: torch.device) -> None:
     for m, k, n in SIZES:
         a = torch.randn(m, k, device=device).to(dtype)
         b = torch.randn(k, n, device=device).to(dtype)
         expected = (a.double() @ b.double()).to(dtype)
         torch.testing.assert_close(
-            matmul(a, b, tiled=tiled), expected, msg=lambda t, s=(m, k, n): f"{s}: {t}"
+            matmul(a, b, kernel=kernel), expected, msg=lambda t, s=(m, k, n): f"{s}: {t}"
         )
 
 
-@pytest.mark.parametrize("tiled", [True, False])
+@pytest.mark.parametrize("kernel", ["tiled", "naive"])
 @pytest.mark.parametrize(("m", "k", "n"), [(3, 0, 4), (0, 3, 4), (3, 4, 0), (0, 0, 0)])
 def test_an_empty_side_gives_zeros_or_nothing(
-    m: int, k: int, n: int, tiled: bool, device: torch.device
+    m: int, k: int, n: int, kernel: str, device: torch.device
 ) -> None:
-    got = matmul(torch.ones(m, k, device=device), torch.ones(k, n, device=device), tiled=tiled)
+    got = matmul(torch.ones(m, k, device=device), torch.ones(k, n, device=device), kernel=kernel)
     assert torch.equal(got, torch.zeros(m, n, device=device))
 
 
 @pytest.mark.parametrize(
-    ("tiled", "block_size"), quick_pairs({(True, 7), (True, 32), (False, 8)}, [True, False], [1, 7, 8, 32])
+    ("kernel", "block_size"),
+    quick_pairs({("tiled", 7), ("tiled", 32), ("naive", 8)}, ["tiled", "naive"], [1, 7, 8, 32]),
 )
-def test_any_tile_gives_the_same(block_size: int, tiled: bool, device: torch.device) -> None:
+def test_any_tile_gives_the_same(block_size: int, kernel: str, device: torch.device) -> None:
     a = torch.randn(13, 21, dtype=torch.float64, device=device)
     b = torch.randn(21, 35, dtype=torch.float64, device=device)
-    torch.testing.assert_close(matmul(a, b, tiled=tiled, block_size=block_size), a @ b)
+    torch.testing.assert_close(matmul(a, b, kernel=kernel, block_size=block_size), a @ b)
 
 
-@pytest.mark.parametrize("tiled", [True, False])
-def test_strides_of_both_factors_are_followed(tiled: bool, device: torch.device) -> None:
+@pytest.mark.parametrize("kernel", ["tiled", "naive"])
+def test_strides_of_both_factors_are_followed(kernel: str, device: torch.device) -> None:
     a = torch.randn(40, 50, device=device).T[1::3, ::2]
     b = torch.randn(1, 9, device=device).expand(20, 9)
-    torch.testing.assert_close(matmul(a, b, tiled=tiled), a @ b)
-    torch.testing.assert_close(matmul(a, a.T, tiled=tiled), a @ a.T)
+    torch.testing.assert_close(matmul(a, b, kernel=kernel), a @ b)
+    torch.testing.assert_close(matmul(a, a.T, kernel=kernel), a @ a.T)
 
 
-@pytest.mark.parametrize("tiled", [True, False])
-def test_half_types_add_up_in_float32(tiled: bool, device: torch.device) -> None:
+@pytest.mark.parametrize("kernel", ["tiled", "naive"])
+def test_half_types_add_up_in_float32(kernel: str, device: torch.device) -> None:
     ones = torch.ones(1, 600, dtype=torch.bfloat16, device=device)  # bfloat16 counts to 256
-    assert matmul(ones, ones.T, tiled=tiled).item() == 600
+    assert matmul(ones, ones.T, kernel=kernel).item() == 600
 
 
 def test_more_tiles_than_blocks_are_all_computed(device: torch.device) -> None:
     a, b = torch.randn(20, 3, device=device), torch.randn(3, 21, device=device)
     with dotcu.simulate(arch="sm_87"):  # holds 256 blocks
         torch.testing.assert_close(matmul(a, b, block_size=1), a @ b)
-        torch.testing.assert_close(matmul(a, b, block_size=1, tiled=False), a @ b)
+        torch.testing.assert_close(matmul(a, b, block_size=1, kernel="naive"), a @ b)
 
 
 def test_out_may_be_a_factor(device: torch.device) -> None:
@@ -72,7 +73,7 @@ def test_out_may_be_a_factor(device: torch.device) -> None:
 def test_gradients_flow_only_where_they_are_asked_for(device: torch.device) -> None:
     a = torch.randn(3, 4, dtype=torch.float64, device=device, requires_grad=True)
     b = torch.randn(4, 2, dtype=torch.float64, device=device)
-    matmul(a, b, tiled=False, block_size=4).sum().backward()
+    matmul(a, b, kernel="naive", block_size=4).sum().backward()
     assert b.grad is None
     torch.testing.assert_close(a.grad, torch.ones(3, 2, dtype=torch.float64, device=device) @ b.T)
 

@@ -10,7 +10,7 @@ from dotcu.gallery.cross_entropy.op import cross_entropy, cross_entropy_backward
 from dotcu.gallery.cumsum.op import cumsum, reverse_cumsum
 from dotcu.gallery.fast_add.op import fast_add
 from dotcu.gallery.layer_norm.op import layer_norm, layer_norm_backward
-from dotcu.gallery.matmul.op import matmul
+from dotcu.gallery.matmul.op import matmul, matmul_fp8, matmul_swiglu
 from dotcu.gallery.matmul_tile.op import matmul_swiglu_tile, matmul_tile
 from dotcu.gallery.quantize_fp8.op import quantize_fp8
 from dotcu.gallery.rms_norm.op import add_rms_norm, rms_norm, rms_norm_backward
@@ -33,6 +33,8 @@ __all__ = [
     "layer_norm",
     "layer_norm_backward",
     "matmul",
+    "matmul_fp8",
+    "matmul_swiglu",
     "matmul_swiglu_tile",
     "matmul_tile",
     "permute_copy",

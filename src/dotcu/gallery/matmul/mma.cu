@@ -13,19 +13,12 @@
 #include <dotcu/async.cuh>
 #include <dotcu/mma.cuh>
 #include <dotcu/schedule.cuh>
+#include <dotcu/tensor.cuh>
 
 #include "epilogue.cuh"
 
 constexpr int ROW = 128;       // bytes of a line of a box
 constexpr int BOX = 64 * ROW;  // bytes of 64 lines
-
-// A matrix as it is in memory: lines along k or, where MN, one for each k.
-template <typename T>
-struct Operand {
-    const T* data;
-    long long pitch, of_batch;  // elements from a line to the next, from a matrix to the next
-    int lines, inner;
-};
 
 __device__ inline void* at(unsigned char* tile, int line, int chunk) {
     return tile + line * ROW + (chunk ^ line % 8) * 16;
@@ -34,9 +27,11 @@ __device__ inline void* at(unsigned char* tile, int line, int chunk) {
 // Starts to copy ROWS rows or columns of an operand, from `row` on, and 128 bytes of k, by vectors
 // of VEC elements. What is beyond the matrix becomes zeros.
 template <int ROWS, int THREADS, int VEC, bool MN, typename T>
-__device__ void load(unsigned char* tile, const Operand<T>& from, int batch, int row, int k) {
+__device__ void load(unsigned char* tile, const dotcu::tensor<const T, 3>& from, int batch, int row,
+                     int k) {
     constexpr int in_line = ROW / sizeof(T), vectors = in_line / VEC;
-    const T* data = from.data + batch * from.of_batch;
+    const T* data = from.data + batch * from.stride(0);
+    const int lines = from.size(1), ends = from.size(2);
 #pragma unroll 4
     for (int i = threadIdx.x; i < ROWS * vectors; i += THREADS) {
         const int box_line = i / vectors, element = i % vectors * VEC;
@@ -44,8 +39,8 @@ __device__ void load(unsigned char* tile, const Operand<T>& from, int batch, int
         const int inner = MN ? row + box_line / 64 * in_line + element : k + element;
         const int byte = element * sizeof(T);
         auto* to = static_cast<unsigned char*>(at(tile, box_line, byte / 16)) + byte % 16;
-        const int count = line < from.lines ? max(0, min(VEC, from.inner - inner)) : 0;
-        const T* source = count ? data + line * from.pitch + inner : data;
+        const int count = line < lines ? max(0, min(VEC, ends - inner)) : 0;
+        const T* source = count ? data + line * from.stride(1) + inner : data;
         dotcu::copy_later(reinterpret_cast<dotcu::vector<T, VEC>*>(to), source, count);
     }
 }
@@ -75,22 +70,21 @@ __device__ void load_b(unsigned (&x)[4], unsigned char* tile, int column, int st
     }
 }
 
-// DOWN x ACROSS: the warps. VEC_A, VEC_B: elements that a copy takes at once.
+// a: (batches, M, K), or (batches, K, M) with A_MN; b and up: (batches, N, K), or (batches, K, N)
+// with B_MN; their last stride is 1. DOWN x ACROSS: the warps. VEC_A, VEC_B: elements that a copy
+// takes at once.
 template <typename T, typename Out, int BM, int BN, int DOWN, int ACROSS, int STAGES, int GROUP,
           int VEC_A, int VEC_B, bool A_MN, bool B_MN, int FLAGS, typename Extra>
 __global__ void __launch_bounds__(32 * DOWN * ACROSS)
-    matmul_mma(const T* a, const T* b, const T* up, Out* out, const Extra* bias, const Extra* other,
-               const float* scale_a, const float* scale_b, float alpha, float beta,
-               long long a_pitch, long long a_batch, long long b_pitch, long long b_batch,
-               int batches, int m, int n, int k) {
+    matmul_mma(dotcu::tensor<const T, 3> a, dotcu::tensor<const T, 3> b,
+               dotcu::tensor<const T, 3> up, Out* out, const Extra* bias, const Extra* other,
+               const float* scale_a, const float* scale_b, float alpha, float beta, int batches,
+               int m, int n, int k) {
     constexpr int THREADS = 32 * DOWN * ACROSS, BK = ROW / sizeof(T), STAGE = (BM + BN) * ROW;
     constexpr int ROWS = BM / DOWN, COLUMNS = BN / ACROSS;  // of a warp
     constexpr bool PAIR = FLAGS & SWIGLU;
     constexpr int OUT_BN = PAIR ? BN / 2 : BN, B_ROWS = OUT_BN;
     extern __shared__ __align__(1024) unsigned char memory[];
-    const Operand<T> of_a{a, a_pitch, a_batch, A_MN ? k : m, A_MN ? m : k};
-    const Operand<T> of_b{b, b_pitch, b_batch, B_MN ? k : n, B_MN ? n : k};
-    const Operand<T> of_up{up, b_pitch, b_batch, of_b.lines, of_b.inner};
     const Epilogue<FLAGS, Extra> epilogue{bias, other, scale_a, scale_b, alpha, beta, m, n};
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, steps = (k + BK - 1) / BK;
     const int warp_row = warp % DOWN * ROWS, warp_column = warp / DOWN;
@@ -102,11 +96,11 @@ __global__ void __launch_bounds__(32 * DOWN * ACROSS)
         auto copy = [&](int step) {
             if (step < steps) {
                 unsigned char* to = memory + step % STAGES * STAGE;
-                load<BM, THREADS, VEC_A, A_MN>(to, of_a, tile.batch, row, step * BK);
+                load<BM, THREADS, VEC_A, A_MN>(to, a, tile.batch, row, step * BK);
                 to += BM * ROW;
-                load<B_ROWS, THREADS, VEC_B, B_MN>(to, of_b, tile.batch, column, step * BK);
+                load<B_ROWS, THREADS, VEC_B, B_MN>(to, b, tile.batch, column, step * BK);
                 if constexpr (PAIR)
-                    load<B_ROWS, THREADS, VEC_B, B_MN>(to + B_ROWS * ROW, of_up, tile.batch, column,
+                    load<B_ROWS, THREADS, VEC_B, B_MN>(to + B_ROWS * ROW, up, tile.batch, column,
                                                        step * BK);
             }
             dotcu::commit_copies();

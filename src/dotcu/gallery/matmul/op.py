@@ -1,71 +1,243 @@
-"""matmul: the product of two matrices, by a naive and by a tiled kernel."""
+"""matmul: the product of two matrices, by a ladder of kernels of which the last one has cuBLAS' speed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, random_tensors, sum_type
+from dotcu.gallery.common import FLOATS, random_tensors, sum_type, vector_width
 
 kernels = dotcu.load("kernel.cu")
+mma_kernels = dotcu.load("mma.cu")
+hopper_kernels = dotcu.load("hopper.cu")
+steps = {name: dotcu.load(f"step_{name}.cu") for name in ("wgmma", "specialized", "clusters")}
 
+HALVES = (torch.bfloat16, torch.float16)
+EIGHTS = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+LADDER = ("naive", "tiled", "mma", "wgmma", "specialized", "clusters", "persistent")
+"""The kernels, each faster than the last."""
 
 TOLERANCE = {torch.float64: 1e-12}
 """The reference adds up in another order, and in float64 there is nothing more exact to tell them apart."""
 
+BIAS, OTHER, GELU, SILU, SWIGLU, SCALES, ROW_SCALES = 1, 2, 4, 8, 16, 32, 64
+"""Epilogues as the kernels count them."""
 
-@dotcu.op(
-    "dotcu::matmul", dtypes=FLOATS, tolerance=TOLERANCE, sharding=("a:0 -> 0", "b:1 -> 1", "a:1 b:0 -> sum")
+ACTIVATIONS = {None: 0, "gelu": GELU, "silu": SILU}
+
+ROW = 128
+"""Bytes of a row of a box that TMA copies, as long as its swizzle."""
+
+BOX_ROWS = 64
+TMA_BYTES = 16
+GROUP = 8
+
+Instance = tuple[int, int, int, int, int, int]
+"""BM, BN, stages, blocks that share an operand, blocks that share a tile's K, and boxes for results."""
+
+INSTANCES: tuple[tuple[Instance, float, float], ...] = (
+    ((128, 256, 4, 2, 1, 2), 1.9, 0.66),
+    ((256, 128, 4, 2, 1, 2), 1.9, 0.67),
+    ((128, 192, 5, 2, 1, 1), 1.6, 0.51),
+    ((128, 128, 6, 2, 1, 1), 1.3, 0.37),
+    ((128, 256, 4, 1, 1, 2), 1.9, 0.73),
+    ((128, 192, 5, 1, 1, 1), 1.6, 0.58),
+    ((128, 128, 6, 1, 1, 1), 1.3, 0.46),
+    ((64, 128, 8, 1, 1, 1), 1.0, 0.35),
+    ((128, 128, 6, 1, 2, 1), 4.0, 0.46),
+    ((64, 128, 8, 1, 2, 1), 4.0, 0.37),
 )
-def matmul(a: Tensor, b: Tensor, *, tiled: bool = True, block_size: int = 16) -> Tensor:
-    """Multiply two matrices of one dtype; half types add up in float32.
+"""With each, what a wave of its blocks takes on an H100 in microseconds: its ends, and 128 bytes of K."""
+
+MmaInstance = tuple[int, int, int, int, int]
+"""BM, BN, warps down and across, stages."""
+
+MMA_LARGE: MmaInstance = (128, 128, 2, 4, 3)
+MMA_SMALL: MmaInstance = (64, 64, 2, 2, 3)
+MMA_PAIR: MmaInstance = (64, 128, 2, 2, 3)
+"""The small one for SwiGLU, of whose two halves each has a box of 64 columns."""
+
+
+@dotcu.op("dotcu::matmul", dtypes=FLOATS, tolerance=TOLERANCE)
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    other: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: str | None = None,
+    tf32: bool = False,
+    kernel: str | None = None,
+    block_size: int = 16,
+) -> Tensor:
+    """Multiply two matrices, or those of two batches: act(alpha * (a @ b) + bias) + beta * other.
 
     `matmul(a, b, out=c)` writes into a tensor that is there already.
 
     Args:
-        a: A matrix of M x K elements, of any strides, of a dtype out of `FLOATS`.
-        b: A matrix of K x N elements, of the same dtype.
-        tiled: Share tiles of both matrices within a block; False for the naive kernel.
-        block_size: The side of a block and of its tile, 1 to 32: a block has block_size x block_size threads.
+        a: A matrix of M x K elements, of any strides, of a dtype out of `FLOATS`; or B of them.
+        b: A matrix of K x N elements, of the same dtype; or B of them.
+        bias: N elements, added to each row.
+        other: Of the result's shape, added at the end.
+        alpha: A factor of the product.
+        beta: A factor of `other`.
+        activation: "gelu", as torch has it by default (erf), or "silu".
+        tf32: Multiply float32 on tensor cores, which read 10 bits of each mantissa.
+        kernel: One of `LADDER`; by default the fastest one that the GPU and the dtype have.
+        block_size: The side of a block and of its tile, 1 to 32, of the kernels naive and tiled.
     """
     _require_factors(a, b)
-    out = a.new_empty((a.shape[0], b.shape[1]))
-    _launch(a, b, out, tiled, block_size)
+    _require_extra(a, b, bias, other, activation)
+    out = a.new_empty((*a.shape[:-1], b.shape[-1]))
+    _launch(a, b, out, bias, other, alpha, beta, activation, tf32, kernel, block_size)
     return out
 
 
 @matmul.overload("out", mutates_args=("out",))
-def matmul_out(a: Tensor, b: Tensor, *, tiled: bool = True, block_size: int = 16, out: Tensor) -> None:
-    """Write a @ b into `out`, of any strides; it may share memory with a and b, which are read first.
+def matmul_out(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    other: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: str | None = None,
+    tf32: bool = False,
+    kernel: str | None = None,
+    block_size: int = 16,
+    out: Tensor,
+) -> None:
+    """Write the result into `out`, of any strides; it may share memory with the others, which are read first.
 
     Args:
-        out: A tensor (M, N) of their dtype. The rest as for `matmul`.
+        out: A tensor of the result's shape and dtype. The rest as for `matmul`.
     """
     _require_factors(a, b)
-    product = a.new_empty((a.shape[0], b.shape[1]))
+    _require_extra(a, b, bias, other, activation)
+    product = a.new_empty((*a.shape[:-1], b.shape[-1]))
     if (out.dtype, out.shape, out.device) != (product.dtype, product.shape, product.device):
         raise ValueError(
             f"out= must have the result's shape {tuple(product.shape)}, dtype {product.dtype} and device "
             f"{product.device} (got {tuple(out.shape)}, {out.dtype}, {out.device}).\n"
             f"Allocate it so: a.new_empty({tuple(product.shape)})"
         )
-    _launch(a, b, product, tiled, block_size)
+    _launch(a, b, product, bias, other, alpha, beta, activation, tf32, kernel, block_size)
     out.copy_(product)
 
 
-def _launch(a: Tensor, b: Tensor, out: Tensor, tiled: bool, block_size: int) -> None:
+@dotcu.op("dotcu::matmul_swiglu", dtypes=HALVES)
+def matmul_swiglu(a: Tensor, gate: Tensor, up: Tensor, *, kernel: str | None = None) -> Tensor:
+    """Multiply by two matrices at once: silu(a @ gate) * (a @ up), the first half of a transformer's MLP.
+
+    Args:
+        a: A matrix of M x K elements, bfloat16 or float16, or B of them.
+        gate: A matrix of K x N elements, or B of them.
+        up: One of the same shape and dtype; copied if its layout is not that of `gate`.
+        kernel: "mma" or "persistent"; by default the one that the GPU has.
+    """
+    _require_pair(a, gate, up)
+    out = a.new_empty((*a.shape[:-1], gate.shape[-1]))
+    if up.stride() != gate.stride():
+        gate, up = gate.contiguous(), up.contiguous()
+    _on_tensor_cores(a, gate, up, out, None, None, None, None, 1.0, 1.0, SWIGLU, kernel)
+    return out
+
+
+@dotcu.op("dotcu::matmul_fp8", dtypes=(torch.float8_e4m3fn,))
+def matmul_fp8(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    *,
+    kernel: str | None = None,
+) -> Tensor:
+    """Multiply two matrices in float8: scale_a * scale_b * (a @ b) + bias, in bfloat16.
+
+    Args:
+        a: A matrix of M x K elements in float8 e4m3, as `quantize_fp8` gives them.
+        b: A matrix of K x N elements; fastest if it is transposed, so that K is innermost.
+        scale_a: float32, of one element, or of M: one for each row.
+        scale_b: float32, of one element, or of N, as `scale_a`.
+        bias: N elements in bfloat16, added to each row.
+        kernel: "mma" or "persistent"; by default the one that the GPU has.
+
+    Note:
+        There is no gradient. Hopper's tensor cores add up float8 in about 14 bits.
+    """
+    _require_fp8(a, b, scale_a, scale_b, bias)
+    out = a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16)
+    flags = (SCALES if scale_a.numel() == 1 else ROW_SCALES) | BIAS * (bias is not None)
+    scales = scale_a.contiguous(), scale_b.contiguous()
+    _on_tensor_cores(a, b, None, out, bias, None, *scales, 1.0, 1.0, flags, kernel)
+    return out
+
+
+def _launch(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    bias: Tensor | None,
+    other: Tensor | None,
+    alpha: float,
+    beta: float,
+    activation: str | None,
+    tf32: bool,
+    kernel: str | None,
+    block_size: int,
+) -> None:
+    if kernel is not None and kernel not in LADDER:
+        raise ValueError(
+            f"kernel is one of {', '.join(LADDER)}, or None (got {kernel!r}).\nType: matmul(a, b)"
+        )
     if not 1 <= block_size <= 32:
         raise ValueError(
             f"block_size is the side of a square block, 1 to 32 (got {block_size}).\n"
             "Type: matmul(a, b, block_size=16)"
         )
+    on_tensor_cores = a.dtype in HALVES or (tf32 and a.dtype == torch.float32)
+    if on_tensor_cores and kernel in (None, "mma", "persistent"):
+        flags = BIAS * (bias is not None) | OTHER * (other is not None) | ACTIVATIONS[activation]
+        _on_tensor_cores(a, b, None, out, bias, other, None, None, alpha, beta, flags, kernel)
+        return
+    if a.dim() == 3:
+        for index in range(a.shape[0]):
+            _one(a[index], b[index], out[index], kernel, block_size)
+    else:
+        _one(a, b, out, kernel, block_size)
+    if alpha != 1.0:
+        out *= alpha
+    if bias is not None:
+        out += bias
+    if activation is not None:
+        out.copy_(F.gelu(out) if activation == "gelu" else F.silu(out))
+    if other is not None:
+        out += beta * other
+
+
+def _one(a: Tensor, b: Tensor, out: Tensor, kernel: str | None, block_size: int) -> None:
+    """Launch a kernel of the ladder without epilogues, for two matrices."""
+    if kernel in steps:
+        if a.dtype not in HALVES:
+            raise TypeError(
+                f"the kernel {kernel} takes bfloat16 and float16 (got {a.dtype}).\nType: matmul(a, b)"
+            )
+        _step(a, b, out, kernel)
+        return
     block_size = int(block_size)  # the tile is compiled in, so torch.compile must know it too
-    kernel, grid = _choose(out, tiled, block_size)
-    kernel(a, b, out, grid=grid, block=(block_size, block_size))
+    chosen, grid = _choose(out, kernel != "naive", block_size)
+    chosen(a, b, out, grid=grid, block=(block_size, block_size))
 
 
 @dotcu.by_layout
@@ -78,6 +250,182 @@ def _choose(out: Tensor, tiled: bool, block_size: int) -> tuple[dotcu.Kernel, in
     return kernel, torch.sym_min(tiles, resident)
 
 
+def _step(a: Tensor, b: Tensor, out: Tensor, name: str) -> None:
+    """Launch a step between mma and persistent: both matrices with K innermost."""
+    (m, n), k = out.shape, a.shape[1]
+    if m == 0 or n == 0 or k == 0:
+        out.zero_()
+        return
+    a, b = (_for_tma(x if x.stride(-1) == 1 else x.contiguous()) for x in (a, b.mT))
+    bn, in_box = (128, 128) if name == "wgmma" else (256, 128 if name == "clusters" else 256)
+    maps = (_boxes(a, 128), _boxes(b, in_box))
+    down, across = dotcu.cdiv(m, 128), dotcu.cdiv(n, bn)
+    kernel = getattr(steps[name], f"matmul_{name}")[a.dtype]
+    if name == "clusters":
+        grid, cluster = (2 * dotcu.cdiv(down, 2), across), 2
+        kernel(*maps, out, m, n, k, grid=grid, block=384, cluster=cluster, smem_bytes=4 * 384 * ROW)
+    elif name == "specialized":
+        kernel(*maps, out, m, n, k, grid=(across, down), block=384, smem_bytes=4 * 384 * ROW)
+    else:
+        kernel(*maps, out, m, n, k, grid=(across, down), block=256)
+
+
+def _on_tensor_cores(
+    a: Tensor,
+    b: Tensor,
+    up: Tensor | None,
+    out: Tensor,
+    bias: Tensor | None,
+    other: Tensor | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
+    alpha: float,
+    beta: float,
+    flags: int,
+    kernel: str | None,
+) -> None:
+    """Launch mma.cu or hopper.cu.
+
+    Args:
+        up: SwiGLU's second matrix, with the strides of b.
+        flags: What the epilogue does.
+    """
+    if out.numel() == 0:
+        return
+    if a.shape[-1] == 0:  # eight zeros add up to the same
+        a, b = a.new_zeros((*a.shape[:-1], 8)), b.new_zeros((*b.shape[:-2], 8, b.shape[-1]))
+        up = None if up is None else b
+    bias, other = (None if x is None else x.contiguous() for x in (bias, other))
+    a, b, to = (x if x.dim() == 3 else x.unsqueeze(0) for x in (a, b, out))
+    up = None if up is None else up.mT if up.dim() == 3 else up.mT.unsqueeze(0)
+    both = a.dtype in HALVES  # tensor cores read other types with K innermost only
+    a, a_mn = _lines(a, both)
+    b, b_mn = _lines(b.mT, both)
+    up = b if up is None else _lines(up, both)[0]
+    numbers = (alpha, beta, *to.shape, a.shape[1] if a_mn else a.shape[2])
+    rest = (bias, other, scale_a, scale_b, *numbers)
+    if kernel == "mma" or (kernel is None and dotcu.capability(out)[0] != 9):
+        chosen, grid, block, smem = _choose_mma(a, b, up, out, a_mn, b_mn, flags)
+        chosen(a, b, up, out, *rest, grid=grid, block=block, smem_bytes=smem)
+        return
+    a, b, up = _for_tma(a), _for_tma(b), b if up is b else up
+    up = b if not flags & SWIGLU else _for_tma(up)
+    chosen, boxes, grid, cluster, smem = _choose_hopper(a, b, to, a_mn, b_mn, flags)
+    of_a, of_b, tma_store = boxes
+    maps = (_boxes(a, of_a), _boxes(b, of_b), _boxes(up, of_b), _boxes(to if tma_store else a, BOX_ROWS))
+    chosen(*maps, out, *rest, grid=grid, block=384, cluster=cluster, smem_bytes=smem)
+
+
+def _lines(x: Tensor, both: bool) -> tuple[Tensor, bool]:
+    """Return an operand (B, rows, K) by its contiguous lines, and whether K counts these, not the rows."""
+    if x.stride(-1) == 1:
+        return x, False
+    if both and x.stride(-2) == 1:
+        return x.mT, True
+    return x.contiguous(), False
+
+
+def _for_tma(x: Tensor) -> Tensor:
+    """Return lines that TMA takes: a copy with padded lines if they do not start at multiples of 16 bytes."""
+    lanes = TMA_BYTES // x.element_size()
+    *outer, pitch, _ = x.stride()
+    fits = pitch >= x.shape[-1] and all(step >= pitch for step in outer)
+    if fits and all(step % lanes == 0 for step in x.stride()[:-1]) and dotcu.is_aligned(x, TMA_BYTES):
+        return x
+    padded = x.new_empty((*x.shape[:-1], dotcu.cdiv(x.shape[-1], lanes) * lanes))
+    lines = padded[..., : x.shape[-1]]
+    lines.copy_(x)
+    return lines
+
+
+def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
+    """Return the tensor map that copies `rows` lines of 128 bytes at once."""
+    box = (*(1,) * (x.dim() - 2), rows, ROW // x.element_size())
+    return dotcu.tensor_map(x, box=box, swizzle=ROW, l2_promotion=256)
+
+
+@dotcu.by_layout
+def _choose_hopper(
+    a: Tensor, b: Tensor, to: Tensor, a_mn: bool, b_mn: bool, flags: int
+) -> tuple[dotcu.Kernel, tuple[int, int, bool], int, int, int]:
+    """The kernel, rows of the boxes of a and b, whether TMA stores; grid, cluster, bytes of shared memory."""
+    (batches, m, n), sms = to.shape, dotcu.sm_count(to)
+    steps = dotcu.cdiv(a.shape[1 if a_mn else 2] * a.element_size(), ROW)
+    bm, bn, stages, sharing, split, c_boxes = instance = _instance(batches, m, n, steps, sms, flags, b_mn)
+    tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
+    below = bn >= bm  # the blocks that share an operand
+    of_a = BOX_ROWS if a_mn else bm // (1 if below else sharing)
+    of_b = BOX_ROWS if b_mn else bn // (2 if flags & SWIGLU else sharing if below else 1)
+    tiles = _tiles(instance, batches, m, n, flags)
+    waves = dotcu.cdiv(tiles, sms // (sharing * split))  # as many blocks as have equally many tiles
+    grid = sharing * split * dotcu.cdiv(tiles, waves)
+    extra = to.dtype
+    kernel = hopper_kernels.matmul[
+        a.dtype, to.dtype, bm, bn, stages, sharing, split, c_boxes, GROUP, a_mn, b_mn, tma_store, flags, extra
+    ]
+    smem = stages * (bm + bn) * ROW + (2 * c_boxes * BOX_ROWS * ROW if tma_store else 0)
+    return kernel, (of_a, of_b, tma_store), grid, sharing * split, smem
+
+
+def _tiles(instance: Instance, batches: int, m: int, n: int, flags: int) -> int:
+    """Return the tiles of a product, two blocks' as one where they share an operand."""
+    bm, bn, _, sharing, _, _ = instance
+    down, across = (bm * sharing, bn) if bn >= bm else (bm, bn * sharing)
+    return batches * dotcu.cdiv(m, down) * dotcu.cdiv(n, across // 2 if flags & SWIGLU else across)
+
+
+def _instance(batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_mn: bool) -> Instance:
+    """Return the instance whose waves of blocks take the least time."""
+
+    def time(row: tuple[Instance, float, float]) -> float:
+        instance, first, step = row
+        bm, bn, _, sharing, split, _ = instance
+        waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
+        if split > 1 and (waves > 1 or steps < 2 * split):
+            return math.inf
+        if flags & SWIGLU and (bm < 128 or bn % 128 or split > 1):  # halves of whole boxes
+            return math.inf
+        if b_mn and bn // sharing % BOX_ROWS:
+            return math.inf
+        return waves * (first + dotcu.cdiv(steps, split) * step)
+
+    return min(INSTANCES, key=time)[0]
+
+
+@dotcu.by_layout
+def _choose_mma(
+    a: Tensor, b: Tensor, up: Tensor, out: Tensor, a_mn: bool, b_mn: bool, flags: int
+) -> tuple[dotcu.Kernel, int, int, int]:
+    """The kernel, grid, threads and bytes of shared memory."""
+    most, (batches, m, n) = TMA_BYTES // a.element_size(), (a.shape[0], *out.shape[-2:])
+    vectors = [vector_width(most, x.stride()[:-1], x) for x in (a, b, up)]
+
+    def tiles(instance: MmaInstance) -> int:
+        across = instance[1] // 2 if flags & SWIGLU else instance[1]
+        return batches * dotcu.cdiv(m, instance[0]) * dotcu.cdiv(n, across)
+
+    small = MMA_PAIR if flags & SWIGLU else MMA_SMALL
+    instance = MMA_LARGE if tiles(MMA_LARGE) >= dotcu.sm_count(out) else small
+    bm, bn, down, across, stages = instance
+    kernel = mma_kernels.matmul_mma[
+        a.dtype,
+        out.dtype,
+        bm,
+        bn,
+        down,
+        across,
+        stages,
+        GROUP,
+        vectors[0],
+        min(vectors[1:]),
+        a_mn,
+        b_mn,
+        flags,
+        out.dtype,
+    ]
+    return kernel, tiles(instance), 32 * down * across, stages * (bm + bn) * ROW
+
+
 def _require_factors(a: Tensor, b: Tensor) -> None:
     if a.dtype != b.dtype or a.dtype not in FLOATS:
         taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATS)
@@ -85,38 +433,169 @@ def _require_factors(a: Tensor, b: Tensor) -> None:
             f"matmul takes two matrices of one dtype out of {taken} (got {a.dtype} and {b.dtype}).\n"
             "Convert them first: matmul(a.to(torch.float32), b.to(torch.float32))"
         )
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+    _require_shapes("matmul", a, b)
+
+
+def _require_shapes(name: str, a: Tensor, b: Tensor) -> None:
+    fits = a.dim() == b.dim() and a.dim() in (2, 3) and a.shape[-1] == b.shape[-2]
+    if not fits or (a.dim() == 3 and a.shape[0] != b.shape[0]):
         raise ValueError(
-            f"matmul takes (M, K) and (K, N) matrices (got {tuple(a.shape)} and {tuple(b.shape)}).\n"
-            "Transpose one of them, matmul(a, b.T), or cut out a matrix, a[0]."
+            f"{name} takes (M, K) and (K, N) matrices, or (B, M, K) and (B, K, N) "
+            f"(got {tuple(a.shape)} and {tuple(b.shape)}).\n"
+            f"Transpose one of them, {name}(a, b.mT), or make a matrix of a batch: a.flatten(0, -2)"
+        )
+
+
+def _require_extra(
+    a: Tensor, b: Tensor, bias: Tensor | None, other: Tensor | None, activation: str | None
+) -> None:
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is None, 'gelu' or 'silu' (got {activation!r}).\nType: matmul(a, b)")
+    shapes = {"bias": (b.shape[-1],), "other": (*a.shape[:-1], b.shape[-1])}
+    for name, extra in (("bias", bias), ("other", other)):
+        if extra is not None and (extra.dtype != a.dtype or extra.shape != shapes[name]):
+            raise ValueError(
+                f"{name} has the shape {shapes[name]} and the dtype {a.dtype} "
+                f"(got {tuple(extra.shape)}, {extra.dtype}).\n"
+                f"Expand or convert it: {name}.expand({shapes[name]}).to({a.dtype})"
+            )
+
+
+def _require_pair(a: Tensor, gate: Tensor, up: Tensor) -> None:
+    if any(x.dtype not in HALVES or x.dtype != a.dtype for x in (a, gate, up)):
+        raise TypeError(
+            "matmul_swiglu takes matrices of one dtype out of bfloat16, float16 "
+            f"(got {a.dtype}, {gate.dtype} and {up.dtype}).\nConvert them first: x.to(torch.bfloat16)"
+        )
+    _require_shapes("matmul_swiglu", a, gate)
+    if gate.shape != up.shape:
+        raise ValueError(
+            f"gate and up have one shape (got {tuple(gate.shape)} and {tuple(up.shape)}).\n"
+            "Pass both halves of a weight: matmul_swiglu(x, *(w.T for w in weight.chunk(2)))"
+        )
+
+
+def _require_fp8(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None) -> None:
+    if a.dtype not in EIGHTS or a.dtype != b.dtype or scale_a.dtype != torch.float32 != scale_b.dtype:
+        raise TypeError(
+            f"matmul_fp8 takes float8 matrices of one dtype and float32 scales (got {a.dtype}, "
+            f"{b.dtype}, {scale_a.dtype}, {scale_b.dtype}).\nType: a, scale_a = quantize_fp8(x)"
+        )
+    if a.dim() != 2:
+        raise ValueError(f"matmul_fp8 takes matrices (got {a.dim()} dimensions).\nType: a.flatten(0, -2)")
+    _require_shapes("matmul_fp8", a, b)
+    if (scale_a.numel(), scale_b.numel()) not in ((1, 1), (a.shape[0], b.shape[1])):
+        raise ValueError(
+            f"matmul_fp8 takes one scale of each, or {a.shape[0]} of rows and {b.shape[1]} of columns "
+            f"(got {scale_a.numel()} and {scale_b.numel()}).\nType: scale_a.expand({a.shape[0]})"
+        )
+    if bias is not None and (bias.dtype != torch.bfloat16 or bias.shape != (b.shape[1],)):
+        raise ValueError(
+            f"bias has {b.shape[1]} elements in bfloat16 (got {tuple(bias.shape)}, {bias.dtype}).\n"
+            "Type: bias.to(torch.bfloat16)"
         )
 
 
 @matmul.reference
-def _(a: Tensor, b: Tensor, **launch: Any) -> Tensor:
-    return a @ b
+def _(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    other: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: str | None = None,
+    **launch: Any,
+) -> Tensor:
+    plain = bias is None and other is None and activation is None and alpha == 1.0
+    wide = a.dtype if plain else torch.promote_types(a.dtype, torch.float32)
+    sum = alpha * (a.to(wide) @ b.to(wide)) if alpha != 1.0 else a.to(wide) @ b.to(wide)
+    sum = sum if bias is None else sum + bias
+    if activation == "gelu":
+        sum = sum * torch.special.erfc(-math.sqrt(0.5) * sum) / 2  # exact for low ones, too
+    elif activation == "silu":
+        sum = F.silu(sum)
+    return (sum if other is None else sum + beta * other).to(a.dtype)
+
+
+@matmul_swiglu.reference
+def _(a: Tensor, gate: Tensor, up: Tensor, **launch: Any) -> Tensor:
+    wide = torch.promote_types(a.dtype, torch.float32)
+    x = a.to(wide)
+    return (F.silu(x @ gate.to(wide)) * (x @ up.to(wide))).to(a.dtype)
+
+
+@matmul_fp8.reference
+def _(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, **launch: Any
+) -> Tensor:
+    sum = a.double() @ b.double() * scale_a.double().view(-1, 1) * scale_b.double().view(1, -1)
+    return (sum if bias is None else sum + bias).to(torch.bfloat16)
 
 
 @matmul.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
+    a, b, bias, other = inputs
+    ctx.save_for_backward(a, b, bias)
+    ctx.adds = other is not None
+    ctx.launch = dict(keyword_only_inputs)
+    ctx.epilogue = {name: ctx.launch.pop(name) for name in ("alpha", "beta", "activation")}
+
+
+@matmul.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    """Two products; the argument of the activation is computed again, rather than kept."""
+    a, b, bias = ctx.saved_tensors
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    alpha, beta, activation = (ctx.epilogue[name] for name in ("alpha", "beta", "activation"))
+    by_other = grad * beta if ctx.adds else None
+    if activation is not None:
+        sum = matmul(a, b, bias, alpha=alpha, **ctx.launch)
+        backward = torch.ops.aten.gelu_backward if activation == "gelu" else torch.ops.aten.silu_backward
+        grad = backward(grad, sum)
+    by_bias = None if bias is None else grad.flatten(0, -2).sum(0)
+    return (
+        matmul(grad, b.mT, alpha=alpha, **ctx.launch) if needs_a else None,
+        matmul(a.mT, grad, alpha=alpha, **ctx.launch) if needs_b else None,
+        by_bias,
+        by_other,
+    )
+
+
+@matmul_swiglu.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
     ctx.save_for_backward(*inputs)
     ctx.launch = keyword_only_inputs
 
 
-@matmul.backward
+@matmul_swiglu.backward
 def _(ctx: Any, grad: Tensor) -> Any:
-    a, b = ctx.saved_tensors
-    needs_a, needs_b = ctx.needs_input_grad[:2]
-    return (
-        matmul(grad, b.T, **ctx.launch) if needs_a else None,
-        matmul(a.T, grad, **ctx.launch) if needs_b else None,
-    )
+    a, gate, up = ctx.saved_tensors
+    x, y = matmul(a, gate, **ctx.launch), matmul(a, up, **ctx.launch)
+    by_x, by_y = torch.ops.aten.silu_backward(grad * y, x), grad * F.silu(x)
+    by_a = matmul(by_y, up.mT, None, matmul(by_x, gate.mT, **ctx.launch), **ctx.launch)
+    return by_a, matmul(a.mT, by_x, **ctx.launch), matmul(a.mT, by_y, **ctx.launch)
 
 
 @matmul.work
-def _(a: Tensor, b: Tensor, **launch: Any) -> tuple[int, int]:
+def _(a: Tensor, b: Tensor, bias: Any = None, other: Any = None, **launch: Any) -> tuple[int, int]:
+    k, n = b.shape[-2:]
+    extra = (0 if bias is None else n) + (0 if other is None else other.numel())
+    elements = a.numel() + b.numel() + a.numel() // max(k, 1) * n + extra
+    return elements * a.element_size(), 2 * a.numel() * n
+
+
+@matmul_swiglu.work
+def _(a: Tensor, gate: Tensor, up: Tensor, **launch: Any) -> tuple[int, int]:
+    rows, n = a.numel() // max(a.shape[-1], 1), gate.shape[-1]
+    return (a.numel() + 2 * gate.numel() + rows * n) * a.element_size(), 4 * a.numel() * n
+
+
+@matmul_fp8.work
+def _(a: Tensor, b: Tensor, *rest: Any, **launch: Any) -> tuple[int, int]:
     (m, k), n = a.shape, b.shape[1]
-    return (m * k + k * n + m * n) * a.element_size(), 2 * m * n * k
+    return m * k + k * n + 2 * m * n, 2 * m * n * k
 
 
 @matmul.samples
@@ -124,8 +603,45 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     random = random_tensors(device, dtype, -2, 2)
     yield dotcu.Sample(random(64, 48), random(48, 32))
     yield dotcu.Sample(random(33, 17), random(17, 41))
-    yield dotcu.Sample(random(33, 17), random(17, 41), tiled=False)
-    yield dotcu.Sample(random(1, 70), random(70, 1), block_size=8)
+    yield dotcu.Sample(random(33, 17), random(17, 41), kernel="naive")
+    yield dotcu.Sample(random(1, 70), random(70, 1), kernel="tiled", block_size=8)
     yield dotcu.Sample(random(5, 0), random(0, 6))
-    yield dotcu.Sample(random(0, 5), random(5, 6), tiled=False)
+    yield dotcu.Sample(random(0, 5), random(5, 6), kernel="naive")
     yield dotcu.Sample(random(19, 20).T, random(25, 40)[3:22, ::2])
+    if dtype in HALVES:
+        yield dotcu.Sample(random(2, 40, 24), random(2, 24, 56), random(56), activation="gelu")
+        if _has_wgmma(device):
+            yield dotcu.Sample(random(70, 72), random(72, 136), kernel="persistent")
+            yield dotcu.Sample(
+                random(40, 70).T, random(136, 40).T, None, random(70, 136), kernel="persistent"
+            )
+
+
+@matmul_swiglu.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    random = random_tensors(device, dtype, -1, 1)
+    yield dotcu.Sample(random(64, 72), random(72, 80), random(72, 80))
+    yield dotcu.Sample(random(70, 33), *random(2, 41, 33).mT)
+    yield dotcu.Sample(random(40, 24).T, random(40, 56), random(56, 40).T)
+    yield dotcu.Sample(random(5, 0), random(0, 6), random(0, 6))
+    yield dotcu.Sample(random(0, 5), random(5, 6), random(5, 6))
+    if _has_wgmma(device):
+        yield dotcu.Sample(random(70, 72), *random(2, 136, 72).mT, kernel="persistent")
+
+
+@matmul_fp8.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    random = random_tensors(device, torch.float32, -2, 2)
+    scales = random_tensors(device, torch.float32, 1, 2)
+    kernel = "persistent" if _has_wgmma(device) else None
+    for m, k, n in ((70, 160, 136), (64, 64, 64), (33, 17, 41), (5, 0, 6), (0, 5, 6)):
+        a, b = random(m, k).to(dtype), random(n, k).to(dtype).T
+        yield dotcu.Sample(a, b, scales(1), scales(1), kernel=kernel)
+    a, b = random(40, 48).to(dtype), random(48, 56).to(dtype)
+    bias = random(56).to(torch.bfloat16)
+    yield dotcu.Sample(a, b, scales(40, 1), scales(1, 56), bias, kernel=kernel)
+
+
+def _has_wgmma(device: torch.device) -> bool:
+    """Return whether the device runs hopper.cu; the simulator does."""
+    return device.type != "cuda" or dotcu.capability(device)[0] == 9

@@ -48,7 +48,8 @@ struct pipeline {
 
     // One thread calls. `fills`, `frees`: arrivals for each stage, of producers and of consumers.
     __device__ void init(unsigned fills, unsigned frees) {
-        for (int s = 0; s < stages; ++s) full[s].init(fills), empty[s].init(frees);
+        for (int s = 0; s < stages; ++s) full[s].set(fills), empty[s].set(frees);
+        mbarrier::show();
     }
 
     // Waits until the stage is free, and gives the barrier that its bytes count for.

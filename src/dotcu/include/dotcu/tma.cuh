@@ -51,9 +51,17 @@ struct alignas(8) mbarrier {
 
     // Called by one thread; then __syncthreads(), before any thread uses the barrier.
     __device__ void init(unsigned arrivals) {
+        set(arrivals);
+        show();
+    }
+
+    // The same for several barriers: set() each, then show() once.
+    __device__ void set(unsigned arrivals) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)),
                      "r"(arrivals)
                      : "memory");
+    }
+    __device__ static void show() {
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
