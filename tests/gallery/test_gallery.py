@@ -153,6 +153,8 @@ def test_samples_include_empty_strided_and_odd_ones(name: str) -> None:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck_holds(name: str, device: torch.device) -> None:
     overload = OPERATORS[name]
+    if overload.dtypes[0] == torch.float8_e4m3fn:
+        pytest.skip("torch.library.opcheck multiplies its arguments, which torch cannot do in float8")
     for sample in [*samples_of(overload, device, overload.dtypes[0])][:2]:
         torch.library.opcheck(overload.torch_op, sample.args, dict(sample.kwargs))
         if not overload.has_backward:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.gallery import matmul
-from quick import quick_pairs
+from dotcu.gallery import matmul, matmul_fp8, matmul_swiglu, quantize_fp8
+from quick import quick, quick_pairs
 
 SIZES = [(2, 2, 20), (20, 2, 2), (3, 7, 11), (1, 1, 1), (16, 16, 16), (17, 33, 15), (40, 1, 40), (1, 100, 1)]
 
@@ -95,3 +95,77 @@ def test_two_dtypes_are_refused_by_name(device: torch.device) -> None:
 def test_work_counts_multiplications_and_additions() -> None:
     sample = dotcu.Sample(torch.ones(3, 5), torch.ones(5, 7))
     assert matmul.work_of(sample, torch.ones(3, 7)) == ((15 + 35 + 21) * 4, 2 * 3 * 5 * 7)
+
+
+# Tensor cores
+
+
+def halves(*shape: int, device: torch.device) -> torch.Tensor:
+    return torch.randn(*shape, device=device).bfloat16()
+
+
+def near(got: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Within a rounding of bfloat16, in norm."""
+    return bool((got.double() - expected.double()).norm() <= 4e-3 * expected.double().norm())
+
+
+@pytest.mark.parametrize("kernel", ["mma", "wgmma", "specialized", "clusters", "persistent"])
+def test_every_step_of_the_ladder_multiplies(kernel: str, device: torch.device) -> None:
+    a, b = halves(130, 72, device=device), halves(72, 136, device=device)
+    assert near(matmul(a, b, kernel=kernel), a.double() @ b.double())
+
+
+@pytest.mark.parametrize("layout", quick({"tn"}, ["nn", "nt", "tn", "tt"]))
+def test_both_layouts_of_both_factors_are_read_as_they_are(layout: str, device: torch.device) -> None:
+    a = halves(72, 40, device=device) if layout[0] == "n" else halves(40, 72, device=device).T
+    b = halves(40, 136, device=device) if layout[1] == "n" else halves(136, 40, device=device).T
+    for kernel in ("mma", "persistent"):
+        assert near(matmul(a, b, kernel=kernel), a.double() @ b.double()), kernel
+
+
+@pytest.mark.parametrize("kernel", ["mma", "persistent"])
+def test_odd_sizes_and_unaligned_rows_are_taken(kernel: str, device: torch.device) -> None:
+    a, b = halves(2, 71, 36, device=device)[:, :, 1:], halves(2, 35, 67, device=device)
+    assert near(matmul(a, b, kernel=kernel), a.double() @ b.double())
+
+
+def test_blocks_that_share_k_add_up_the_same_each_time(device: torch.device) -> None:
+    a, b = halves(64, 1024, device=device), halves(1024, 128, device=device)
+    first = matmul(a, b, kernel="persistent")
+    assert near(first, a.double() @ b.double())
+    assert torch.equal(matmul(a, b, kernel="persistent"), first)
+
+
+def test_epilogues_see_sums_that_are_not_rounded(device: torch.device) -> None:
+    a, b, bias = halves(70, 64, device=device), halves(64, 136, device=device), halves(136, device=device)
+    other = halves(70, 136, device=device)
+    sum = 0.125 * (a.double() @ b.double()) + bias.double()
+    expected = torch.nn.functional.gelu(sum) + 2 * other.double()
+    for kernel in ("mma", "persistent"):
+        options = {"alpha": 0.125, "beta": 2.0, "activation": "gelu", "kernel": kernel}
+        assert near(matmul(a, b, bias, other, **options), expected), kernel
+
+
+def test_swiglu_multiplies_by_both_halves_of_a_weight(device: torch.device) -> None:
+    x, weight = halves(70, 64, device=device), halves(272, 64, device=device) / 8
+    gate, up = (half.T for half in weight.chunk(2))
+    expected = torch.nn.functional.silu(x.double() @ gate.double()) * (x.double() @ up.double())
+    for kernel in ("mma", "persistent"):
+        assert near(matmul_swiglu(x, gate, up, kernel=kernel), expected), kernel
+
+
+def test_fp8_takes_scales_of_rows(device: torch.device) -> None:
+    (a, scale_a), (b, scale_b) = (quantize_fp8(torch.randn(n, 64, device=device)) for n in (40, 56))
+    expected = (a.double() * scale_a.double()) @ (b.double() * scale_b.double()).T
+    assert near(matmul_fp8(a, b.T, scale_a, scale_b.T, kernel="persistent"), expected)
+
+
+def test_tf32_reads_ten_bits_of_each_mantissa(device: torch.device) -> None:
+    a = torch.full((16, 8), 1 + 2.0**-12, device=device)
+    assert torch.equal(matmul(a, a.T, tf32=True), torch.full((16, 16), 8.0, device=device))
+    assert (matmul(a, a.T) > 8).all()
+
+
+def test_a_kernel_that_there_is_not_is_refused(device: torch.device) -> None:
+    with pytest.raises(ValueError, match="naive, tiled, mma"):
+        matmul(torch.ones(2, 2, device=device), torch.ones(2, 2, device=device), kernel="cutlass")

@@ -22,7 +22,7 @@ import torch
 from torch.overrides import get_overridable_functions
 
 from dotcu.call_cache.record import Unsupported
-from dotcu.kernel import Kernel, Module, capability, cdiv, is_aligned, sm_count, strided
+from dotcu.kernel import Kernel, Module, capability, cdiv, is_aligned, sm_count, strided, tensor_map
 from dotcu.kernel.native import word
 from dotcu.kernel.shape_queries import ByLayout
 
@@ -248,7 +248,7 @@ _BUILTINS: tuple[Any, ...] = (
     AssertionError, NotImplemented,
 )  # fmt: skip
 
-_DOTCU: tuple[Any, ...] = (capability, cdiv, is_aligned, sm_count, strided, Kernel, Module)
+_DOTCU: tuple[Any, ...] = (capability, cdiv, is_aligned, sm_count, strided, tensor_map, Kernel, Module)
 
 # Of torch: what a function mode sees, and what depends on its arguments alone.
 _TORCH: tuple[Any, ...] = (
