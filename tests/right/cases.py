@@ -363,6 +363,14 @@ def wgmma_layouts() -> Launch:
 
 
 @case
+def persistent_mma() -> Launch:
+    a, b = (torch.arange(96 * 16) * 7 % 23 - 11).bfloat16().split((48 * 16, 16 * 48))
+    a, b, out = a.view(48, 16), b.view(16, 48), torch.zeros(48, 48)
+    want = a.float() @ b.float()
+    return Launch(args=(a, b, out, 48, 48), out=out, want=want, grid=4, block=32)
+
+
+@case
 def pipeline_of_stages() -> Launch:
     x, out = ints(56 * 64).view(56, 64).float(), torch.zeros(64)
     made = dotcu.tensor_map(x, box=(8, 64))
