@@ -1,4 +1,4 @@
-"""How fast is the gallery's matmul, beside cuBLAS, torch.compile and torch._scaled_mm? And each step of it?
+"""How fast is the gallery's matmul, beside cuBLAS, torch.compile and torch._scaled_mm? And each step?
 
     python benchmarks/matmul.py [--budget SECONDS] [--save FILE] [--only WORD ...]
 
@@ -92,8 +92,11 @@ def ladder(size: int) -> Row:
 
     def make() -> Made:
         a, b = factors(1, size, size, size, "nt")
-        calls = {name: lambda name=name: matmul(a, b, kernel=name) for name in LADDER}
-        return calls, {"cuBLAS": lambda: a @ b}
+
+        def step(name: str) -> Call:
+            return lambda: matmul(a, b, kernel=name)
+
+        return {name: step(name) for name in LADDER}, {"cuBLAS": lambda: a @ b}
 
     return Row(name=f"ladder {size}", flops=2.0 * size**3, make=make)
 
@@ -116,7 +119,10 @@ def swiglu(m: int, n: int, k: int) -> Row:
 
     def make() -> Made:
         x, gate, up = normal(m, k), normal(n, k) / math.sqrt(k), normal(n, k) / math.sqrt(k)
-        both = lambda x, g, u: F.silu(F.linear(x, g)) * F.linear(x, u)  # noqa: E731
+
+        def both(x: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+            return F.silu(F.linear(x, gate)) * F.linear(x, up)
+
         tuned = torch.compile(both, mode="max-autotune-no-cudagraphs")
         rivals: dict[str, Call] = {"max-autotune": lambda: tuned(x, gate, up)}
         rivals["eager"] = lambda: both(x, gate, up)
@@ -134,7 +140,7 @@ def fp8(m: int, n: int, k: int, by_row: bool) -> Row:
         scales = [torch.rand(shape, device="cuda") for shape in shapes]
 
         def scaled(fast: bool) -> Tensor:
-            return torch._scaled_mm(a, b, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
+            return torch._scaled_mm(a, b, scales[0], scales[1], out_dtype=torch.bfloat16, use_fast_accum=fast)
 
         rivals: dict[str, Call] = {"_scaled_mm": lambda: scaled(False), "fast": lambda: scaled(True)}
         return {"dotcu": lambda: matmul_fp8(a, b, *scales)}, rivals
@@ -164,6 +170,9 @@ ROWS = (
     tf32(4096), ladder(4096), swiglu(8192, 11008, 4096), with_gelu(8192, 4096, 4096),
 )  # fmt: skip
 
+WARM_UP = 4
+"""Calls of each contender before the first round: dotcu compiles and records its calls in the first ones."""
+
 MEAN_GOAL, WORST_GOAL = 1.0, 0.93
 
 
@@ -171,17 +180,21 @@ def times(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     """Device milliseconds of each call in each round, alternating and on a cold L2."""
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(WARM_UP):
+            call()
+        torch.cuda.synchronize()
     for _ in range(rounds):
         for name, call in calls.items():
-            flush.zero_()
             torch.cuda._sleep(AHEAD_CYCLES)
+            flush.zero_()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             call()
             end.record()
             events[name].append((begin, end))
-    torch.cuda.synchronize()
-    return {name: [b.elapsed_time(e) for b, e in pairs[2:]] for name, pairs in events.items()}
+        torch.cuda.synchronize()
+    return {name: [b.elapsed_time(e) for b, e in pairs] for name, pairs in events.items()}
 
 
 def measure(row: Row, rounds: int) -> dict[str, Any]:

@@ -61,6 +61,9 @@ INSTANCES: tuple[tuple[Instance, float, float], ...] = (
 )
 """With each, what a wave of its blocks takes on an H100 in microseconds: its ends, and 128 bytes of K."""
 
+CLUSTER_START = 2.5
+"""Microseconds that clusters start later."""
+
 MmaInstance = tuple[int, int, int, int, int]
 """BM, BN, warps down and across, stages."""
 
@@ -402,7 +405,8 @@ def _instance(batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_
             return math.inf
         if b_mn and bn // sharing % BOX_ROWS:
             return math.inf
-        return waves * (first + dotcu.cdiv(steps, split) * step)
+        start = CLUSTER_START if sharing > 1 else 0.0
+        return start + waves * (first + dotcu.cdiv(steps, split) * step)
 
     return min(INSTANCES, key=time)[0]
 
