@@ -5,6 +5,7 @@ or `norms.py` where its `op.py` imports them.
 """
 
 from dotcu.gallery.add.op import add
+from dotcu.gallery.attention.op import attention, attention_backward
 from dotcu.gallery.attention_tile.op import attention_tile, attention_tile_backward
 from dotcu.gallery.cross_entropy.op import cross_entropy, cross_entropy_backward
 from dotcu.gallery.cumsum.op import cumsum, reverse_cumsum
@@ -24,6 +25,8 @@ from dotcu.gallery.transpose.op import permute_copy, transpose
 __all__ = [
     "add",
     "add_rms_norm",
+    "attention",
+    "attention_backward",
     "attention_tile",
     "attention_tile_backward",
     "cross_entropy",

@@ -1,0 +1,448 @@
+"""attention: softmax(q @ k^T * scale) @ v of many heads on Hopper's tensor cores, forward and backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.gallery.common import random_tensors
+
+plain, plain_backward = dotcu.load("kernel.cu"), dotcu.load("plain_backward.cu")
+hopper, hopper_backward = dotcu.load("hopper.cu"), dotcu.load("hopper_backward.cu")
+
+HALVES = (torch.bfloat16, torch.float16)
+DTYPES = (*HALVES, torch.float32, torch.float64)
+
+FORWARD = {64: (3, 128, 128), 96: (3, 96, 96), 128: (2, 176, 128), 192: (2, 112, 112), 256: (2, 80, 80)}
+"""By head dimension: warpgroups of 64 queries, keys of a step, and of a step of few keys."""
+
+FEW_KEYS = 4096
+
+L2_BYTES = 32 * 2**20
+"""What the keys and values that are read at the same time may take."""
+
+STEP_QUERIES = {64: 128, 96: 64, 128: 64}
+"""By head dimension: queries of a step of the backward, whose blocks have 128 keys."""
+
+ALL, CAUSAL, WINDOW = 0, 1, 2
+"""Which keys a query sees, as the kernels count."""
+
+SIDE = 2**30
+"""Keys before and after a query's position where all are seen."""
+
+TOLERANCE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-12}
+"""The second product takes exp(scores) in half precision, and so do those of the gradients, which cancel."""
+
+
+@dotcu.op("dotcu::attention", dtypes=DTYPES, tolerance=TOLERANCE)
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Compute softmax(scale * q @ k^T) @ v for each head, and the log-sum-exp of each query's scores.
+
+    Args:
+        q: Queries (B, H, S, D), of any float type; D is a multiple of 8, up to 256. Tensors may be strided
+            in all but the last dimension, such as (B, S, H, D) with two dimensions exchanged.
+        k: Keys (B, H / groups, T, D) of the same dtype: several heads of q may share one of k and v.
+        v: Values, of k's shape and dtype.
+        causal: Query i sees the keys 0 to i only, as in torch's scaled_dot_product_attention.
+        window: Query i sees the keys i - window to i + window only.
+        scale: Factor of the scores, above 0; 1 / sqrt(D) by default.
+        softcap: Scores s become softcap * tanh(s / softcap); 0 leaves them.
+
+    Returns:
+        The result, of q's shape, dtype and layout, and the log-sum-exp (B, H, S) in float32, or float64,
+        which has no gradient. A query that sees no key has the result 0 and the log-sum-exp -inf.
+    """
+    _require(q, k, v, window, softcap)
+    out, lse = _like(q), q.new_empty(q.shape[:3], dtype=_sum_type(q))
+    if out.numel() == 0:
+        return out, lse
+    if _is_plain(q):
+        kernel, grid = _choose_plain(plain.attention_plain, q, q)
+        kernel(q, k, v, out, lse, *_reach(causal, window), _scale(q, scale), softcap, grid=grid, block=256)
+        return out, lse
+    q, k, v = _mapped(q), _mapped(k), _mapped(v)
+    kernel, rows, columns, tiles, numbers, grid, smem_bytes = _choose(q, k, causal, window, softcap > 0)
+    counter = q.new_zeros(1, dtype=torch.int32) if tiles > grid else None
+    q_map = dotcu.tensor_map(q, box=(1, 1, rows, 64), swizzle=128)
+    k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, columns, 64), swizzle=128) for x in (k, v))
+    settings = (*numbers, _scale(q, scale), softcap)
+    block = rows * 2 + 128
+    kernel(
+        q_map,
+        k_map,
+        v_map,
+        out,
+        lse,
+        counter,
+        None,
+        None,
+        *settings,
+        grid=grid,
+        block=block,
+        smem_bytes=smem_bytes,
+    )
+    return out, lse
+
+
+@dotcu.op("dotcu::attention_backward", dtypes=DTYPES, tolerance=TOLERANCE)
+def attention_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the gradients of attention by q, k and v.
+
+    Args:
+        grad: The gradient by the result, of its shape and dtype.
+        out: The result.
+        lse: The log-sum-exp that came with it. The rest as for `attention`.
+    """
+    _require(q, k, v, window, softcap)
+    _require_gradient(grad, q, out, lse)
+    by_q, by_k, by_v, lse = _like(q), _like(k), _like(v), lse.contiguous()
+    if q.numel() == 0:
+        return by_q, by_k.zero_(), by_v.zero_()
+    if _is_plain(q):
+        settings = (*_reach(causal, window), _scale(q, scale), softcap)
+        kernel, grid = _choose_plain(plain_backward.attention_plain_queries, q, q)
+        kernel(q, k, v, out, grad, lse, by_q, *settings, grid=grid, block=256)
+        kernel, grid = _choose_plain(plain_backward.attention_plain_keys, q, k)
+        kernel(q, k, v, out, grad, lse, by_k, by_v, *settings, grid=grid, block=256)
+        return by_q, by_k, by_v
+    q, k, v, grad = _mapped(q), _mapped(k), _mapped(v), _mapped(grad)
+    d, m, padded, numbers, grids = _choose_backward(q, k, causal, window)
+    b, h, masked = q.shape[0], q.shape[1], _masked(causal, window)
+    factor, all_rows = _scale(q, scale), b * padded
+    logs = lse.new_empty((h, all_rows))
+    delta, sums = torch.empty_like(logs), logs.new_empty((h, all_rows, dotcu.cdiv(d, 64) * 64))
+    rows, main, rounding = (
+        hopper_backward.kernels[f"attention_{name}"] for name in ("rows", "backward", "round")
+    )
+    rows[q.dtype, d, m, True](
+        out, grad, lse, logs, delta, sums, None, padded, all_rows, grid=grids[0], block=256
+    )
+    q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, m, 64), swizzle=128) for x in (q, grad))
+    k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (k, v))
+    main[q.dtype, d, m, masked, softcap > 0, True, True, True](
+        q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, None, None, *numbers, factor, softcap,
+        grid=grids[1], block=384, smem_bytes=_backward_smem(d, m),
+    )  # fmt: skip
+    rounding[q.dtype, d, m](sums, by_q, None, padded, all_rows, factor, grid=grids[0], block=256)
+    return by_q, by_k, by_v
+
+
+def _is_plain(q: Tensor) -> bool:
+    """True for what has no kernel on tensor cores: wide types, and GPUs that are no Hopper."""
+    return q.dtype not in HALVES or (q.device.type == "cuda" and dotcu.capability(q)[0] != 9)
+
+
+def _sum_type(q: Tensor) -> torch.dtype:
+    return torch.promote_types(q.dtype, torch.float32)
+
+
+@dotcu.by_layout
+def _choose_plain(kernel: Any, q: Tensor, rows: Tensor) -> tuple[dotcu.Kernel, int]:
+    """The kernel and its grid: a warp for each row, eight in a block."""
+    count = rows.shape[0] * rows.shape[1] * rows.shape[2]
+    return kernel[q.dtype, _sum_type(q)], dotcu.cdiv(count, 8)
+
+
+def _reach(causal: bool, window: int | None) -> tuple[int, int]:
+    """Keys that a query sees before and after its own position."""
+    side = SIDE if window is None else window
+    return side, 0 if causal else side
+
+
+def _mapped(x: Tensor) -> Tensor:
+    """The tensor itself where TMA can read it, else a contiguous copy."""
+    fits = x.stride(-1) == 1 and all(stride % 8 == 0 and stride > 0 for stride in x.stride()[:-1])
+    return x if fits and dotcu.is_aligned(x, 16) else x.clone(memory_format=torch.contiguous_format)
+
+
+def _like(x: Tensor) -> Tensor:
+    """An empty tensor in x's layout where that is dense, with rows of neighbouring elements."""
+    empty = torch.empty_like(x)
+    return empty if empty.stride(-1) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _padded(d: int) -> int:
+    return next(size for size in FORWARD if size >= d)
+
+
+def _masked(causal: bool, window: int | None) -> int:
+    return WINDOW if window is not None else CAUSAL if causal else ALL
+
+
+def _together(heads_of_k: int, group: int, keys: int, d: int) -> int:
+    """Heads of q whose keys and values L2 holds at the same time."""
+    return group * max(1, min(heads_of_k, L2_BYTES // (4 * keys * d)))
+
+
+@dotcu.by_layout
+def _choose(
+    q: Tensor, k: Tensor, causal: bool, window: int | None, capped: bool
+) -> tuple[dotcu.Kernel, int, int, int, tuple[int, ...], int, int]:
+    """The kernel, rows of its boxes of queries and of keys, tiles, numbers, grid, and shared memory."""
+    (b, h, queries, width), keys = q.shape, int(k.shape[2])
+    d, group, masked = _padded(int(width)), q.shape[1] // k.shape[1], _masked(causal, window)
+    groups, many, few = FORWARD[d]
+    columns = few if keys <= FEW_KEYS else many
+    rows = 64 * groups
+    blocks = dotcu.cdiv(queries, rows)
+    tiles = b * h * blocks
+    together = _together(b * k.shape[1], group, keys, d) if masked else 1
+    numbers = (group, queries, keys, blocks, tiles, together, *_reach(causal, window))
+    smem_bytes = dotcu.cdiv(d, 64) * 128 * (rows + 4 * columns) + 1024
+    grid = min(tiles, dotcu.sm_count(q))
+    kernel = hopper.attention[q.dtype, d, columns, groups, masked, capped]
+    return kernel, rows, columns, tiles, numbers, grid, smem_bytes
+
+
+@dotcu.by_layout
+def _choose_backward(
+    q: Tensor, k: Tensor, causal: bool, window: int | None
+) -> tuple[int, int, int, tuple[int, ...], tuple[Any, Any]]:
+    """D, queries of a step, their number padded, numbers of the kernel, and grids: of queries and of keys."""
+    (b, h, queries, width), (_, of_k, keys, _) = q.shape, k.shape
+    d = _padded(int(width))
+    m = STEP_QUERIES[d]
+    padded = dotcu.cdiv(queries, m) * m
+    together = _together(b * of_k, 1, queries, d) if causal else 1
+    numbers = (h // of_k, queries, keys, padded, b * padded, together, *_reach(causal, window))
+    return d, m, padded, numbers, ((padded // m, h, b), dotcu.cdiv(keys, 128) * b * of_k)
+
+
+def _backward_smem(d: int, m: int) -> int:
+    tiles = dotcu.cdiv(d, 64) * 128 * (2 * 128 + 4 * m)
+    return tiles + 2 * dotcu.cdiv(m, 64) * 128 * 128 + 4 * 4 * m + 1024
+
+
+def _scale(q: Tensor, scale: float | None) -> float:
+    if scale is not None and not scale > 0:
+        raise ValueError(
+            f"the scale of scores is above 0 (got {scale}).\n"
+            f"For a negative one, negate q: attention(-q, k, v, scale={-scale})"
+        )
+    return 1 / math.sqrt(q.shape[3]) if scale is None else scale
+
+
+def _require(q: Tensor, k: Tensor, v: Tensor, window: int | None, softcap: float) -> None:
+    if not (q.dtype == k.dtype == v.dtype and q.dtype in DTYPES):
+        raise TypeError(
+            f"attention takes tensors of one dtype out of bfloat16, float16, float32 and float64 "
+            f"(got {q.dtype}, {k.dtype} and {v.dtype}).\n"
+            "Convert them first: attention(*(x.to(torch.bfloat16) for x in (q, k, v)))"
+        )
+    shapes = tuple(q.shape), tuple(k.shape), tuple(v.shape)
+    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or q.shape[::3] != k.shape[::3]:
+        raise ValueError(
+            f"attention takes q (B, H, S, D), and k and v (B, H / groups, T, D) "
+            f"(got {shapes[0]}, {shapes[1]} and {shapes[2]}).\nPut heads before positions: q.transpose(1, 2)"
+        )
+    d = int(q.shape[3])
+    if d % 8 or not 0 < d <= 256 or k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[2] == 0:
+        raise ValueError(
+            f"attention takes head dimensions that are multiples of 8 up to 256, heads of q that are a "
+            f"multiple of k's, and at least one key (got q {shapes[0]} and k {shapes[1]}).\n"
+            "Pad the head dimension with zeros, and pass scale=: F.pad(q, (0, -q.shape[-1] % 8))"
+        )
+    if (window is not None and window < 0) or not 0 <= softcap < math.inf:
+        raise ValueError(
+            f"window and softcap are not negative (got {window} and {softcap}).\n"
+            "Leave them out to see all keys: attention(q, k, v)"
+        )
+
+
+def _require_gradient(grad: Tensor, q: Tensor, out: Tensor, lse: Tensor) -> None:
+    for name, x in (("grad", grad), ("out", out)):
+        if x.dtype != q.dtype or x.shape != q.shape:
+            raise ValueError(
+                f"{name} has the shape {tuple(q.shape)} and the dtype {q.dtype} of q (got {tuple(x.shape)}, "
+                f"{x.dtype}).\nPass the result and its gradient: out, lse = attention(q, k, v)"
+            )
+    if lse.dtype != _sum_type(q) or lse.shape != q.shape[:3]:
+        raise ValueError(
+            f"lse has the shape {tuple(q.shape[:3])} and the dtype {_sum_type(q)} (got {tuple(lse.shape)}, "
+            f"{lse.dtype}).\nPass the second result: out, lse = attention(q, k, v)"
+        )
+    if q.shape[3] > 128 and not _is_plain(q):
+        raise NotImplementedError(
+            f"the backward of attention takes head dimensions up to 128 (got {q.shape[3]}).\n"
+            "For larger ones: torch.nn.functional.scaled_dot_product_attention(q, k, v)"
+        )
+
+
+def _scores(
+    q: Tensor, k: Tensor, causal: bool, window: int | None, scale: float | None, softcap: float
+) -> tuple[Tensor, Tensor]:
+    """Scores in float32 or float64, -inf where a query does not see a key, and their slope by softcap."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    keys = k.to(wide).repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores: Tensor = q.to(wide) @ keys.mT * _scale(q, scale)
+    slope = torch.ones_like(scores)
+    if softcap > 0:
+        bent = torch.tanh(scores / softcap)
+        scores, slope = softcap * bent, 1 - bent * bent
+    left, right = _reach(causal, window)
+    ones = scores.new_ones(scores.shape[-2:]).bool()
+    if causal or window is not None:
+        scores = scores.masked_fill(ones.triu(right + 1), -math.inf)
+    if window is not None:
+        scores = scores.masked_fill(ones.tril(-left - 1), -math.inf)
+    return scores, slope
+
+
+@attention.reference
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    scores, _ = _scores(q, k, causal, window, scale, softcap)
+    values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
+    weights = torch.softmax(scores, -1).nan_to_num(0.0)
+    return (weights @ values).to(q.dtype), torch.logsumexp(scores, -1)
+
+
+@attention_backward.reference
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    group = q.shape[1] // k.shape[1]
+    scores, slope = _scores(q, k, causal, window, scale, softcap)
+    keys, values = (x.to(scores.dtype).repeat_interleave(group, 1) for x in (k, v))
+    dy, p = grad.to(scores.dtype), torch.exp(scores - lse.unsqueeze(-1)).nan_to_num(0.0)
+    ds = p * slope * (dy @ values.mT - (dy * out).sum(-1, keepdim=True)) * _scale(q, scale)
+
+    def shared(x: Tensor) -> Tensor:
+        """The sum over the heads that share one of k."""
+        sum: Tensor = x.unflatten(1, (-1, group)).sum(2)
+        return sum.to(q.dtype)
+
+    return (ds @ keys).to(q.dtype), shared(ds.mT @ q.to(ds.dtype)), shared(p.mT @ dy)
+
+
+@attention.setup_context
+def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, *ctx.settings = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(q, k, v, *output)
+
+
+@attention.backward
+def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
+    q, k, v, out, lse = ctx.saved_tensors
+    return (*attention_backward(grad, q, k, v, out, lse, *ctx.settings), None, None, None, None)
+
+
+def _seen(q: Tensor, k: Tensor, causal: bool, window: int | None) -> int:
+    """How many pairs of a query and a key of a head count."""
+    queries, keys = q.shape[2], k.shape[2]
+    before, after = _reach(causal, window)
+    if window is not None:
+        return queries * min(keys, before + after + 1)
+    return queries * keys // 2 if causal else queries * keys
+
+
+@attention.work
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[int, int]:
+    b, h, _, d = q.shape
+    return 2 * q.nbytes + k.nbytes + v.nbytes + 4 * q[..., 0].numel(), 4 * b * h * d * _seen(
+        q, k, causal, window
+    )
+
+
+@attention_backward.work
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[int, int]:
+    b, h, _, d = q.shape
+    return 4 * q.nbytes + 4 * k.nbytes, 10 * b * h * d * _seen(q, k, causal, window)
+
+
+Inputs = tuple[Tensor, Tensor, Tensor, bool, int | None, float | None, float]
+"""q, k, v, causal, window, scale and softcap."""
+
+
+def _inputs(device: torch.device, dtype: torch.dtype, widths: tuple[int, ...]) -> Iterator[Inputs]:
+    """Samples of head dimensions: shared heads, sizes off any tile, windows, softcap, other strides."""
+    random = random_tensors(device, dtype, -1, 1)
+    for b, h, of_k, s, t, d, causal, window, softcap in (
+        (1, 1, 1, 40, 90, 128, False, None, 0.0),
+        (1, 4, 2, 33, 70, 64, True, None, 0.0),
+        (1, 1, 1, 150, 131, 128, True, None, 2.0),
+        (1, 1, 1, 70, 70, 80, False, 20, 0.0),
+        (1, 1, 1, 20, 85, 256, True, 7, 0.0),
+        (1, 1, 1, 20, 65, 192, False, None, 0.0),
+    ):
+        if d in widths:
+            settings = (causal, window, None, softcap)
+            yield random(b, h, s, d), random(b, of_k, t, d), random(b, of_k, t, d), *settings
+    q, k, v = random(3, 2, 21, 3, 64).transpose(2, 3)
+    yield q, k, v, False, None, 0.5, 0.0
+    yield q[:, :, :0], k, v, True, None, None, 0.0
+
+
+@attention.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    yield from (dotcu.Sample(*values) for values in _inputs(device, dtype, (64, 80, 128, 192, 256)))
+
+
+@attention_backward.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for q, k, v, causal, window, scale, softcap in _inputs(device, dtype, (64, 80, 128)):
+        scores, _ = _scores(q, k, causal, window, scale, softcap)
+        values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
+        out, lse = (torch.softmax(scores, -1) @ values).to(dtype), torch.logsumexp(scores, -1)
+        grad = random_tensors(device, dtype, -1, 1)(*q.shape)
+        yield dotcu.Sample(grad, q, k, v, out, lse, causal, window, scale, softcap)

@@ -1,0 +1,88 @@
+// What the kernels of attention share: numbers, conversions, and which tile a block works on.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <dotcu/pipeline.cuh>
+#include <dotcu/tensor.cuh>
+#include <dotcu/wgmma.cuh>
+
+constexpr float infinity = __builtin_bit_cast(float, 0x7f800000);
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
+// Which keys a query sees.
+enum Mask { all_keys = 0, causal = 1, window = 2 };
+
+__device__ inline float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Two neighbouring columns in the 32 bits of a register.
+template <typename T>
+__device__ unsigned pack(float first, float second);
+template <>
+__device__ inline unsigned pack<__half>(float first, float second) {
+    const __half2 both = __floats2half2_rn(first, second);
+    return reinterpret_cast<const unsigned&>(both);
+}
+template <>
+__device__ inline unsigned pack<__nv_bfloat16>(float first, float second) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
+    return reinterpret_cast<const unsigned&>(both);
+}
+
+// The sum, or the largest, of the four lanes that share a row of a product.
+__device__ inline float row_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+__device__ inline float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+// scores -> cap * tanh(scores / cap), as a factor of cap. tanh.approx would be off by 2^-11.
+__device__ inline float tanh_of(float x) { return 1 - 2 / (1 + exp2_of(2 * log2_e * x)); }
+
+// Copies floats, a multiple of four, from a multiple of 16 bytes; they count for `arrived`.
+__device__ inline void copy_floats(float* to, const float* from, int count,
+                                   dotcu::mbarrier& arrived) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(dotcu::shared_address(to)),
+        "l"(from), "r"(count * 4), "r"(dotcu::shared_address(&arrived))
+        : "memory");
+}
+
+// Writes the half h of a thread's accumulators of D columns, times a factor, to its row as T. The
+// four lanes of a row exchange columns, so that each stores 16 bytes; all lanes call it.
+template <typename T, int D>
+__device__ void store_row(T* row, int columns, bool wanted, const float (&sums)[D / 2], int h,
+                          float factor) {
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < D / 2; i += 16) {
+        unsigned w[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int at = i + 4 * c + 2 * h;
+            w[c] = pack<T>(sums[at] * factor, sums[at + 1] * factor);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c += 2) {
+            const unsigned got = __shfl_xor_sync(~0u, odd ? w[c] : w[c + 1], 1);
+            (odd ? w[c] : w[c + 1]) = got;
+        }
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            const unsigned got = __shfl_xor_sync(~0u, high ? w[c] : w[c + 2], 2);
+            (high ? w[c] : w[c + 2]) = got;
+        }
+        const int column = 2 * i + threadIdx.x % 4 * 8;
+        if (wanted && column < columns) {
+            *reinterpret_cast<uint4*>(row + column) = make_uint4(w[0], w[1], w[2], w[3]);
+        }
+    }
+}

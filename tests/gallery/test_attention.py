@@ -1,0 +1,141 @@
+"""Attention on Hopper's tensor cores: values at every edge of its tiles, gradients, refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.gallery import attention, attention_backward
+
+
+def normal(device: torch.device, *shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """Random normal numbers, the same ones on every device."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype).to(device)
+
+
+def close(got: Tensor, expected: Tensor, rounds: float) -> None:
+    """Compare with a result in double precision, for some roundings to got's dtype."""
+    bound = rounds * torch.finfo(got.dtype).eps
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    torch.testing.assert_close(got.double(), expected.double(), rtol=bound, atol=bound * scale / 8)
+
+
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Attention in double precision, and the log-sum-exp."""
+    group = q.shape[1] // k.shape[1]
+    q, k, v = q.double(), k.double().repeat_interleave(group, 1), v.double().repeat_interleave(group, 1)
+    scores = q @ k.mT * (scale or 1 / math.sqrt(q.shape[-1]))
+    scores = softcap * torch.tanh(scores / softcap) if softcap else scores
+    i, j = torch.arange(q.shape[2], device=q.device)[:, None], torch.arange(k.shape[2], device=q.device)
+    if causal:
+        scores = scores.masked_fill(j > i, -math.inf)
+    if window is not None:
+        scores = scores.masked_fill((j - i).abs() > window, -math.inf)
+    return torch.softmax(scores, -1).nan_to_num(0.0) @ v, torch.logsumexp(scores, -1)
+
+
+def agree(q: Tensor, k: Tensor, v: Tensor, *settings: object) -> None:
+    """Compare the result, the log-sum-exp and, where there is a backward, the gradients."""
+    ours, theirs = ([x.detach().to(t).requires_grad_() for x in (q, k, v)] for t in (q.dtype, torch.float64))
+    out, lse = attention(*ours, *settings)
+    expected, logs = reference(*theirs, *settings)  # type: ignore[arg-type]
+    close(out.detach(), expected.detach(), 4)
+    torch.testing.assert_close(lse.double(), logs.detach(), rtol=1e-5, atol=1e-5)
+    grad = normal(q.device, *q.shape, dtype=q.dtype)
+    got = torch.autograd.grad(out, ours, grad)
+    for mine, yours in zip(got, torch.autograd.grad(expected, theirs, grad.double()), strict=True):
+        close(mine, yours, 16)
+
+
+def tensors(device: torch.device, b: int, h: int, of_k: int, s: int, t: int, d: int) -> list[Tensor]:
+    """q, k and v."""
+    return [normal(device, b, h, s, d), normal(device, b, of_k, t, d), normal(device, b, of_k, t, d) / 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings"),
+    [
+        ((1, 2, 1, 130, 200, 128), (True,)),
+        ((2, 1, 1, 65, 129, 64), (False, None, 0.2)),
+        pytest.param((1, 2, 2, 200, 140, 128), (False, 30), marks=pytest.mark.slow),
+        pytest.param((1, 2, 1, 300, 300, 64), (True, 50, None, 1.5), marks=pytest.mark.slow),
+        pytest.param((1, 1, 1, 300, 400, 96), (), marks=pytest.mark.slow),
+        pytest.param((2, 1, 1, 1, 260, 40), (), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_values_and_gradients_agree(
+    shape: tuple[int, ...], settings: tuple[object, ...], device: torch.device
+) -> None:
+    agree(*tensors(device, *shape), *settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [64, 96, 128, 192, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_head_dimension_agrees(d: int, causal: bool, device: torch.device) -> None:
+    q, k, v = tensors(device, 1, 1, 1, 200, 250, d)
+    out, lse = attention(q, k, v, causal)
+    expected, logs = reference(q, k, v, causal)
+    close(out, expected, 4)
+    torch.testing.assert_close(lse.double(), logs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("d", [64, 128])
+def test_other_orders_of_warps_give_the_same(seed: int, d: int, device: torch.device) -> None:
+    q, k, v = tensors(torch.device("cpu"), 1, 1, 1, 150, 300, d)
+    grad = normal(torch.device("cpu"), 1, 1, 150, d)
+    out, lse = attention(q, k, v, True)
+    with dotcu.simulate(seed=seed):
+        again, logs = attention(q, k, v, True)
+        gradients = attention_backward(grad, q, k, v, out, lse, True)
+    assert torch.equal(again, out)
+    assert torch.equal(logs, lse)
+    for one, other in zip(gradients, attention_backward(grad, q, k, v, out, lse, True), strict=True):
+        close(one, other.double(), 2)
+
+
+def test_strided_layouts_need_no_copy_and_are_kept(device: torch.device) -> None:
+    q, k, v = (normal(device, 1, 40, 2, 64).transpose(1, 2) for _ in range(3))
+    out, _ = attention(q, k, v)
+    assert out.stride() == q.stride()
+    close(out, reference(q, k, v)[0], 4)
+    odd = normal(device, 1, 2, 40, 67)[..., 3:]  # not at a multiple of 16 bytes
+    close(attention(odd, k, v)[0], reference(odd, k, v)[0], 4)
+
+
+def test_queries_that_see_no_key_have_the_result_zero(device: torch.device) -> None:
+    q, k, v = tensors(device, 1, 1, 1, 70, 20, 64)
+    out, lse = attention(q, k, v, False, 10)
+    assert torch.equal(out[0, 0, 30:], torch.zeros_like(out[0, 0, 30:]))
+    assert bool((lse[0, 0, 30:] == -math.inf).all())
+    assert bool(lse[0, 0, :30].isfinite().all())
+
+
+def test_refusals_say_what_to_type(device: torch.device) -> None:
+    q, k, v = tensors(device, 1, 2, 2, 16, 16, 64)
+    calls: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: attention(q.double(), k, v), TypeError, "bfloat16"),
+        (lambda: attention(q[..., :60], k[..., :60], v[..., :60]), ValueError, "multiples of 8"),
+        (lambda: attention(q, k, v, scale=-1.0), ValueError, "attention(-q"),
+        (lambda: attention(q, k, v, window=-1), ValueError, "not negative"),
+        (lambda: attention(q, k[:, :, :0], v[:, :, :0]), ValueError, "at least one key"),
+    ]
+    for call, error, words in calls:
+        with pytest.raises(error, match=words.replace("(", r"\(")):
+            call()
