@@ -11,6 +11,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import attention, attention_backward
+from dotcu.gallery.attention.op import InPlaceOfSdpa
 
 
 def normal(device: torch.device, *shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -87,11 +88,17 @@ def test_values_and_gradients_agree(
 @pytest.mark.parametrize("d", [64, 96, 128, 192, 256])
 @pytest.mark.parametrize("causal", [False, True])
 def test_every_head_dimension_agrees(d: int, causal: bool, device: torch.device) -> None:
-    q, k, v = tensors(device, 1, 1, 1, 200, 250, d)
-    out, lse = attention(q, k, v, causal)
-    expected, logs = reference(q, k, v, causal)
-    close(out, expected, 4)
-    torch.testing.assert_close(lse.double(), logs, rtol=1e-5, atol=1e-5)
+    agree(*tensors(device, 1, 1, 1, 200, 250, d), causal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [64, 128])
+def test_deterministic_gradients_agree(d: int, device: torch.device) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        agree(*tensors(device, 1, 2, 1, 200, 150, d), True)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.slow
@@ -125,6 +132,16 @@ def test_queries_that_see_no_key_have_the_result_zero(device: torch.device) -> N
     assert torch.equal(out[0, 0, 30:], torch.zeros_like(out[0, 0, 30:]))
     assert bool((lse[0, 0, 30:] == -math.inf).all())
     assert bool(lse[0, 0, :30].isfinite().all())
+
+
+def test_torch_calls_attention_where_it_can(device: torch.device) -> None:
+    q, k, v = tensors(device, 1, 2, 1, 20, 30, 64)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    with InPlaceOfSdpa():
+        out = sdpa(q, k, v, is_causal=True, enable_gqa=True)
+        wide = sdpa(q.float(), q.float(), q.float())
+    assert torch.equal(out, attention(q, k, v, True)[0])
+    torch.testing.assert_close(wide, sdpa(q.float(), q.float(), q.float()))
 
 
 def test_refusals_say_what_to_type(device: torch.device) -> None:

@@ -1,28 +1,33 @@
 // attention on Hopper, backward: the gradients by q, k and v.
 //
 //     dv[j] = sum over i of p[i][j] * dout[i]
-//     ds[i][j] = p[i][j] * (dout[i] . v[j] - delta[i]),   delta[i] = dout[i] . out[i]
-//     dk[j] = scale * sum over i of ds[i][j] * q[i],   dq[i] = scale * sum over j of ds[i][j] *
-//     k[j]
+//     ds[i][j] = p[i][j] * (dout[i] . v[j] - delta[i]),   delta[i] = dout[i] .
+//     out[i] dk[j] = scale * sum over i of ds[i][j] * q[i],   dq[i] = scale *
+//     sum over j of ds[i][j] * k[j]
 //
-//     attention_rows                delta, lse as the others read them, zeros for the sums of dq
-//     attention_backward            dk and dv of 128 keys, and their part of dq
-//     attention_queries_backward    dq of 128 queries: for results that are the same in every run
-//     attention_round               the sums of dq as T
+//     attention_rows                delta, lse as the others read them, zeros
+//     for the sums of dq attention_backward            dk and dv of 128 keys,
+//     and their part of dq attention_round               the sums of dq as T
 //
-// Idea: two warpgroups have 64 keys each, and go along the queries, M at a time, that a thread of
-// another one copies by TMA. They compute p and ds transposed, so that both are an operand from
-// registers of the products that give dv and dk, whose sums stay in registers. Only dq needs ds in
-// shared memory, and sums in global memory, to which every block of keys adds: in float, by
-// vectors, in the order in which an accumulator lies in registers. The scores of the next step are
-// issued before the sums are added.
+// hopper_queries.cu has dq without sums in memory, for results that are the
+// same in every run. Where the registers do not hold both, dk and dv are two
+// launches.
+//
+// Idea: two warpgroups have 64 keys each, and go along the queries, M at a
+// time, that a thread of another one copies by TMA. They compute p and ds
+// transposed, so that both are an operand from registers of the products that
+// give dv and dk, whose sums stay in registers. Only dq needs ds in shared
+// memory, and sums in global memory, to which every block of keys adds: in
+// float, by vectors, in the order in which an accumulator lies in registers.
+// The scores of the next step are issued before the sums are added.
 //
 // Rows of lse, delta and of the sums begin at multiples of M for each sequence.
 //
 // Cost: 10 B H queries keys d FLOPs, half of them where causal.
 #include "tiles.cuh"
 
-// Where the rows of a sequence begin in lse, delta and the sums: `rows` is their number of a head.
+// Where the rows of a sequence begin in lse, delta and the sums: `rows` is
+// their number of a head.
 __device__ inline long long padded_start(int batch, const int* starts, int m, long long rows) {
     return starts ? (starts[batch] / m + batch) * (long long)m : batch * rows;
 }
@@ -145,7 +150,7 @@ __global__ void __launch_bounds__(384, 1)
     const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
     const int own = 64 * group + thread / 32 * 16 + lane / 4, key = first_key + own;
     const float factor = (CAPPED ? cap : scale) * log2_e;
-    float dk[D / 2] = {}, dv[D / 2] = {}, s[M / 2], dp[M / 2], dq[32];
+    float dk[DK ? D / 2 : 1] = {}, dv[DV ? D / 2 : 1] = {}, s[M / 2], dp[M / 2], dq[32];
     unsigned p[M / 16][4], ds[M / 16][4];
 
     const auto issue_scores = [&](dotcu::ring<stages> at) {
@@ -171,7 +176,7 @@ __global__ void __launch_bounds__(384, 1)
     for (int step = 0; step < steps; ++step, query += M) {
         if (query == (begin + of_head) * M) ++query_head, query = begin * M;
         shared.of_grad.wait(at);
-        {
+        if constexpr (DK || DQ) {
             const auto a = dotcu::k_major(&shared.v[0][64 * group]);
             const auto b = dotcu::k_major(shared.grad[at.stage]);
             dotcu::wgmma_fence(dp);
@@ -216,18 +221,20 @@ __global__ void __launch_bounds__(384, 1)
         dotcu::keep_here(p);
         const auto before = at;
         at.next();
-        dotcu::wgmma_wait<0>(dp);
+        if constexpr (DK || DQ) {
+            dotcu::wgmma_wait<0>(dp);
 #pragma unroll
-        for (int i = 0; i < M / 2; i += 4) {
-            const float2 d =
-                *reinterpret_cast<const float2*>(&shared.delta[before.stage][i * 2 + lane % 4 * 2]);
+            for (int i = 0; i < M / 2; i += 4) {
+                const float2 d = *reinterpret_cast<const float2*>(
+                    &shared.delta[before.stage][i * 2 + lane % 4 * 2]);
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                s[i + e] *= dp[i + e] - (e % 2 ? d.y : d.x);
-                if constexpr (CAPPED) s[i + e] *= slope[i + e];
+                for (int e = 0; e < 4; ++e) {
+                    s[i + e] *= dp[i + e] - (e % 2 ? d.y : d.x);
+                    if constexpr (CAPPED) s[i + e] *= slope[i + e];
+                }
+                ds[i / 8][i % 8 / 2] = pack<T>(s[i], s[i + 1]);
+                ds[i / 8][i % 8 / 2 + 1] = pack<T>(s[i + 2], s[i + 3]);
             }
-            ds[i / 8][i % 8 / 2] = pack<T>(s[i], s[i + 1]);
-            ds[i / 8][i % 8 / 2 + 1] = pack<T>(s[i + 2], s[i + 3]);
         }
         if constexpr (DV) {
             const auto b = dotcu::mn_major(shared.grad[before.stage], 128 * M);
@@ -292,7 +299,8 @@ __global__ void __launch_bounds__(384, 1)
     if constexpr (DV) store(by_v, dv, 1);
 }
 
-// dq = scale * sums, of M queries of a head; the sums lie as the accumulators of two warpgroups.
+// dq = scale * sums, of M queries of a head; the sums lie as the accumulators
+// of two warpgroups.
 template <typename T, int D, int M>
 __global__ void __launch_bounds__(256)
     attention_round(const float* sums, dotcu::tensor<T, 4> by_q, const int* starts, int rows,

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import dotcu
 from dotcu.gallery.common import random_tensors
 
 plain, plain_backward = dotcu.load("kernel.cu"), dotcu.load("plain_backward.cu")
 hopper, hopper_backward = dotcu.load("hopper.cu"), dotcu.load("hopper_backward.cu")
+hopper_queries = dotcu.load("hopper_queries.cu")
 
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = (*HALVES, torch.float32, torch.float64)
@@ -26,8 +28,14 @@ FEW_KEYS = 4096
 L2_BYTES = 32 * 2**20
 """What the keys and values that are read at the same time may take."""
 
-STEP_QUERIES = {64: 128, 96: 64, 128: 64}
+STEP_QUERIES = {64: 128, 96: 64, 128: 64, 192: 32, 256: 32}
 """By head dimension: queries of a step of the backward, whose blocks have 128 keys."""
+
+STEP_KEYS = {64: 64, 96: 64, 128: 64, 192: 64, 256: 32}
+"""By head dimension: keys of a step of the gradient by q alone, whose blocks have 128 queries."""
+
+LARGEST_AT_ONCE = 128
+"""The head dimension up to which a block's registers hold both gradients, by k and v."""
 
 ALL, CAUSAL, WINDOW = 0, 1, 2
 """Which keys a query sees, as the kernels count."""
@@ -109,6 +117,7 @@ def attention_backward(
     window: int | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Give the gradients of attention by q, k and v.
 
@@ -116,6 +125,8 @@ def attention_backward(
         grad: The gradient by the result, of its shape and dtype.
         out: The result.
         lse: The log-sum-exp that came with it. The rest as for `attention`.
+        deterministic: Gives the same bits in every run, in more time: the gradient by q is not added up by
+            atomics. Head dimensions above 128 always do.
     """
     _require(q, k, v, window, softcap)
     _require_gradient(grad, q, out, lse)
@@ -123,31 +134,43 @@ def attention_backward(
     if q.numel() == 0:
         return by_q, by_k.zero_(), by_v.zero_()
     if _is_plain(q):
-        settings = (*_reach(causal, window), _scale(q, scale), softcap)
+        reach = (*_reach(causal, window), _scale(q, scale), softcap)
         kernel, grid = _choose_plain(plain_backward.attention_plain_queries, q, q)
-        kernel(q, k, v, out, grad, lse, by_q, *settings, grid=grid, block=256)
+        kernel(q, k, v, out, grad, lse, by_q, *reach, grid=grid, block=256)
         kernel, grid = _choose_plain(plain_backward.attention_plain_keys, q, k)
-        kernel(q, k, v, out, grad, lse, by_k, by_v, *settings, grid=grid, block=256)
+        kernel(q, k, v, out, grad, lse, by_k, by_v, *reach, grid=grid, block=256)
         return by_q, by_k, by_v
     q, k, v, grad = _mapped(q), _mapped(k), _mapped(v), _mapped(grad)
-    d, m, padded, numbers, grids = _choose_backward(q, k, causal, window)
-    b, h, masked = q.shape[0], q.shape[1], _masked(causal, window)
-    factor, all_rows = _scale(q, scale), b * padded
+    d, padded, numbers, grids = _choose_backward(q, k, causal, window)
+    b, h, m, masked, capped = q.shape[0], q.shape[1], STEP_QUERIES[d], _masked(causal, window), softcap > 0
+    sums_up = d <= LARGEST_AT_ONCE and not deterministic
+    settings, all_rows = (_scale(q, scale), softcap), b * padded
     logs = lse.new_empty((h, all_rows))
-    delta, sums = torch.empty_like(logs), logs.new_empty((h, all_rows, dotcu.cdiv(d, 64) * 64))
-    rows, main, rounding = (
-        hopper_backward.kernels[f"attention_{name}"] for name in ("rows", "backward", "round")
-    )
-    rows[q.dtype, d, m, True](
+    delta = torch.empty_like(logs)
+    sums = logs.new_empty((h, all_rows, dotcu.cdiv(d, 64) * 64)) if sums_up else None
+    hopper_backward.attention_rows[q.dtype, d, m, sums_up](
         out, grad, lse, logs, delta, sums, None, padded, all_rows, grid=grids[0], block=256
     )
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, m, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (k, v))
-    main[q.dtype, d, m, masked, softcap > 0, True, True, True](
-        q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, None, None, *numbers, factor, softcap,
-        grid=grids[1], block=384, smem_bytes=_backward_smem(d, m),
+    for both in ((True, True),) if d <= LARGEST_AT_ONCE else ((True, False), (False, True)):
+        instance = (q.dtype, d, m, masked, capped, *both, sums_up)
+        hopper_backward.attention_backward[instance](
+            q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, None, None, *numbers, *settings,
+            grid=grids[1], block=384, smem_bytes=_backward_smem(d, m),
+        )  # fmt: skip
+    if sums_up:
+        by = hopper_backward.attention_round[q.dtype, d, m]
+        by(sums, by_q, None, padded, all_rows, settings[0], grid=grids[0], block=256)
+        return by_q, by_k, by_v
+    n = STEP_KEYS[d]
+    q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (q, grad))
+    k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, n, 64), swizzle=128) for x in (k, v))
+    hopper_queries.attention_queries[q.dtype, d, n, masked, capped](
+        q_map, k_map, v_map, grad_map, logs, delta, by_q, numbers[0], k.shape[2], padded, all_rows,
+        *_reach(causal, window), *settings,
+        grid=dotcu.cdiv(q.shape[2], 128) * b * h, block=384, smem_bytes=_queries_smem(d, n),
     )  # fmt: skip
-    rounding[q.dtype, d, m](sums, by_q, None, padded, all_rows, factor, grid=grids[0], block=256)
     return by_q, by_k, by_v
 
 
@@ -221,20 +244,24 @@ def _choose(
 @dotcu.by_layout
 def _choose_backward(
     q: Tensor, k: Tensor, causal: bool, window: int | None
-) -> tuple[int, int, int, tuple[int, ...], tuple[Any, Any]]:
-    """D, queries of a step, their number padded, numbers of the kernel, and grids: of queries and of keys."""
+) -> tuple[int, int, tuple[int, ...], tuple[tuple[int, int, int], int]]:
+    """D, the padded number of queries, numbers of the kernel, and grids: of queries and of keys."""
     (b, h, queries, width), (_, of_k, keys, _) = q.shape, k.shape
     d = _padded(int(width))
     m = STEP_QUERIES[d]
     padded = dotcu.cdiv(queries, m) * m
     together = _together(b * of_k, 1, queries, d) if causal else 1
     numbers = (h // of_k, queries, keys, padded, b * padded, together, *_reach(causal, window))
-    return d, m, padded, numbers, ((padded // m, h, b), dotcu.cdiv(keys, 128) * b * of_k)
+    return d, padded, numbers, ((padded // m, h, b), dotcu.cdiv(keys, 128) * b * of_k)
 
 
 def _backward_smem(d: int, m: int) -> int:
     tiles = dotcu.cdiv(d, 64) * 128 * (2 * 128 + 4 * m)
     return tiles + 2 * dotcu.cdiv(m, 64) * 128 * 128 + 4 * 4 * m + 1024
+
+
+def _queries_smem(d: int, n: int) -> int:
+    return dotcu.cdiv(d, 64) * 128 * (2 * 128 + 4 * n) + 1024
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
@@ -284,11 +311,6 @@ def _require_gradient(grad: Tensor, q: Tensor, out: Tensor, lse: Tensor) -> None
         raise ValueError(
             f"lse has the shape {tuple(q.shape[:3])} and the dtype {_sum_type(q)} (got {tuple(lse.shape)}, "
             f"{lse.dtype}).\nPass the second result: out, lse = attention(q, k, v)"
-        )
-    if q.shape[3] > 128 and not _is_plain(q):
-        raise NotImplementedError(
-            f"the backward of attention takes head dimensions up to 128 (got {q.shape[3]}).\n"
-            "For larger ones: torch.nn.functional.scaled_dot_product_attention(q, k, v)"
         )
 
 
@@ -340,6 +362,7 @@ def _(
     window: int | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     group = q.shape[1] // k.shape[1]
     scores, slope = _scores(q, k, causal, window, scale, softcap)
@@ -365,7 +388,9 @@ def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
 @attention.backward
 def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
     q, k, v, out, lse = ctx.saved_tensors
-    return (*attention_backward(grad, q, k, v, out, lse, *ctx.settings), None, None, None, None)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    gradients = attention_backward(grad, q, k, v, out, lse, *ctx.settings, deterministic)
+    return (*gradients, None, None, None, None)
 
 
 def _seen(q: Tensor, k: Tensor, causal: bool, window: int | None) -> int:
@@ -405,6 +430,7 @@ def _(
     window: int | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
+    deterministic: bool = False,
 ) -> tuple[int, int]:
     b, h, _, d = q.shape
     return 4 * q.nbytes + 4 * k.nbytes, 10 * b * h * d * _seen(q, k, causal, window)
@@ -414,7 +440,7 @@ Inputs = tuple[Tensor, Tensor, Tensor, bool, int | None, float | None, float]
 """q, k, v, causal, window, scale and softcap."""
 
 
-def _inputs(device: torch.device, dtype: torch.dtype, widths: tuple[int, ...]) -> Iterator[Inputs]:
+def _inputs(device: torch.device, dtype: torch.dtype) -> Iterator[Inputs]:
     """Samples of head dimensions: shared heads, sizes off any tile, windows, softcap, other strides."""
     random = random_tensors(device, dtype, -1, 1)
     for b, h, of_k, s, t, d, causal, window, softcap in (
@@ -425,9 +451,8 @@ def _inputs(device: torch.device, dtype: torch.dtype, widths: tuple[int, ...]) -
         (1, 1, 1, 20, 85, 256, True, 7, 0.0),
         (1, 1, 1, 20, 65, 192, False, None, 0.0),
     ):
-        if d in widths:
-            settings = (causal, window, None, softcap)
-            yield random(b, h, s, d), random(b, of_k, t, d), random(b, of_k, t, d), *settings
+        settings = (causal, window, None, softcap)
+        yield random(b, h, s, d), random(b, of_k, t, d), random(b, of_k, t, d), *settings
     q, k, v = random(3, 2, 21, 3, 64).transpose(2, 3)
     yield q, k, v, False, None, 0.5, 0.0
     yield q[:, :, :0], k, v, True, None, None, 0.0
@@ -435,14 +460,64 @@ def _inputs(device: torch.device, dtype: torch.dtype, widths: tuple[int, ...]) -
 
 @attention.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    yield from (dotcu.Sample(*values) for values in _inputs(device, dtype, (64, 80, 128, 192, 256)))
+    yield from (dotcu.Sample(*values) for values in _inputs(device, dtype))
 
 
 @attention_backward.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    for q, k, v, causal, window, scale, softcap in _inputs(device, dtype, (64, 80, 128)):
+    for q, k, v, causal, window, scale, softcap in _inputs(device, dtype):
         scores, _ = _scores(q, k, causal, window, scale, softcap)
         values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
         out, lse = (torch.softmax(scores, -1) @ values).to(dtype), torch.logsumexp(scores, -1)
         grad = random_tensors(device, dtype, -1, 1)(*q.shape)
-        yield dotcu.Sample(grad, q, k, v, out, lse, causal, window, scale, softcap)
+        yield dotcu.Sample(grad, q, k, v, out, lse, causal, window, scale, softcap, window == 20)
+
+
+class InPlaceOfSdpa(TorchFunctionMode):
+    """Let torch's scaled_dot_product_attention call attention, where that computes the same and fast.
+
+    Calls with a mask, dropout, other dtypes, sizes or devices stay torch's.
+
+    Example:
+        `with InPlaceOfSdpa(): model(x)`
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call attention in place of the function, or the function."""
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            given = _sdpa(*args, **(kwargs or {}))
+            if given is not None:
+                q, k, v, causal, scale = given
+                return attention(q, k, v, causal, None, scale)[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, bool, float | None] | None:
+    """The arguments of attention for a call of scaled_dot_product_attention; None where it stays torch's."""
+    if (
+        attn_mask is not None
+        or dropout_p
+        or query.dim() != 4
+        or query.dtype not in HALVES
+        or _is_plain(query)
+    ):
+        return None
+    shared = query.shape[1] % max(1, key.shape[1]) == 0 if enable_gqa else query.shape[1] == key.shape[1]
+    sizes = query.shape[3] % 8 == 0 and 0 < query.shape[3] <= 256 and key.shape[2] > 0
+    alike = (
+        key.shape == value.shape
+        and query.shape[::3] == key.shape[::3]
+        and query.dtype == key.dtype == value.dtype
+    )
+    if not (shared and sizes and alike and (scale is None or scale > 0)):
+        return None
+    return query, key, value, is_causal, scale
