@@ -20,19 +20,21 @@ hopper_queries = dotcu.load("hopper_queries.cu")
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = (*HALVES, torch.float32, torch.float64)
 
-FORWARD = {64: (3, 128, 128), 96: (3, 96, 96), 128: (2, 176, 128), 192: (2, 112, 112), 256: (2, 80, 80)}
-"""By head dimension: warpgroups of 64 queries, keys of a step, and of a step of few keys."""
+HEAD_DIMS = (64, 96, 128, 192, 256)
+
+FORWARD = ((3, 128, 128), (3, 96, 96), (2, 176, 128), (2, 112, 112), (2, 80, 80))
+"""By `HEAD_DIMS`: warpgroups of 64 queries, keys of a step, and of a step of few keys."""
 
 FEW_KEYS = 4096
 
 L2_BYTES = 32 * 2**20
 """What the keys and values that are read at the same time may take."""
 
-STEP_QUERIES = {64: 128, 96: 64, 128: 64, 192: 32, 256: 32}
-"""By head dimension: queries of a step of the backward, whose blocks have 128 keys."""
+STEP_QUERIES = (128, 64, 64, 32, 32)
+"""By `HEAD_DIMS`: queries of a step of the backward, whose blocks have 128 keys."""
 
-STEP_KEYS = {64: 64, 96: 64, 128: 64, 192: 64, 256: 32}
-"""By head dimension: keys of a step of the gradient by q alone, whose blocks have 128 queries."""
+STEP_KEYS = (64, 64, 64, 64, 32)
+"""By `HEAD_DIMS`: keys of a step of the gradient by q alone, whose blocks have 128 queries."""
 
 LARGEST_AT_ONCE = 128
 """The head dimension up to which a block's registers hold both gradients, by k and v."""
@@ -142,7 +144,13 @@ def attention_backward(
         return by_q, by_k, by_v
     q, k, v, grad = _mapped(q), _mapped(k), _mapped(v), _mapped(grad)
     d, padded, numbers, grids = _choose_backward(q, k, causal, window)
-    b, h, m, masked, capped = q.shape[0], q.shape[1], STEP_QUERIES[d], _masked(causal, window), softcap > 0
+    b, h, m, masked, capped = (
+        q.shape[0],
+        q.shape[1],
+        STEP_QUERIES[HEAD_DIMS.index(d)],
+        _masked(causal, window),
+        softcap > 0,
+    )
     sums_up = d <= LARGEST_AT_ONCE and not deterministic
     settings, all_rows = (_scale(q, scale), softcap), b * padded
     logs = lse.new_empty((h, all_rows))
@@ -163,7 +171,7 @@ def attention_backward(
         by = hopper_backward.attention_round[q.dtype, d, m]
         by(sums, by_q, None, padded, all_rows, settings[0], grid=grids[0], block=256)
         return by_q, by_k, by_v
-    n = STEP_KEYS[d]
+    n = STEP_KEYS[HEAD_DIMS.index(d)]
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, n, 64), swizzle=128) for x in (k, v))
     hopper_queries.attention_queries[q.dtype, d, n, masked, capped](
@@ -209,7 +217,7 @@ def _like(x: Tensor) -> Tensor:
 
 
 def _padded(d: int) -> int:
-    return next(size for size in FORWARD if size >= d)
+    return next(size for size in HEAD_DIMS if size >= d)
 
 
 def _masked(causal: bool, window: int | None) -> int:
@@ -228,7 +236,7 @@ def _choose(
     """The kernel, rows of its boxes of queries and of keys, tiles, numbers, grid, and shared memory."""
     (b, h, queries, width), keys = q.shape, int(k.shape[2])
     d, group, masked = _padded(int(width)), q.shape[1] // k.shape[1], _masked(causal, window)
-    groups, many, few = FORWARD[d]
+    groups, many, few = FORWARD[HEAD_DIMS.index(d)]
     columns = few if keys <= FEW_KEYS else many
     rows = 64 * groups
     blocks = dotcu.cdiv(queries, rows)
@@ -248,7 +256,7 @@ def _choose_backward(
     """D, the padded number of queries, numbers of the kernel, and grids: of queries and of keys."""
     (b, h, queries, width), (_, of_k, keys, _) = q.shape, k.shape
     d = _padded(int(width))
-    m = STEP_QUERIES[d]
+    m = STEP_QUERIES[HEAD_DIMS.index(d)]
     padded = dotcu.cdiv(queries, m) * m
     together = _together(b * of_k, 1, queries, d) if causal else 1
     numbers = (h // of_k, queries, keys, padded, b * padded, together, *_reach(causal, window))
