@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from dotcu.tuning.search import TIE, TimeInterval, search
+from dotcu.errors import EnvironmentFault
+from dotcu.tuning.search import BATCH, FINALISTS, PROPOSED, TIE, TimeInterval, explore, new_study, search
 
 
 def timing(
@@ -89,3 +92,74 @@ def test_a_spent_budget_ends_after_the_round_with_what_is_known() -> None:
     choice = search(range(9), time, default=0, expired=lambda: True)
     assert choice is not None
     assert (len(rounds), choice.winner) == (1, 0)  # all intervals overlap: the first in order
+
+
+# ------------------------------------------------------------------ large spaces
+
+
+class Draws:
+    """A trial that takes what is enqueued, else a random choice."""
+
+    def __init__(self, given: Mapping[str, Any], draw: random.Random) -> None:
+        self.given, self.draw = given, draw
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        return self.given[name] if name in self.given else self.draw.choice(choices)
+
+
+class RandomStudy:
+    """Stands for a study of optuna's."""
+
+    def __init__(self) -> None:
+        self.queue: list[Mapping[str, Any]] = []
+        self.told: list[float | None] = []
+        self._draw = random.Random(0)
+
+    def enqueue_trial(self, values: Mapping[str, Any]) -> None:
+        self.queue.append(values)
+
+    def ask(self) -> Draws:
+        return Draws(self.queue.pop(0) if self.queue else {}, self._draw)
+
+    def tell(self, trial: Draws, value: float | None = None, state: Any = None) -> None:
+        self.told.append(value)
+
+
+SPACE = [{"a": a, "b": b} for a in range(40) for b in range(40) if (a + b) % 3]
+
+
+def time_batch(batch: Sequence[int]) -> dict[int, TimeInterval]:
+    us = {one: 1.0 + abs(SPACE[one]["a"] - 20) + abs(SPACE[one]["b"] - 20) for one in batch}
+    return {
+        one: TimeInterval(median_us=time, low_us=time, high_us=time)
+        for one, time in us.items()
+        if SPACE[one]["a"] != 7  # wrong ones
+    }
+
+
+def test_of_a_large_space_some_are_timed_and_the_fastest_go_on() -> None:
+    study, batches = RandomStudy(), list[int]()
+
+    def counted(batch: Sequence[int]) -> dict[int, TimeInterval]:
+        batches.append(len(batch))
+        return time_batch(batch)
+
+    found = explore(SPACE, study, counted, first=[5, 900])
+    assert PROPOSED <= sum(batches) < PROPOSED + BATCH
+    assert {5, 900} <= set(found)
+    assert len(found) <= FINALISTS + 2
+    assert None in study.told  # what the constraints leave out, and what is wrong
+    slowest = max(time_batch([one])[one].median_us for one in found if one not in (5, 900))
+    assert slowest < 20
+
+
+def test_a_spent_budget_ends_the_proposals() -> None:
+    found = explore(SPACE, RandomStudy(), time_batch, first=[5], expired=lambda: True)
+    assert 5 in found
+    assert len(found) <= BATCH
+
+
+def test_without_optuna_the_line_to_type_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(EnvironmentFault, match=r"pip install \"dotcu\[tune\]\""):
+        new_study(0)
