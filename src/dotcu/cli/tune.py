@@ -31,6 +31,10 @@ def command(
     full: Annotated[
         bool, typer.Option("--full", help="check by derived cases and by the simulator, too")
     ] = False,
+    counters: Annotated[
+        bool,
+        typer.Option("--counters", help="reject by bank conflicts and sectors in the simulator, too"),
+    ] = False,
     device: Annotated[Word, typer.Option(help="cuda, cuda:1 or simulator; default: a GPU, if any")] = None,
     seed: Seed = 0,
     show: Annotated[bool, typer.Option("--show", help="show the entries of the file")] = False,
@@ -62,8 +66,8 @@ def command(
         return
     with contextlib.redirect_stdout(sys.stderr):
         plan = tuner.prepare(
-            operators, shapes=shapes or (), dtypes=_names(dtypes), device=device, full=full, budget_s=budget,
-            seed=seed,
+            operators, shapes=shapes or (), dtypes=_names(dtypes), device=device, full=full,
+            counters=counters, budget_s=budget, seed=seed,
         )  # fmt: skip
         with progress.counting(len(plan.cases), "tuned") as said:
 

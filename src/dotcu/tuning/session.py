@@ -49,9 +49,11 @@ from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, target_of
 from dotcu.kernel.config import limits, require_fit
 from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
+from dotcu.kernel.shape_queries import capability
 from dotcu.operator import Overload, Sample
 from dotcu.operator.configurations import Configurations, values_of
 from dotcu.serialize import from_plain
+from dotcu.simulator import Counters
 from dotcu.tracebacks import first_lines, one_line, quiet
 from dotcu.tuning.search import MOST_TIMED, Choice, TimeInterval, Times, explore, new_study, search
 from dotcu.workers import Channel
@@ -71,6 +73,12 @@ WATCHED = 8
 
 GATED = 5
 """Samples that each candidate is checked on, from the smallest to the largest."""
+
+MOST_TIMES = 2
+"""The default's counts times this are what `counters` allows."""
+
+MOST_COUNTED = 1 << 15
+"""The most elements of a sample that is simulated to be counted."""
 
 TRY_S = {"cuda": 20.0, "cpu": 300.0}
 """Seconds after which a call that may not come back has not, by the device: the simulator is slower."""
@@ -95,6 +103,7 @@ class TuneRequest:
         default: The author's default for the case.
         earlier: The candidate that the file has; None without.
         full: Gate by more cases and by the simulator, too.
+        counters: Reject by the simulator's counters, too.
         seconds: The time for this case; None for as long as it takes.
     """
 
@@ -109,6 +118,7 @@ class TuneRequest:
     default: int = 0
     earlier: int | None = None
     full: bool = False
+    counters: bool = False
     seed: int = 0
     seconds: float | None = None
 
@@ -159,6 +169,7 @@ class Session:
         self.began = perf_counter()
         self._timer = timer
         self._default_spills = False
+        self._counted: dict[int, Counters | None] = {}
         self._device = BenchDevice(subject.device)
         (self._dtype,) = choose_dtypes(subject.overload, [request.dtype])
 
@@ -250,7 +261,7 @@ class Session:
                 if self.expired and passed:
                     continue
                 report({"event": "trying", "candidate": candidate})
-                reason = self._wrong(candidate)
+                reason = (self.request.counters and self._wasteful(candidate)) or self._wrong(candidate)
             if reason:
                 report({"event": "rejected", "candidate": candidate, "reason": reason})
             else:
@@ -355,6 +366,34 @@ class Session:
                 return unit.code(Target.parse("sm_90a"))  # a kernel for that alone
             except CompileError:
                 raise error from None
+
+    def _wasteful(self, candidate: int) -> str:
+        """Return what a candidate needs far more of than the default, by the simulator; empty if nothing."""
+        counted, usual = self._counts(candidate), self._counts(self.request.default)
+        if counted is None or usual is None:
+            return ""
+        rows = (
+            ("bank conflicts", counted.bank_conflicts, usual.bank_conflicts, counted.ideal_wavefronts),
+            ("sectors of global memory", counted.global_sectors, usual.global_sectors, 0),
+        )
+        for what, count, of_default, spare in rows:
+            if count > MOST_TIMES * of_default + spare:
+                return f"{count:,} {what} in the simulator, and the default {of_default:,}"
+        return ""
+
+    def _counts(self, candidate: int) -> Counters | None:
+        """Return the counters of a call with a sample; None where the simulator cannot run it."""
+        if candidate not in self._counted:
+            fitting = [case for case in self._cases if case.elements <= MOST_COUNTED]
+            arch = "sm_{}{}".format(*capability(self.subject.device))
+            run: Counters | None = None
+            with suppress(DotcuError), simulate(arch=arch, on_finding="collect", checks=()) as simulated:
+                sample = max(fitting, key=lambda case: case.elements).sample if fitting else None
+                if sample is not None:
+                    self.call_of(candidate)(sample.map_tensors(lambda tensor: tensor.detach().cpu()))
+                    run = simulated.counters
+            self._counted[candidate] = run
+        return self._counted[candidate]
 
     def _wrong(self, candidate: int) -> str:
         """Return what `check` finds wrong with a candidate; empty if nothing."""

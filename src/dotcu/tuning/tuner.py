@@ -54,6 +54,7 @@ def tune(
     dtypes: Sequence[str | torch.dtype] = (),
     device: str | torch.device | None = None,
     full: bool = False,
+    counters: bool = False,
     budget_s: float | None = None,
     seed: int = 0,
 ) -> TuneReport:
@@ -68,6 +69,7 @@ def tune(
         dtypes: The operator's dtypes to tune for; all by default.
         device: The GPU; "simulator" only rejects and checks.
         full: Check by derived cases and by the simulator's sanitizers, too.
+        counters: Reject what has far more bank conflicts or sectors than the default, by the simulator.
         budget_s: Seconds for all cases; what is known by then counts.
         seed: What random numbers start from.
 
@@ -79,7 +81,16 @@ def tune(
     Note:
         Synchronizes. An interrupt (Ctrl-C) ends it: cases that are done are in the file, and in the report.
     """
-    plan = prepare(op, shapes=shapes, dtypes=dtypes, device=device, full=full, budget_s=budget_s, seed=seed)
+    plan = prepare(
+        op,
+        shapes=shapes,
+        dtypes=dtypes,
+        device=device,
+        full=full,
+        counters=counters,
+        budget_s=budget_s,
+        seed=seed,
+    )
     rows: list[TuneRow] = []
     try:
         rows.extend(plan.run())
@@ -121,6 +132,7 @@ class TunePlan:
     gpu: TunedGpu | None
     shapes: tuple[str, ...]
     full: bool
+    counters: bool
     budget_s: float | None
     seed: int
     driver: str = ""
@@ -294,8 +306,8 @@ class _CaseRun:
             target=target, overload=case.subject.name, device=str(plan.device),
             dtype=short(case.workload.dtype or torch.float32), case=case.workload.name, shapes=plan.shapes,
             gated=tuple(sorted(self._gated)), rejected=tuple(sorted({**self._rejected, **self._of_case})),
-            default=case.default, earlier=self._earlier(), full=plan.full, seed=plan.seed,
-            seconds=plan.left_s,
+            default=case.default, earlier=self._earlier(), full=plan.full,
+            counters=plan.counters, seed=plan.seed, seconds=plan.left_s,
         )  # fmt: skip
 
     def _earlier(self) -> int | None:
@@ -324,6 +336,7 @@ def prepare(
     dtypes: Sequence[str | torch.dtype] = (),
     device: str | torch.device | None = None,
     full: bool = False,
+    counters: bool = False,
     budget_s: float | None = None,
     seed: int = 0,
     timer: Timer | None = None,
@@ -331,7 +344,7 @@ def prepare(
     """Plan what `tune` runs; it has the meaning of the arguments, and what is raised.
 
     Args:
-        op, shapes, dtypes, device, full, budget_s, seed: As for `tune`.
+        op, shapes, dtypes, device, full, counters, budget_s, seed: As for `tune`.
         timer: Takes device time in this process, without a worker.
     """
     if budget_s is not None and budget_s <= 0:
@@ -367,8 +380,9 @@ def prepare(
         new_study(seed)  # raises where optuna is missing
     gpu = gpu_at_hand(place.index) if place.type == "cuda" or timer is not None else None
     return TunePlan(
-        cases=cases, device=place, gpu=gpu, shapes=_texts(shapes), full=full, budget_s=budget_s, seed=seed,
-        driver=describe_machine(place).versions["driver"] if gpu is not None else "", timer=timer,
+        cases=cases, device=place, gpu=gpu, shapes=_texts(shapes), full=full, counters=counters,
+        budget_s=budget_s, seed=seed, timer=timer,
+        driver=describe_machine(place).versions["driver"] if gpu is not None else "",
     )  # fmt: skip
 
 

@@ -137,6 +137,56 @@ def test_a_second_run_leaves_the_file_as_it_is(op: Any, ops: Path) -> None:
     assert file.read_bytes() != first
 
 
+STRIDED = """
+from typing import NamedTuple
+import torch
+from torch import Tensor
+import dotcu
+
+kernels = dotcu.load_inline('''
+template <int STRIDE>
+__global__ void twice(const float* x, float* out, int n) {
+    __shared__ float tile[32 * STRIDE];
+    int i = blockIdx.x * 32 + threadIdx.x;
+    tile[threadIdx.x * STRIDE] = i < n ? x[i] : 0;
+    __syncwarp();
+    if (i < n) out[i] = 2 * tile[threadIdx.x * STRIDE];
+}
+''')
+
+class Layout(NamedTuple):
+    stride: int
+
+@dotcu.op("NAME::twice")
+def twice(x: Tensor) -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    stride = twice.configuration(n).stride
+    kernels.twice[stride](x, out, n, grid=dotcu.cdiv(n, 32), block=32)
+    return out
+
+@twice.configurations
+def _():
+    yield from (Layout(1), Layout(3), Layout(32))
+
+@twice.reference
+def _(x):
+    return 2 * x
+
+@twice.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.randn(64, device=device))
+"""
+
+
+def test_counters_of_the_simulator_reject_bank_conflicts(tmp_path: Path) -> None:
+    path = tmp_path / "strided_ops.py"
+    path.write_text(STRIDED.replace("NAME", f"strided_{abs(hash(str(tmp_path)))}"))
+    op = resolve(f"{path}:twice")[0][1]
+    for asked, said in ((False, []), (True, ["124 bank conflicts in the simulator, and the default 0"])):
+        report = tuned_with(op, {}, counters=asked)
+        assert [each.reason for each in report.rows[0].rejected] == said
+
+
 @pytest.mark.slow  # it starts a worker
 def test_without_a_gpu_it_rejects_and_checks_and_says_what_it_cannot(op: Any, ops: Path) -> None:
     report = dotcu.tune(op, shapes="64", device="simulator")
