@@ -15,8 +15,10 @@ import dotcu
 from dotcu.checking.target import resolve
 from dotcu.errors import UsageError
 from dotcu.operator import tuned
-from dotcu.tuning import TuneReport
+from dotcu.tuning import TuneReport, tuner
+from dotcu.tuning.session import TuneRequest
 from dotcu.tuning.tuner import entries, merge, prepare
+from dotcu.workers import WorkerCrash
 from fake_timer import FakeTimer
 
 MODULE = '''
@@ -135,6 +137,57 @@ def test_a_second_run_leaves_the_file_as_it_is(op: Any, ops: Path) -> None:
     assert file.read_bytes() == first
     tuned_with(op, {0: 11.0, 1: 2.0, 6: 4.0}, shapes="64")
     assert file.read_bytes() != first
+
+
+class DyingWorker:
+    """Stands for a worker: the second candidate ends it, then it tunes."""
+
+    asked: list[TuneRequest] = []  # noqa: RUF012
+    closed = False
+
+    def __init__(self, entry: str) -> None:
+        self.asked.clear()
+        self._events: list[Any] = []
+
+    def send(self, request: TuneRequest) -> None:
+        self.asked.append(request)
+        self._events = [{"event": "trying", "candidate": 0}, {"event": "passed", "candidate": 0}]
+        if 1 not in request.rejected:
+            self._events += [{"event": "trying", "candidate": 1}, WorkerCrash("it did not end within 20 s")]
+        else:
+            timed = {"winner": 0, "median_us": 5.0, "over_runner_up": 1.0, "over_default": 1.0, "tied": [0]}
+            self._events += [{"event": "timed", **timed}, None]
+
+    def receive(self, timeout_s: float) -> Any:
+        event = self._events.pop(0)
+        if isinstance(event, WorkerCrash):
+            raise event
+        return event
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_configuration_that_ends_the_worker_is_named_and_the_others_go_on(
+    op: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "Worker", DyingWorker)
+    plan = prepare(op, device="cpu")
+    rows = list(plan.run())
+    assert [row.status for row in rows] == ["tuned", "tuned"]
+    for row in rows:  # of the second case, too: it was wrong for the dtype
+        assert [(dict(each.configuration)["items"], each.reason) for each in row.rejected] == [
+            (2, "it did not end within 20 s")
+        ]
+    assert [request.rejected for request in DyingWorker.asked] == [(), (1,), (1,)]
+    assert DyingWorker.asked[-1].gated == (0,)
+
+
+def test_a_second_tuner_is_refused() -> None:
+    with tuner._held("gpu-of-a-test", wait=False), tuner._held("another-gpu", wait=False):
+        second = tuner._held("gpu-of-a-test", wait=False)
+        with pytest.raises(UsageError, match="Another `dotcu tune` is at work"):
+            second.__enter__()
 
 
 STRIDED = """
