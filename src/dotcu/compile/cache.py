@@ -333,7 +333,9 @@ def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | Non
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    if (opened := open_files(read)) is None and folder.is_dir():
+    opened = open_files(read)
+    # where there is a folder now, another process may just have put it there
+    if opened is None and folder.is_dir() and (opened := open_files(read)) is None:
         raise DamagedEntry(f"{_INDEX} is missing")
     return opened
 

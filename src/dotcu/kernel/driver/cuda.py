@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch._C._autograd import _profiler_enabled
 
-from dotcu import settings, stopwatch
+from dotcu import settings, stopwatch, telemetry
 from dotcu.errors import LaunchConfigError, LaunchError, ToolchainError
 from dotcu.kernel.arguments.tensor_map import BYTES, DTYPES, Tiled
 from dotcu.kernel.config import LaunchConfig
@@ -220,7 +220,8 @@ class Library:
 
             refuse_captured_load(shown, self.name, index)
         device, _, smem_bytes = _device(index)
-        with entered(index), _allowed_during_capture():
+        loading = telemetry.span("load", file=self.name, kernels=shown, device=str(index))
+        with loading, entered(index), _allowed_during_capture():
             self._open(index)
             with stopwatch.during("jit" if self._is_ptx else "kernel"):
                 kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)

@@ -1,0 +1,311 @@
+"""Does a fleet compile once? Processes and machines that share a store, packs, layers, and a store that lies.
+
+    python benchmarks/fleet.py [--save FILE] [--processes N] [--entries N] [--repeat N]
+
+A machine is a cache folder, the store a plain HTTP server of this process. A start runs from the process'
+first line to all of its objects; it imports no torch, which would hide what dotcu adds. What is compared runs
+in one run: warm and cold starts alternate. Entries that hang are given 0.05 s instead of 10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import io
+import json
+import logging
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dotcu import settings
+from dotcu.compile import CompileOptions, Target, build, cache, inline_source, packs, remote
+from dotcu.compile.cache import CacheEntry, Store
+
+KERNEL = """extern "C" __global__ void k(float* x, int n) {{
+    int i = threadIdx.x;
+    if (i < n) x[i] = x[i] * {0}.0f;
+}}
+"""
+
+START = """
+import time
+began = time.perf_counter()
+import json, sys
+sys.path[:0] = {path!r}
+from dotcu.compile import CompileOptions, Target, build, inline_source
+from dotcu.telemetry import metrics
+ready = time.perf_counter()
+for number in range({objects}):
+    source = inline_source({kernel!r}.format(number), name="k%d.cu" % number)
+    build(source, options=CompileOptions(), target=Target.parse("sm_90a"), names=["k"])
+done = time.perf_counter()
+print(json.dumps({{"start_s": done - began, "objects_s": done - ready, **metrics()}}))
+"""
+
+
+class StoreServer:
+    """A plain HTTP server that keeps what is put, or answers a key as `faults` says."""
+
+    def __init__(
+        self, faults: Callable[[http.server.BaseHTTPRequestHandler], bool] = lambda _: False
+    ) -> None:
+        kept = self.kept = {}  # type: dict[str, bytes]
+        puts = self.puts = Counter()  # type: Counter[str]
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if faults(self):
+                    return
+                self.send_response(200 if self.path in kept else 404)
+                self.end_headers()
+                self.wfile.write(kept.get(self.path, b""))
+
+            def do_PUT(self) -> None:
+                puts[self.path] += 1
+                kept[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(201)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/cache"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+def start(count: int, objects: int, **environment: object) -> tuple[float, float, list[dict[str, float]]]:
+    """Start processes at once; return the seconds until all are done, their CPU time, what each says."""
+    script = START.format(path=sys.path, objects=objects, kernel=KERNEL)
+    given = {name: str(value) for name, value in environment.items()}
+    began, used = time.perf_counter(), cpu_s()
+    running = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env={**os.environ, **given})
+        for _ in range(count)
+    ]
+    said = [json.loads(process.communicate()[0]) for process in running]
+    return time.perf_counter() - began, cpu_s() - used, said
+
+
+def cpu_s() -> float:
+    """Return the CPU time of the processes that have ended: other work on the machine changes it little."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def median(said: list[dict[str, float]], name: str) -> float:
+    return statistics.median(one[name] for one in said)
+
+
+def compiles(said: list[dict[str, float]]) -> int:
+    return int(sum(one["dotcu_compiles_total"] for one in said))
+
+
+def many_processes(folder: Path, count: int, objects: int, repeat: int) -> dict[str, Any]:
+    """Start many processes on a machine with an empty cache and a store; and on one that is warm."""
+    rounds = []
+    for number in range(repeat):
+        server, here = StoreServer(), folder / f"many{number}"
+        shared = {
+            "DOTCU_CACHE_REMOTE": server.url, "DOTCU_CACHE_TRUST": server.url, "DOTCU_CACHE_REMOTE_WRITE": 1
+        }  # fmt: skip
+        cold, cold_cpu, said_cold = start(count, objects, DOTCU_CACHE_DIR=here / "first", **shared)
+        warm, warm_cpu, said_warm = start(count, objects, DOTCU_CACHE_DIR=here / "first", **shared)
+        other, other_cpu, said_other = start(count, objects, DOTCU_CACHE_DIR=here / "second", **shared)
+        rounds.append({
+            "compiles": compiles(said_cold), "compiles_on_second_machine": compiles(said_other),
+            "puts": sum(server.puts.values()), "compiles_warm": compiles(said_warm),
+            "all_done_cold_s": cold, "all_done_warm_s": warm, "all_done_second_machine_s": other,
+            "start_cold_s": median(said_cold, "start_s"), "start_warm_s": median(said_warm, "start_s"),
+            "start_second_machine_s": median(said_other, "start_s"),
+            "ratio": median(said_cold, "start_s") / median(said_warm, "start_s"),
+            "ratio_all_done": cold / warm, "ratio_second_machine": other / warm,
+            "ratio_cpu": cold_cpu / warm_cpu, "ratio_cpu_second_machine": other_cpu / warm_cpu,
+        })  # fmt: skip
+        server.http.shutdown()
+    ratios = {
+        name: statistics.median(one[name] for one in rounds) for name in rounds[0] if name.startswith("ratio")
+    }
+    return {"processes": count, "objects": objects, "rounds": rounds, **ratios}
+
+
+def pack_and_warm(folder: Path, objects: int, repeat: int) -> dict[str, Any]:
+    """Start an application of many operators from a mounted pack, and from a warm cache, alternately."""
+    warm, layer, file = folder / "warm", folder / "layer", folder / "k.tar"
+    start(1, objects, DOTCU_CACHE_DIR=warm)
+    store = Store(warm)
+    entries = {}
+    for path, _ in store.folders():
+        entry = cache.read_entry(path)
+        assert entry is not None
+        entries[path.name] = entry.files()
+    with file.open("wb") as out:
+        packs.write(out, entries)
+    layer.mkdir()
+    shutil.unpack_archive(file, layer)
+    times: dict[str, list[dict[str, float]]] = {"warm": [], "pack": []}
+    for number in range(repeat):
+        ways: list[tuple[str, dict[str, object]]] = [
+            ("warm", {"DOTCU_CACHE_DIR": warm}),
+            ("pack", {"DOTCU_CACHE_DIR": folder / f"empty{number}", "DOTCU_CACHE_DIRS": layer}),
+        ]
+        for name, given in ways if number % 2 else reversed(ways):
+            times[name] += start(1, objects, DOTCU_JIT="error", **given)[2]
+    said = {
+        f"{name}_{what}_s": median(each, f"{what}_s") for name, each in times.items()
+        for what in ("start", "objects")
+    }  # fmt: skip
+    pairs = list(zip(times["pack"], times["warm"], strict=True))
+    ratios = {
+        f"ratio_{what}": statistics.median(a[f"{what}_s"] / b[f"{what}_s"] for a, b in pairs)
+        for what in ("start", "objects")
+    }
+    return {"operators": objects, "starts": repeat, "pack_bytes": file.stat().st_size, **said, **ratios}
+
+
+def layer_overhead(folder: Path, objects: int, repeat: int) -> dict[str, Any]:
+    """Read objects in one process from the cache itself, and from the first and the third layer below it."""
+    warm = folder / "warm"
+    sources = [inline_source(KERNEL.format(number), name=f"k{number}.cu") for number in range(objects)]
+    layers = [folder / f"none{number}" for number in range(2)]
+    for layer in layers:
+        (layer / "v1").mkdir(parents=True)
+    ways = {
+        "cache": {"cache_dir": warm},
+        "first_layer": {"cache_dir": folder / "empty", "cache_dirs": (warm,)},
+        "third_layer": {"cache_dir": folder / "empty", "cache_dirs": (*layers, warm)},
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repeat):
+        for name, given in ways.items():
+            cache.forget()
+            with settings.override(jit="error", **given):
+                began = time.perf_counter()
+                for source in sources:
+                    build(source, options=CompileOptions(), target=Target.parse("sm_90a"), names=["k"])
+                times[name].append((time.perf_counter() - began) / objects * 1e6)
+    medians = {f"{name}_us": statistics.median(each) for name, each in times.items()}
+    return {**medians, "objects": objects,
+            "overhead_first_us": medians["first_layer_us"] - medians["cache_us"],
+            "overhead_third_us": medians["third_layer_us"] - medians["cache_us"]}  # fmt: skip
+
+
+def good_pack(digest: str, about: str = "") -> bytes:
+    entry = CacheEntry(
+        about={"build_digest": about or digest}, lowered={"k": "k"}, ptx=digest * 20, log="",
+        cubin=b"\x7fELF" * 50,
+    )  # fmt: skip
+    out = io.BytesIO()
+    packs.write(out, {digest: entry.files()})
+    return out.getvalue()
+
+
+KINDS = (
+    "a bit changed",
+    "cut",
+    "swapped",
+    "under another's name",
+    "a web page",
+    "empty",
+    "hanging",
+    "broken off",
+)
+
+
+def wrong_entries(folder: Path, count: int) -> dict[str, Any]:
+    """Ask a store for entries that are tampered with, cut, swapped or do not come."""
+    digests = [f"{number:064x}" for number in range(count)]
+    numbers = {f"/cache/{remote._name(digest)}": number for number, digest in enumerate(digests)}
+
+    def answer(request: http.server.BaseHTTPRequestHandler) -> bool:
+        number = numbers[request.path]
+        kind, digest, other = KINDS[number % len(KINDS)], digests[number], digests[number - 1]
+        if kind == "hanging":
+            time.sleep(0.3)
+            return True
+        data = good_pack(digest)
+        at = number * 7919 % (len(data) - 1024)
+        at -= at % 512 - 100 if 0 < at % 512 < 100 else 0
+        where = data.index(b"kernel.cubin") + 512 + number % 200
+        changed = data[:where] + bytes([data[where] ^ 1 << number % 8]) + data[where + 1 :]
+        bodies = {
+            "a bit changed": changed, "cut": data[: max(1, at)], "broken off": data[: max(1, at)],
+            "swapped": good_pack(other), "under another's name": good_pack(digest, other),
+            "a web page": b"<html>Sign in</html>" * (number % 100), "empty": b"",
+        }  # fmt: skip
+        request.send_response(200)
+        if kind == "broken off":
+            request.send_header("Content-Length", str(len(data)))
+        request.end_headers()
+        request.wfile.write(bodies[kind])
+        return True
+
+    server = StoreServer(answer)
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("dotcu")
+    logger.addHandler(handler)
+    logger.propagate = False
+    store, loaded, crashed, unsaid = Store(folder / "wrong"), 0, 0, 0
+    began = time.perf_counter()
+    with settings.override(cache_remote=server.url, cache_trust=server.url, cache_timeout_s=0.05):
+        for digest in digests:
+            before = len(said)
+            for _ in range(2):  # the second time it is not said again
+                try:
+                    loaded += remote.fetch(store, digest, None, lambda _: True) is not None
+                except Exception:
+                    crashed += 1
+            unsaid += len(said) - before != 1
+            if remote._left_alone:  # as a machine and a process that have not met this store
+                remote._left_alone.clear()
+                remote._mark(store, server.url).unlink(missing_ok=True)
+                remote._said.clear()
+    logger.removeHandler(handler)
+    server.http.shutdown()
+    found = {"loaded": loaded, "crashed": crashed, "not_said_once": unsaid}
+    kept, seconds = sum(1 for _ in store.folders()), time.perf_counter() - began
+    return {"entries": count, "kinds": list(KINDS), **found, "kept_in_cache": kept, "seconds": seconds}
+
+
+def main() -> None:
+    """Measure, print and perhaps save."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--processes", type=int, default=64)
+    parser.add_argument("--entries", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        result = {
+            "machine": {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+                        "kernel": platform.system()},
+            "one_store": many_processes(folder, options.processes, 16, options.repeat),
+            "pack": pack_and_warm(folder, 50, 7 * options.repeat),
+            "layers": layer_overhead(folder, 50, 5 * options.repeat),
+            "wrong_entries": wrong_entries(folder, options.entries),
+        }  # fmt: skip
+    text = json.dumps(result, indent=1)
+    print(text)
+    if options.save:
+        options.save.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
