@@ -45,7 +45,8 @@ PAGES = [
     *sorted((ROOT / "src" / "dotcu" / "gallery").rglob("*.md")),
 ]
 LONG = {
-    *("bench.md", "build.md", "check.md", "commands.md", "everywhere.md", "host_code.md", "inspect.md"),
+    *("bench.md", "build.md", "check.md", "commands.md", "everywhere.md", "first_call.md", "host_code.md"),
+    "inspect.md",
     *("launching.md", "native.md", "operators.md", "package.md", "performance.md", "pitfalls.md"),
     *("project.md", "reading_code.md", "several_gpus.md", "simulator.md", "tune.md"),
 }

@@ -40,6 +40,9 @@ def commands() -> Iterator[str]:
         for name, verb in root.commands.items():
             with verb.make_context(name, [], parent=above, resilient_parsing=True) as context:
                 yield from command(f"dotcu {name}", verb, context)
+                for inner, each in getattr(verb, "commands", {}).items():
+                    with each.make_context(inner, [], parent=context, resilient_parsing=True) as below:
+                        yield from command(f"dotcu {name} {inner}", each, below)
 
 
 def command(path: str, verb: Any, context: Any) -> Iterator[str]:
@@ -64,7 +67,7 @@ def variables() -> Iterator[str]:
 def variable(setting: Any) -> tuple[str, str, str]:
     kinds = {"bool": "1 or 0", "tuple[Path,": "paths", "int": "a number", "Path": "a path", "str": "text"}
     kind = kinds[str(setting.type).partition(" ")[0]]
-    given = {None: "", True: "; `1`", False: "; `0`"}.get(setting.default, f"; `{setting.default}`")
+    given = {None: "", (): "", True: "; `1`", False: "; `0`"}.get(setting.default, f"; `{setting.default}`")
     return f"`{setting.metadata['variable']}`", kind + given, text(setting.metadata["meaning"])
 
 

@@ -150,10 +150,14 @@ def verify(
 ) -> None:
     """Check every entry of a pack by its digests, and by those in a dotcu.lock."""
     from dotcu.compile import packs
-    from dotcu.shipping.lock import read
+    from dotcu.shipping.lock import NAME, read
 
     whole, damaged = packs.damages(file)
     if lock is not None:
+        if lock.name != NAME:
+            raise UsageError(
+                f"A lock is a file {NAME}, got {lock}.\nType: dotcu cache verify {file} --lock {NAME}"
+            )
         objects = {
             key: value for one in read(lock.absolute().parent).sources for key, value in one.objects.items()
         }
