@@ -349,7 +349,8 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     remote = settings.current().cache_remote if plan.is_reproducible else None
     if not remote and settings.current().jit == "error":
         raise _jit_disabled(plan, store)
-    with stopwatch.during("store"), store.lock(plan.build_digest) as locked:
+    made = store.path(plan.build_digest)
+    with stopwatch.during("store"), store.lock(plan.build_digest, made.is_dir) as locked:
         entry, outcome = _get(plan, store, again=True)  # another thread or process may have been faster
         if entry is None and remote:
             with span("store", file=plan.display, target=str(plan.target)):

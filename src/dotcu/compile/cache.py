@@ -52,7 +52,7 @@ MEMORY_BYTES = 64 << 20
 _INDEX = "entry.json"
 TILE_IR = "kernel.tileir"
 _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
-_WAIT_S = 0.01
+_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.04
 
 
 MOST_NOTES = 1000
@@ -496,15 +496,19 @@ class Store:
             shutil.rmtree(trash) if trash.is_dir() else trash.unlink()
 
     @contextlib.contextmanager
-    def lock(self, digest: str) -> Iterator[bool]:
+    def lock(self, digest: str, until: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Hold the right to make entries of this key's group, against threads and processes.
 
         The operating system releases it when a holder dies. Where the directory takes no lock
         this gives False and none waits: a compile may then be done twice.
+
+        Args:
+            digest: The key.
+            until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
         import filelock  # twelve modules, none of which a launch from the cache needs
 
-        locked = False
+        locked, wait_s = False, _WAIT_S
         with contextlib.ExitStack() as stack:
             with _guard:
                 thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
@@ -512,10 +516,14 @@ class Store:
             path = self.root / "locks" / f"{digest[:2]}.lock"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(
-                    filelock.FileLock(path, thread_local=False).acquire(poll_interval=_WAIT_S)
-                )
-                locked = True
+                lock = filelock.FileLock(path, thread_local=False)
+                while not locked and not (wait_s > _WAIT_S and until()):
+                    try:
+                        stack.enter_context(lock.acquire(blocking=False))
+                        locked = True
+                    except filelock.Timeout:
+                        time.sleep(wait_s)
+                        wait_s = min(wait_s * 1.5, _LONGEST_WAIT_S)  # a hundred may wait for one compile
             except (OSError, NotImplementedError) as error:
                 self.warn("lock", error)
             yield locked
