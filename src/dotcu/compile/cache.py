@@ -52,7 +52,7 @@ MEMORY_BYTES = 64 << 20
 _INDEX = "entry.json"
 TILE_IR = "kernel.tileir"
 _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
-_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.04
+_WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
 
 
 MOST_NOTES = 1000
@@ -517,13 +517,17 @@ class Store:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 lock = filelock.FileLock(path, thread_local=False)
-                while not locked and not (wait_s > _WAIT_S and until()):
+                while not locked:
                     try:
                         stack.enter_context(lock.acquire(blocking=False))
                         locked = True
                     except filelock.Timeout:
-                        time.sleep(wait_s)
-                        wait_s = min(wait_s * 1.5, _LONGEST_WAIT_S)  # a hundred may wait for one compile
+                        tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
+                        while not (done := until()) and time.monotonic() < tried + wait_s:
+                            time.sleep(min(wait_s, _LOOK_S))
+                        if done:
+                            break
+                        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
             except (OSError, NotImplementedError) as error:
                 self.warn("lock", error)
             yield locked
