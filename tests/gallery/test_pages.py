@@ -43,8 +43,8 @@ INSTANTIATIONS = {
         "softmax_long<__nv_bfloat16, dotcu::alike, 8, 4, 512>",
     ],
     "cross_entropy": [
-        "cross_entropy<float, 4, 4, 256>",
-        "cross_entropy<__nv_bfloat16, 8, 4, 8>",
+        "cross_entropy<float, dotcu::aligned, 4, 4, 256>",
+        "cross_entropy<__nv_bfloat16, dotcu::alike, 8, 4, 8>",
         "cross_entropy_reduce<__half>",
     ],
     "matmul": ["matmul_naive<float, float, 16>", "matmul_tiled<__half, float, 32>"],
@@ -64,6 +64,11 @@ INSTANTIATIONS = {
         "transpose<unsigned char, 16, 16, 128, 64, 2, long long, long long>",
         "copy<uint4, 64, 256, 2, long long, long long>",
         "copy<unsigned short, 4, 256, 1, long long>",
+    ],
+    "gemv": [
+        "gemv<__nv_bfloat16, __nv_bfloat16, float, 16, true, false, 1, 1, 1, 8, 1, 4>",
+        "gemv<__half, e4m3, float, 16, false, false, 1, 2, 2, 4, 2, 3>",
+        "gemv<__nv_bfloat16, int4_pair, __nv_bfloat16, 8, true, true, 2, 8, 4, 1, 2, 4>",
     ],
     "quantize_fp8": [
         "quantize_fp8<__nv_bfloat16, 8, 4, 256, 256, 1>",

@@ -11,6 +11,7 @@
 //
 // Cost: 2 n elements moved for a row, one exp for each. Bound by memory.
 #include <dotcu/grid.cuh>
+#include <dotcu/row.cuh>
 #include <dotcu/tally.cuh>
 
 __global__ __launch_bounds__(1024) void cross_entropy_count(const long long* target, long long rows,
@@ -24,10 +25,29 @@ __global__ __launch_bounds__(1024) void cross_entropy_count(const long long* tar
     if (threadIdx.x == 0) *count = mine;
 }
 
+// The gradient of a vector or an edge at column `at`.
+template <typename T, int width>
+__device__ dotcu::vector<T, width> gradient(dotcu::vector<T, width> x, long long at,
+                                            long long wanted, dotcu::wide<T> log_sum,
+                                            dotcu::wide<T> of_loss, dotcu::wide<T> all) {
+    dotcu::vector<dotcu::wide<T>, width> y;
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        y[i] = all * dotcu::exponential<T>(static_cast<dotcu::wide<T>>(x[i]) - log_sum);
+    }
+    if (at <= wanted && wanted < at + width) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) y[i] -= at + i == wanted ? of_loss : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < width; ++i) x[i] = static_cast<T>(y[i]);
+    return x;
+}
+
 // A part of a row has `threads`; with fewer than 256, several rows share a block. With `each`,
 // `grad_loss` has one element for each row, otherwise one in all. `count` is null except for a
 // mean.
-template <typename T, int width, int steps, int threads>
+template <typename T, dotcu::row_way way, int width, int steps, int threads>
 __global__ __launch_bounds__(256) void cross_entropy_backward(
     const T* grad_loss, bool each, const dotcu::wide<T>* grad_lse, const T* x,
     const long long* target, const dotcu::wide<T>* lse, const long long* count, T* out,
@@ -40,11 +60,16 @@ __global__ __launch_bounds__(256) void cross_entropy_backward(
         static_cast<long long>(blockIdx.x % parts) * steps * stride + threadIdx.x % threads * width;
     if (row >= rows) return;
 
+    x += row * n, out += row * n;
+    const dotcu::row_split<way, width, 1, long long> split(n, out, x);
+    const int me = blockIdx.x % parts == 0 ? threadIdx.x % threads : split.most_edges;
+    dotcu::vector<T, 1> edge[split.template edges_of_thread<threads> + 1];
+    split.template each_edge<threads>(me, [&](int k, long long i) { edge[k][0] = x[i]; });
     dotcu::vector<T, width> held[steps];
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
         const long long at = first + k * stride;
-        held[k] = dotcu::load_if<width>(at < n, x + row * n + at, static_cast<T>(0));
+        held[k] = split.load(at < split.inner, x + split.first + at, 0, static_cast<T>(0));
     }
     const long long wanted = target[row];
     const Wide log_sum = lse[row], of_lse = grad_lse[row];
@@ -60,17 +85,11 @@ __global__ __launch_bounds__(256) void cross_entropy_backward(
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
         const long long at = first + k * stride;
-        dotcu::vector<Wide, width> y;
-#pragma unroll
-        for (int i = 0; i < width; ++i) {
-            y[i] = all * dotcu::exponential<T>(static_cast<Wide>(held[k][i]) - log_sum);
-        }
-        if (at <= wanted && wanted < at + width) {
-#pragma unroll
-            for (int i = 0; i < width; ++i) y[i] -= at + i == wanted ? of_loss : 0;
-        }
-#pragma unroll
-        for (int i = 0; i < width; ++i) held[k][i] = static_cast<T>(y[i]);
-        if (at < n) dotcu::store(out + row * n + at, held[k]);
+        if (at >= split.inner) continue;
+        const auto y = gradient(held[k], split.first + at, wanted, log_sum, of_loss, all);
+        dotcu::store(out + split.first + at, y);
     }
+    split.template each_edge<threads>(me, [&](int k, long long i) {
+        dotcu::store(out + i, gradient(edge[k], i, wanted, log_sum, of_loss, all));
+    });
 }

@@ -12,6 +12,7 @@
 //
 // Cost: n elements read for a row, one exp for each. Bound by memory.
 #include <dotcu/grid.cuh>
+#include <dotcu/row.cuh>
 #include <dotcu/tally.cuh>
 
 // The loss of a row. The large terms are subtracted first, so that their difference is exact. As in
@@ -29,7 +30,7 @@ __device__ dotcu::wide<T> loss_of(const dotcu::tally<T>& all, const T* row, long
 // A row has `threads`; with fewer than 256, several rows share a block. Writes either the loss of
 // each row to `losses`, or the block's sum and count of rows that are not ignored to `totals` and
 // `counts`.
-template <typename T, int width, int steps, int threads>
+template <typename T, dotcu::row_way way, int width, int steps, int threads>
 __global__ __launch_bounds__(256) void cross_entropy(const T* x, const long long* target,
                                                      dotcu::wide<T>* lse, T* losses,
                                                      dotcu::wide<T>* totals, long long* counts,
@@ -41,23 +42,30 @@ __global__ __launch_bounds__(256) void cross_entropy(const T* x, const long long
     long long count = 0;
     int turn = 0;
     for (long long first = blockIdx.x * per_block; first < rows; first += gridDim.x * per_block) {
-        const long long row = first + threadIdx.x / threads, end = row < rows ? n : 0;
+        const long long row = first + threadIdx.x / threads;
+        const T* logits = x + row * n;
         const bool speaks = threadIdx.x % threads == 0 && row < rows;
         const long long wanted = speaks ? target[row] : 0;
+        const dotcu::row_split<way, width, 1, long long> split(row < rows ? n : 0, logits, logits);
+        const T lowest = static_cast<T>(-dotcu::infinity);
+        const int me = threadIdx.x % threads;
         dotcu::tally<T> mine;
+        dotcu::vector<T, 1> edge[split.template edges_of_thread<threads> + 1];
+        for (auto& one : edge) one[0] = lowest;
+        split.template each_edge<threads>(me, [&](int k, long long i) { edge[k][0] = logits[i]; });
         for (long long start = 0; start < n; start += steps * stride) {
             dotcu::vector<T, width> part[steps];
 #pragma unroll
             for (int k = 0; k < steps; ++k) {
-                const long long at = start + k * stride + threadIdx.x % threads * width;
-                part[k] = dotcu::load_if<width>(at < end, x + row * n + at,
-                                                static_cast<T>(-dotcu::infinity));
+                const long long at = start + k * stride + me * width;
+                part[k] = split.load(at < split.inner, logits + split.first + at, 0, lowest);
             }
             mine.include(part);
         }
+        if constexpr (way != dotcu::aligned) mine.include(edge);
         const auto all = dotcu::join<threads>(mine, of_warp[turn ^= 1]);
         if (speaks) {
-            const auto loss = loss_of(all, x + row * n, wanted, n, ignored);
+            const auto loss = loss_of(all, logits, wanted, n, ignored);
             lse[row] = all.base() + log(all.sum);
             if (losses) losses[row] = static_cast<T>(loss);
             total += loss;

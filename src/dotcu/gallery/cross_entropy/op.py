@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, sum_type, vector_width
+from dotcu.gallery.common import ALIKE, APART, FLOATS, random_tensors, row_vectors, sum_type
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -108,8 +108,9 @@ def _results(logits: Tensor, target: Tensor, reduction: str) -> tuple[Tensor, Te
 def _choose(logits: Tensor, target: Tensor) -> tuple[dotcu.Kernel, int, int, int]:
     """The kernel, rows, elements of a row, and blocks."""
     rows, n = target.numel(), logits.shape[-1]
-    threads, width, steps = _shape(READERS, logits)
-    kernel = kernels.cross_entropy[logits.dtype, width, steps, threads]
+    threads, way, width, steps = _shape(READERS, logits)
+    way = ALIKE if way == APART else way  # there is no result to lie otherwise
+    kernel = kernels.cross_entropy[logits.dtype, way, width, steps, threads]
     resident = kernel.occupancy(BLOCK) * dotcu.sm_count(logits)
     return kernel, rows, n, torch.sym_min(dotcu.cdiv(rows, BLOCK // threads), resident)
 
@@ -118,20 +119,20 @@ def _choose(logits: Tensor, target: Tensor) -> tuple[dotcu.Kernel, int, int, int
 def _choose_backward(logits: Tensor, target: Tensor, out: Tensor) -> tuple[dotcu.Kernel, int, int, int, int]:
     """The kernel, rows, elements of a row, parts of a row, and blocks."""
     rows, n = target.numel(), logits.shape[-1]
-    threads, width, steps = _shape(WRITERS, logits, out)
-    kernel = backward_kernels.cross_entropy_backward[logits.dtype, width, steps, threads]
+    threads, way, width, steps = _shape(WRITERS, logits, out)
+    kernel = backward_kernels.cross_entropy_backward[logits.dtype, way, width, steps, threads]
     parts = dotcu.cdiv(n, threads * width * steps)
     return kernel, rows, n, parts, dotcu.cdiv(rows, BLOCK // threads) * parts
 
 
-def _shape(table: tuple[tuple[int, int, int], ...], *tensors: Tensor) -> tuple[int, int, int]:
-    """Threads of a row, elements of an access, accesses of a thread."""
+def _shape(table: tuple[tuple[int, int, int], ...], *tensors: Tensor) -> tuple[int, str, int, int]:
+    """Threads of a row, how rows lie, elements of an access, accesses of a thread."""
     n, size = tensors[0].shape[-1], tensors[0].element_size()
-    width = vector_width(VECTOR_BYTES // size, (n,), *tensors)
+    way, width = row_vectors(n, *tensors)
     for threads, share, most in table:
         if n * size <= most:
-            return threads, width, max(1, share // (width * size))
-    return LONG[0], width, LONG[1] // (width * size)
+            return threads, way, width, max(1, share // (width * size))
+    return LONG[0], way, width, LONG[1] // (width * size)
 
 
 def _require(logits: Tensor, target: Tensor, reduction: str) -> None:
