@@ -79,6 +79,7 @@ def cases() -> Iterator[Case]:
     yield from _cross_entropy()
     yield from _cumsum()
     yield from _moves()
+    yield from _gemv()
 
 
 def random(*shape: int, dtype: torch.dtype = F32) -> Tensor:
@@ -193,3 +194,31 @@ def _moves() -> Iterator[Case]:
         yield _sized("permute_copy", (64, 1024, 32, 64), BF16, percent=95, **given)
     for shape in ((32768, 256), (16384, 8192), (4096, 65536)):
         yield _sized("quantize_fp8", shape, BF16, percent=95 if shape[1] > 256 else None)
+
+
+def _gemv() -> Iterator[Case]:
+    for n, k in ((4096, 8192), (8192, 28672)):
+        for m in (1, 8, 64):
+            yield _multiplied(m, n, k, "", percent=95 if m <= 8 else None)
+    for kind in ("e4m3", "int8", "int4"):
+        yield _multiplied(8, 16384, 16384, kind, percent=95)
+    for n in (64, 256, 512):
+        yield _multiplied(8, n, 7168, "router")
+
+
+def _multiplied(m: int, n: int, k: int, kind: str, **given: Any) -> Case:
+    """Few rows times weights: of the same dtype, a router's; or e4m3, int8, int4 by groups of 128."""
+
+    def make() -> dotcu.Sample:
+        x, weight = random(m, k, dtype=BF16), random(n, k)
+        if kind == "e4m3":
+            return dotcu.Sample(x, weight.to(torch.float8_e4m3fn), random(n).abs())
+        if kind == "int8":
+            return dotcu.Sample(x, weight.mul(40).to(torch.int8), random(n).abs())
+        if kind == "int4":
+            packed = torch.randint(256, (n, k // 2), dtype=torch.uint8, device="cuda")
+            return dotcu.Sample(x, packed, random(n, k // 128).abs())
+        return dotcu.Sample(x, weight.to(BF16))
+
+    plain = torch.nn.functional.linear if kind in ("", "router") else None
+    return Case(op="gemv", shape=(m, n, k), dtype=BF16, make=make, note=kind, plain=plain, **given)

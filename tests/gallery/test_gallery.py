@@ -26,7 +26,7 @@ from quick import quick
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
 DERIVED = [name for name in OPERATORS if name.endswith("backward") or "tile" in name]
-DERIVED += ["reverse_cumsum", "add_rms_norm", "attention", "matmul_fp8", "matmul_swiglu"]
+DERIVED += ["reverse_cumsum", "add_rms_norm", "attention", "gemv", "matmul_fp8", "matmul_swiglu"]
 """Operators with tests of their own on every way through their kernels."""
 MAIN = [name for name in OPERATORS if name not in DERIVED]
 BY_ROWS = {"cross_entropy", "cumsum", "layer_norm", "quantize_fp8", "softmax", "sum"}

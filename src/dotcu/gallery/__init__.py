@@ -10,6 +10,7 @@ from dotcu.gallery.attention_tile.op import attention_tile, attention_tile_backw
 from dotcu.gallery.cross_entropy.op import cross_entropy, cross_entropy_backward
 from dotcu.gallery.cumsum.op import cumsum, reverse_cumsum
 from dotcu.gallery.fast_add.op import fast_add
+from dotcu.gallery.gemv.op import gemv
 from dotcu.gallery.layer_norm.op import layer_norm, layer_norm_backward
 from dotcu.gallery.matmul.op import matmul, matmul_fp8, matmul_swiglu
 from dotcu.gallery.matmul_tile.op import matmul_swiglu_tile, matmul_tile
@@ -33,6 +34,7 @@ __all__ = [
     "cross_entropy_backward",
     "cumsum",
     "fast_add",
+    "gemv",
     "layer_norm",
     "layer_norm_backward",
     "matmul",

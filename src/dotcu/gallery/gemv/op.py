@@ -1,0 +1,280 @@
+"""gemv: few rows times a matrix of weights, in 16 bits, fp8, int8 or int4: a stream that is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.gallery.common import VECTOR_BYTES, random_tensors, require_dtype
+
+kernels = dotcu.load("kernel.cu")
+
+HALVES = (torch.bfloat16, torch.float16)
+E4M3 = torch.float8_e4m3fn
+MOST_ROWS = 64
+LEAST_GROUP = 32
+
+FIRST_WITH_CLUSTERS = (9, 0)
+LANES_OF_ROW = 4
+ROWS_OF_A, COLUMNS_OF_B = 16, 8
+"""The tile of mma.m16n8k16: rows of weights, and rows of x."""
+
+
+FORMATS = {E4M3: ("e4m3", 8), torch.int8: ("int8", 8), torch.uint8: ("int4_pair", 4)}
+"""The type in the kernel and the bits of an element, of weights in other dtypes than x."""
+
+
+class Tile(NamedTuple):
+    """The work of a block.
+
+    Attributes:
+        tiles: Of 16 rows of weights, of a warp.
+        across: Warps with rows of their own.
+        parts: Parts of k, each of so many warps.
+        depth: Steps of a stage.
+        stages: Of the ring in shared memory.
+    """
+
+    tiles: int
+    across: int
+    parts: int
+    depth: int
+    stages: int
+
+
+ANY = 1 << 62
+TILES = (
+    (16, 8, 1024, Tile(1, 1, 8, 2, 4)),
+    (16, 8, 4096, Tile(1, 2, 4, 2, 4)),
+    (16, 8, ANY, Tile(1, 2, 4, 2, 3)),
+    (16, MOST_ROWS, ANY, Tile(1, 4, 2, 2, 3)),
+    (8, 8, ANY, Tile(2, 2, 4, 1, 4)),
+    (8, MOST_ROWS, ANY, Tile(2, 4, 1, 1, 4)),
+)
+"""The tile for weights of 16 bits, or of 8 and fewer; for so many rows of x, and of weights, at most.
+
+Their shared memory is within the 99 KB that every GPU since sm_80 has. Measured: H100, 2026-11.
+"""
+
+CLUSTERS = (1, 2, 4, 8)
+LEAST_STEPS = 2
+"""Stages of k that each part has at least, where blocks of a cluster share them."""
+
+
+Plan = tuple[dotcu.Kernel, tuple[int, ...], int, int, int, int | None]
+"""The kernel, the numbers that it takes last, grid, block, shared memory and cluster."""
+
+
+@dotcu.op("dotcu::gemv", dtypes=HALVES)
+def gemv(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Compute x @ weight.T * scale + bias for few rows of x; sums are in float32, in a fixed order.
+
+    Args:
+        x: A tensor (..., K) of bfloat16 or float16, of 64 rows at most.
+        weight: A matrix (N, K), as torch.nn.Linear has it, in the dtype of x, in float8_e4m3fn, or in int8;
+            or (N, K / 2) in uint8: two elements of 4 bits in a byte, that of even k in the lower half, each
+            stored as its value + 8 (0 to 15 for -8 to 7).
+        scale: Of weights in 8 or 4 bits, in float32 or in the dtype of x: () or (1,) for the whole tensor,
+            (N,) or (N, 1) for each row, or (N, G) for G groups of K / G adjacent elements of a row; the
+            elements of a group are a power of two, 32 or more.
+        bias: (N,), in the dtype of x.
+
+    Returns:
+        (..., N), in the dtype of x. Differentiable by x, bias, and a weight of the dtype of x.
+    """
+    _require(x, weight, scale, bias)
+    n, k = weight.shape[0], x.shape[-1]
+    out = x.new_empty((*x.shape[:-1], n))
+    if out.numel() == 0:
+        return out
+    rows, weight = x.contiguous(), weight.contiguous()
+    scale = None if scale is None else scale.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    kernel, numbers, grid, block, smem_bytes, cluster = _choose(rows, weight, scale, out)
+    arguments = (rows, weight, scale, bias, out, out.numel() // n, n, k, *numbers)
+    kernel(*arguments, grid=grid, block=block, smem_bytes=smem_bytes, cluster=cluster)
+    return out
+
+
+@dotcu.by_layout
+def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Plan:
+    (n, k), m = (weight.shape[0], x.shape[-1]), x.numel() // max(x.shape[-1], 1)
+    m = out.numel() // n if k == 0 else m
+    name, bits = FORMATS.get(weight.dtype, ("", 16))
+    groups, pitch = _groups(scale, n)
+    grouped = groups > 1
+    size = VECTOR_BYTES
+    while grouped and LANES_OF_ROW * size * 8 // bits > k // groups:
+        size //= 2
+    elements = size * 8 // bits  # of a lane's piece of a row
+    whole = k % elements == 0 and dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(weight, VECTOR_BYTES)
+    tile = _tile(m, n, bits)
+    across = dotcu.cdiv(m, COLUMNS_OF_B)
+    rows = ROWS_OF_A * tile.tiles * tile.across
+    stage = tile.parts * across * elements // 8 * 512 + tile.across * tile.parts * tile.tiles * 64 * size
+    sums = tile.parts * across * COLUMNS_OF_B * (rows + 4) * 4
+    smem_bytes = max(tile.depth * tile.stages * stage, sums)
+    kernel = kernels.gemv[
+        x.dtype, name or x.dtype, torch.float32 if scale is None else scale.dtype, size, whole, grouped,
+        tile.tiles, across, tile.across, tile.parts, tile.depth, tile.stages,
+    ]  # fmt: skip
+    tiles, step = dotcu.cdiv(n, rows), LANES_OF_ROW * elements * tile.depth * tile.parts
+    cluster = 1
+    if dotcu.capability(out) >= FIRST_WITH_CLUSTERS:
+        cluster = _cluster(tiles, dotcu.cdiv(k, step), dotcu.sm_count(out))
+    log2_group = (k // groups).bit_length() - 1 if grouped else 31
+    block = 32 * tile.across * tile.parts
+    return kernel, (pitch, log2_group), tiles * cluster, block, smem_bytes, cluster if cluster > 1 else None
+
+
+def _tile(m: int, n: int, bits: int) -> Tile:
+    """Return the first tile for weights of so many bits that takes m rows of x and n of weights."""
+    kind = 16 if bits == 16 else 8
+    return next(tile for of, rows, most, tile in TILES if (of, True, True) == (kind, m <= rows, n <= most))
+
+
+def _cluster(tiles: int, steps: int, sms: int) -> int:
+    """Return the blocks that share the k of a tile: as many as the GPU has room for, while each has work."""
+    fitting = [c for c in CLUSTERS if c == 1 or (tiles * c <= sms and steps >= LEAST_STEPS * c)]
+    return fitting[-1]
+
+
+def _groups(scale: Tensor | None, n: int) -> tuple[int, int]:
+    """Return the groups of a row, and the scales from one row to the next."""
+    if scale is None or scale.numel() == 1:
+        return 1, 0
+    groups = scale.shape[1] if scale.dim() == 2 else 1
+    return groups, groups
+
+
+def _require(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
+    require_dtype("gemv", x.dtype, HALVES)
+    if weight.dtype != x.dtype and weight.dtype not in FORMATS:
+        raise TypeError(
+            f"gemv takes weights of x's dtype {x.dtype}, float8_e4m3fn, int8, or uint8 for two of 4 bits "
+            f"(got {weight.dtype}).\nConvert them first: weight.to({x.dtype})"
+        )
+    per_byte = 2 if weight.dtype == torch.uint8 else 1
+    if x.dim() == 0 or weight.dim() != 2 or weight.shape[1] * per_byte != x.shape[-1]:
+        raise ValueError(
+            f"gemv takes x (..., K) and weights (N, K), or (N, K / 2) of uint8 "
+            f"(got {tuple(x.shape)} and {tuple(weight.shape)}).\nType: gemv(x, weight)"
+        )
+    rows = 1
+    for size in x.shape[:-1]:
+        rows *= size
+    if rows > MOST_ROWS:
+        raise ValueError(
+            f"gemv takes at most {MOST_ROWS} rows of x (got {rows}).\nMultiply more by: x @ weight.T"
+        )
+    _require_scale(x, weight, scale)
+    if bias is not None and (bias.dtype != x.dtype or bias.shape != weight.shape[:1]):
+        raise ValueError(
+            f"bias has the shape ({weight.shape[0]},) and the dtype {x.dtype} "
+            f"(got {tuple(bias.shape)}, {bias.dtype}).\nConvert it first: bias.to({x.dtype})"
+        )
+
+
+def _require_scale(x: Tensor, weight: Tensor, scale: Tensor | None) -> None:
+    n, k = weight.shape[0], x.shape[-1]
+    if (scale is None) != (weight.dtype == x.dtype):
+        raise ValueError(
+            f"gemv takes a scale with weights in 8 or 4 bits, and none with others (got weights of "
+            f"{weight.dtype} and {'no scale' if scale is None else 'a scale'}).\n"
+            "Type: gemv(x, weight, torch.ones(1)) or gemv(x, weight)"
+        )
+    if scale is None:
+        return
+    if scale.dtype not in (torch.float32, x.dtype):
+        raise TypeError(
+            f"gemv takes scales in float32 or in x's dtype {x.dtype} (got {scale.dtype}).\n"
+            "Convert them first: scale.float()"
+        )
+    shape = tuple(scale.shape)
+    if shape in ((), (1,), (1, 1), (n,), (n, 1)):
+        return
+    group = k // shape[1] if len(shape) == 2 and shape[1] > 0 else 0
+    if shape[0] != n or group < LEAST_GROUP or group & (group - 1) or group * shape[1] != k:
+        raise ValueError(
+            f"gemv takes one scale, one for each of the {n} rows, or ({n}, G) for groups of K / G elements, "
+            f"a power of two from {LEAST_GROUP} on (got {shape} for K = {k}).\n"
+            f"Type: scale.reshape({n}, -1)"
+        )
+
+
+def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Return weights as `gemv` takes them, as a matrix (N, K) of a floating-point dtype.
+
+    Args:
+        weight: In any of the dtypes that `gemv` takes.
+        scale: Theirs, or None.
+        dtype: Of the result.
+    """
+    if weight.dtype == torch.uint8:
+        weight = torch.stack((weight & 15, weight >> 4), -1).flatten(1).to(torch.int8) - 8
+    wide = weight.to(dtype)
+    if scale is None:
+        return wide
+    scale = scale.to(dtype)
+    if scale.dim() == 2 and scale.shape[1] > 1:
+        scale = scale.repeat_interleave(wide.shape[1] // scale.shape[1], 1)
+        return wide * scale
+    return wide * scale.reshape(-1, 1)
+
+
+@gemv.fake
+def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    _require(x, weight, scale, bias)
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+
+@gemv.reference
+def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    result: Tensor = x.to(wide) @ dequantized(weight, scale, wide).T
+    return (result if bias is None else result + bias).to(x.dtype)
+
+
+@gemv.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    x, weight, scale, bias = inputs
+    ctx.has_bias = bias is not None
+    ctx.save_for_backward(x, weight, scale)
+
+
+@gemv.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    """Two products of torch's; a quantized weight is a constant."""
+    x, weight, scale = ctx.saved_tensors
+    rows = grad.reshape(-1, grad.shape[-1])
+    by_x = grad @ dequantized(weight, scale, x.dtype)
+    by_weight = rows.T @ x.reshape(-1, x.shape[-1]) if scale is None else None
+    return by_x, by_weight, None, rows.sum(0) if ctx.has_bias else None
+
+
+@gemv.work
+def _(x: Tensor, weight: Tensor, scale: Any = None, bias: Any = None) -> tuple[int, int]:
+    n, k = weight.shape[0], x.shape[-1]
+    m = x.numel() // max(k, 1)
+    tensors = [tensor for tensor in (x, weight, scale, bias) if tensor is not None]
+    return sum(t.numel() * t.element_size() for t in tensors) + m * n * x.element_size(), 2 * m * n * k
+
+
+@gemv.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    random = random_tensors(device, dtype, -1, 1)
+    bytes = random_tensors(device, torch.uint8, 0, 256)
+    signed = random_tensors(device, torch.int8, -128, 128)
+    scales = random_tensors(device, torch.float32, 0, 1)
+    yield dotcu.Sample(random(3, 320), random(40, 320), None, random(40))
+    yield dotcu.Sample(random(1, 75), random(9, 75))
+    yield dotcu.Sample(random(2, 9, 96), random(72, 96))
+    yield dotcu.Sample(random(40, 64), random(20, 64))
+    yield dotcu.Sample(random(5, 144), random(17, 144).to(E4M3), scales(17))
+    yield dotcu.Sample(random(2, 128), signed(17, 128), scales(17, 4).to(dtype), random(17))
+    yield dotcu.Sample(random(9, 256), bytes(24, 128), scales(24, 2))
+    yield dotcu.Sample(random(0, 16), random(8, 16))
