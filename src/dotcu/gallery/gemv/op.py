@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,36 +24,24 @@ ROWS_OF_A, COLUMNS_OF_B = 16, 8
 """The tile of mma.m16n8k16: rows of weights, and rows of x."""
 
 
-FORMATS = {E4M3: ("e4m3", 8), torch.int8: ("int8", 8), torch.uint8: ("int4_pair", 4)}
+FORMATS = ((E4M3, "e4m3", 8), (torch.int8, "int8", 8), (torch.uint8, "int4_pair", 4))
 """The type in the kernel and the bits of an element, of weights in other dtypes than x."""
 
+QUANTIZED = tuple(dtype for dtype, _, _ in FORMATS)
 
-class Tile(NamedTuple):
-    """The work of a block.
 
-    Attributes:
-        tiles: Of 16 rows of weights, of a warp.
-        across: Warps with rows of their own.
-        parts: Parts of k, each of so many warps.
-        depth: Steps of a stage.
-        stages: Of the ring in shared memory.
-    """
-
-    tiles: int
-    across: int
-    parts: int
-    depth: int
-    stages: int
-
+Tile = tuple[int, int, int, int, int]
+"""The work of a block: tiles of 16 rows of weights for each warp, warps with rows of their own, parts of k
+with so many warps each; steps of a stage, and stages of the ring in shared memory."""
 
 ANY = 1 << 62
 TILES = (
-    (16, 8, 1024, Tile(1, 1, 8, 2, 4)),
-    (16, 8, 4096, Tile(1, 2, 4, 2, 4)),
-    (16, 8, ANY, Tile(1, 2, 4, 2, 3)),
-    (16, MOST_ROWS, ANY, Tile(1, 4, 2, 2, 3)),
-    (8, 8, ANY, Tile(2, 2, 4, 1, 4)),
-    (8, MOST_ROWS, ANY, Tile(2, 4, 1, 1, 4)),
+    (16, 8, 1024, (1, 1, 8, 2, 4)),
+    (16, 8, 4096, (1, 2, 4, 2, 4)),
+    (16, 8, ANY, (1, 2, 4, 2, 3)),
+    (16, MOST_ROWS, ANY, (1, 4, 2, 2, 3)),
+    (8, 8, ANY, (2, 2, 4, 1, 4)),
+    (8, MOST_ROWS, ANY, (2, 4, 1, 1, 4)),
 )
 """The tile for weights of 16 bits, or of 8 and fewer; for so many rows of x, and of weights, at most.
 
@@ -102,9 +90,9 @@ def gemv(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | 
 
 @dotcu.by_layout
 def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Plan:
-    (n, k), m = (weight.shape[0], x.shape[-1]), x.numel() // max(x.shape[-1], 1)
-    m = out.numel() // n if k == 0 else m
-    name, bits = FORMATS.get(weight.dtype, ("", 16))
+    n, k = weight.shape[0], x.shape[-1]
+    m = out.numel() // n
+    name, bits = next((row[1:] for row in FORMATS if row[0] == weight.dtype), ("", 16))
     groups, pitch = _groups(scale, n)
     grouped = groups > 1
     size = VECTOR_BYTES
@@ -112,23 +100,22 @@ def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Pla
         size //= 2
     elements = size * 8 // bits  # of a lane's piece of a row
     whole = k % elements == 0 and dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(weight, VECTOR_BYTES)
-    tile = _tile(m, n, bits)
-    across = dotcu.cdiv(m, COLUMNS_OF_B)
-    rows = ROWS_OF_A * tile.tiles * tile.across
-    stage = tile.parts * across * elements // 8 * 512 + tile.across * tile.parts * tile.tiles * 64 * size
-    sums = tile.parts * across * COLUMNS_OF_B * (rows + 4) * 4
-    smem_bytes = max(tile.depth * tile.stages * stage, sums)
-    kernel = kernels.gemv[
-        x.dtype, name or x.dtype, torch.float32 if scale is None else scale.dtype, size, whole, grouped,
-        tile.tiles, across, tile.across, tile.parts, tile.depth, tile.stages,
-    ]  # fmt: skip
-    tiles, step = dotcu.cdiv(n, rows), LANES_OF_ROW * elements * tile.depth * tile.parts
+    tiles, across, parts, depth, stages = _tile(m, n, bits)
+    columns, rows = dotcu.cdiv(m, COLUMNS_OF_B), ROWS_OF_A * tiles * across
+    stage = parts * columns * elements // 8 * 512 + across * parts * tiles * 64 * size
+    sums = parts * columns * COLUMNS_OF_B * (rows + 4) * 4
+    smem_bytes = max(depth * stages * stage, sums)
+    scales = torch.float32 if scale is None else scale.dtype
+    types = x.dtype, name or x.dtype, scales
+    instance = (*types, size, whole, grouped, tiles, columns, across, parts, depth, stages)
+    kernel = kernels.gemv[instance]
+    blocks, step = dotcu.cdiv(n, rows), LANES_OF_ROW * elements * depth * parts
     cluster = 1
     if dotcu.capability(out) >= FIRST_WITH_CLUSTERS:
-        cluster = _cluster(tiles, dotcu.cdiv(k, step), dotcu.sm_count(out))
+        cluster = _cluster(blocks, dotcu.cdiv(k, step), dotcu.sm_count(out))
     log2_group = (k // groups).bit_length() - 1 if grouped else 31
-    block = 32 * tile.across * tile.parts
-    return kernel, (pitch, log2_group), tiles * cluster, block, smem_bytes, cluster if cluster > 1 else None
+    block = 32 * across * parts
+    return kernel, (pitch, log2_group), blocks * cluster, block, smem_bytes, cluster if cluster > 1 else None
 
 
 def _tile(m: int, n: int, bits: int) -> Tile:
@@ -153,7 +140,7 @@ def _groups(scale: Tensor | None, n: int) -> tuple[int, int]:
 
 def _require(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
     require_dtype("gemv", x.dtype, HALVES)
-    if weight.dtype != x.dtype and weight.dtype not in FORMATS:
+    if weight.dtype != x.dtype and weight.dtype not in QUANTIZED:
         raise TypeError(
             f"gemv takes weights of x's dtype {x.dtype}, float8_e4m3fn, int8, or uint8 for two of 4 bits "
             f"(got {weight.dtype}).\nConvert them first: weight.to({x.dtype})"
@@ -273,7 +260,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(3, 320), random(40, 320), None, random(40))
     yield dotcu.Sample(random(1, 75), random(9, 75))
     yield dotcu.Sample(random(2, 9, 96), random(72, 96))
-    yield dotcu.Sample(random(40, 64), random(20, 64))
+    yield dotcu.Sample(random(64, 40).T, random(64, 20).T)
     yield dotcu.Sample(random(5, 144), random(17, 144).to(E4M3), scales(17))
     yield dotcu.Sample(random(2, 128), signed(17, 128), scales(17, 4).to(dtype), random(17))
     yield dotcu.Sample(random(9, 256), bytes(24, 128), scales(24, 2))
