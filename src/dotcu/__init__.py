@@ -30,7 +30,9 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.kernel import is_aligned as is_aligned
     from dotcu.kernel import load as load
     from dotcu.kernel import load_inline as load_inline
+    from dotcu.kernel import peers as peers
     from dotcu.kernel import simulate as simulate
+    from dotcu.kernel import simulate_ranks as simulate_ranks
     from dotcu.kernel import sm_count as sm_count
     from dotcu.kernel import strided as strided
     from dotcu.kernel import tensor_map as tensor_map
@@ -46,7 +48,7 @@ _PUBLIC = {
     "dotcu.inspection": ("inspect",),
     "dotcu.kernel": (
         "Kernel", "Module", "by_layout", "capability", "cdiv", "extents", "is_aligned", "load", "load_inline",
-        "simulate", "sm_count", "strided", "tensor_map",
+        "peers", "simulate", "simulate_ranks", "sm_count", "strided", "tensor_map",
     ),
     "dotcu.operator": ("Sample", "op"),
     "dotcu.telemetry": ("metrics",),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dotcu.kernel.arguments.tensor_map import TensorMap, tensor_map
     from dotcu.kernel.kernel import Kernel, KernelAttributes
     from dotcu.kernel.module import DeviceVariable, Module, load, load_inline
+    from dotcu.kernel.ranks import Peers, peers, simulate_ranks
     from dotcu.kernel.shape_queries import by_layout, capability, cdiv, is_aligned, sm_count
     from dotcu.kernel.simulation import active_run, simulate, tracking_allocations
 
@@ -26,6 +27,7 @@ __all__ = [
     "Kernel",
     "KernelAttributes",
     "Module",
+    "Peers",
     "TensorMap",
     "active_run",
     "by_layout",
@@ -35,7 +37,9 @@ __all__ = [
     "is_aligned",
     "load",
     "load_inline",
+    "peers",
     "simulate",
+    "simulate_ranks",
     "sm_count",
     "strided",
     "tensor_map",
@@ -47,6 +51,7 @@ _HOMES = {
     "arguments.tensor_map": ("TensorMap", "tensor_map"),
     "kernel": ("Kernel", "KernelAttributes"),
     "module": ("DeviceVariable", "Module", "load", "load_inline"),
+    "ranks": ("Peers", "peers", "simulate_ranks"),
     "shape_queries": ("by_layout", "capability", "cdiv", "is_aligned", "sm_count"),
     "simulation": ("active_run", "simulate", "tracking_allocations"),
 }

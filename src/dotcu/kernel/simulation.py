@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from dotcu.compile.target import Target
 from dotcu.errors import CompileError, SimulationError, UsageError
-from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack
+from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.simulator import CHECKS
@@ -47,6 +47,10 @@ _active: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
 
 active_run = _active.get
 """Return the run of the `simulate()` block that this thread is in, None outside."""
+
+
+active_rank: ContextVar[Any] = ContextVar("dotcu_rank", default=None)
+"""The rank of `dotcu.simulate_ranks` that this thread is, None outside."""
 
 
 def capability_of(arch: str) -> tuple[int, int]:
@@ -113,8 +117,12 @@ def tensor_bytes(tensor: Tensor) -> NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8)
 
 
-def _buffer(tensor: Tensor, name: str, writable: bool) -> Buffer:
-    """Describe a tensor to the simulator: its own elements, and which of them are written."""
+def _buffer(tensor: Tensor, name: str, writable: bool, shared: Collection[int] = ()) -> Buffer:
+    """Describe a tensor to the simulator: its own elements, and which of them are written.
+
+    Args:
+        shared: The addresses of storages that several ranks reach.
+    """
     from dotcu.simulator import Buffer
 
     data, allocations = tensor_bytes(tensor), active_allocations()
@@ -132,6 +140,7 @@ def _buffer(tensor: Tensor, name: str, writable: bool) -> Buffer:
         read_only=not writable,
         storage=(storage.data_ptr(), storage.nbytes()) if data.size else None,
         itemsize=tensor.itemsize,
+        shared=storage.data_ptr() in shared,
     )
 
 
@@ -210,6 +219,34 @@ class SimulatedDevice:
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
+        rank = active_rank.get()
+        if rank is None or not any(
+            tensor.untyped_storage().data_ptr() in rank.ranks.shared for tensor in tensors_in(args)
+        ):
+            self._run(code, kernel, plan, [args], config)
+            return
+
+        def together(launches: Sequence[Any]) -> list[None]:
+            self._run(code, kernel, plan, list(launches), config, rank.ranks.shared)
+            return [None] * len(launches)
+
+        rank.meet(f"the launch of {kernel} with grid {config.grid} and block {config.block}", args, together)
+
+    def _run(
+        self,
+        code: CompiledUnit,
+        kernel: str,
+        plan: PackingPlan,
+        ranks: Sequence[Sequence[Any]],
+        config: LaunchConfig,
+        shared: Collection[int] = (),
+    ) -> None:
+        """Run a launch, or those of several ranks at once.
+
+        Args:
+            ranks: The arguments of each rank.
+            shared: The addresses of storages that several ranks reach.
+        """
         from dotcu.simulator import Buffer, Memory, launch
 
         memory = Memory()
@@ -222,15 +259,15 @@ class SimulatedDevice:
 
         def address(tensor: Tensor, name: str, writable: bool) -> int:
             passed[name] = tensor
-            return memory.map(_buffer(tensor, name, writable))
+            return memory.map(_buffer(tensor, name, writable, shared))
 
         to = Placement(address, _encode_map, store)
-        parameters, written = pack(plan, args, to)
+        packed = [pack(plan, args, to) for args in ranks]
         if not config.blocks:
             return
         printed = len(self.simulation.output)
         given: Any = {
-            "params": parameters,
+            "params": packed[0][0],
             "memory": memory,
             "grid": config.grid,
             "run": self.simulation,
@@ -242,6 +279,11 @@ class SimulatedDevice:
             if code.is_tile(kernel):
                 from dotcu.simulator.tile.launch import launch_tile  # few files have tile kernels
 
+                if len(packed) > 1:
+                    raise SimulationError(
+                        f"{kernel} is a tile kernel, which the simulator does not run on peers.\n"
+                        "Write what meets other GPUs as a __global__ kernel."
+                    )
                 launch_tile(code.tile_program(), code.symbol(kernel), **given)
                 self.simulation.earlier = None
             else:
@@ -253,12 +295,14 @@ class SimulatedDevice:
                     cluster=config.cluster,
                     cooperative=config.cooperative,
                     programmatic=config.programmatic and self.arch(code).capability >= (9, 0),
+                    others=[parameters for parameters, _ in packed[1:]],
                     **given,
                 )
         finally:  # also after a finding, which may come late in the kernel
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on
                 sys.stdout.write(line if line.endswith("\n") else line + "\n")
-            count_writes(written)
+            for _, written in packed:
+                count_writes(written)
 
 
 def simulated_device() -> SimulatedDevice:

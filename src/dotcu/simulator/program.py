@@ -185,6 +185,7 @@ def launch(
     cluster: Coordinates | None = None,
     cooperative: bool = False,
     programmatic: bool = False,
+    others: Sequence[Sequence[bytes]] = (),
     caller: Callable[[str], str] = lambda name: "",
 ) -> None:
     """Run a kernel over its whole grid, and note findings and counts in `run`.
@@ -203,6 +204,7 @@ def launch(
         cluster: Blocks of a cluster in x, y, z, of which the grid is a multiple; None: as the kernel says.
         cooperative: Its blocks may wait for each other by a grid-wide barrier.
         programmatic: It may start before the launch before it in this run has ended.
+        others: The parameters of the other ranks of a launch on several GPUs: `params` are those of rank 0.
         caller: Returns what findings say of the caller, for the name of the memory at fault.
 
     Raises:
@@ -232,7 +234,10 @@ def launch(
             "The grid counts blocks and is a multiple of the cluster in each dimension.\n"
             "Round the grid up to whole clusters."
         )
-    name_buffers(memory, params, parameter_names)
+    for each in (params, *others):
+        name_buffers(memory, each, parameter_names)
+    if others:
+        _require_no_variables(program, kernel)
     device_memory, workspace = Memory(), 0
     for region in (*memory.regions, *program.regions(), *program.heap):
         device_memory.insert(region)
@@ -251,11 +256,12 @@ def launch(
         block=block,
         smem_bytes=smem_bytes,
         params=pack_params(header, params),
+        others=tuple(pack_params(header, each) for each in others),
         cluster=cluster,
         workspace=workspace,
         registers=header.registers,
         heap=program.heap,
-        earlier=run.earlier if programmatic else None,
+        earlier=run.earlier if programmatic and not others else None,
     )
     if 0 in grid:
         return
@@ -265,6 +271,17 @@ def launch(
         finally:
             state.count()
             run.earlier = writes_of(state)
+
+
+def _require_no_variables(program: Program, kernel: str) -> None:
+    """Refuse a launch on several GPUs of a program with variables that each GPU would have of its own."""
+    names = [region.name for region in program.regions() if not region.constant]
+    if names:
+        raise SimulationError(
+            f"The file of {kernel} has the __device__ variable {names[0]}, of which every GPU has its "
+            "own, and the simulator one for all.\n"
+            "Pass a tensor in its place."
+        )
 
 
 def name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:

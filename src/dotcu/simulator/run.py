@@ -112,6 +112,7 @@ class Finding:
         source: The line's text; empty if it is not known.
         caller: The tensor that the caller passed for that argument, and the line of the launch; empty if
             neither is known.
+        rank: Of the launch on several GPUs; None of another launch.
         tile: It is a tile kernel, which has no threads: `block` is the tile block, `lanes` are elements.
     """
 
@@ -126,6 +127,7 @@ class Finding:
     message: str
     source: str = ""
     caller: str = ""
+    rank: int | None = None
     tile: bool = False
 
     def __str__(self) -> str:
@@ -133,6 +135,7 @@ class Finding:
         noun = "element" if self.tile else "lane"
         count = f"1 {noun} in all" if self.lanes == 1 else f"{self.lanes} {noun}s in all"
         by = f"block {shown_coordinates(self.block)}"
+        by += "" if self.rank is None else f" of rank {self.rank}"
         by = f"tile {by}" if self.tile else f"thread {shown_coordinates(self.thread)} of {by}"
         who = f"by {by}, {count}"
         shown = f"\n    {self.line} | {self.source.strip()}" if self.source.strip() else ""

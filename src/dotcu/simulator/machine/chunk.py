@@ -206,6 +206,7 @@ class Chunk:
             message=message,
             source=grid.source_line(file, line) if line else "",
             caller=grid.caller(address_of),
+            rank=self.shape.rank if grid.others else None,
         )
         grid.run.report(finding, placed.instruction.text)
 

@@ -43,6 +43,7 @@ class LaunchState:
         caller: Returns what `Finding.caller` says, for what `Finding.address_of` names.
         extent: Blocks in x, y, z.
         block: Threads in x, y, z.
+        others: The parameters of the other ranks of a launch on several GPUs; rank 0 has `params`.
         cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
         registers: Registers that a thread has at the start; 0: it is not known.
@@ -64,6 +65,7 @@ class LaunchState:
     block: Coordinates
     smem_bytes: int
     params: bytes
+    others: tuple[bytes, ...] = ()
     cluster: Coordinates | None = None
     workspace: int = 0
     registers: int = 0
@@ -109,8 +111,9 @@ class LaunchState:
         if one.cluster_blocks > 1:
             each = min(each, CLUSTER_CLOCKS * WARP // (one.cluster_lanes * one.pitch))
         each = max(1, each // one.cluster_blocks) * one.cluster_blocks
-        for at in range(0, total, each):
-            yield replace(one, first=at, blocks=min(each, total - at))
+        for rank in range(1 + len(self.others)):
+            for at in range(0, total, each):
+                yield replace(one, first=rank * total + at, blocks=min(each, total - at))
 
     def races(self, region: Buffer, width: int) -> tuple[ShadowMemory | None, int]:
         """The stamps of a region, and how far its elements of a width are from the first stamp."""
@@ -119,16 +122,17 @@ class LaunchState:
 
     def span(self, access: Access) -> AccessSpan | None:
         """The variable or tensor that an access has to stay in; None if that is not known."""
-        if access.number not in self._spans:
-            self._spans[access.number] = span_of(self, access.origin)
+        if access.number not in self._spans:  # a parameter of several ranks is of several tensors
+            self._spans[access.number] = None if self.others else span_of(self, access.origin)
         return self._spans[access.number]
 
     def chunk(self, shape: ChunkShape) -> Chunk:
         """Blocks, ready to run."""
         chunk = Chunk(self, shape)
+        params = (self.params, *self.others)[shape.rank]
         chunk.registers = list(self.decoded.constants)
         for (offset, dtype), slot in self.decoded.params:
-            chunk.registers[slot] = np.frombuffer(self.params, dtype, 1, offset)
+            chunk.registers[slot] = np.frombuffer(params, dtype, 1, offset)
         special_arrays(chunk, self.decoded.specials)
         chunk.shared = PrivateMemory(shape.blocks, shape.lanes, self.allotted_bytes)
         chunk.shared.written.reshape(shape.blocks, -1)[:, self.reserved_offset :] = 1
@@ -138,7 +142,7 @@ class LaunchState:
         chunk.barriers = BlockBarriers(chunk)
         chunk.scheduler = Scheduler(self, chunk)
         chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
-        chunk.params = PrivateMemory.holding(self.params)
+        chunk.params = PrivateMemory.holding(params)
         return chunk
 
     def visit(self, number: int, chunk: Chunk) -> None:
@@ -181,7 +185,8 @@ def _shadows_of(memory: Memory, events: EventLog) -> dict[int, ShadowMemory]:
         shadow = next((shadows[id(r)] for r in group if id(r) in shadows), None)
         if shadow is None and not all(r.read_only for r in group):
             low = min(r.base for r in group) & ~255
-            shadow = ShadowMemory(low, max(r.base + r.size for r in group) - low, events)
+            size = max(r.base + r.size for r in group) - low
+            shadow = ShadowMemory(low, size, events, shared=any(r.shared for r in group))
         if shadow is not None:
             shadows[id(region)] = shadow
     return shadows

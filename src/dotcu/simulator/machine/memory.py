@@ -56,6 +56,7 @@ class Buffer:
             storage get addresses that alias as the bytes do. None: the bytes themselves.
         itemsize: Bytes of one element, for messages; None: those of the access.
         constant: It is a __constant__ variable.
+        shared: Several GPUs reach it, so that only what is promised to the system orders accesses.
         base: The address of the first byte, once it is mapped.
         aliases: Buffers that are mapped to some of the same addresses.
     """
@@ -67,6 +68,7 @@ class Buffer:
     storage: tuple[int, int] | None = None
     itemsize: int | None = None
     constant: bool = False
+    shared: bool = False
     base: int = 0
     aliases: list[Buffer] = field(default_factory=list, repr=False)
 

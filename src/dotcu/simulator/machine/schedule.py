@@ -39,6 +39,8 @@ SHARE_AHEAD = 0.15
 STEPS_IN_STEP = 512
 # Rounds that a chunk spins before others run; a prime, so that it stops at any point of a loop.
 SPIN_ROUNDS = 257
+# The same where there are several ranks, each of which mostly waits for the others.
+SPIN_ROUNDS_OF_RANKS = 13
 # Rounds after which the lanes of the last block run once, whether or not anything spins.
 FAIR_ROUNDS = 1 << 10
 
@@ -223,7 +225,7 @@ class Scheduler:
         if self.paused:
             self._wake_warps()
             self._idle = 1
-        return self._idle > SPIN_ROUNDS
+        return self._idle > (SPIN_ROUNDS_OF_RANKS if grid.others else SPIN_ROUNDS)
 
     def _resume(self) -> bool:
         """Find lanes to run when none is ready: paused warps, then stalled lanes; else report a deadlock."""
@@ -278,12 +280,14 @@ class Scheduler:
 def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
     """Report that no thread of these chunks can go on."""
     waits = [(chunk, *wait) for chunk in chunks for wait in _waits(chunk)]
-    counts: Counter[str] = Counter()
-    for _, lanes, placed, verb in waits:
+    counts: Counter[tuple[str, str]] = Counter()
+    for chunk, lanes, placed, verb in waits:
         line = grid.decoded.location_of(placed)[1]
-        counts[f"at line {line} {verb} in `{placed.instruction.text}`"] += len(lanes)
+        of_rank = f" of rank {chunk.shape.rank}" if grid.others else ""
+        counts[of_rank, f"at line {line} {verb} in `{placed.instruction.text}`"] += len(lanes)
     summary = "; ".join(
-        f"{count} {'thread' if count == 1 else 'threads'} {where}" for where, count in counts.items()
+        f"{count} {'thread' if count == 1 else 'threads'}{rank} {where}"
+        for (rank, where), count in counts.items()
     )
     chunk, lanes, placed, _ = next((wait for wait in waits if _is_apart(*wait)), waits[0])
     if _is_apart(chunk, lanes, placed, ""):

@@ -34,7 +34,7 @@ class ChunkShape:
     Attributes:
         grid: Blocks in x, y, z.
         block: Threads in x, y, z.
-        first: Number of the chunk's first block, counted cluster after cluster.
+        first: Number of the chunk's first block, counted cluster after cluster and rank after rank.
         blocks: How many blocks the chunk holds.
         cluster: Blocks of a cluster in x, y, z.
     """
@@ -61,6 +61,15 @@ class ChunkShape:
         return self.blocks * self.pitch
 
     @cached_property
+    def rank(self) -> int:
+        """The rank whose launch the blocks are of, where several run at once."""
+        return self.first // max(1, self.grid[0] * self.grid[1] * self.grid[2])
+
+    @cached_property
+    def _first_of_rank(self) -> int:
+        return self.first - self.rank * self.grid[0] * self.grid[1] * self.grid[2]
+
+    @cached_property
     def cluster_blocks(self) -> int:
         """Blocks in a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
@@ -79,7 +88,7 @@ class ChunkShape:
     def coordinates(self, lane: int) -> tuple[Coordinates, Coordinates]:
         """blockIdx and threadIdx of a lane."""
         block, thread = divmod(lane, self.pitch)
-        cluster, rank = divmod(self.first + block, self.cluster_blocks)
+        cluster, rank = divmod(self._first_of_rank + block, self.cluster_blocks)
         x, y, z = (
             outer * extent + inner
             for outer, extent, inner in zip(
@@ -90,7 +99,8 @@ class ChunkShape:
 
     def numbers(self) -> tuple[Array, Array]:
         """For each block of the chunk the number of its cluster, and its rank there."""
-        cluster, rank = np.divmod(np.arange(self.first, self.first + self.blocks), self.cluster_blocks)
+        first = self._first_of_rank
+        cluster, rank = np.divmod(np.arange(first, first + self.blocks), self.cluster_blocks)
         return cluster, rank
 
 

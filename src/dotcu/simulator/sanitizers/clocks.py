@@ -73,12 +73,15 @@ class VectorClocks:
             fence. Where there are clusters, `block` has two times for each warp: by fences of any scope, for
             the lane's own block, and by those for the cluster.
         seen: Knowledge of both from strong reads that no fence has taken over yet.
+        released_system: The times that a strong write publishes to other GPUs: by fences of the system.
+        seen_system: Knowledge from memory that other GPUs reach, which such a fence takes over.
     """
 
     def __init__(self, shape: ChunkShape, *, by_warp: bool = False) -> None:
         self.shape = shape
         self.times = self.known = self.seen = ClockTimes(*np.zeros((3, 1), np.int64))
         self.released = ClockTimes(*np.full((3, 1), NEVER, np.int64))
+        self.released_system, self.seen_system = np.full(1, NEVER, np.int64), np.zeros(1, np.int64)
         self._posted: dict[int, tuple[Array, Array, Array, Array]] = {}
         self._leaps = 0
         self._by_warp = by_warp or shape.cluster_blocks > 1
@@ -148,7 +151,11 @@ class VectorClocks:
         """Lanes pass a fence: what they saw holds from now on, what they did can be published."""
         wide = scope not in ("cta", "cluster")
         self._take_over(lanes, wide=wide)
+        if scope == "sys":
+            self._raise("known", lanes, grid=picked(self.seen_system, lanes))
         grid, block = self.published(lanes)
+        if scope == "sys":
+            self.released_system = self._put(self.released_system, lanes, grid)
         if wide:
             self._set("released", lanes, grid=grid)
         if self._by_warp:
@@ -172,6 +179,18 @@ class VectorClocks:
         self._raise("seen", lanes, grid=grid, block=block)
         if at_once:
             self._take_over(lanes, wide=True)
+
+    def see_system(self, lanes: Lanes | None, grid: Array, *, at_once: bool) -> None:
+        """Lanes read what other GPUs may publish; a fence of the system, or an acquire, takes it over.
+
+        Args:
+            grid: The times up to which they know others now.
+            at_once: Whether it is an acquire of the system's scope.
+        """
+        seen = np.maximum(picked(self.seen_system, lanes), grid)
+        self.seen_system = self._put(self.seen_system, lanes, seen)
+        if at_once:
+            self._raise("known", lanes, grid=seen)
 
     def tick(self, lanes: Lanes | None) -> None:
         """Advance the lanes' times: later accesses are after those that they have just published."""
@@ -345,6 +364,9 @@ class VectorClocks:
         self._share_knowledge(lanes, group, count)
         grid, block = (_latest(values, lanes, group, count) for values in self.released[:2])
         self._set("released", lanes, grid=grid, block=block)
+        if len(self.released_system) > 1:
+            system = _latest(self.released_system, lanes, group, count)
+            self.released_system = self._put(self.released_system, lanes, system)
 
     def _share_knowledge(self, lanes: Lanes | None, group: Array, count: int) -> None:
         grid, block = (_latest(values, lanes, group, count) for values in self.known[:2])

@@ -26,7 +26,6 @@ from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
 from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later, known_of
 from dotcu.simulator.sanitizers.shadow import (
     LANE,
-    NARROW,
     STRONG,
     LaneAccess,
     MemoryEvent,
@@ -406,7 +405,7 @@ def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
         if order is not None:
             last = (touch[0][order], touch[1][order])
         shadow.stamp_write(last)
-        if part.access.order.scope in NARROW:
+        if shadow.is_narrow(part.access.order):
             _compare_with(at, part, touch, shadow.writes, "write")
 
 
@@ -439,6 +438,11 @@ def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block
         near, far = block[:, : block.shape[1] // 2], block[:, block.shape[1] // 2 :]
         near = np.where(_is_own(at, shadow, places)[:, None], near, NEVER)
         block = near if order.scope == "cta" or order.for_block else np.maximum(near, far)
+    if shadow.shared:
+        at.chunk.clocks.see_system(
+            at.lanes, grid + 1, at_once=at.access.order.acquire and not shadow.is_narrow(at.access.order)
+        )
+        grid = np.full(1, NEVER)
     if int(block.max()) != NEVER:
         at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire)
 
@@ -449,9 +453,11 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
     if not order.strong:
         return None
     grid, block, _ = clocks.released.of(at.lanes)
+    if shadow.shared:
+        grid = picked(clocks.released_system, at.lanes)
     if order.release:
         own_grid, block = clocks.published(at.lanes)
-        grid = grid if order.scope in NARROW else own_grid
+        grid = grid if shadow.is_narrow(order) else own_grid
         clocks.release(at.lanes)
     elif all(values.size == 1 and values.flat[0] == NEVER for values in (grid, block)):
         return None
@@ -502,7 +508,7 @@ def _compare_with(
         same_block = (old & LANE) // pitch == (own & LANE) // pitch
         suspect &= ~(same_block & (old < picked(shadow.block_floor, at.lanes)))
     in_step = order.exchange and part.region is None
-    if order.strong and order.scope not in NARROW:
+    if order.strong and not shadow.is_narrow(order):
         suspect &= ((old & STRONG) == 0) | (((old ^ own) & LANE < WARP) if in_step else False)
     if value is not None and suspect.any():
         suspect &= part.view.take(at.indices) != value
@@ -514,7 +520,7 @@ def _compare_with(
     events = [shadow.events[number] for number in numbers.tolist()]
     starts = np.array([event.shape.first * event.shape.pitch for event in events])
     first = (old & LANE).astype(np.int64) - starts[of_event]
-    bad = _unordered(at, events, of_event, first, lanes, in_step=in_step)
+    bad = _unordered(at, shadow, events, of_event, first, lanes, in_step=in_step)
     for number in np.unique(of_event[bad]).tolist():
         here = bad & (of_event == number)
         index = int(indices[here][0]) * shadow.granule // at.access.width - part.skew
@@ -522,12 +528,20 @@ def _compare_with(
 
 
 def _unordered(
-    at: LaneAccess, events: list[MemoryEvent], of_event: Array, first: Array, second: Lanes, *, in_step: bool
+    at: LaneAccess,
+    shadow: ShadowMemory,
+    events: list[MemoryEvent],
+    of_event: Array,
+    first: Array,
+    second: Lanes,
+    *,
+    in_step: bool,
 ) -> Array:
     """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order.
 
     Args:
         at: This access.
+        shadow: The stamps of the memory.
         events: The earlier events.
         of_event: For each pair which of them it is.
         first: The lanes of the events.
@@ -549,7 +563,8 @@ def _unordered(
         return result
     promises = [event.access.order for event in events]
     strong = np.array([each.strong for each in promises])[of_event]
-    wide = np.array([order.scope not in NARROW and each.scope not in NARROW for each in promises])[of_event]
+    far = not shadow.is_narrow(order)
+    wide = np.array([far and not shadow.is_narrow(each) for each in promises])[of_event]
     same = ~foreign[of_event]
     allowed = wide | (same & (first // shape.pitch == second // shape.pitch))
     if shape.cluster_blocks > 1 and order.scope != "cta":
@@ -590,8 +605,9 @@ def _report(
             f"One lane of its warp arrives for all: put __syncwarp() after what they {action}, before "
             "that lane arrives."
         )
+    of_rank = f" of rank {event.shape.rank}" if at.chunk.grid.others else ""
     message = (
-        f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)} "
+        f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)}{of_rank} "
         f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
     at.chunk.report(kind, access.placed, np.unique(second), message, address_of=name)
@@ -617,6 +633,12 @@ def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
         return (
             "Both blocks are of one cluster: put cluster.sync() between them, or let one arrive at an "
             "mbarrier of the other by .release.cluster, and the other wait for it by .acquire.cluster."
+        )
+    if event.shape.rank != at.chunk.shape.rank:
+        return (
+            "They are of different GPUs: publish by a flag with __threadfence_system() before it is set and "
+            "after it is seen, or by .release.sys and .acquire.sys. What is of gpu scope does not reach "
+            "another GPU."
         )
     if event.shape is not at.chunk.shape or other // pitch != own // pitch:
         if event.access.order.strong and at.access.order.strong:

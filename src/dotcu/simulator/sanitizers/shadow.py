@@ -21,7 +21,7 @@ from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.memory.access import Access
+    from dotcu.simulator.semantics.memory.access import Access, MemoryOrder
 
 NARROW = ("cta", "cluster")
 """Scopes that hold for some blocks only."""
@@ -209,9 +209,11 @@ class ShadowMemory:
         block_floor: The same for stamps of the lane's own block, where there are clusters.
         dirty: Something was written since then.
         awaited: A bulk copy wrote here, whose end has to be awaited.
+        shared: Several GPUs reach it: what is promised to one of them orders nothing.
     """
 
-    def __init__(self, base: int, size: int, events: EventLog) -> None:
+    def __init__(self, base: int, size: int, events: EventLog, *, shared: bool = False) -> None:
+        self.shared = shared
         self.base = base
         self.size = size
         self.events = events
@@ -232,6 +234,10 @@ class ShadowMemory:
         self._settled: Array | None = None
         events.shadows.add(self)
 
+    def is_narrow(self, order: MemoryOrder) -> bool:
+        """Return whether an access here promises nothing to some who reach the memory."""
+        return order.scope in NARROW or (self.shared and order.scope == "gpu")
+
     def forget(self) -> None:
         """Drop all stamps."""
         self.writes = self.inits = self.readers = self.block_floor = None
@@ -241,7 +247,7 @@ class ShadowMemory:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
         width, order, stamps = at.access.width, at.access.order, at.chunk.stamps()
         self._refine(width)
-        strong = int(order.strong and order.scope not in NARROW)
+        strong = int(order.strong and not self.is_narrow(order))
         head = np.uint64(self.events.number(at) << _EVENT_BITS | strong << 32)
         marked = (stamps if at.lanes is None else stamps[at.lanes]) | head
         each = width // self.granule

@@ -67,7 +67,7 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
         return bind_map_fence(placed, binding)
     if flags[:1] == ("mbarrier_init",):
         return lambda chunk: chunk.barriers.cluster.release_inits()
-    scope = next((f for f in flags if f in ("cta", "cluster")), "gpu")
+    scope = next((f for f in flags if f in ("cta", "cluster", "sys")), "gpu")
     return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 
 

@@ -80,7 +80,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
     target = None if instruction.opcode == "red" else operands.pop(0)
     count = _elements(instruction.flags, operands[1])
     access = access_of(
-        placed, operands[0], space, count, "atomic", binding, order_of(("relaxed", *instruction.flags))
+        placed, operands[0], space, count, "atomic", binding, order_of((*instruction.flags, "relaxed", "gpu"))
     )
     dtype = dtype_of(type_)
     given = [elements_of(operands[1])] if count > 1 else [[o] for o in operands[1:]]
@@ -117,7 +117,7 @@ def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
     targets = [binding.destination(e) for e in elements_of(target)]
     sources = [[binding.source(e, "b64") for e in elements_of(operand)] for operand in given]
     require(all(len(pair) == 2 for pair in sources))
-    order = order_of(("relaxed", *placed.instruction.flags))
+    order = order_of((*placed.instruction.flags, "relaxed", "gpu"))
     access = access_of(placed, address, space, 2, "atomic", binding, order)
 
     def step(chunk: Chunk) -> None:

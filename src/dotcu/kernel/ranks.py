@@ -1,0 +1,291 @@
+"""Several GPUs: the memory of peers as an argument of kernels, and their ranks in the simulator.
+
+torch's symmetric memory maps the tensors of all ranks into each of them. A kernel gets the addresses as
+`T* const*`. In the simulator each rank is a thread of Python that runs until it needs the others; a launch
+that all have come to runs as one, over one memory.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from dotcu.errors import ArgumentError, CaptureError, SimulationError, UsageError
+from dotcu.kernel.arguments.values import describe
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.simulation import active_rank, active_run, simulate, tracking_allocations
+
+Result = TypeVar("Result")
+
+SIGNALS = 512
+"""The signals of a rank in the simulator: as many words as torch's signal pads have by default."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Peers:
+    """A tensor on every rank of a group, as kernels take it.
+
+    Attributes:
+        pointers: For a parameter `T* const*`: the tensor on each rank.
+        signals: For a parameter `unsigned* const*`: the signal pad of each rank, zero at first. Kernels leave
+            it as they found it.
+        rank: The number of this rank.
+        size: How many there are.
+    """
+
+    pointers: Tensor | list[Tensor]
+    signals: Tensor | list[Tensor]
+    rank: int
+    size: int
+
+
+def peers(tensor: Tensor, group: Any = None) -> Peers:
+    """Return a tensor on every rank of a group, for kernels that read and write the others' memory.
+
+    Every rank calls it with a tensor of the same shape and dtype, at the same place of its allocation. On
+    GPUs the tensors come from `torch.distributed._symmetric_memory.empty`, and the first call for one meets
+    the other ranks: make it before a CUDA graph is captured. In `simulate_ranks` any CPU tensors do.
+
+    Args:
+        tensor: This rank's, contiguous.
+        group: A process group or its name; by default all ranks.
+
+    Raises:
+        ArgumentError: The tensor is not contiguous, not symmetric, or of another size than on other ranks.
+        CaptureError: A graph is captured, and the tensor was not passed before.
+        UsageError: It is a CPU tensor outside of `simulate_ranks`; or there is no process group.
+    """
+    if not tensor.is_contiguous():
+        raise ArgumentError(
+            f"dotcu.peers takes a contiguous tensor, got {describe(tensor)} with strides {tensor.stride()}.\n"
+            "Allocate it so: torch.distributed._symmetric_memory.empty(shape, dtype=..., device=...)"
+        )
+    simulated: _Ranks | None = getattr(active_rank.get(), "ranks", None)
+    if simulated is not None and tensor.device.type == "cpu":
+        return simulated.peers(active_rank.get().number, tensor)
+    if tensor.device.type != "cuda":
+        raise UsageError(
+            f"dotcu.peers got {describe(tensor)} on {tensor.device}; it takes CUDA tensors, and CPU "
+            "tensors in the simulator's ranks.\nType: dotcu.simulate_ranks(2, function)"
+        )
+    return _on_gpu(tensor, group)
+
+
+_known: dict[tuple[int, ...], Peers] = {}
+"""By their addresses: the arrays of pointers that kernels read, also those that graphs have captured."""
+
+
+def _on_gpu(tensor: Tensor, group: Any) -> Peers:
+    from torch.distributed import _symmetric_memory as symmetric
+
+    if cuda.capturing() and not any(tensor.data_ptr() in addresses for addresses in _known):
+        raise CaptureError(
+            "dotcu.peers meets the other ranks when it first sees a tensor, which a CUDA graph cannot hold.\n"
+            "Call it once with this tensor before the capture."
+        )
+    name: Any = torch.distributed.group.WORLD if group is None else group
+    if name is None:
+        raise UsageError(
+            "dotcu.peers meets the ranks of a process group, and there is none.\n"
+            'Type: torch.distributed.init_process_group("nccl")'
+        )
+    try:
+        handle: Any = symmetric.rendezvous(tensor, name)
+    except RuntimeError as error:
+        raise _not_symmetric(tensor, str(error).splitlines()[0]) from error
+    if handle is None:
+        raise _not_symmetric(tensor, "no rank has registered its memory")
+    offset = tensor.data_ptr() - handle.buffer_ptrs[handle.rank]
+    addresses = [address + offset for address in handle.buffer_ptrs]
+    key = (*addresses, *handle.signal_pad_ptrs)
+    if key not in _known:
+        pointers, signals = (
+            torch.tensor(each, dtype=torch.int64, device=tensor.device)
+            for each in (addresses, list(handle.signal_pad_ptrs))
+        )
+        _known[key] = Peers(pointers=pointers, signals=signals, rank=handle.rank, size=handle.world_size)
+    return _known[key]
+
+
+def _not_symmetric(tensor: Tensor, why: str) -> ArgumentError:
+    return ArgumentError(
+        f"dotcu.peers takes symmetric memory, got {describe(tensor)}: {why}.\n"
+        "Allocate it on every rank: torch.distributed._symmetric_memory.empty(shape, dtype=..., device=...)"
+    )
+
+
+# ---------------------------------------------------------------- ranks in the simulator
+
+
+def simulate_ranks(count: int, function: Callable[[int], Result], **options: Any) -> list[Result]:
+    """Call a function as each rank of a group, and run their launches on peers together in the simulator.
+
+    The ranks take turns: each runs until it calls `dotcu.peers`, or launches a kernel on what that gave, and
+    goes on when all others have come there. Their launches run at once over one memory, where another rank
+    sees only what is of the system's scope. Races and deadlocks between ranks are findings with the rank and
+    the line.
+
+    Args:
+        count: How many ranks there are.
+        function: Called with the number of the rank.
+        **options: Those of `dotcu.simulate`; without any, inside a `simulate()` block, that one is used.
+
+    Returns:
+        What the function returned for each rank.
+
+    Raises:
+        FindingError: A fault was found, and the run stops at the first.
+        SimulationError: A rank launches something else than the others, or ends while they wait.
+        ArgumentError: Ranks pass tensors of different shapes or dtypes to `dotcu.peers`.
+        UsageError: There is no rank.
+        Exception: What the function raised, for the first rank that failed.
+    """
+    if count < 1:
+        raise UsageError(f"simulate_ranks runs one rank or more (got {count}).\nType: simulate_ranks(2, f)")
+    if active_run() is None or options:
+        with simulate(**options):
+            return simulate_ranks(count, function)
+    return _Ranks(count).run(function)
+
+
+@dataclass(eq=False)
+class Rank:
+    """A rank of the simulator: what it waits for, and what it came to."""
+
+    ranks: _Ranks
+    number: int
+    thread: threading.Thread | None = None
+    waits: tuple[str, Any] | None = None
+    given: Any = None
+    result: Any = None
+    error: BaseException | None = None
+    ended: bool = False
+
+    def meet(self, what: str, value: Any, together: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+        """Wait until all ranks have come here; return what is for this one.
+
+        Args:
+            what: Where that is, for messages.
+            value: This rank's.
+            together: Makes of the values of all ranks what each gets.
+        """
+        self.waits, self.ranks.together = (what, value), together
+        self.ranks.pause(self)
+        return self.given
+
+
+class _Stopped(BaseException):
+    """Another rank has failed: this one ends."""
+
+
+class _Ranks:
+    """The ranks of one call of `simulate_ranks`, of which one runs at a time."""
+
+    def __init__(self, count: int) -> None:
+        self.ranks = [Rank(self, number) for number in range(count)]
+        self.together: Callable[[Sequence[Any]], Sequence[Any]]
+        self.shared: set[int] = set()
+        self._signals: dict[tuple[int, ...], list[Tensor]] = {}
+        self._turns = [threading.Semaphore(0) for _ in range(count)]
+        self._back = threading.Semaphore(0)
+        self._stopping = False
+
+    def run(self, function: Callable[[int], Result]) -> list[Result]:
+        """Call the function for each rank, in turns, and let those that wait for each other meet."""
+        records = torch.is_grad_enabled()
+        for rank in self.ranks:
+            body = contextvars.copy_context().run
+            rank.thread = threading.Thread(
+                target=body, args=(self._call, rank, function, records), daemon=True
+            )
+            rank.thread.start()
+        try:
+            while not all(rank.ended for rank in self.ranks):
+                for rank in self.ranks:
+                    if not rank.ended:
+                        self._turns[rank.number].release()
+                        self._back.acquire()
+                self._meet()
+        finally:
+            self._stopping = True
+            for rank in self.ranks:
+                self._turns[rank.number].release()
+                assert rank.thread is not None
+                rank.thread.join()
+        return [rank.result for rank in self.ranks]
+
+    def _call(self, rank: Rank, function: Callable[[int], Any], records: bool) -> None:
+        active_rank.set(rank)
+        try:
+            self._wait(rank)
+            with tracking_allocations(), torch.set_grad_enabled(records):
+                rank.result = function(rank.number)
+        except _Stopped:
+            pass
+        except BaseException as error:  # the thread that asked raises it
+            rank.error = error
+        rank.ended, rank.waits = True, None
+        self._back.release()
+
+    def pause(self, rank: Rank) -> None:
+        """Let the others run until all have met."""
+        self._back.release()
+        self._wait(rank)
+
+    def _wait(self, rank: Rank) -> None:
+        self._turns[rank.number].acquire()
+        if self._stopping:
+            raise _Stopped
+
+    def _meet(self) -> None:
+        failed = next((rank.error for rank in self.ranks if rank.error is not None), None)
+        if failed is not None:
+            raise failed
+        waiting = [rank for rank in self.ranks if rank.waits is not None]
+        if not waiting:
+            return
+        ended = [rank.number for rank in self.ranks if rank.ended]
+        kinds = {rank.number: rank.waits[0] for rank in waiting if rank.waits is not None}
+        if ended:
+            number = waiting[0].number
+            raise SimulationError(
+                f"Rank {ended[0]} has ended, and rank {number} waits for it at {kinds[number]}.\n"
+                "Every rank makes the same calls on peers, in the same order: on GPUs this would never end."
+            )
+        if len(set(kinds.values())) > 1:
+            other = next(number for number, kind in kinds.items() if kind != kinds[0])
+            raise SimulationError(
+                f"Rank 0 is at {kinds[0]}, rank {other} at {kinds[other]}.\n"
+                "Every rank makes the same calls on peers, in the same order: on GPUs this would never end."
+            )
+        given = self.together([rank.waits[1] for rank in waiting if rank.waits is not None])
+        for rank, value in zip(waiting, given, strict=True):
+            rank.waits, rank.given = None, value
+
+    def peers(self, number: int, tensor: Tensor) -> Peers:
+        """Return a rank's view of the tensors that all ranks pass."""
+
+        def together(tensors: Sequence[Any]) -> list[Peers]:
+            said = [describe(each) for each in tensors]
+            if len(set(said)) > 1:
+                other = next(i for i, each in enumerate(said) if each != said[0])
+                raise ArgumentError(
+                    f"dotcu.peers got {said[0]} on rank 0 and {said[other]} on rank {other}.\n"
+                    "All ranks pass tensors of one shape and dtype: pad the shorter ones."
+                )
+            key = tuple(each.untyped_storage().data_ptr() for each in tensors)
+            if key not in self._signals:
+                self._signals[key] = [torch.zeros(SIGNALS, dtype=torch.int32) for _ in tensors]
+            signals = self._signals[key]
+            self.shared.update(each.untyped_storage().data_ptr() for each in (*tensors, *signals))
+            size = len(tensors)
+            return [Peers(pointers=list(tensors), signals=signals, rank=i, size=size) for i in range(size)]
+
+        own: Peers = self.ranks[number].meet("dotcu.peers", tensor, together)
+        return own

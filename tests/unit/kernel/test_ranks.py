@@ -1,0 +1,171 @@
+"""Kernels on several GPUs, in the simulator: ranks that meet, and what is found between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.errors import ArgumentError, FindingError, SimulationError, UsageError
+
+kernels = dotcu.load_inline(r"""
+#include <dotcu/peers.cuh>
+
+__global__ void add_up(const float* const* parts, unsigned* const* pads, int rank, int ranks, float* out,
+                       int n) {
+    dotcu::meet_ranks(pads, rank, ranks);
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        float sum = 0;
+        for (int r = 0; r < ranks; ++r) sum += parts[r][i];
+        out[i] = sum;
+    }
+    dotcu::meet_ranks(pads, rank, ranks);
+}
+
+template <int FENCE>
+__global__ void pass_on(int* const* boxes, unsigned* const* pads, int rank, int ranks, int* out) {
+    boxes[(rank + 1) % ranks][threadIdx.x] = rank;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (FENCE == 1) __threadfence();
+        if (FENCE == 2) __threadfence_system();
+        dotcu::signal(pads[(rank + 1) % ranks]);
+        dotcu::await_signal(pads[rank]);
+        if (FENCE == 1) __threadfence();
+        if (FENCE == 2) __threadfence_system();
+    }
+    __syncthreads();
+    out[threadIdx.x] = boxes[rank][threadIdx.x];
+}
+
+__global__ void all_but_the_first(unsigned* const* pads, int* const* boxes, int rank, int ranks) {
+    if (rank > 0) dotcu::meet_ranks(pads, rank, ranks);
+}
+
+__global__ void past_the_peer(int* const* boxes, int rank, int ranks) {
+    boxes[(rank + 1) % ranks][threadIdx.x + 1] = rank;
+}
+""")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_ranks_add_up_what_all_have(ranks: int) -> None:
+    inputs = torch.randn(ranks, 70)
+
+    def add_up(rank: int) -> Tensor:
+        own = inputs[rank].clone()
+        peers, out = dotcu.peers(own), torch.empty(70)
+        for _ in range(2):  # the pads are as they were
+            kernels.add_up(peers.pointers, peers.signals, rank, peers.size, out, 70, grid=3, block=32)
+        return out
+
+    for got in dotcu.simulate_ranks(ranks, add_up):
+        torch.testing.assert_close(got, inputs.sum(0))
+
+
+def passing(fence: int) -> Callable[[int], Tensor]:
+    def pass_on(rank: int) -> Tensor:
+        peers, out = dotcu.peers(torch.zeros(32, dtype=torch.int32)), torch.empty(32, dtype=torch.int32)
+        kernels.pass_on[fence](peers.pointers, peers.signals, rank, peers.size, out, grid=1, block=32)
+        return out
+
+    return pass_on
+
+
+def test_a_fence_of_the_system_publishes_to_another_gpu() -> None:
+    assert [int(out[0]) for out in dotcu.simulate_ranks(3, passing(2))] == [2, 0, 1]
+
+
+@pytest.mark.parametrize("fence", [0, 1])
+def test_no_fence_or_one_of_the_gpu_is_a_race_with_rank_and_line(fence: int) -> None:
+    with pytest.raises(FindingError, match="of different GPUs: publish") as caught:
+        dotcu.simulate_ranks(3, passing(fence))
+    finding = caught.value.finding
+    assert (finding.kind, finding.address_of.partition("[")[0]) == ("race", "boxes")
+    assert finding.rank is not None
+    assert "out[threadIdx.x] = boxes[rank]" in finding.source
+    assert "of rank" in finding.message
+    assert f"of block (0,0,0) of rank {finding.rank}" in str(finding)
+
+
+def test_a_rank_that_does_not_come_is_a_deadlock_that_names_the_others() -> None:
+    def wait(rank: int) -> None:
+        peers = dotcu.peers(torch.zeros(4, dtype=torch.int32))
+        kernels.all_but_the_first(peers.signals, peers.pointers, rank, peers.size, grid=1, block=32)
+
+    with pytest.raises(FindingError, match=r"deadlock: no thread can continue: .* threads of rank 1 at line"):
+        dotcu.simulate_ranks(3, wait)
+
+
+def test_a_write_past_a_peers_tensor_is_out_of_bounds() -> None:
+    def write(rank: int) -> None:
+        peers = dotcu.peers(torch.zeros(32, dtype=torch.int32))
+        kernels.past_the_peer(peers.pointers, rank, peers.size, grid=1, block=32)
+
+    with pytest.raises(FindingError, match="out-of-bounds"):
+        dotcu.simulate_ranks(2, write)
+
+
+def test_seeds_and_collecting_are_those_of_the_simulator() -> None:
+    with dotcu.simulate(on_finding="collect", seed=3) as run:
+        dotcu.simulate_ranks(2, passing(0))
+    assert {finding.kind for finding in run.findings} == {"race"}
+
+
+def test_a_rank_that_ends_early_is_named_with_what_the_others_wait_for() -> None:
+    def leave(rank: int) -> None:
+        if rank != 1:
+            dotcu.peers(torch.zeros(4))
+
+    with pytest.raises(SimulationError, match="Rank 1 has ended, and rank 0 waits for it"):
+        dotcu.simulate_ranks(2, leave)
+
+
+def test_ranks_that_launch_different_things_are_named() -> None:
+    def launch(rank: int) -> None:
+        peers = dotcu.peers(torch.zeros(40, dtype=torch.int32))
+        kernels.past_the_peer(peers.pointers, rank, peers.size, grid=1 + rank, block=32)
+
+    with pytest.raises(SimulationError, match=r"Rank 0 is at the launch of past_the_peer .* rank 1 at"):
+        dotcu.simulate_ranks(2, launch)
+
+
+def test_tensors_of_different_sizes_are_refused_with_both() -> None:
+    with pytest.raises(ArgumentError, match=r"\(4,\).* on rank 0 and .*\(5,\).* on rank 1"):
+        dotcu.simulate_ranks(2, lambda rank: dotcu.peers(torch.zeros(4 + rank)))
+
+
+def test_an_error_of_a_rank_is_raised_and_ends_the_others() -> None:
+    def fail(rank: int) -> None:
+        if rank == 1:
+            raise ValueError("of rank 1")
+        dotcu.peers(torch.zeros(4))
+
+    with pytest.raises(ValueError, match="of rank 1"):
+        dotcu.simulate_ranks(4, fail)
+
+
+def test_a_variable_of_each_gpu_is_refused() -> None:
+    counting = dotcu.load_inline("""
+        __device__ int count;
+        __global__ void counts(int* const* boxes) { count = boxes[0][0]; }
+    """)
+
+    def launch(rank: int) -> None:
+        counting.counts(dotcu.peers(torch.zeros(4, dtype=torch.int32)).pointers, grid=1, block=1)
+
+    with pytest.raises(SimulationError, match="The file of counts has the __device__ variable count"):
+        dotcu.simulate_ranks(2, launch)
+
+
+def test_what_is_not_to_be_shared_is_refused() -> None:
+    with pytest.raises(UsageError, match="simulate_ranks"):
+        dotcu.peers(torch.zeros(4))
+    with pytest.raises(ArgumentError, match="contiguous"):
+        dotcu.simulate_ranks(2, lambda rank: dotcu.peers(torch.zeros(4, 4).T))
+    with pytest.raises(UsageError, match="one rank or more"):
+        dotcu.simulate_ranks(0, lambda rank: None)
