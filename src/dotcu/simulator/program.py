@@ -236,10 +236,11 @@ def launch(
         )
     for each in (params, *others):
         name_buffers(memory, each, parameter_names)
-    if others:
-        _require_no_variables(program, kernel)
     device_memory, workspace = Memory(), 0
-    for region in (*memory.regions, *program.regions(), *program.heap):
+    variables = program.regions()
+    for variable in variables if others else ():
+        variable.read_only = True  # every GPU has its own, and there is one here
+    for region in (*memory.regions, *variables, *program.heap):
         device_memory.insert(region)
     if cooperative:
         workspace = allocate()
@@ -271,17 +272,6 @@ def launch(
         finally:
             state.count()
             run.earlier = writes_of(state)
-
-
-def _require_no_variables(program: Program, kernel: str) -> None:
-    """Refuse a launch on several GPUs of a program with variables that each GPU would have of its own."""
-    names = [region.name for region in program.regions() if not region.constant]
-    if names:
-        raise SimulationError(
-            f"The file of {kernel} has the __device__ variable {names[0]}, of which every GPU has its "
-            "own, and the simulator one for all.\n"
-            "Pass a tensor in its place."
-        )
 
 
 def name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:

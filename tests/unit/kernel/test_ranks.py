@@ -149,7 +149,7 @@ def test_an_error_of_a_rank_is_raised_and_ends_the_others() -> None:
         dotcu.simulate_ranks(4, fail)
 
 
-def test_a_variable_of_each_gpu_is_refused() -> None:
+def test_a_write_to_a_variable_that_each_gpu_has_is_found() -> None:
     counting = dotcu.load_inline("""
         __device__ int count;
         __global__ void counts(int* const* boxes) { count = boxes[0][0]; }
@@ -158,7 +158,7 @@ def test_a_variable_of_each_gpu_is_refused() -> None:
     def launch(rank: int) -> None:
         counting.counts(dotcu.peers(torch.zeros(4, dtype=torch.int32)).pointers, grid=1, block=1)
 
-    with pytest.raises(SimulationError, match="The file of counts has the __device__ variable count"):
+    with pytest.raises(FindingError, match=r"`count`\[0\], which is read-only: each GPU has a variable"):
         dotcu.simulate_ranks(2, launch)
 
 

@@ -145,10 +145,12 @@ def _how_far(nbytes: int, offset: int, size: int) -> str:
 
 def report_read_only(chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array) -> None:
     index = (int(address[0]) - region.base) // (region.itemsize or access.width)
-    message = (
-        f"{describe_access(access)} at `{region.name}`[{index}], which is read-only: it was passed for a "
-        "pointer to const. Take the parameter as a pointer to non-const."
-    )
+    why = "it was passed for a pointer to const. Take the parameter as a pointer to non-const."
+    if chunk.grid.others and not region.constant and region.storage is None:
+        why = (
+            "each GPU has a variable of its own, and the simulator one for all ranks. Pass a tensor instead."
+        )
+    message = f"{describe_access(access)} at `{region.name}`[{index}], which is read-only: {why}"
     chunk.report("read-only", access.placed, chunk.numbers(positions), message, address_of=region.name)
 
 
