@@ -22,8 +22,8 @@ UNMEASURED = {
     "attention_tile",
     "softmax_tile",
 }
-"""A lesson; the other direction of what was measured; what benchmarks/tile.py, attention.py and matmul.py measure;
-what was timed on an H100 alone."""
+"""A lesson; the other direction of what was measured; what benchmarks/tile.py, attention.py and
+matmul.py measure; what was timed on an H100 alone."""
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ TOLERANCE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, tor
 """The second product takes exp(scores) in half precision, and so do those of the gradients, which cancel."""
 
 
-@dotcu.op("dotcu::attention", dtypes=DTYPES, tolerance=TOLERANCE)
+@dotcu.op("dotcu::attention", dtypes=DTYPES, tolerance=TOLERANCE, sharding="q:0 k:0 v:0 -> 0, 0")
 def attention(
     q: Tensor,
     k: Tensor,
@@ -107,7 +107,12 @@ def attention(
     return out, lse
 
 
-@dotcu.op("dotcu::attention_backward", dtypes=DTYPES, tolerance=TOLERANCE)
+@dotcu.op(
+    "dotcu::attention_backward",
+    dtypes=DTYPES,
+    tolerance=TOLERANCE,
+    sharding="grad:0 q:0 k:0 v:0 out:0 lse:0 -> 0, 0, 0",
+)
 def attention_backward(
     grad: Tensor,
     q: Tensor,

@@ -515,6 +515,23 @@ def _require_fp8(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: T
         )
 
 
+@matmul.sharding
+def _(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, other: Tensor | None = None, **rest: Any
+) -> list[str]:
+    if a.ndim == 3:
+        return [f"a:0 b:0{' other:0' * (other is not None)} -> 0"]
+    rules = [f"a:0{' other:0' * (other is not None)} -> 0"]
+    rules.append(f"b:1{' bias:0' * (bias is not None)}{' other:1' * (other is not None)} -> 1")
+    linear = bias is None and other is None and rest.get("activation") is None
+    return [*rules, "a:1 b:0 -> sum"] if linear else rules
+
+
+@matmul_swiglu.sharding
+def _(a: Tensor, gate: Tensor, up: Tensor, **rest: Any) -> list[str]:
+    return ["a:0 gate:0 up:0 -> 0"] if a.ndim == 3 else ["a:0 -> 0", "gate:1 up:1 -> 1"]
+
+
 @matmul.reference
 def _(
     a: Tensor,
