@@ -34,6 +34,9 @@ from calls.timing import Skipped, Timed, first_line, measure
 from dotcu import gallery
 
 ROWS, COLUMNS = 64, 256
+ELSEWHERE = {"attention", "attention_backward", "gemv", "matmul_fp8", "matmul_swiglu"}
+"""What attention.py, matmul.py and gallery.py measure: operators of half types and of eight bits."""
+
 BODY, REPLAYED = "body each time", "replayed"
 
 
@@ -94,8 +97,10 @@ def samples(device: torch.device) -> dict[str, dotcu.Sample]:
 
 
 def overloads() -> dict[str, Any]:
-    """Return every operator and overload of the gallery, by name, but those that tile.py measures."""
-    operators = [getattr(gallery, name) for name in gallery.__all__ if "_tile" not in name]
+    """Return every operator and overload of the gallery, by name, but those with a benchmark of their own."""
+    operators = [
+        getattr(gallery, name) for name in gallery.__all__ if "_tile" not in name and name not in ELSEWHERE
+    ]
     return {each.qualified_name: each for operator in operators for each in operator.overloads.values()}
 
 

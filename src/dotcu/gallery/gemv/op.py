@@ -219,6 +219,11 @@ def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | Non
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
+@gemv.sharding
+def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> list[str]:
+    return ["x:0 -> 0"] if x.ndim > 1 else []
+
+
 @gemv.reference
 def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
     wide = torch.promote_types(x.dtype, torch.float32)

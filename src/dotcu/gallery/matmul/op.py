@@ -532,6 +532,11 @@ def _(a: Tensor, gate: Tensor, up: Tensor, **rest: Any) -> list[str]:
     return ["a:0 gate:0 up:0 -> 0"] if a.ndim == 3 else ["a:0 -> 0", "gate:1 up:1 -> 1"]
 
 
+@matmul_fp8.sharding
+def _(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, **rest: Any) -> str:
+    return "a:0 -> 0" if scale_a.ndim == 0 or scale_a.shape[0] == 1 else "a:0 scale_a:0 -> 0"
+
+
 @matmul.reference
 def _(
     a: Tensor,
