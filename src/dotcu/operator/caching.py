@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from dotcu import settings
 from dotcu.call_cache import native
 from dotcu.call_cache.evaluate import compare, evaluate, matches
@@ -26,6 +28,10 @@ from dotcu.kernel.scope import Scope, in_body
 from dotcu.operator import execution
 from dotcu.operator.autograd import Recorder, WholeCall
 from dotcu.operator.schema import Body, Signature
+
+MOST_REFUSALS = 2
+"""Traces in a row of one kind of call that give no recording; then the body runs untraced: a trace takes
+milliseconds. A kind is the dtypes and dimensions of the tensors, and the types of the other arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,7 @@ class CallCache:
         self._recorded: list[RecordedCall] = []
         self._compared: list[RecordedCall] = []
         self._reasons: dict[str, None] = {}
+        self._refusals: dict[tuple[Any, ...], int] = {}
 
     def info(self) -> CallCacheInfo:
         """Return the state of the cache."""
@@ -154,9 +161,15 @@ class CallCache:
         return in_body(self._name, gpu)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body under `trace`; keep the recorded call."""
-        traced = self._trace((*args, *kwargs.values()))
+        """Run the body under `trace`, unless that has been refused too often; keep the recorded call."""
+        values = (*args, *kwargs.values())
+        kind = tuple((x.dtype, x.dim()) if isinstance(x, Tensor) else type(x) for x in values)
+        refusals = self._refusals.get(kind, 0)
+        if refusals >= MOST_REFUSALS:
+            return self.body(*args, **kwargs)
+        traced = self._trace(values)
         recorded = traced.recorded
+        self._refusals[kind] = 0 if recorded is not None else refusals + 1
         if recorded is not None:
             is_cuda = recorded.device.type == "cuda"
             current = cuda.primary_context(recorded.device.index) if is_cuda else 0
@@ -174,6 +187,7 @@ class CallCache:
         assert self.native is not None
         self._recorded.clear()
         self._compared.clear()
+        self._refusals.clear()
         try:
             if not self.enabled:
                 raise Unsupported("cache_calls=False")

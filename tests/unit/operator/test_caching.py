@@ -23,7 +23,7 @@ from dotcu.kernel import native
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import recent_launches
 from dotcu.kernel.scope import OUTSIDE, current_scope
-from dotcu.operator import execution
+from dotcu.operator import caching, execution
 from fake_launch import Driver, fake_launch
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason=native.missing() or "the native part is there")
@@ -909,6 +909,23 @@ def test_a_body_that_cannot_be_followed_says_why(driver: Driver, bodies: list[st
 
 
 bodies_of_mine: list[int] = []
+
+
+def test_a_body_that_is_refused_is_soon_no_longer_traced(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ordered(a: Tensor, b: Tensor) -> Tensor:
+        return scale_add(a.sort()[0], b)
+
+    traced: list[object] = []
+    trace = caching.trace
+    monkeypatch.setattr(caching, "trace", lambda *args, **more: traced.append(args) or trace(*args, **more))
+    op, (a, b) = make(ordered), pair()
+    for n in (10, 11, 12, 13, 14):
+        a, b = pair(n)
+        assert torch.equal(op(a, b), a.sort()[0] + b)
+    assert len(traced) == caching.MOST_REFUSALS
+    assert "sort" in str(op.call_cache)
 
 
 def test_the_debug_mode_compares_plan_and_body(driver: Driver) -> None:
