@@ -55,7 +55,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 @pytest.fixture
 def ops(tmp_path: Path) -> Path:
-    name = f"ops_{next(_numbers)}"
+    name = f"tuned_by_cli_{next(_numbers)}"
     path = tmp_path / f"{name}.py"
     path.write_text(OPS.format(name=name))
     return path
