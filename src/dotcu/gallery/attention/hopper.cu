@@ -41,22 +41,15 @@ struct Order {
 // The queries of a tile: 64 * GROUPS from `row` of a head; it sees key blocks first .. end - 1.
 template <int N, int ROWS, Mask MASK>
 struct Tile {
-    int batch, head, row, first, end, queries, keys, query_start, key_start;
+    int batch, head, row, first, end;
 
-    __device__ Tile(int index, Order order, int heads, int most_queries, int most_keys,
-                    const int* query_starts, const int* key_starts, int left, int right) {
+    __device__ Tile(int index, Order order, int heads, int queries, int keys, int left, int right) {
         const int of_group = order.together * order.row_blocks, group = index / of_group;
         const int all_heads = order.tiles / order.row_blocks, start = group * order.together;
         const int count = min(order.together, all_heads - start);
         const int block = index % of_group / count, pair = start + index % of_group % count;
         batch = pair / heads, head = pair % heads;
         row = ROWS * (MASK == all_keys ? block : order.row_blocks - 1 - block);
-        queries = most_queries, keys = most_keys, query_start = key_start = 0;
-        if (query_starts) {  // packed: the sequences of the batch follow each other
-            query_start = query_starts[batch], queries = query_starts[batch + 1] - query_start;
-            key_start = key_starts[batch], keys = key_starts[batch + 1] - key_start;
-            batch = 0;
-        }
         const int seen = MASK == all_keys ? keys : max(0, min(keys, row + ROWS + right));
         end = row < queries ? (seen + N - 1) / N : 0;
         first = MASK == window ? min(end, max(0, row - left) / N) : 0;
@@ -67,9 +60,8 @@ template <typename T, int D, int N, int GROUPS, int MASKED, bool CAPPED>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     attention(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
               const __grid_constant__ CUtensorMap v, dotcu::tensor<T, 4> out, float* lse,
-              int* counter, const int* query_starts, const int* key_starts, int group_size,
-              int queries, int keys, int row_blocks, int tiles, int together, int left, int right,
-              float scale, float cap) {
+              int* counter, int group_size, int queries, int keys, int row_blocks, int tiles,
+              int together, int left, int right, float scale, float cap) {
     constexpr Mask MASK = static_cast<Mask>(MASKED);
     constexpr int ROWS = 64 * GROUPS;
     extern __shared__ __align__(1024) char memory[];
@@ -82,8 +74,8 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     }
     __syncthreads();
     const auto tile_at = [&](int index) {
-        return Tile<N, ROWS, MASK>(index, {row_blocks, tiles, together}, heads, queries, keys,
-                                   query_starts, key_starts, left, right);
+        return Tile<N, ROWS, MASK>(index, {row_blocks, tiles, together}, heads, queries, keys, left,
+                                   right);
     };
     dotcu::ring<1> turn;
     dotcu::ring<stages> at;
@@ -102,11 +94,10 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             const int head = tile.head / group_size;
             q_full.arrive_expect(sizeof(shared.q));
             for (int c = 0; c < chunks; ++c) {
-                dotcu::tma_load(shared.q[c], q, q_full, tile.batch, tile.head,
-                                tile.query_start + tile.row, 64 * c);
+                dotcu::tma_load(shared.q[c], q, q_full, tile.batch, tile.head, tile.row, 64 * c);
             }
             for (int j = tile.end - 1; j >= tile.first; --j, at.next()) {
-                const int key = tile.key_start + j * N;
+                const int key = j * N;
                 auto& k_full = shared.of_k.acquire(at);
                 k_full.arrive_expect(sizeof(shared.k) / stages);
                 for (int c = 0; c < chunks; ++c) {
@@ -159,7 +150,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             dotcu::wgmma_commit();
         };
         const auto mask = [&](int j) {
-            const bool whole = (j + 1) * N <= tile.keys &&
+            const bool whole = (j + 1) * N <= keys &&
                                (MASK == all_keys || (j + 1) * N <= first_row + right + 1) &&
                                (MASK != window || j * N >= first_row + 63 - left);
             if (whole) return;
@@ -167,7 +158,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             for (int i = 0; i < N / 2; ++i) {
                 const int key = j * N + i / 4 * 8 + lane % 4 * 2 + i % 2,
                           query = row + i / 2 % 2 * 8;
-                const bool seen = key < tile.keys && (MASK == all_keys || key <= query + right) &&
+                const bool seen = key < keys && (MASK == all_keys || key <= query + right) &&
                                   (MASK != window || key >= query - left);
                 if (!seen) s[i] = -infinity;
             }
@@ -243,8 +234,8 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const float all = row_sum(sum[h]), inverse = all > 0 ? 1 / all : 0;
-            const bool inside = row + 8 * h < tile.queries;
-            const long long i = tile.query_start + row + 8 * h;
+            const bool inside = row + 8 * h < queries;
+            const long long i = row + 8 * h;
             if (inside && lane % 4 == 0) {
                 lse[((long long)tile.batch * heads + tile.head) * out.size(2) + i] =
                     all > 0 ? top[h] * factor * ln_2 + logf(all) : -infinity;

@@ -26,35 +26,25 @@
 // Cost: 10 B H queries keys d FLOPs, half of them where causal.
 #include "tiles.cuh"
 
-// Where the rows of a sequence begin in lse, delta and the sums: `rows` is
-// their number of a head.
-__device__ inline long long padded_start(int batch, const int* starts, int m, long long rows) {
-    return starts ? (starts[batch] / m + batch) * (long long)m : batch * rows;
-}
-
 template <typename T, int D, int M, bool SUMS>
 __global__ void __launch_bounds__(256)
     attention_rows(dotcu::tensor<const T, 4> out, dotcu::tensor<const T, 4> grad, const float* lse,
-                   float* lse2, float* delta, float* sums, const int* starts, int rows,
-                   long long all_rows) {
+                   float* lse2, float* delta, float* sums, int rows, long long all_rows) {
     const int lane = threadIdx.x % 32, head = blockIdx.y, heads = gridDim.y;
-    int batch = blockIdx.z, queries = out.size(2);
-    long long first = 0;
-    const long long to = head * all_rows + padded_start(batch, starts, M, rows) + blockIdx.x * M;
-    if (starts) first = starts[batch], queries = starts[batch + 1] - first, batch = 0;
-    if (blockIdx.x * M >= queries) return;
+    const int batch = blockIdx.z, queries = out.size(2);
+    const long long to = head * all_rows + (long long)batch * rows + blockIdx.x * M;
     for (int i = threadIdx.x / 32; i < M; i += 8) {
         const int row = blockIdx.x * M + i;
         float sum = 0;
         if (row < queries) {
             for (int c = lane; c < out.size(3); c += 32) {
-                sum += static_cast<float>(out(batch, head, first + row, c)) *
-                       static_cast<float>(grad(batch, head, first + row, c));
+                sum += static_cast<float>(out(batch, head, row, c)) *
+                       static_cast<float>(grad(batch, head, row, c));
             }
         }
         for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
         if (lane > 0) continue;
-        const long long at = ((long long)batch * heads + head) * out.size(2) + first + row;
+        const long long at = ((long long)batch * heads + head) * out.size(2) + row;
         const float x = row < queries ? lse[at] : infinity;
         lse2[to + i] = x == -infinity ? infinity : x * log2_e;  // exp2(s - infinity) is 0
         delta[to + i] = sum;
@@ -83,9 +73,9 @@ __global__ void __launch_bounds__(384, 1)
                        const __grid_constant__ CUtensorMap v,
                        const __grid_constant__ CUtensorMap grad, const float* lse,
                        const float* delta, float* sums, dotcu::tensor<T, 4> by_k,
-                       dotcu::tensor<T, 4> by_v, const int* query_starts, const int* key_starts,
-                       int group_size, int queries, int keys, int rows, long long all_rows,
-                       int together, int left, int right, float scale, float cap) {
+                       dotcu::tensor<T, 4> by_v, int group_size, int queries, int keys, int rows,
+                       long long all_rows, int together, int left, int right, float scale,
+                       float cap) {
     constexpr Mask MASK = static_cast<Mask>(MASKED);
     extern __shared__ __align__(1024) char memory[];
     using S = SharedKeys<T, D, M>;
@@ -97,14 +87,8 @@ __global__ void __launch_bounds__(384, 1)
     const int pair = start + blockIdx.x % of_group % count;
     const int block = blockIdx.x % of_group / count;  // those that the most queries see first
     const int head = pair % heads, first_key = 128 * block;
-    int batch = pair / heads, query_start = 0, key_start = 0;
-    const long long row_start = padded_start(batch, query_starts, M, rows);
-    if (query_starts) {
-        query_start = query_starts[batch], queries = query_starts[batch + 1] - query_start;
-        key_start = key_starts[batch], keys = key_starts[batch + 1] - key_start;
-        batch = 0;
-        if (first_key >= keys) return;
-    }
+    const int batch = pair / heads;
+    const long long row_start = (long long)batch * rows;
     // The steps: M queries each, those that see a key, of each head of the group.
     const int begin = MASK == all_keys ? 0 : max(0, first_key - right) / M;
     const int seen = MASK == window ? min(queries, first_key + 128 + left) : queries;
@@ -120,9 +104,8 @@ __global__ void __launch_bounds__(384, 1)
         if (threadIdx.x > 0) return;
         shared.of_keys.arrive_expect(sizeof(shared.k) + sizeof(shared.v));
         for (int c = 0; c < chunks; ++c) {
-            const int key = key_start + first_key;
-            dotcu::tma_load(shared.k[c], k, shared.of_keys, batch, head, key, 64 * c);
-            dotcu::tma_load(shared.v[c], v, shared.of_keys, batch, head, key, 64 * c);
+            dotcu::tma_load(shared.k[c], k, shared.of_keys, batch, head, first_key, 64 * c);
+            dotcu::tma_load(shared.v[c], v, shared.of_keys, batch, head, first_key, 64 * c);
         }
         int query_head = head * group_size, query = begin * M;
         for (int step = 0; step < steps; ++step, at.next(), query += M) {
@@ -131,15 +114,14 @@ __global__ void __launch_bounds__(384, 1)
             auto& q_full = shared.of_q.acquire(at);
             q_full.arrive_expect(sizeof(shared.q) / stages + M * sizeof(float));
             for (int c = 0; c < chunks; ++c) {
-                dotcu::tma_load(shared.q[at.stage][c], q, q_full, batch, query_head,
-                                query_start + query, 64 * c);
+                dotcu::tma_load(shared.q[at.stage][c], q, q_full, batch, query_head, query, 64 * c);
             }
             copy_floats(shared.lse[at.stage], lse + row, M, q_full);
             auto& grad_full = shared.of_grad.acquire(at);
             grad_full.arrive_expect(sizeof(shared.grad) / stages + M * sizeof(float));
             for (int c = 0; c < chunks; ++c) {
-                dotcu::tma_load(shared.grad[at.stage][c], grad, grad_full, batch, query_head,
-                                query_start + query, 64 * c);
+                dotcu::tma_load(shared.grad[at.stage][c], grad, grad_full, batch, query_head, query,
+                                64 * c);
             }
             copy_floats(shared.delta[at.stage], delta + row, M, grad_full);
         }
@@ -271,7 +253,8 @@ __global__ void __launch_bounds__(384, 1)
         }
         dotcu::wgmma_wait<DQ ? 1 : 0>(dv, dk);
         if (step + 1 < steps) shared.of_q.wait(at);
-        issue_scores(step + 1 < steps ? at : before);  // the last ones are not used
+        issue_scores(step + 1 < steps ? at : before);          // the last ones are not used
+        if constexpr (!DQ) dotcu::named_sync(2 + group, 128);  // all warps have read lse and delta
         if (thread == 0) shared.of_q.release(before), shared.of_grad.release(before);
         dotcu::wgmma_wait<1>(dq);
         if constexpr (DQ) {
@@ -291,7 +274,7 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             T* row = out.data + batch * out.stride(0) + head * out.stride(1) +
-                     (key_start + key + 8 * h) * out.stride(2);
+                     (key + 8 * h) * out.stride(2);
             store_row<T, D>(row, out.size(3), key + 8 * h < keys, sum, h, factor);
         }
     };
@@ -302,17 +285,13 @@ __global__ void __launch_bounds__(384, 1)
 // dq = scale * sums, of M queries of a head; the sums lie as the accumulators
 // of two warpgroups.
 template <typename T, int D, int M>
-__global__ void __launch_bounds__(256)
-    attention_round(const float* sums, dotcu::tensor<T, 4> by_q, const int* starts, int rows,
-                    long long all_rows, float scale) {
+__global__ void __launch_bounds__(256) attention_round(const float* sums, dotcu::tensor<T, 4> by_q,
+                                                       int rows, long long all_rows, float scale) {
     constexpr int columns = (D + 63) / 64 * 64;
     __shared__ float tile[M][columns + 1];
     const int head = blockIdx.y, thread = threadIdx.x % 128, group = threadIdx.x / 128;
-    int batch = blockIdx.z, queries = by_q.size(2);
-    long long first = 0;
-    const long long from = head * all_rows + padded_start(batch, starts, M, rows) + blockIdx.x * M;
-    if (starts) first = starts[batch], queries = starts[batch + 1] - first, batch = 0;
-    if (blockIdx.x * M >= queries) return;
+    const int batch = blockIdx.z, queries = by_q.size(2);
+    const long long from = head * all_rows + (long long)batch * rows + blockIdx.x * M;
     for (int i = 0; i < 32; i += 4) {
         const auto x = *reinterpret_cast<const float4*>(sums + from * columns + group * 4096 +
                                                         i * 128 + thread * 4);
@@ -326,7 +305,7 @@ __global__ void __launch_bounds__(256)
         const int row = i / (columns / 2), column = i % (columns / 2) * 2;
         if (blockIdx.x * M + row >= queries || column >= by_q.size(3)) continue;
         T* to = by_q.data + batch * by_q.stride(0) + head * by_q.stride(1) +
-                (first + blockIdx.x * M + row) * by_q.stride(2) + column;
+                (blockIdx.x * M + row) * by_q.stride(2) + column;
         *reinterpret_cast<unsigned*>(to) =
             pack<T>(tile[row][column] * scale, tile[row][column + 1] * scale);
     }

@@ -97,8 +97,6 @@ def attention(
         out,
         lse,
         counter,
-        None,
-        None,
         *settings,
         grid=grid,
         block=block,
@@ -162,19 +160,19 @@ def attention_backward(
     delta = torch.empty_like(logs)
     sums = logs.new_empty((h, all_rows, dotcu.cdiv(d, 64) * 64)) if sums_up else None
     hopper_backward.attention_rows[q.dtype, d, m, sums_up](
-        out, grad, lse, logs, delta, sums, None, padded, all_rows, grid=grids[0], block=256
+        out, grad, lse, logs, delta, sums, padded, all_rows, grid=grids[0], block=256
     )
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, m, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (k, v))
     for both in ((True, True),) if d <= LARGEST_AT_ONCE else ((True, False), (False, True)):
         instance = (q.dtype, d, m, masked, capped, *both, sums_up)
         hopper_backward.attention_backward[instance](
-            q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, None, None, *numbers, *settings,
+            q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, *numbers, *settings,
             grid=grids[1], block=384, smem_bytes=_backward_smem(d, m),
         )  # fmt: skip
     if sums_up:
         by = hopper_backward.attention_round[q.dtype, d, m]
-        by(sums, by_q, None, padded, all_rows, settings[0], grid=grids[0], block=256)
+        by(sums, by_q, padded, all_rows, settings[0], grid=grids[0], block=256)
         return by_q, by_k, by_v
     n = STEP_KEYS[HEAD_DIMS.index(d)]
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (q, grad))
