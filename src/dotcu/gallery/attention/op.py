@@ -49,7 +49,12 @@ TOLERANCE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, tor
 """The second product takes exp(scores) in half precision, and so do those of the gradients, which cancel."""
 
 
-@dotcu.op("dotcu::attention", dtypes=DTYPES, tolerance=TOLERANCE, sharding="q:0 k:0 v:0 -> 0, 0")
+@dotcu.op(
+    "dotcu::attention",
+    dtypes=DTYPES,
+    tolerance=TOLERANCE,
+    sharding=("q:0 k:0 v:0 -> 0, 0", "even q:1 k:1 v:1 -> 1, 1"),
+)
 def attention(
     q: Tensor,
     k: Tensor,
@@ -109,7 +114,10 @@ def attention(
     "dotcu::attention_backward",
     dtypes=DTYPES,
     tolerance=TOLERANCE,
-    sharding="grad:0 q:0 k:0 v:0 out:0 lse:0 -> 0, 0, 0",
+    sharding=(
+        "grad:0 q:0 k:0 v:0 out:0 lse:0 -> 0, 0, 0",
+        "even grad:1 q:1 k:1 v:1 out:1 lse:1 -> 1, 1, 1",
+    ),
 )
 def attention_backward(
     grad: Tensor,

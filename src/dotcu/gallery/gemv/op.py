@@ -58,7 +58,7 @@ Plan = tuple[dotcu.Kernel, tuple[int, ...], int, int, int, int | None]
 """The kernel, the numbers that it takes last, grid, block, shared memory and cluster."""
 
 
-@dotcu.op("dotcu::gemv", dtypes=HALVES)
+@dotcu.op("dotcu::gemv", dtypes=HALVES, sharding="x:rows -> rows")
 def gemv(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
     """Compute x @ weight.T * scale + bias for few rows of x; sums are in float32, in a fixed order.
 
@@ -218,11 +218,6 @@ def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Ten
 def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
     _require(x, weight, scale, bias)
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
-
-
-@gemv.sharding
-def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> list[str]:
-    return ["x:0 -> 0"] if x.ndim > 1 else []
 
 
 @gemv.reference

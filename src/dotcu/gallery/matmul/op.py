@@ -533,8 +533,13 @@ def _(a: Tensor, gate: Tensor, up: Tensor, **rest: Any) -> list[str]:
 
 
 @matmul_fp8.sharding
-def _(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, **rest: Any) -> str:
-    return "a:0 -> 0" if scale_a.ndim == 0 or scale_a.shape[0] == 1 else "a:0 scale_a:0 -> 0"
+def _(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, **rest: Any
+) -> list[str]:
+    scaled = f" scale_b:{scale_b.ndim - 1}{' bias:0' * (bias is not None)}"
+    if scale_a.ndim == 0 or scale_a.shape[0] == 1:
+        return ["a:0 -> 0"]
+    return ["a:0 scale_a:0 -> 0", f"b:1{scaled} -> 1"]
 
 
 @matmul.reference
