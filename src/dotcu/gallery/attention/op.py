@@ -12,6 +12,15 @@ from torch.overrides import TorchFunctionMode
 
 import dotcu
 from dotcu.gallery.common import random_tensors
+from dotcu.gallery.heads import (
+    gradients_of,
+    reach,
+    require_gradient,
+    require_heads,
+    scale_of,
+    scores_of,
+    weighted,
+)
 
 plain, plain_backward = dotcu.load("kernel.cu"), dotcu.load("plain_backward.cu")
 hopper, hopper_backward = dotcu.load("hopper.cu"), dotcu.load("hopper_backward.cu")
@@ -41,9 +50,6 @@ LARGEST_AT_ONCE = 128
 
 ALL, CAUSAL, WINDOW = 0, 1, 2
 """Which keys a query sees, as the kernels count."""
-
-SIDE = 2**30
-"""Keys before and after a query's position where all are seen."""
 
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-12}
 """The second product takes exp(scores) in half precision, and so do those of the gradients, which cancel."""
@@ -86,14 +92,25 @@ def attention(
         return out, lse
     if _is_plain(q):
         kernel, grid = _choose_plain(plain.attention_plain, q, q)
-        kernel(q, k, v, out, lse, *_reach(causal, window), _scale(q, scale), softcap, grid=grid, block=256)
+        kernel(
+            q,
+            k,
+            v,
+            out,
+            lse,
+            *reach(causal, window),
+            scale_of("attention", q, scale),
+            softcap,
+            grid=grid,
+            block=256,
+        )
         return out, lse
     q, k, v = _mapped(q), _mapped(k), _mapped(v)
     kernel, rows, columns, tiles, numbers, grid, smem_bytes = _choose(q, k, causal, window, softcap > 0)
     counter = q.new_zeros(1, dtype=torch.int32) if tiles > grid else None
     q_map = dotcu.tensor_map(q, box=(1, 1, rows, 64), swizzle=128)
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, columns, 64), swizzle=128) for x in (k, v))
-    settings = (*numbers, _scale(q, scale), softcap)
+    settings = (*numbers, scale_of("attention", q, scale), softcap)
     block = rows * 2 + 128
     kernel(
         q_map,
@@ -142,16 +159,16 @@ def attention_backward(
             atomics. Head dimensions above 128 always do.
     """
     _require(q, k, v, window, softcap)
-    _require_gradient(grad, q, out, lse)
+    require_gradient("attention", grad, q, out, lse, sums=_sum_type(q))
     by_q, by_k, by_v, lse = _like(q), _like(k), _like(v), lse.contiguous()
     if q.numel() == 0:
         return by_q, by_k.zero_(), by_v.zero_()
     if _is_plain(q):
-        reach = (*_reach(causal, window), _scale(q, scale), softcap)
+        plainly = (*reach(causal, window), scale_of("attention", q, scale), softcap)
         kernel, grid = _choose_plain(plain_backward.attention_plain_queries, q, q)
-        kernel(q, k, v, out, grad, lse, by_q, *reach, grid=grid, block=256)
+        kernel(q, k, v, out, grad, lse, by_q, *plainly, grid=grid, block=256)
         kernel, grid = _choose_plain(plain_backward.attention_plain_keys, q, k)
-        kernel(q, k, v, out, grad, lse, by_k, by_v, *reach, grid=grid, block=256)
+        kernel(q, k, v, out, grad, lse, by_k, by_v, *plainly, grid=grid, block=256)
         return by_q, by_k, by_v
     q, k, v, grad = _mapped(q), _mapped(k), _mapped(v), _mapped(grad)
     d, padded, numbers, grids = _choose_backward(q, k, causal, window)
@@ -163,7 +180,7 @@ def attention_backward(
         softcap > 0,
     )
     sums_up = d <= LARGEST_AT_ONCE and not deterministic
-    settings, all_rows = (_scale(q, scale), softcap), b * padded
+    settings, all_rows = (scale_of("attention", q, scale), softcap), b * padded
     logs = lse.new_empty((h, all_rows))
     delta = torch.empty_like(logs)
     sums = logs.new_empty((h, all_rows, dotcu.cdiv(d, 64) * 64)) if sums_up else None
@@ -187,7 +204,7 @@ def attention_backward(
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, n, 64), swizzle=128) for x in (k, v))
     hopper_queries.attention_queries[q.dtype, d, n, masked, capped](
         q_map, k_map, v_map, grad_map, logs, delta, by_q, numbers[0], k.shape[2], padded, all_rows,
-        *_reach(causal, window), *settings,
+        *reach(causal, window), *settings,
         grid=dotcu.cdiv(q.shape[2], 128) * b * h, block=384, smem_bytes=_queries_smem(d, n),
     )  # fmt: skip
     return by_q, by_k, by_v
@@ -207,12 +224,6 @@ def _choose_plain(kernel: Any, q: Tensor, rows: Tensor) -> tuple[dotcu.Kernel, i
     """The kernel and its grid: a warp for each row, eight in a block."""
     count = rows.shape[0] * rows.shape[1] * rows.shape[2]
     return kernel[q.dtype, _sum_type(q)], dotcu.cdiv(count, 8)
-
-
-def _reach(causal: bool, window: int | None) -> tuple[int, int]:
-    """Keys that a query sees before and after its own position."""
-    side = SIDE if window is None else window
-    return side, 0 if causal else side
 
 
 def _mapped(x: Tensor) -> Tensor:
@@ -253,7 +264,7 @@ def _choose(
     blocks = dotcu.cdiv(queries, rows)
     tiles = b * h * blocks
     together = _together(b * k.shape[1], group, keys, d) if masked else 1
-    numbers = (group, queries, keys, blocks, tiles, together, *_reach(causal, window))
+    numbers = (group, queries, keys, blocks, tiles, together, *reach(causal, window))
     smem_bytes = dotcu.cdiv(d, 64) * 128 * (rows + 4 * columns) + 1024
     grid = min(tiles, dotcu.sm_count(q))
     kernel = hopper.attention[q.dtype, d, columns, groups, masked, capped]
@@ -270,7 +281,7 @@ def _choose_backward(
     m = STEP_QUERIES[HEAD_DIMS.index(d)]
     padded = dotcu.cdiv(queries, m) * m
     together = _together(b * of_k, 1, queries, d) if causal else 1
-    numbers = (h // of_k, queries, keys, padded, b * padded, together, *_reach(causal, window))
+    numbers = (h // of_k, queries, keys, padded, b * padded, together, *reach(causal, window))
     return d, padded, numbers, ((padded // m, h, b), dotcu.cdiv(keys, 128) * b * of_k)
 
 
@@ -283,74 +294,19 @@ def _queries_smem(d: int, n: int) -> int:
     return dotcu.cdiv(d, 64) * 128 * (2 * 128 + 4 * n) + 1024
 
 
-def _scale(q: Tensor, scale: float | None) -> float:
-    if scale is not None and not scale > 0:
-        raise ValueError(
-            f"the scale of scores is above 0 (got {scale}).\n"
-            f"For a negative one, negate q: attention(-q, k, v, scale={-scale})"
-        )
-    return 1 / math.sqrt(q.shape[3]) if scale is None else scale
-
-
 def _require(q: Tensor, k: Tensor, v: Tensor, window: int | None, softcap: float) -> None:
-    if not (q.dtype == k.dtype == v.dtype and q.dtype in DTYPES):
-        raise TypeError(
-            f"attention takes tensors of one dtype out of bfloat16, float16, float32 and float64 "
-            f"(got {q.dtype}, {k.dtype} and {v.dtype}).\n"
-            "Convert them first: attention(*(x.to(torch.bfloat16) for x in (q, k, v)))"
-        )
-    shapes = tuple(q.shape), tuple(k.shape), tuple(v.shape)
-    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or q.shape[::3] != k.shape[::3]:
-        raise ValueError(
-            f"attention takes q (B, H, S, D), and k and v (B, H / groups, T, D) "
-            f"(got {shapes[0]}, {shapes[1]} and {shapes[2]}).\nPut heads before positions: q.transpose(1, 2)"
-        )
+    require_heads("attention", q, k, v, DTYPES)
     d = int(q.shape[3])
-    if d % 8 or not 0 < d <= 256 or k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[2] == 0:
+    if d % 8 or not 0 < d <= 256:
         raise ValueError(
-            f"attention takes head dimensions that are multiples of 8 up to 256, heads of q that are a "
-            f"multiple of k's, and at least one key (got q {shapes[0]} and k {shapes[1]}).\n"
-            "Pad the head dimension with zeros, and pass scale=: F.pad(q, (0, -q.shape[-1] % 8))"
+            f"attention takes head dimensions that are multiples of 8 up to 256 (got {d}).\n"
+            "Pad it with zeros, and pass scale=: F.pad(q, (0, -q.shape[-1] % 8))"
         )
     if (window is not None and window < 0) or not 0 <= softcap < math.inf:
         raise ValueError(
             f"window and softcap are not negative (got {window} and {softcap}).\n"
             "Leave them out to see all keys: attention(q, k, v)"
         )
-
-
-def _require_gradient(grad: Tensor, q: Tensor, out: Tensor, lse: Tensor) -> None:
-    for name, x in (("grad", grad), ("out", out)):
-        if x.dtype != q.dtype or x.shape != q.shape:
-            raise ValueError(
-                f"{name} has the shape {tuple(q.shape)} and the dtype {q.dtype} of q (got {tuple(x.shape)}, "
-                f"{x.dtype}).\nPass the result and its gradient: out, lse = attention(q, k, v)"
-            )
-    if lse.dtype != _sum_type(q) or lse.shape != q.shape[:3]:
-        raise ValueError(
-            f"lse has the shape {tuple(q.shape[:3])} and the dtype {_sum_type(q)} (got {tuple(lse.shape)}, "
-            f"{lse.dtype}).\nPass the second result: out, lse = attention(q, k, v)"
-        )
-
-
-def _scores(
-    q: Tensor, k: Tensor, causal: bool, window: int | None, scale: float | None, softcap: float
-) -> tuple[Tensor, Tensor]:
-    """Scores in float32 or float64, -inf where a query does not see a key, and their slope by softcap."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    keys = k.to(wide).repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores: Tensor = q.to(wide) @ keys.mT * _scale(q, scale)
-    slope = torch.ones_like(scores)
-    if softcap > 0:
-        bent = torch.tanh(scores / softcap)
-        scores, slope = softcap * bent, 1 - bent * bent
-    left, right = _reach(causal, window)
-    ones = scores.new_ones(scores.shape[-2:]).bool()
-    if causal or window is not None:
-        scores = scores.masked_fill(ones.triu(right + 1), -math.inf)
-    if window is not None:
-        scores = scores.masked_fill(ones.tril(-left - 1), -math.inf)
-    return scores, slope
 
 
 @attention.reference
@@ -363,10 +319,8 @@ def _(
     scale: float | None = None,
     softcap: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    scores, _ = _scores(q, k, causal, window, scale, softcap)
-    values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
-    weights = torch.softmax(scores, -1).nan_to_num(0.0)
-    return (weights @ values).to(q.dtype), torch.logsumexp(scores, -1)
+    scores, _ = scores_of(q, k, scale_of("attention", q, scale), causal, window, softcap)
+    return weighted(q, k, v, scores)
 
 
 @attention_backward.reference
@@ -383,18 +337,9 @@ def _(
     softcap: float = 0.0,
     deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    group = q.shape[1] // k.shape[1]
-    scores, slope = _scores(q, k, causal, window, scale, softcap)
-    keys, values = (x.to(scores.dtype).repeat_interleave(group, 1) for x in (k, v))
-    dy, p = grad.to(scores.dtype), torch.exp(scores - lse.unsqueeze(-1)).nan_to_num(0.0)
-    ds = p * slope * (dy @ values.mT - (dy * out).sum(-1, keepdim=True)) * _scale(q, scale)
-
-    def shared(x: Tensor) -> Tensor:
-        """The sum over the heads that share one of k."""
-        sum: Tensor = x.unflatten(1, (-1, group)).sum(2)
-        return sum.to(q.dtype)
-
-    return (ds @ keys).to(q.dtype), shared(ds.mT @ q.to(ds.dtype)), shared(p.mT @ dy)
+    factor = scale_of("attention", q, scale)
+    scores = scores_of(q, k, factor, causal, window, softcap)
+    return gradients_of(grad, q, k, v, out, lse, scores, factor)
 
 
 @attention.setup_context
@@ -415,7 +360,7 @@ def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
 def _seen(q: Tensor, k: Tensor, causal: bool, window: int | None) -> int:
     """How many pairs of a query and a key of a head count."""
     queries, keys = q.shape[2], k.shape[2]
-    before, after = _reach(causal, window)
+    before, after = reach(causal, window)
     if window is not None:
         return queries * min(keys, before + after + 1)
     return queries * keys // 2 if causal else queries * keys
@@ -487,7 +432,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
 @attention_backward.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     for q, k, v, causal, window, scale, softcap in _inputs(device, dtype):
-        scores, _ = _scores(q, k, causal, window, scale, softcap)
+        scores, _ = scores_of(q, k, scale_of("attention", q, scale), causal, window, softcap)
         values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
         out, lse = (torch.softmax(scores, -1) @ values).to(dtype), torch.logsumexp(scores, -1)
         grad = random_tensors(device, dtype, -1, 1)(*q.shape)

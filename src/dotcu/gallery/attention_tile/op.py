@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,14 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery.common import random_tensors
+from dotcu.gallery.heads import (
+    gradients_of,
+    require_gradient,
+    require_heads,
+    scale_of,
+    scores_of,
+    weighted,
+)
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -61,7 +68,7 @@ def attention_tile(
     if out.numel() == 0:
         return out, lse
     kernel, grid, numbers = _choose(q, k, causal)
-    kernel(q, k, v, out, lse, *numbers, _scale(q, scale), grid=grid)
+    kernel(q, k, v, out, lse, *numbers, scale_of("attention_tile", q, scale), grid=grid)
     return out, lse
 
 
@@ -84,7 +91,7 @@ def attention_tile_backward(
         lse: The log-sum-exp that came with it. The rest as for `attention_tile`.
     """
     _require(q, k, v)
-    _require_gradient(grad, q, out, lse)
+    require_gradient("attention_tile", grad, q, out, lse, sums=torch.float32)
     q, k, v, grad = q.contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
     out, lse = out.contiguous(), lse.contiguous()
     by_q, by_k, by_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
@@ -93,7 +100,7 @@ def attention_tile_backward(
     delta = torch.empty_like(lse)
     of_delta, of_keys, of_queries, numbers = _choose_backward(q, k, causal)
     heads, _, queries, _ = numbers
-    factor = _scale(q, scale)
+    factor = scale_of("attention_tile", q, scale)
     of_delta[0](out, grad, delta, heads, queries, grid=of_delta[1])
     of_keys[0](q, k, v, grad, lse, delta, by_k, by_v, *numbers, factor, grid=of_keys[1])
     of_queries[0](q, k, v, grad, lse, delta, by_q, *numbers, factor, grid=of_queries[1])
@@ -137,47 +144,12 @@ def _choose_backward(q: Tensor, k: Tensor, causal: bool) -> tuple[Launch, Launch
     )
 
 
-def _scale(q: Tensor, scale: float | None) -> float:
-    if scale is not None and not scale > 0:
-        raise ValueError(
-            f"the scale of scores is above 0 (got {scale}).\n"
-            f"For a negative one, negate q: attention_tile(-q, k, v, scale={-scale})"
-        )
-    return 1 / math.sqrt(q.shape[3]) if scale is None else scale
-
-
 def _require(q: Tensor, k: Tensor, v: Tensor) -> None:
-    if not (q.dtype == k.dtype == v.dtype and q.dtype in HALVES):
-        raise TypeError(
-            f"attention_tile takes tensors of one dtype out of bfloat16, float16 (got {q.dtype}, "
-            f"{k.dtype} and {v.dtype}).\n"
-            "Convert them first: attention_tile(*(x.to(torch.bfloat16) for x in (q, k, v)))"
-        )
-    shapes = tuple(q.shape), tuple(k.shape), tuple(v.shape)
-    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or q.shape[::3] != k.shape[::3]:
+    require_heads("attention_tile", q, k, v, HALVES)
+    if int(q.shape[3]) not in HEAD_DIMS:
         raise ValueError(
-            f"attention_tile takes q (B, H, S, D), and k and v (B, H / groups, T, D) "
-            f"(got {shapes[0]}, {shapes[1]} and {shapes[2]}).\nPut heads before positions: q.transpose(1, 2)"
-        )
-    if int(q.shape[3]) not in HEAD_DIMS or k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[2] == 0:
-        raise ValueError(
-            f"attention_tile takes head dimensions 64, 128 and 256, heads of q that are a multiple of k's, "
-            f"and at least one key (got q {shapes[0]} and k {shapes[1]}).\n"
-            "Pad the head dimension with zeros, and pass scale=: F.pad(q, (0, 64 - q.shape[-1]))"
-        )
-
-
-def _require_gradient(grad: Tensor, q: Tensor, out: Tensor, lse: Tensor) -> None:
-    for name, x in (("grad", grad), ("out", out)):
-        if x.dtype != q.dtype or x.shape != q.shape:
-            raise ValueError(
-                f"{name} has the shape {tuple(q.shape)} and the dtype {q.dtype} of q (got {tuple(x.shape)}, "
-                f"{x.dtype}).\nPass the result and its gradient: out, lse = attention_tile(q, k, v)"
-            )
-    if lse.dtype != torch.float32 or lse.shape != q.shape[:3]:
-        raise ValueError(
-            f"lse has the shape {tuple(q.shape[:3])} and the dtype float32 (got {tuple(lse.shape)}, "
-            f"{lse.dtype}).\nPass the second result: out, lse = attention_tile(q, k, v)"
+            f"attention_tile takes head dimensions 64, 128 and 256 (got {q.shape[3]}).\n"
+            "Pad it with zeros, and pass scale=: F.pad(q, (0, 64 - q.shape[-1]))"
         )
 
 
@@ -192,27 +164,16 @@ def _(
 @attention_tile_backward.fake
 def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *_: Any, **__: Any) -> Any:
     _require(q, k, v)
-    _require_gradient(grad, q, out, lse)
+    require_gradient("attention_tile", grad, q, out, lse, sums=torch.float32)
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-def _scores(q: Tensor, k: Tensor, causal: bool, scale: float | None) -> Tensor:
-    """Scores in float32, or float64, with -inf where a query does not see a key."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    keys = k.to(wide).repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores: Tensor = q.to(wide) @ keys.mT * _scale(q, scale)
-    if causal:
-        scores = scores.masked_fill(scores.new_ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
-    return scores
 
 
 @attention_tile.reference
 def _(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    scores = _scores(q, k, causal, scale)
-    values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
-    return (torch.softmax(scores, -1) @ values).to(q.dtype), torch.logsumexp(scores, -1)
+    scores, _ = scores_of(q, k, scale_of("attention_tile", q, scale), causal)
+    return weighted(q, k, v, scores)
 
 
 @attention_tile_backward.reference
@@ -226,18 +187,8 @@ def _(
     causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    group = q.shape[1] // k.shape[1]
-    scores = _scores(q, k, causal, scale)
-    keys, values = (x.to(scores.dtype).repeat_interleave(group, 1) for x in (k, v))
-    dy, p = grad.to(scores.dtype), torch.exp(scores - lse.unsqueeze(-1))
-    ds = p * (dy @ values.mT - (dy * out).sum(-1, keepdim=True)) * _scale(q, scale)
-
-    def shared(x: Tensor) -> Tensor:
-        """The sum over the heads that share one of k."""
-        sum: Tensor = x.unflatten(1, (-1, group)).sum(2)
-        return sum.to(q.dtype)
-
-    return (ds @ keys).to(q.dtype), shared(ds.mT @ q.to(ds.dtype)), shared(p.mT @ dy)
+    factor = scale_of("attention_tile", q, scale)
+    return gradients_of(grad, q, k, v, out, lse, scores_of(q, k, factor, causal), factor)
 
 
 @attention_tile.sharding
@@ -328,7 +279,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
 @attention_tile_backward.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     for q, k, v, causal, scale in _inputs(device, dtype):
-        scores = _scores(q, k, causal, scale)
+        scores = scores_of(q, k, scale_of("attention_tile", q, scale), causal)[0]
         values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
         out, lse = (torch.softmax(scores, -1) @ values).to(dtype), torch.logsumexp(scores, -1)
         grad = random_tensors(device, dtype, -1, 1)(*q.shape)
