@@ -8,13 +8,16 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from dotcu import settings
 from dotcu.compile import cache
 from gpu_lock import holding_gpu
+
+if TYPE_CHECKING:
+    import torch  # for seconds, which pytest's first process, with workers of its own, need not wait for
 
 KEPT = {"nvrtc", "cuda_home"}  # these say which toolkit is under test
 
@@ -37,6 +40,8 @@ def _own_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
     """Give every test the same random tensors in every run."""
+    import torch
+
     torch.manual_seed(0)
 
 
@@ -62,12 +67,16 @@ def cache_dir(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def device() -> torch.device:
     """The GPU where there is one; else the CPU, where a launch runs in the simulator."""
+    import torch
+
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture(autouse=True)
 def _gpu_with_others(request: pytest.FixtureRequest) -> Iterator[None]:
     """Share the GPU with tests of other workers, but with none that has it `alone`."""
+    import torch
+
     if not torch.cuda.is_available() or "alone" in request.fixturenames:
         yield
         return
@@ -96,6 +105,8 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none."""
+    import torch
+
     if torch.cuda.is_available():
         return
     for item in items:
