@@ -766,6 +766,11 @@ def address_of_a_descriptor_unshifted() -> Launch:
 
 
 @case
+def descriptor_with_the_rank_of_its_block() -> Launch:
+    return replace(product(), grid=2)
+
+
+@case
 def swizzle_of_another_width() -> Launch:
     return product_by_tma()
 

@@ -255,3 +255,53 @@ def test_what_no_remote_mbarrier_gives_is_refused_by_name(text: str) -> None:
     out = torch.zeros(1, dtype=i32)
     with pytest.raises(UnsupportedInstruction, match=text.split()[0]):
         run(body, out, out)
+
+
+def test_an_address_of_the_own_block_has_its_rank_and_is_what_mapa_gives() -> None:
+    body = """
+    __shared__ alignas(16) int box[32];
+    int t = threadIdx.x, rank = cluster_rank();
+    box[t] = 100 * rank + t;
+    __syncwarp();
+    unsigned symbol = near(box), found;
+    asm volatile("ld.shared.b32 %0, [%1+4];" : "=r"(found) : "r"(symbol) : "memory");
+    if (t == 0) {
+        int* o = out + 6 * blockIdx.x;
+        o[0] = symbol >> 24;
+        o[1] = far(box, rank) == symbol && far(box, 0) + (rank << 24) == symbol;
+        o[2] = shared_of(box, rank) == box && __isShared(box) && *shared_of(box, rank) == box[0];
+        o[3] = (unsigned long long)box << 32 == (unsigned long long)symbol << 32;
+        o[4] = (symbol & 0xffffff) == far(box, 0);
+        o[5] = found;
+    }
+    cluster_sync();"""
+    rows = torch.tensor([[rank, 1, 1, 1, 1, 100 * rank + 1] for rank in (0, 1, 2, 3)] * 2, dtype=i32)
+    assert torch.equal(launched(body, (8, 6), grid=8, cluster=4), rows)
+
+
+OWN = """
+    __shared__ int box[32];
+    box[threadIdx.x] = in[threadIdx.x];
+    unsigned at = near(box), found;
+    asm volatile("ld.shared::cta.b32 %0, [%1];" : "=r"(found) : "r"(AT) : "memory");
+    out[threadIdx.x] = found;
+    cluster_sync();"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("address", "by_rank"),
+    [
+        ("at & 0xffffff", ["", "in shared memory of block 0 of the cluster"]),
+        ("at - 4", ["`box`[-1]", "`box`[-1]"]),
+        ("at + 128", ["`box`[32]", "`box`[32]"]),
+    ],
+)
+def test_an_address_that_is_not_of_the_own_block_is_reported(
+    address: str, by_rank: list[str], rank: int
+) -> None:
+    body = OWN.replace("AT", f"cluster_rank() == {rank} ? {address} : at")
+    x, out = torch.arange(32, dtype=i32), torch.zeros(32, dtype=i32)
+    found = [f.message for f in run(body, x, out, seed=0) if f.kind == "out-of-bounds"]
+    assert len(found) == bool(by_rank[rank])
+    assert all(by_rank[rank] in message for message in found)

@@ -65,6 +65,7 @@ class Binding:
     slots: dict[Any, int] = field(default_factory=dict)
     specials: dict[str, int] = field(default_factory=dict)
     params: dict[LaunchConstant, int] = field(default_factory=dict)
+    shared_addresses: list[int] = field(default_factory=list)
     accesses: int = 0
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
@@ -152,9 +153,18 @@ class Binding:
         if isinstance(operand, Symbol):
             size = wanted.itemsize if wanted.itemsize in (4, 8) else 8
             dtype = unsigned(size)
-            value = self.symbol(operand) & ((1 << (8 * size)) - 1)
-            return self._interned(("symbol", operand, size), np.array([value], dtype)), dtype
+            return self._symbol_slot(operand, dtype), dtype
         raise NotExecuted
+
+    def _symbol_slot(self, symbol: Symbol, dtype: np.dtype[Any]) -> int:
+        """The slot that holds a variable's address; that of a shared one is of each block of a cluster."""
+        key = ("symbol", symbol, dtype.itemsize)
+        if key not in self.slots:
+            value = self.symbol(symbol) & ((1 << (8 * dtype.itemsize)) - 1)
+            slot = self._interned(key, np.array([value], dtype))
+            if self.layout.extents.get(symbol.name, ("",))[0] == "shared":
+                self.shared_addresses.append(slot)
+        return self.slots[key]
 
     def special(self, name: str) -> tuple[int, np.dtype[Any]]:
         """The slot that keeps a special register."""
@@ -226,8 +236,9 @@ class Binding:
             return slot, offset, space
         if isinstance(base, Symbol) and space == "generic" and base.name not in self.addresses:
             raise NotExecuted  # its address in its space is not a generic one
-        value = self.symbol(base) if isinstance(base, Symbol) else base.value
-        value &= (1 << 64) - 1
+        if isinstance(base, Symbol):
+            return self._symbol_slot(base, np.dtype(np.uint64)), offset, space
+        value = base.value & ((1 << 64) - 1)
         return self._interned(("address", value), np.array([value], np.uint64)), offset, space
 
     def origin(self, address: Operand) -> Origin:

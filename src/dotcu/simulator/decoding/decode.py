@@ -55,6 +55,7 @@ class DecodedKernel:
         constants: What each register holds at the start.
         specials: Special registers and the registers that keep them.
         params: Registers that hold launch parameters.
+        shared_addresses: Registers that hold the address of a shared variable.
         layout: The places of its variables.
         location_of: Finds the source file and line of an instruction, as the user knows them.
         opcodes: Of its instructions.
@@ -64,6 +65,7 @@ class DecodedKernel:
     constants: tuple[Array, ...]
     specials: tuple[tuple[str, int], ...]
     params: tuple[tuple[LaunchConstant, int], ...]
+    shared_addresses: tuple[int, ...]
     layout: VariableLayout
     location_of: SourceLocations
     opcodes: frozenset[str]
@@ -113,6 +115,7 @@ def decode(
         constants=tuple(binding.constants),
         specials=tuple(binding.specials.items()),
         params=tuple(binding.params.items()),
+        shared_addresses=tuple(binding.shared_addresses),
         layout=layout,
         location_of=location_of,
         opcodes=frozenset(placed.instruction.opcode for placed in linked.code),

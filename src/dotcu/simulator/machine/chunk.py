@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.decoding.basic_blocks import EXIT
-from dotcu.simulator.machine.memory import Buffer, LocatedAddresses, PrivateMemory
+from dotcu.simulator.machine.memory import RANK_BIT, Buffer, LocatedAddresses, PrivateMemory
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes, merged
 from dotcu.simulator.run import Finding, shown_coordinates
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, VectorClocks, picked
@@ -67,6 +67,7 @@ class Chunk:
         self._numbers: Lanes | None = None
         self._stamps: Array | None = None
         self._ranks: Array | None = None
+        self._starts: Array | None = None
         # By access: for each block, and warp of its cluster, the time of its last access to that block's
         # shared memory. And for each block what its threads knew when they ended.
         self._reached: dict[int, tuple[Access, Array]] = {}
@@ -135,6 +136,13 @@ class Chunk:
             one = self.shape.cluster_blocks == 1
             self._ranks = np.zeros(1, np.uint32) if one else np.repeat(ranks, self.shape.pitch)
         return self._ranks if self._ranks.size == 1 or self.active is None else self._ranks[self.active]
+
+    def own_starts(self) -> Array:
+        """Where each lane's own shared memory begins in the shared window, as u64, in a cluster."""
+        if self._starts is None:
+            ranks = np.repeat(self.shape.numbers()[1], self.shape.pitch)
+            self._starts = ranks.astype(np.uint64) << np.uint64(RANK_BIT)
+        return self._starts
 
     def is_running(self, blocks: Array) -> Array:
         """Return for each of some blocks whether any of its threads has not exited."""
@@ -236,11 +244,13 @@ class Chunk:
         """
         if self.shared.races is None or access.placed.instruction.opcode == "mbarrier":
             return  # who waits for an arrival has not ended; pipelines leave their last ones unawaited
+        far = owners != lanes // self.shape.pitch
+        if not far.any():
+            return
         if access.number not in self._reached:
             warps = self.shape.cluster_lanes // WARP
             self._reached[access.number] = (access, np.full((self.shape.blocks, warps), NEVER, np.int64))
         _, table = self._reached[access.number]
-        far = owners != lanes // self.shape.pitch
         times = np.broadcast_to(picked(self.clocks.times.block, lanes), lanes.shape)
         np.maximum.at(table, (owners[far], lanes[far] % self.shape.cluster_lanes // WARP), times[far])
 

@@ -32,8 +32,8 @@ SHARED_WINDOW = 1 << 40
 LOCAL_WINDOW = 2 << 40
 PARAM_WINDOW = 3 << 40
 WINDOW_BYTES = 1 << 32
-# Where the shared memory of a cluster's blocks lies in the shared window, block by block from the second
-# piece on: the first one is every block's own. So mapa leaves rank + 1 in these bits.
+# Where the shared memory of a cluster's blocks lies in the shared window, by rank: a block's own address has
+# its rank there, too (what NVCC emits for sm_90: base + %cluster_ctarank << 24; measured: H100).
 RANK_BIT = 24
 NULL_PAGE = 1 << 16
 _FIRST_GLOBAL = 1 << 44
@@ -189,7 +189,8 @@ class PrivateMemory:
     Attributes:
         size: Bytes that one owner may touch.
         pitch: Bytes from one owner's to the next one's.
-        bases: For each lane, where its owner's bytes begin in `data`; one value if all share them.
+        bases: For each lane, where its owner's bytes begin in `data`, less the address of the first one; one
+            value if all share them.
         written: One byte for each byte of data: 1 where something wrote it.
         is_written: True once every byte was written, as of the last `look`.
     """
@@ -246,6 +247,14 @@ class LocatedAddresses:
         self.costs: dict[tuple[str, int, int, int], AccessCost] = {}
         self._indices: dict[tuple[int, int], Array] = {}
         self._owners: list[Buffer | PrivateMemory] = []
+        self._range: tuple[int, int] | None = None
+
+    def range_from(self, starts: Array) -> tuple[int, int]:
+        """Return the lowest and the highest distance from where each lane's own memory starts, as u64."""
+        if self._range is None:
+            offsets = self.address - (starts if self.active is None else starts[self.active])
+            self._range = int(offsets.min()), int(offsets.max())
+        return self._range
 
     def in_region(self, region: Buffer, width: int) -> Array:
         """Return for each lane the element of a region, as its view of that width counts them."""

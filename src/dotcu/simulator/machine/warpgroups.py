@@ -75,6 +75,7 @@ class Warpgroups:
         layouts: For each 16 bytes of shared memory the swizzle by which a tensor map brought them, and 1;
             0: something else wrote them.
         seen: By access, the stamp of the write that each warpgroup was last compared with.
+        leading: By access, the leading offset in the descriptors of each rank of a cluster; -1: none yet.
     """
 
     def __init__(self, chunk: Chunk) -> None:
@@ -99,6 +100,7 @@ class Warpgroups:
         self._reading = np.zeros((count, _REMEMBERED), np.int64)
         self.layouts = np.zeros(chunks, np.uint8)
         self.seen: dict[int, Array] = {}
+        self.leading: dict[int, Array] = {}
         self._active: tuple[Lanes | None, Array] | None = None
         self.registers = np.full(count, chunk.grid.registers, np.int64)
         self._grown = np.full(count, -1, np.int64)

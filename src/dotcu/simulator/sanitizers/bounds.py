@@ -12,7 +12,7 @@ import numpy as np
 
 from dotcu.simulator.decoding.variables import display_name, is_local_frame
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import NULL_PAGE, Buffer, PrivateMemory
+from dotcu.simulator.machine.memory import NULL_PAGE, RANK_BIT, Buffer, PrivateMemory
 from dotcu.simulator.machine.shape import Array
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
     bad = (address & np.uint64(access.bytes - 1)) != 0
     if bad.any():
         first = int(address[bad][0])
+        first = first % (1 << RANK_BIT) if access.space == "shared" else first
         region = chunk.grid.memory.find(first)
         if region is not None:
             name, where = region.name, f"at byte {first - region.base} of `{region.name}`"

@@ -599,6 +599,8 @@ def _boxes_in(
     """
     lanes = chunk.numbers()
     starts = np.broadcast_to(chunk.read(target.slot), len(lanes)).astype(np.int64) + target.offset
+    if chunk.shape.cluster_blocks > 1:
+        starts -= chunk.own_starts()[lanes].view(np.int64)
     unique, which = np.unique(starts, return_inverse=True)
     offsets = np.stack([chunk_offsets(start, box) for start in unique.tolist()])
     span = chunk.grid.span(target)

@@ -23,6 +23,7 @@ from dotcu.ptx.instructions import Immediate, Instruction, Operand, Register, Ve
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes
 from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import RANK_BIT
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Accumulators, Warpgroups, warpgroups
 from dotcu.simulator.sanitizers.bounds import describe_element
@@ -433,6 +434,10 @@ def _matrix(
     def matrix(chunk: Chunk, state: Warpgroups, groups: Array) -> tuple[Array, Array]:
         words = _uniform(chunk, placed, source.read(chunk), f"the descriptor of {name}")
         words = np.broadcast_to(words, len(groups))
+        if chunk.shape.cluster_blocks > 1:
+            _check_ranks(
+                chunk, state, access, groups, words, lambda word: _places(word, extent, across), name
+            )
         unique, which = np.unique(words, return_inverse=True)
         tables = [_places(int(word), extent, across) for word in unique]
         sound = np.array(
@@ -458,6 +463,52 @@ def _matrix(
         return values if name == "A" else values.swapaxes(1, 2), inside
 
     return matrix
+
+
+def _check_ranks(
+    chunk: Chunk,
+    state: Warpgroups,
+    access: Access,
+    groups: Array,
+    words: Array,
+    places: Callable[[int], Array],
+    name: str,
+) -> None:
+    """Report descriptors made of a whole address, whose rank of the block is in the leading offset.
+
+    Args:
+        chunk: The blocks that run together.
+        state: Their warpgroups.
+        access: The access of the instruction.
+        groups: The warpgroups.
+        words: For each of them its descriptor.
+        places: Gives the chunks of a descriptor.
+        name: Of the matrix.
+    """
+    size = chunk.shape.cluster_blocks
+    ranks, leading = (
+        groups // state.each % size,
+        (words >> np.uint64(16) & np.uint64(0x3FFF)).astype(np.int64),
+    )
+    known = state.leading.setdefault(access.number, np.full(size, -1))
+    if (known[ranks] == leading).all():
+        return
+    known[ranks] = leading
+    bits = np.arange(size) << RANK_BIT - 4 - 16
+    spilt = (known != known[0]) & ((known == known[0] + bits) | (known == known[0] | bits))
+    word = int(words[0]) & ~(0x3FFF << 16)
+    here = [
+        r
+        for r in np.flatnonzero(spilt & (known[0] >= 0)).tolist()
+        if not np.array_equal(places(word | int(known[r]) << 16), places(word | int(known[0]) << 16))
+    ]
+    everyone = np.arange(state.count)
+    state.report(
+        access.placed,
+        everyone[np.isin(everyone // state.each % size, here)],
+        f"wgmma: the descriptor of {name} has its block's rank in the bits of the leading offset. In a "
+        "cluster the upper bits of an address in shared memory hold it: mask them, (address & 0x3ffff) >> 4.",
+    )
 
 
 def _is_sound(

@@ -37,8 +37,8 @@ _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
 # Rounds for which arrivals at mbarriers of a block that has exited are no fault, and have no effect:
 # pipelines leave the releases of their last stages unawaited, and the blocks of a cluster end together.
 GRACE_ROUNDS = 64
-# Above them are negative numbers.
-MAX_RANKS = 0xFE
+# Ranks that an address can have.
+RANKS = 1 << 8
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
 _SPACE_OF_WINDOW = {window >> 40: space for space, window in WINDOWS.items()}
 
@@ -185,6 +185,9 @@ def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
     window = WINDOWS[space] if access.space == "generic" else 0
     span = chunk.grid.span(access)
     first, last = (0, private.size) if span is None else span[:2]
+    if space == "shared" and chunk.shape.cluster_blocks > 1:
+        lowest, highest = located.range_from(chunk.own_starts())
+        low, end = lowest + offset, highest + offset + size
     if low < window + first or end > window + last:
         return None
     index = located.in_private(private, window, access.width)
@@ -251,15 +254,11 @@ def _in_space(chunk: Chunk, access: Access, space: str, address: Array, position
     private = {"shared": chunk.shared, "local": chunk.local, "param": chunk.params}[space]
     owners = None
     if space == "shared" and chunk.shape.cluster_blocks > 1:
-        ranks = address >> np.uint64(RANK_BIT)
-        if ranks.any():
-            address, positions, owners = _of_cluster(chunk, access, address, ranks.view(np.int64), positions)
+        address, positions, owners = _of_cluster(chunk, access, address, positions)
     return _private(chunk, access, private, address, positions, owners)
 
 
-def _of_cluster(
-    chunk: Chunk, access: Access, address: Array, ranks: Array, positions: Array
-) -> tuple[Array, Array, Array]:
+def _of_cluster(chunk: Chunk, access: Access, address: Array, positions: Array) -> tuple[Array, Array, Array]:
     """Return offsets in blocks of the cluster, and for each lane the block of the chunk whose memory it is.
 
     Lanes that may not reach that block are reported and left out.
@@ -268,15 +267,16 @@ def _of_cluster(
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
         address: Addresses in the shared window.
-        ranks: For each one more than the rank of its block, 0 for the lane's own.
         positions: Which of the active lanes these are.
     """
-    size = chunk.shape.cluster_blocks
-    own = chunk.numbers(positions) // chunk.shape.pitch
-    is_rank = (ranks > 0) & (ranks <= MAX_RANKS)
-    owners = np.where(is_rank, own - own % size + ranks - 1, own)
-    absent = is_rank & (ranks > size)
-    owners = np.where(absent, own, owners)
+    size, lanes = chunk.shape.cluster_blocks, chunk.numbers(positions)
+    own = lanes // chunk.shape.pitch
+    distance = (address - chunk.own_starts()[lanes]).view(np.int64)
+    ahead = (distance + (1 << RANK_BIT >> 1)) >> RANK_BIT  # what is just before a block's memory misses that
+    ahead = np.where(np.abs(ahead) > RANKS, 0, ahead)
+    ranks = (own % size + ahead) % RANKS
+    absent = ranks >= size
+    owners = np.where(absent, own, own - own % size + ranks)
     far = (owners != own) & access.near
     exited = ~far & ~chunk.is_running(owners)
     late = exited
@@ -284,9 +284,9 @@ def _of_cluster(
         late = exited & (chunk.rounds - chunk.ended[owners] > GRACE_ROUNDS)
     for bad, fault in ((absent, "absent"), (far, "far"), (late, "exited")):
         if bad.any():
-            bounds.report_other_block(chunk, access, ranks[bad] - 1, positions[bad], fault)
+            bounds.report_other_block(chunk, access, ranks[bad], positions[bad], fault)
     good = ~(absent | far | exited)
-    offset = np.where(is_rank, address & np.uint64((1 << RANK_BIT) - 1), address)
+    offset = (distance - (ahead << RANK_BIT)).view(np.uint64)
     return offset[good], positions[good], owners[good]
 
 
@@ -357,7 +357,7 @@ def of_rank(address: Array, ranks: Array) -> Array:
     word, bits = address.dtype.type, address.dtype.type(RANK_BIT)
     offset = address & ~(word(0xFF) << bits)
     # A block that is not there is reported where it is accessed.
-    rank_bits = np.minimum(ranks, np.uint32(MAX_RANKS - 1)).astype(address.dtype) + word(1)
+    rank_bits = np.minimum(ranks, np.uint32(RANKS - 1)).astype(address.dtype)
     moved: Array = offset | rank_bits << bits
     return moved
 

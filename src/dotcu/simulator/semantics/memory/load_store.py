@@ -304,14 +304,14 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
             inside &= mapped(value, constants) == (space == "const")
         if space == "shared":
             ranks = (value - low) >> np.uint64(RANK_BIT)
-            blocks = chunk.shape.cluster_blocks if blocks_of_cluster else 0
-            inside = inside & ((ranks == 0) | (ranks == chunk.ranks() + 1) | (ranks <= blocks))
+            blocks = chunk.shape.cluster_blocks
+            inside = inside & (ranks < blocks if blocks_of_cluster else ranks == chunk.ranks())
         chunk.write(target.slot, inside)
 
     return step
 
 
-# Addresses in a cluster: the rank of a block, plus one, stands above the offset in its shared memory.
+# Addresses in a cluster: the rank of a block stands above the offset in its shared memory.
 #
 # Source: PTX ISA, "Data Movement and Conversion Instructions: mapa, getctarank".
 
@@ -354,6 +354,6 @@ def bind_getctarank(placed: FlatInstruction, binding: Binding) -> Step:
     def step(chunk: Chunk) -> None:
         value = chunk.read(address.slot).astype(np.uint64)
         rank = (value >> np.uint64(RANK_BIT) & np.uint64(0xFF)).astype(np.uint32)
-        chunk.write(target.slot, np.where(rank == 0, chunk.ranks(), rank - np.uint32(1)).astype(np.uint32))
+        chunk.write(target.slot, rank)
 
     return step
