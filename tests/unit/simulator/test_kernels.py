@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import dotcu
 from dotcu.errors import FindingError
 from dotcu.simulator import Finding, Run
 
@@ -322,6 +324,26 @@ def test_barriers_with_numbers_and_counts(run_kernel: Any) -> None:
     result = run_kernel(source, {"out": out}, grid=1, block=128)
     assert out.tolist() == [2 * (63 - i) for i in range(64)]
     assert result.findings == []
+
+
+@pytest.mark.parametrize(("arrivals", "expected"), [(1, []), (2, ["deadlock"]), (3, [])])
+def test_arrivals_alone_complete_a_barrier(arrivals: int, expected: list[str]) -> None:
+    source = """
+    __global__ void k(int* out, int arrivals) {
+        __shared__ unsigned long long unused;
+        unsigned at = __cvta_generic_to_shared(&unused);
+        if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at));
+        if (threadIdx.x >= 32) {
+            for (int i = 0; i < arrivals; ++i) asm volatile("barrier.cta.arrive.aligned 1, 64;" ::: "memory");
+            atomicAdd(out, 1);
+        } else {
+            while (atomicAdd(out, 0) < 32) { }
+            asm volatile("barrier.cta.sync.aligned 1, 64;" ::: "memory");
+        }
+    }"""
+    with dotcu.simulate(arch="sm_90", on_finding="collect") as run:
+        dotcu.load_inline(source).k(torch.zeros(1, dtype=torch.int32), arrivals, grid=1, block=64)
+    assert [finding.kind for finding in run.findings] == expected
 
 
 def test_barriers_that_reduce(run_kernel: Any) -> None:

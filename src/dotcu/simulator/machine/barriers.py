@@ -79,8 +79,11 @@ class BlockBarriers:
         self.waiting += len(lanes)
         self.recheck()
 
-    def arrive(self, number: Array) -> None:
-        """Make the active lanes arrive at a barrier without waiting for it."""
+    def arrive(self, number: Array, count: Array) -> None:
+        """Make the active lanes arrive at a barrier without waiting for it.
+
+        Where as many arrive as it counts, and none waits, it completes: who waits later, waits for others.
+        """
         chunk = self.chunk
         if self.arrived is None:
             self.arrived = np.zeros(chunk.shape.blocks * BARRIERS, np.int64)
@@ -89,6 +92,13 @@ class BlockBarriers:
         chunk.grid.progress += 1
         np.add.at(self.arrived, keys, 1)
         self.recheck()
+        wanted = np.zeros(len(self.arrived), np.int64)
+        wanted[keys] = count
+        alone = (self.arrived >= wanted) & (wanted > 0)
+        alone[self.key[self.key != _NOWHERE]] = False
+        if alone.any():
+            self.arrived[alone] %= wanted[alone]
+            chunk.clocks.forget(np.flatnonzero(alone))
 
     def _keys(self, number: Array) -> Array:
         """Return the barrier of each active lane, counted over all blocks."""
@@ -114,18 +124,29 @@ class BlockBarriers:
         need = np.where(default, np.repeat(living, BARRIERS), wanted)
         complete = (gathered > 0) & (gathered >= need)
         if complete.any():
-            self._release(self._first(lanes[complete[keys]], need, default), default)
-            if self.arrived is not None:
-                self.arrived[complete] = 0
+            used = None
+            if self.arrived is not None:  # of more arrivals than there is room for, some are the next round's
+                rest = np.maximum(need - np.bincount(keys, minlength=total), 0)
+                used = np.where((self.arrived < need) | default, self.arrived, rest)
+            self._release(self._first(lanes[complete[keys]], need, default, used), default)
+            if self.arrived is not None and used is not None:
+                self.arrived[complete] -= used[complete]
 
-    def _first(self, lanes: Lanes, need: Array, default: Array) -> Lanes:
-        """Return as many lanes as a barrier counts; the others wait for its next round."""
+    def _first(self, lanes: Lanes, need: Array, default: Array, used: Array | None) -> Lanes:
+        """Return as many lanes as a barrier counts; the others wait for its next round.
+
+        Args:
+            lanes: The lanes that wait.
+            need: By barrier, how many threads it counts.
+            default: By barrier, whether these are all of its block.
+            used: By barrier, the arrivals among them.
+        """
         keys = self.key[lanes]
         if default[keys].all():
             return lanes
         order = np.argsort(keys, kind="stable")
         starts = np.searchsorted(keys[order], keys[order])
-        room = need if self.arrived is None else need - self.arrived
+        room = need if used is None else need - used
         fits = np.empty(len(lanes), bool)
         fits[order] = np.arange(len(lanes)) - starts < room[keys[order]]
         return lanes[fits | default[keys]]

@@ -248,6 +248,11 @@ class VectorClocks:
         self._come_together(lanes)
         self.tick(lanes)
 
+    def forget(self, keys: Array) -> None:
+        """Barriers are complete that nobody waited at: who leaves them later knows no such arrival."""
+        for key in keys.tolist():
+            self._posted.pop(key, None)
+
     def arrive(self, lanes: Lanes, *, relaxed: bool) -> tuple[Array, Array, Array]:
         """Lanes arrive at a barrier of their cluster.
 

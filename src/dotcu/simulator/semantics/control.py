@@ -160,7 +160,7 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ste
             barriers.wait(placed, resume, chunk.read(number), expected)
         else:
             chunk.send(resume, chunk.active)
-            barriers.arrive(chunk.read(number))
+            barriers.arrive(chunk.read(number), chunk.read(counts[0]).astype(np.int64))
 
     return end
 
