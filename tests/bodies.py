@@ -43,6 +43,26 @@ __global__ void touch(const float* x, const float* optional, float* out, bool fl
 }
 """
 kernels = dotcu.load_inline(SOURCE)
+box_kernels = dotcu.load_inline(r"""
+#include <dotcu/tma.cuh>
+
+// The first 4 x 4 elements of x, and four times those of y; beyond both is zero.
+__global__ void corners(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap y,
+                        const float* first, float* out, int rows) {
+    __shared__ alignas(128) float tile[2][32];  // 128 bytes apart
+    __shared__ dotcu::mbarrier arrived;
+    if (threadIdx.x == 0) arrived.init(1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        arrived.arrive_expect(128);
+        dotcu::tma_load(tile[0], x, arrived, 0, 0);
+        dotcu::tma_load(tile[1], y, arrived, 0, 0);
+    }
+    arrived.wait(0);
+    const int i = threadIdx.x;
+    if (i < 16) out[i] = tile[0][i] + 4 * tile[1][i] + (rows < 0) * first[0];
+}
+""")
 
 LIMIT = 40
 WARP = 32
@@ -89,6 +109,22 @@ def corner(x: Tensor, start: int) -> Tensor:
     part = x[start:, : x.shape[1] // 2].T
     out = torch.zeros((2, part.size(0)), dtype=torch.float32, device=x.device)
     kernels.matrix(part, out, grid=part.shape[0], block=1)
+    return out
+
+
+def boxes(x: Tensor, y: Tensor) -> Tensor:
+    rows, columns = _checked(x, 2)
+    fits = x.stride(0) % 4 == 0 and x.stride(0) > 0 and dotcu.is_aligned(x, 16)
+    if x.numel() == 0 or not (x.stride(1) == 1 and fits and y.is_contiguous()):
+        return x.new_zeros((4, 4))
+    between = y.new_zeros((y.shape[0] + 1, dotcu.cdiv(y.shape[1], 4) * 4))
+    kernels.rows(y, y.shape[1], 1, between, y.shape[0], y.shape[1], grid=32, block=64)
+    part = between[1:, : y.shape[1]]
+    out = x.new_empty(4, 4)
+    maps = (dotcu.tensor_map(t, box=(4, 4), l2_promotion=128) for t in (x, part))
+    box_kernels.corners(
+        *maps, x if columns % 4 == 0 and x.is_contiguous() else None, out, rows, grid=1, block=32
+    )
     return out
 
 

@@ -89,6 +89,7 @@ CALLS: dict[Callable[..., Any], st.SearchStrategy[dict[str, Any]]] = {
     bodies.branching: calls(tensors("x")),
     bodies.strided_rows: calls(tensors("x", rank=2)),
     bodies.corner: calls(tensors("x", rank=2), start=st.integers(-5, 10)),
+    bodies.boxes: calls(tensors("x", "y", rank=2)),
     bodies.optional: calls(tensors("x", "other"), flag=st.booleans(), code=st.integers(-200, 200))
     | calls(tensors("x"), other=st.none(), flag=st.booleans(), code=st.integers(-200, 200)),
     bodies.two_launches: calls(tensors("x"), alpha=real, beta=real),

@@ -76,6 +76,8 @@ class Driver:
         contexts: The one that was current at each launch.
         statuses: What the next launches give; success beyond them.
         before: Called at each launch, before anything is read.
+        encoded: What tensor maps were encoded of; the bytes of each are its number, from 1 on.
+        map_status: What encoding one gives.
     """
 
     launches: list[Launched] = field(default_factory=list)
@@ -85,6 +87,8 @@ class Driver:
     statuses: list[int] = field(default_factory=list)
     before: Callable[[], None] = lambda: None
     expected: dict[int, Launch] = field(default_factory=dict)
+    encoded: list[tuple[Any, ...]] = field(default_factory=list)
+    map_status: int = 0
 
     def __post_init__(self) -> None:
         word, into, status = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
@@ -93,6 +97,9 @@ class Driver:
             "context": ctypes.CFUNCTYPE(status, into)(self._context),
             "enter": ctypes.CFUNCTYPE(status, word)(self._enter),
             "leave": ctypes.CFUNCTYPE(status, into)(self._leave),
+            "encode": ctypes.CFUNCTYPE(status, word, status, status, word, *[word] * 4, *[status] * 4)(
+                self._encode
+            ),
         }
 
     def _now(self) -> int:
@@ -109,6 +116,19 @@ class Driver:
     def _leave(self, into: Any) -> int:
         into[0] = self.pushed.pop()
         return 0
+
+    def _encode(self, at: int, kind: int, rank: int, address: int, *rest: Any) -> int:
+        """Note what a map is encoded of: the driver's arguments, those of arrays as tuples."""
+        assert at % 64 == 0
+        counts = (rank, rank - 1, rank, rank)
+        types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+        arrays = (
+            tuple((of * count).from_address(start)) if count else ()
+            for of, count, start in zip(types, counts, rest, strict=False)
+        )
+        self.encoded.append((kind, address, *arrays, *rest[4:]))
+        ctypes.memset(at, len(self.encoded), 128)
+        return self.map_status
 
     def _launch(self, config: int, function: int, pointers: Any, extra: int | None) -> int:
         self.before()

@@ -14,6 +14,7 @@ from dotcu.call_cache.arithmetic import Inexact, Number, compute, operands
 from dotcu.call_cache.record import (
     Allocation,
     ConstantKey,
+    Field,
     FieldKind,
     Key,
     Launch,
@@ -134,8 +135,17 @@ def _launch(
         is_argument = field.kind is FieldKind.ARGUMENT_ADDRESS
         sizes = args[field.source].shape if is_argument else allocations[field.source].sizes
         if math.prod(sizes):  # memory without elements has no address
-            addresses.append(replace(field, step=0 if field.step < 0 else int(values[field.step])))
-    return replace(launch, grid=(x, y, z), parameters=bytes(data), fields=tuple(addresses))
+            addresses.append(_at(field, values))
+    maps = tuple(
+        (_at(field, values), tiled.with_layout(lambda step: int(values[step])))
+        for field, tiled in launch.maps
+    )
+    return replace(launch, grid=(x, y, z), parameters=bytes(data), fields=tuple(addresses), maps=maps)
+
+
+def _at(field: Field, values: Sequence[Number]) -> Field:
+    """Return an address with the bytes to add to it."""
+    return replace(field, step=0 if field.step < 0 else int(values[field.step]))
 
 
 _PARTS = {"allocations": "allocation", "launches": "launch", "results": "result"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -26,18 +27,31 @@ from dotcu.kernel.arguments.pack import (
     members_of,
     pack,
 )
-from dotcu.kernel.arguments.tensor_map import TensorMap
+from dotcu.kernel.arguments.tensor_map import (
+    ALIGNMENT,
+    BYTES,
+    MAP_ALIGNMENT,
+    TensorMap,
+    Tiled,
+    layout_faults,
+    outer_strides,
+    tiled,
+)
 from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.scope import RecordedLaunch
 
 PARAMETER_ALIGNMENT = 16
 
 
-def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field]:
-    """Yield a parameter as constant bytes, and fields whose offset is not known yet."""
+Map = tuple[Field, Tiled]
+
+
+def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field | Map]:
+    """Yield a parameter as constant bytes, and fields and maps whose offset is not known yet."""
     is_pointer = isinstance(packer, (PointerPacker, TensorPacker))
     if isinstance(value, TensorMap):
-        raise Unsupported("it passes a tensor map, which the driver encodes again for each address")
+        yield _map(state, pinned(value))
+        return
     if isinstance(packer, TensorInfoPacker):
         raise Unsupported("it passes a TensorInfo, whose sizes are not at fixed places")
     if is_pointer and value is not None:
@@ -85,6 +99,21 @@ def _address(state: TraceState, known: TracedTensor) -> bytes | Field:
     return Field(offset=0, kind=kind, source=known.source, step=step)
 
 
+def _map(state: TraceState, value: TensorMap) -> bytes | Map:
+    """Return a tensor map with steps for sizes and strides, and guard what the launch accepted of them."""
+    known = state.known(value.tensor)
+    sizes, strides, _ = known.layout
+    if is_empty(sizes):
+        return bytes(BYTES)
+    itemsize = value.tensor.itemsize
+    if any(layout_faults(sizes, strides, itemsize)) or not state.is_aligned(known, ALIGNMENT):
+        raise Unsupported(f"it passes {value}, which no kernel takes")
+    address = _address(state, known)
+    assert isinstance(address, Field)
+    layout = replace(tiled(value), sizes=sizes[::-1], strides_bytes=outer_strides(sizes, strides, itemsize))
+    return address, layout.with_layout(partial(step_of, state.builder))
+
+
 def expressed(state: TraceState, launch: RecordedLaunch) -> tuple[Launch, Launch]:
     """Return a launch in the steps of the call, and as it was in this call, as `evaluate` gives it."""
     symbolic = _symbolic(state, launch)
@@ -96,15 +125,20 @@ def _symbolic(state: TraceState, launch: RecordedLaunch) -> Launch:
         raise Unsupported(f"{launch.kernel} takes a list, or the members of a struct")
     if not any(isinstance(value, (Tensor, *WRAPPED)) for value in launch.args):
         raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
-    parameters, offsets, fields = bytearray(), [], []
+    parameters, offsets, fields, maps = bytearray(), [], [], []
     for packer, value in zip(launch.plan.packers, _values(state, launch), strict=True):
+        alignment = MAP_ALIGNMENT if isinstance(value, TensorMap) else PARAMETER_ALIGNMENT
+        parameters += bytes(-len(parameters) % alignment)
         offsets.append(len(parameters))
         for part in _parts(state, packer, value):
             if isinstance(part, Field):
                 fields.append(replace(part, offset=len(parameters)))
                 part = bytes(struct.calcsize(FORMATS[part.kind]))
+            elif isinstance(part, tuple):
+                maps.append((replace(part[0], offset=len(parameters)), part[1]))
+                part = bytes(BYTES)
             parameters += part
-        parameters += bytes(-len(parameters) % PARAMETER_ALIGNMENT)
+    parameters += bytes(-len(parameters) % PARAMETER_ALIGNMENT)
     config = launch.config
     pinned(launch.shape)
     return Launch(
@@ -114,6 +148,7 @@ def _symbolic(state: TraceState, launch: RecordedLaunch) -> Launch:
         parameters=bytes(parameters),
         offsets=tuple(offsets),
         fields=tuple(fields),
+        maps=tuple(maps),
         grid=_grid(state, launch),
         block=config.block,
         smem_bytes=config.smem_bytes,
@@ -145,23 +180,38 @@ def _grid(state: TraceState, launch: RecordedLaunch) -> tuple[int, int, int]:
 
 def _concrete(state: TraceState, launch: RecordedLaunch, symbolic: Launch) -> Launch:
     tensors: list[Tensor] = []
+    encoded: list[Tiled] = []
 
     def note(tensor: Tensor, name: str, writable: bool) -> int:
         tensors.append(tensor)
         return 0
 
-    nowhere = Placement(note, lambda *tensor_map: b"", lambda *data: 0)
-    packed, _ = pack(launch.plan, plain(list(launch.args)), nowhere)
-    parameters, fields = b"", []
-    values = _values(state, launch)
-    for packer, parameter, value in zip(launch.plan.packers, packed, values, strict=True):
-        if isinstance(packer, (PointerPacker, TensorPacker)) and value is not None:
-            tensor = tensors.pop(0)
-            known = state.known(tensor)
-            if tensor.data_ptr():
-                first_byte = tensor.data_ptr() - state.base(known).data_ptr()
-                kind = FieldKind.ARGUMENT_ADDRESS if known.argument else FieldKind.ALLOCATION_ADDRESS
-                field = Field(offset=len(parameters), kind=kind, source=known.source, step=first_byte)
+    def encode(tiled: Tiled, address: int) -> bytes:
+        encoded.append(tiled)
+        return bytes(BYTES)
+
+    packed, _ = pack(launch.plan, plain(list(launch.args)), Placement(note, encode, lambda *data: 0))
+    parameters, fields, maps = bytearray(len(symbolic.parameters)), [], []
+    rows = zip(launch.plan.packers, packed, _values(state, launch), symbolic.offsets, strict=True)
+    for packer, parameter, value, offset in rows:
+        parameters[offset : offset + len(parameter)] = parameter
+        is_map = isinstance(value, TensorMap)
+        if not (is_map or (isinstance(packer, (PointerPacker, TensorPacker)) and value is not None)):
+            continue
+        tensor = tensors.pop(0)
+        known = state.known(tensor)
+        if tensor.data_ptr():
+            first_byte = tensor.data_ptr() - state.base(known).data_ptr()
+            kind = FieldKind.ARGUMENT_ADDRESS if known.argument else FieldKind.ALLOCATION_ADDRESS
+            field = Field(offset=offset, kind=kind, source=known.source, step=first_byte)
+            if not is_map:
                 fields.append(field)
-        parameters += parameter + bytes(-len(parameter) % PARAMETER_ALIGNMENT)
-    return replace(symbolic, grid=launch.config.grid, parameters=parameters, fields=tuple(fields))
+            elif tensor.numel():
+                maps.append((field, encoded.pop(0)))
+    return replace(
+        symbolic,
+        grid=launch.config.grid,
+        parameters=bytes(parameters),
+        fields=tuple(fields),
+        maps=tuple(maps),
+    )

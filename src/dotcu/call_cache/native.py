@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dotcu.call_cache.purity import DependencyGuard
-from dotcu.call_cache.record import ConstantKey, Key, Launch, RecordedCall, StepOp, TensorKey
+from dotcu.call_cache.record import ConstantKey, Field, Key, Launch, RecordedCall, StepOp, TensorKey
 from dotcu.kernel import native
+from dotcu.kernel.arguments.tensor_map import MAX_RANK, Tiled
+from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import LaunchLabel
 
 Fallback = Callable[..., Any]
@@ -200,13 +202,25 @@ def _key(key: Key) -> bytes:
     return struct.pack("<5i", _KEY_FLOAT if key is float else _KEY_INT, 0, 0, 0, 0)
 
 
+def _field(field: Field) -> bytes:
+    return struct.pack("<4i", field.offset, field.kind, field.source, field.step)
+
+
+def _map(address: Field, tiled: Tiled) -> bytes:
+    numbers = [*cuda.tensor_map_numbers(tiled)]
+    for each in (tiled.sizes, tiled.strides_bytes, tiled.box, tiled.element_strides):
+        numbers += (*each, *[0] * (MAX_RANK - len(each)))
+    return _field(address) + _ints(numbers)
+
+
 def _launch(launch: Launch, operator: str) -> tuple[object, ...]:
     settings = f"block={launch.block}, from the call cache"  # for messages about faults: without its grid
     return (
         launch.function,
         launch.parameters,
         _ints(launch.offsets),
-        b"".join(struct.pack("<4i", f.offset, f.kind, f.source, f.step) for f in launch.fields),
+        b"".join(map(_field, launch.fields)),
+        b"".join(_map(address, tiled) for address, tiled in launch.maps),
         LaunchLabel(operator, launch.kernel, settings, launch.device.index or 0),
         launch.grid,
         launch.block,

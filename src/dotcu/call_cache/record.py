@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import torch
 
+from dotcu.kernel.arguments.tensor_map import Tiled
+
 Step = int
 """The index of a step, and of its value."""
 
@@ -180,6 +182,8 @@ class Launch:
         parameters: All parameters in one block of memory, with zeros at the fields.
         offsets: The start of each parameter in it, a multiple of 16 bytes.
         fields: The values to fill in; in `evaluate.Effects`, the addresses.
+        maps: The tensor maps, each encoded anew in its place, a multiple of 64 bytes: the address, and the
+            rest, with steps for sizes and strides; in `evaluate.Effects`, their values.
         grid: One step for each dimension, in blocks; in `evaluate.Effects`, its value. A grid with a zero
             in it runs nothing; one beyond the limits of every GPU does not fit.
         cluster: In blocks; None without clusters.
@@ -192,6 +196,7 @@ class Launch:
     parameters: bytes
     offsets: tuple[int, ...]
     fields: tuple[Field, ...]
+    maps: tuple[tuple[Field, Tiled], ...] = ()
     grid: tuple[Step, Step, Step]
     block: tuple[int, int, int]
     smem_bytes: int = 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 
 from dotcu.call_cache.arithmetic import ARITHMETIC, COMPARISONS, LOOKS, UNARY, Builder, Inexact
 from dotcu.call_cache.record import Step, StepOp
+from dotcu.kernel.arguments.tensor_map import TensorMap
 
 # All that torch's own Python asks of a SymInt's node, in `torch.broadcast_shapes`.
 _NODE = SimpleNamespace(is_nested_int=lambda: False)
@@ -263,7 +265,7 @@ _complete(SymbolicInt)
 _complete(SymbolicFloat)
 
 
-# Symbols inside of other values: shapes, arguments of a call, slices.
+# Symbols inside of other values: shapes, arguments of a call, slices, boxes of tensor maps.
 
 
 def plain(value: Any) -> Any:
@@ -284,6 +286,9 @@ def _mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
         return kind([_mapped(item, convert) for item in value])
     if kind is torch.Size:
         return torch.Size([_mapped(item, convert) for item in value])
+    if kind is TensorMap:
+        box, steps = _mapped(value.box, convert), _mapped(value.element_strides, convert)
+        return replace(value, box=box, element_strides=steps)
     if kind is dict:
         return {key: _mapped(item, convert) for key, item in value.items()}
     if kind is slice:

@@ -20,7 +20,7 @@ from dotcu.call_cache.evaluate import Effects, compare, evaluate
 from dotcu.call_cache.launches import expressed
 from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous, is_in_order
 from dotcu.call_cache.purity import compares_tensors
-from dotcu.call_cache.record import Allocation, Launch, RecordedCall, RecordedStep, Step, Unsupported
+from dotcu.call_cache.record import Allocation, Field, Launch, RecordedCall, RecordedStep, Step, Unsupported
 from dotcu.call_cache.rules import RULES
 from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import pinned, plain, step_of
@@ -270,7 +270,9 @@ def _record(
     layouts = [memory.layout for memory in state.allocations]
     roots = {step(number) for layout in layouts for number in (*layout.sizes, *layout.strides)}
     for launch in launches:
-        roots.update(launch.grid, (field.step for field in launch.fields if field.step >= 0))
+        fields = (*launch.fields, *(field for field, _ in launch.maps))
+        roots.update(launch.grid, (field.step for field in fields if field.step >= 0))
+        roots.update(number for _, tiled in launch.maps for number in (*tiled.sizes, *tiled.strides_bytes))
     live = state.builder.live(roots)
     renumbered = {-1: -1, **{step: index for index, step in enumerate(live)}}
     steps = []
@@ -328,5 +330,9 @@ def _allocation(state: TraceState, memory: TracedTensor, number: Callable[[Any],
 
 def _renumber_launch(launch: Launch, renumbered: Mapping[Step, Step]) -> Launch:
     x, y, z = (renumbered[step] for step in launch.grid)
-    fields = tuple(replace(field, step=renumbered[field.step]) for field in launch.fields)
-    return replace(launch, grid=(x, y, z), fields=fields)
+
+    def at(field: Field) -> Field:
+        return replace(field, step=renumbered[field.step])
+
+    maps = ((at(field), tiled.with_layout(renumbered.__getitem__)) for field, tiled in launch.maps)
+    return replace(launch, grid=(x, y, z), fields=tuple(map(at, launch.fields)), maps=tuple(maps))

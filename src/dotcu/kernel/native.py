@@ -72,6 +72,8 @@ _DRIVER_SYMBOLS = (
     ("leave", "cuCtxPopCurrent_v2"),
     ("launch", "cuLaunchKernelEx"),
 )
+_MAP_SYMBOLS = (("encode", "cuTensorMapEncodeTiled"),)
+"""Missing from drivers before CUDA 12.0."""
 
 
 _OBJECT_OFFSETS = (16, 24, 32)  # after a PyObject's head, with or without a flag and its padding
@@ -350,4 +352,6 @@ def cuda_symbols() -> dict[str, int]:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise UnknownLayout(f"the driver cannot be loaded: {error}") from error
-    return symbols(torch_library, _CUDA_SYMBOLS) | symbols(driver, _DRIVER_SYMBOLS)
+    encodes = hasattr(driver, _MAP_SYMBOLS[0][1])
+    names = (*_DRIVER_SYMBOLS, *(_MAP_SYMBOLS if encodes else ()))
+    return symbols(torch_library, _CUDA_SYMBOLS) | symbols(driver, names)

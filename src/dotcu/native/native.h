@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 enum { MAX_ARGUMENTS = 64, MAX_DEPTH = 64, MAX_STEPS = 1024, MAX_PARAMETER_BYTES = 4096 };
-enum { MAX_PARAMETERS = 256, MAX_ALLOCATIONS = 32, MAX_LAUNCHES = 64 };
+enum { MAX_PARAMETERS = 256, MAX_ALLOCATIONS = 32, MAX_LAUNCHES = 64, MAX_RANK = 5 };
 
 /* The kinds of value that an argument takes, a set of bits. The same numbers are in call_cache/native.py. */
 enum {
@@ -70,6 +70,14 @@ typedef struct {
     int32_t offset, kind, source, step;
 } Field;
 
+/* A tensor map: its place and address, numbers of cuda.h, steps, and what never changes. */
+typedef struct {
+    Field address;
+    int32_t type, rank, interleave, swizzle, promotion, fill;
+    int32_t sizes[MAX_RANK], strides[MAX_RANK];
+    uint32_t box[MAX_RANK], element_strides[MAX_RANK];
+} Map;
+
 typedef struct {
     PyObject *dtype;
     int32_t dim, zeroed;
@@ -105,9 +113,9 @@ typedef struct {
 
 typedef struct {
     void *function;
-    PyObject *parameters, *offsets, *fields; /* bytes */
+    PyObject *parameters, *offsets, *fields, *maps; /* bytes */
     PyObject *note; /* the label under which dotcu_note remembers the launch */
-    int32_t parameter_bytes, offset_count, field_count;
+    int32_t parameter_bytes, offset_count, field_count, map_count;
     int32_t grid[3]; /* steps */
     LaunchTemplate template;
 } Launch;
@@ -154,6 +162,7 @@ uint64_t dotcu_exclude_autograd(void);
 void dotcu_restore_autograd(uint64_t before);
 void dotcu_count_write(void *handle);
 bool dotcu_new_memory(PyObject *const *results, int count, const Argument *arguments, int argument_count);
+int dotcu_encode(const Map *map, void *at, int64_t address, const uint64_t *sizes, const uint64_t *strides);
 int dotcu_launch(const LaunchConfig *config, void *function, void **parameters);
 PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype);
 void dotcu_note(PyObject *launched, PyObject *operator, const LaunchConfig *config);

@@ -42,10 +42,10 @@ static bool read_allocation(PyObject *packed, Allocation *created) {
 
 static bool read_launch(PyObject *packed, Launch *created) {
     unsigned long long function, most_blocks;
-    PyObject *parameters, *offsets, *fields, *note;
+    PyObject *parameters, *offsets, *fields, *maps, *note;
     unsigned block[3], smem_bytes, cluster[3];
     int cooperative, programmatic;
-    if (!PyArg_ParseTuple(packed, "KSSSO(iii)(III)I(III)iiK", &function, &parameters, &offsets, &fields, &note,
+    if (!PyArg_ParseTuple(packed, "KSSSSO(iii)(III)I(III)iiK", &function, &parameters, &offsets, &fields, &maps, &note,
                           &created->grid[0], &created->grid[1], &created->grid[2], &block[0], &block[1], &block[2], &smem_bytes,
                           &cluster[0], &cluster[1], &cluster[2], &cooperative, &programmatic, &most_blocks))
         return false;
@@ -54,10 +54,12 @@ static bool read_launch(PyObject *packed, Launch *created) {
     created->parameters = new_reference(parameters);
     created->offsets = new_reference(offsets);
     created->fields = new_reference(fields);
+    created->maps = new_reference(maps);
     created->note = new_reference(note);
     created->parameter_bytes = count(parameters, 1);
     created->offset_count = count(offsets, 4);
     created->field_count = count(fields, sizeof(Field));
+    created->map_count = count(maps, sizeof(Map));
     dotcu_fill_template(&created->template, block, smem_bytes, cluster, cooperative, programmatic);
     created->template.most_blocks = most_blocks;
     return true;
@@ -127,6 +129,7 @@ void dotcu_release_call(RecordedCall *call) {
         Py_XDECREF(call->launches[i].parameters);
         Py_XDECREF(call->launches[i].offsets);
         Py_XDECREF(call->launches[i].fields);
+        Py_XDECREF(call->launches[i].maps);
         Py_XDECREF(call->launches[i].note);
     }
     PyMem_Free(call->allocations);
@@ -299,8 +302,10 @@ static bool floating(int op, Value a, Value b, Value *into) {
     return false;
 }
 
+/* Computes the steps until a guard, which come in the order of their steps, does not hold. */
 static bool evaluate(const RecordedCall *call, const Argument *arguments, Value *values) {
     const Step *steps = (const Step *)PyBytes_AsString(call->steps);
+    const Guard *guards = (const Guard *)PyBytes_AsString(call->guards), *end = guards + call->guard_count;
     for (int i = 0; i < call->step_count; ++i) {
         const Step *step = &steps[i];
         bool exact;
@@ -308,8 +313,10 @@ static bool evaluate(const RecordedCall *call, const Argument *arguments, Value 
         else if (step->op < TO_FLOAT) exact = integer(step->op, values[step->a].i, values[step->b].i, &values[i].i);
         else exact = floating(step->op, values[step->a], values[step->b], &values[i]);
         if (!exact) return false;
+        for (; guards < end && guards->step == i; ++guards)
+            if (values[i].i != guards->value) return false;
     }
-    return true;
+    return guards == end;
 }
 
 static bool field_fits(const Field *field, const Value *values) {
@@ -343,17 +350,10 @@ static bool launches_fit(const RecordedCall *call, const Value *values) {
     return true;
 }
 
-static bool guards_hold(const RecordedCall *call, const Value *values) {
-    const Guard *guards = (const Guard *)PyBytes_AsString(call->guards);
-    for (int i = 0; i < call->guard_count; ++i)
-        if (values[guards[i].step].i != guards[i].value) return false;
-    return true;
-}
-
 /* True if a recorded call fits a call; `values` then has the values of its steps.
  *
  * floats: for each argument, true if the schema converts an int to a float. */
 bool dotcu_fits(const RecordedCall *call, const Argument *arguments, const bool *floats, Value *values) {
     return keys_match(call, arguments, floats) && (!call->distinct || distinct(call, arguments)) && evaluate(call, arguments, values) &&
-           guards_hold(call, values) && launches_fit(call, values);
+           launches_fit(call, values);
 }

@@ -55,13 +55,16 @@ static void release(Run *run) {
     while (run->count > 0) Py_DECREF(run->created[--run->count]);
 }
 
+static int64_t address(const Run *run, const Field *field) {
+    const Tensor *tensor = field->kind == ARGUMENT_ADDRESS ? &run->arguments[field->source].tensor : &run->tensors[field->source];
+    return tensor->address + (field->step >= 0 ? run->values[field->step].i : 0);
+}
+
 static void write_field(const Run *run, const Field *field, char *parameters) {
     char *at = parameters + field->offset;
-    const Value *value = field->step >= 0 ? &run->values[field->step] : NULL;
-    int64_t whole = value ? value->i : 0;
+    const Value *value = &run->values[field->step];
     if (field->kind <= ALLOCATION_ADDRESS) {
-        const bool given = field->kind == ARGUMENT_ADDRESS;
-        whole += given ? run->arguments[field->source].tensor.address : run->tensors[field->source].address;
+        const int64_t whole = address(run, field);
         memcpy(at, &whole, 8);
     } else if (field->kind == FLOAT32) {
         const float narrow = (float)value->f;
@@ -73,9 +76,16 @@ static void write_field(const Run *run, const Field *field, char *parameters) {
     }
 }
 
+static int write_map(const Run *run, const Map *map, char *parameters) {
+    uint64_t sizes[MAX_RANK], strides[MAX_RANK];
+    for (int i = 0; i < map->rank; ++i) sizes[i] = (uint64_t)run->values[map->sizes[i]].i;
+    for (int i = 0; i + 1 < map->rank; ++i) strides[i] = (uint64_t)run->values[map->strides[i]].i;
+    return dotcu_encode(map, parameters + map->address.offset, address(run, &map->address), sizes, strides);
+}
+
 /* Runs without the GIL: if the launch queue is full the driver waits for work that may need Python's other threads. */
 static int launch(const Run *run, const Launch *launch, void *stream) {
-    _Alignas(16) char parameters[MAX_PARAMETER_BYTES];
+    _Alignas(64) char parameters[MAX_PARAMETER_BYTES]; /* where the driver encodes maps */
     void *pointers[MAX_PARAMETERS];
     LaunchConfig config = launch->template.config;
     config.stream = stream;
@@ -86,6 +96,11 @@ static int launch(const Run *run, const Launch *launch, void *stream) {
     memcpy(parameters, PyBytes_AsString(launch->parameters), (size_t)launch->parameter_bytes);
     const Field *fields = (const Field *)PyBytes_AsString(launch->fields);
     for (int i = 0; i < launch->field_count; ++i) write_field(run, &fields[i], parameters);
+    const Map *maps = (const Map *)PyBytes_AsString(launch->maps);
+    for (int i = 0; i < launch->map_count; ++i) {
+        const int status = write_map(run, &maps[i], parameters);
+        if (status) return status;
+    }
     const int32_t *offsets = (const int32_t *)PyBytes_AsString(launch->offsets);
     for (int i = 0; i < launch->offset_count; ++i) pointers[i] = parameters + offsets[i];
     return dotcu_launch(&config, launch->function, pointers);

@@ -29,6 +29,8 @@ static struct {
     Status (*enter_device)(int32_t, void **), (*leave_device)(void *);
     int (*context)(void **), (*enter)(void *), (*leave)(void **);
     int (*launch)(const LaunchConfig *, void *, void **, void **);
+    int (*encode)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int,
+                  int, int, int);
     PyObject *allocate, *forward_ad, *level_name, *requires_grad_name, *integer_type;
     PyObject *scope, *enter_scope, *leave_scope, *outside, *in_body, *policy_name, *recorder_name, *operator_name, *fault;
 } torch_;
@@ -75,7 +77,7 @@ int dotcu_configure(PyObject *values) {
         {"zero", &torch_.zero}, {"bump_version", &torch_.bump_version}, {"stream", &torch_.stream},
         {"enter_device", &torch_.enter_device}, {"leave_device", &torch_.leave_device},
         {"context", &torch_.context}, {"enter", &torch_.enter}, {"leave", &torch_.leave},
-        {"launch", &torch_.launch}, {"library", &torch_.library},
+        {"launch", &torch_.launch}, {"encode", &torch_.encode}, {"library", &torch_.library},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i)
         *(void **)functions[i].into = address(values, functions[i].name);
@@ -363,6 +365,13 @@ bool dotcu_new_memory(PyObject *const *results, int count, const Argument *argum
             if (storage(results[i]) == storage(results[j])) return false;
     }
     return true;
+}
+
+/* Encodes a tensor map at a multiple of 64 bytes, with sizes and strides, in bytes, from the innermost one on. */
+int dotcu_encode(const Map *map, void *at, int64_t address, const uint64_t *sizes, const uint64_t *strides) {
+    if (!torch_.encode) return UNKNOWN_FAILURE;
+    return torch_.encode(at, map->type, (uint32_t)map->rank, (void *)(intptr_t)address, sizes, strides, map->box,
+                         map->element_strides, map->interleave, map->swizzle, map->promotion, map->fill);
 }
 
 int dotcu_launch(const LaunchConfig *config, void *function, void **parameters) {

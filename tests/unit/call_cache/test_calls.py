@@ -16,8 +16,9 @@ from torch._C import DispatchKey
 
 from dotcu.call_cache import native as native_cache
 from dotcu.call_cache.native import Argument, ArgumentKind
-from dotcu.call_cache.record import Allocation, ConstantKey, Field, FieldKind, RecordedCall, StepOp
+from dotcu.call_cache.record import Allocation, ConstantKey, Field, FieldKind, RecordedCall, StepOp, TensorKey
 from dotcu.kernel import native
+from dotcu.kernel.arguments.tensor_map import Tiled
 from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, record_launch
 from dotcu.kernel.scope import OUTSIDE, current_scope, in_body, scope_variable
 from recorded_calls import (
@@ -100,6 +101,48 @@ def test_an_address_can_have_an_offset_in_bytes(driver: Driver) -> None:
     x = torch.ones(3)
     operator(x)
     assert operator.launched[0].parameters == struct.pack("<Q8x", x.data_ptr() + 4)
+
+
+def test_a_tensor_map_is_encoded_at_each_launch_from_the_calls_tensors(driver: Driver) -> None:
+    steps = Steps()
+    rows, columns, pitch = (
+        steps.add(op, 0, dim) for op, dim in ((StepOp.SIZE, 0), (StepOp.SIZE, 1), (StepOp.STRIDE, 0))
+    )
+    pitch_bytes, sixteen, half = (
+        steps.add(StepOp.MUL, pitch, steps.constant(4)),
+        steps.constant(16),
+        steps.constant(64),
+    )
+    given = Tiled(
+        dtype=torch.float32, sizes=(columns, rows), strides_bytes=(pitch_bytes,), box=(32, 8),
+        element_strides=(1, 2), swizzle=128, l2_promotion=256, fill="nan",
+    )  # fmt: skip
+    own = Tiled(
+        dtype=torch.float32, sizes=(sixteen,), strides_bytes=(), box=(16,), element_strides=(1,),
+        swizzle=0, l2_promotion=0, fill="zeros",
+    )  # fmt: skip
+    maps = (
+        (Field(offset=64, kind=FieldKind.ARGUMENT_ADDRESS), given),
+        (Field(offset=192, kind=FieldKind.ALLOCATION_ADDRESS, step=half), own),
+    )
+    number = Field(offset=0, kind=FieldKind.INT32, step=rows)
+    launched = launch(steps, number, maps=maps, parameters=bytes(320), offsets=(0, 64, 192))
+    memory = Allocation(dtype=torch.float32, device=CPU, sizes=(half,), strides=(steps.constant(1),))
+    key = TensorKey(dtype=torch.float32, dim=2, device=CPU)
+    made = plan([key], steps, launches=(launched,), allocations=(memory,), results=(0,))
+    operator = Operator(driver, [TENSOR], made)
+    for x in (torch.ones(5, 40), torch.ones(9, 64)[:, :36]):
+        driver.encoded.clear()
+        out = operator(x)
+        first = (7, x.data_ptr(), (x.shape[1], len(x)), (4 * x.stride(0),), (32, 8), (1, 2), 0, 3, 3, 1)
+        second = (7, out.data_ptr() + 64, (16,), (), (16,), (1,), 0, 0, 0, 0)
+        assert driver.encoded == [first, second]
+        images = bytes([1]) * 128 + bytes([2]) * 128
+        assert driver.launches[-1].parameters == struct.pack("<i60x", len(x)) + images
+    driver.map_status = 1
+    with pytest.raises(RuntimeError, match="launch 0 of plan 0: 1"):
+        operator(torch.ones(5, 40))
+    assert len(driver.launches) == 2
 
 
 def test_the_configuration_says_shared_memory_cluster_and_kind_of_launch(driver: Driver) -> None:

@@ -46,6 +46,34 @@ def test_a_plan_does_what_the_body_does_or_does_not_fit(
         assert compare(said, real.effects) is None
 
 
+def test_a_call_with_tensor_maps_fits_other_sizes_but_nothing_that_a_map_does_not_take() -> None:
+    made, y = attempt(bodies.boxes, {"x": torch.ones(8, 12), "y": torch.ones(6, 9)}), torch.ones(7, 10)
+    assert made is not None
+    assert made.recorded is not None, made.reason
+    wide = torch.ones(1 + 40 * 20)
+    for x, fits in (
+        (torch.ones(5, 8), True),
+        (torch.ones(2, 64), True),
+        (torch.ones(5, 7), False),  # lines that do not start at multiples of 16 bytes
+        (wide[:800].view(40, 20), True),
+        (wide[1:].view(40, 20), False),  # an address that is none
+        (torch.ones(1, 8), False),  # a stride that stands for any
+        (torch.ones(8, 5).T, False),
+        (torch.ones(1, 8).expand(5, 8), False),
+        (torch.ones(0, 8), False),
+    ):
+        said = evaluate(made.recorded, [x, y])
+        assert (said is not None) is fits, (x.shape, x.stride())
+        if said is not None:
+            real = attempt(bodies.boxes, {"x": x, "y": y})
+            assert real is not None
+            assert real.effects is not None
+            assert compare(said, real.effects) is None
+            (of_x, _), (of_y, map_of_y) = said.launches[1].maps
+            assert (of_x.kind, of_y.kind) == (FieldKind.ARGUMENT_ADDRESS, FieldKind.ALLOCATION_ADDRESS)
+            assert (of_y.step, map_of_y.sizes, map_of_y.strides_bytes) == (48, (10, 7), (48,))
+
+
 @settings(max_examples=60, deadline=None)
 @given(pairs())
 def test_a_body_gives_the_same_whether_it_is_followed_or_not(

@@ -10,8 +10,8 @@ Source: CUDA Driver API 13.5, cuTensorMapEncodeTiled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -126,6 +126,11 @@ class Tiled:
     l2_promotion: int
     fill: Fill
 
+    def with_layout(self, convert: Callable[[int], int]) -> Tiled:
+        """Return the map with each size and stride converted."""
+        sizes, strides = (tuple(map(convert, numbers)) for numbers in (self.sizes, self.strides_bytes))
+        return replace(self, sizes=sizes, strides_bytes=strides)
+
 
 def tiled(value: TensorMap) -> Tiled:
     """Check a map against every limit of the hardware; what passed once is remembered."""
@@ -138,13 +143,13 @@ def tiled(value: TensorMap) -> Tiled:
     except TypeError:  # a value that cannot be hashed: a check names it
         checked = None
     if checked is None:
-        for faults in (_rank_faults, _word_faults, _number_faults, _inner_faults, _layout_faults):
+        for faults in (_rank_faults, _word_faults, _number_faults, _inner_faults, _place_faults):
             for got, limit, remedy in faults(value):  # each relies on those before it
                 raise Mismatch(f"{value!r} with {got}; {limit}", remedy)
         checked = Tiled(
             dtype=tensor.dtype,
             sizes=tuple(reversed(tensor.shape)),
-            strides_bytes=_outer_strides(tensor),
+            strides_bytes=outer_strides(tensor.shape, tensor.stride(), tensor.itemsize),
             box=value.box[::-1],
             element_strides=value.element_strides[::-1],
             swizzle=value.swizzle,
@@ -161,18 +166,22 @@ _known: dict[tuple[object, ...], Tiled] = {}
 _MOST_KNOWN = 1024
 
 
-def _outer_strides(tensor: Tensor) -> tuple[int, ...]:
+def outer_strides(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return the strides in bytes of all but the last dimension, innermost first.
 
     A dimension of one element is never stepped along, so that its stride, which may be anything in
     torch, becomes one that the hardware takes.
+
+    Args:
+        sizes, strides: Of a tensor, in elements; a trace has symbols for them.
+        itemsize: Bytes of an element.
     """
-    strides: list[int] = []
-    extent = tensor.shape[-1] * tensor.itemsize
-    for size, stride in list(zip(tensor.shape, tensor.stride(), strict=True))[-2::-1]:
-        strides.append(-(-extent // ALIGNMENT) * ALIGNMENT if size == 1 else stride * tensor.itemsize)
-        extent = size * strides[-1]
-    return tuple(strides)
+    found: list[int] = []
+    extent = sizes[-1] * itemsize
+    for size, stride in list(zip(sizes, strides, strict=True))[-2::-1]:
+        found.append(-(-extent // ALIGNMENT) * ALIGNMENT if size == 1 else stride * itemsize)
+        extent = size * found[-1]
+    return tuple(found)
 
 
 Fault = tuple[str, str, str]
@@ -234,17 +243,27 @@ def _inner_faults(value: TensorMap) -> Iterator[Fault]:
         yield step, "the hardware does not skip elements there", "Pass 1 for it."
 
 
-def _layout_faults(value: TensorMap) -> Iterator[Fault]:
-    tensor = value.tensor
-    if max(tensor.shape) > 1 << 32:
-        yield f"{max(tensor.shape)} elements in a dimension", f"the limit is {1 << 32}", "Split it."
-    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
-        yield f"strides {tensor.stride()}", "the last one is 1", "Pass t.contiguous(), or a map of t.mT."
-    for dim, stride in enumerate(reversed(_outer_strides(tensor))):
-        if stride % ALIGNMENT or stride >= 1 << 40:
+def layout_faults(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> Iterator[Fault]:
+    """Yield what the hardware does not take of a layout; a trace guards the answers.
+
+    Args:
+        sizes, strides, itemsize: As for `outer_strides`.
+    """
+    for size in sizes:
+        if size > 1 << 32:
+            yield f"{size} elements in a dimension", f"the limit is {1 << 32}", "Split it."
+    if strides[-1] != 1 and sizes[-1] > 1:
+        yield f"strides {strides}", "the last one is 1", "Pass t.contiguous(), or a map of t.mT."
+    for dim, stride in enumerate(reversed(outer_strides(sizes, strides, itemsize))):
+        if stride % ALIGNMENT != 0 or stride >= 1 << 40:
             limit = f"it is a multiple of {ALIGNMENT} and less than 2**40"
             remedy = "Pad the rows: torch.nn.functional.pad(t, (0, n))[..., :size] keeps the padded strides."
             yield f"a stride of {stride} bytes in dimension {dim}", limit, remedy
+
+
+def _place_faults(value: TensorMap) -> Iterator[Fault]:
+    tensor = value.tensor
+    yield from layout_faults(tensor.shape, tensor.stride(), tensor.itemsize)
     off = tensor.data_ptr() % ALIGNMENT
     if off:
         got = f"an address {off} bytes past one divisible by {ALIGNMENT}"

@@ -420,18 +420,23 @@ def _arguments(tiled: Tiled) -> tuple[Any, ...]:
     def array(kind: Any, values: Sequence[int]) -> Any:
         return (kind * max(1, len(values)))(*values)
 
+    dtype, rank, *words = tensor_map_numbers(tiled)
     return (
-        _TYPE_NUMBERS[DTYPES[tiled.dtype]],
-        len(tiled.sizes),
+        dtype,
+        rank,
         array(ctypes.c_uint64, tiled.sizes),
         array(ctypes.c_uint64, tiled.strides_bytes),
         array(ctypes.c_uint32, tiled.box),
         array(ctypes.c_uint32, tiled.element_strides),
-        _NO_INTERLEAVE,
-        _SWIZZLES[tiled.swizzle],
-        _PROMOTIONS[tiled.l2_promotion],
-        _FILLS[tiled.fill],
+        *words,
     )
+
+
+def tensor_map_numbers(tiled: Tiled) -> tuple[int, int, int, int, int, int]:
+    """Return type, rank, interleave, swizzle, L2 promotion and fill, as cuTensorMapEncodeTiled takes them."""
+    type_number = _TYPE_NUMBERS[DTYPES[tiled.dtype]]
+    words = _SWIZZLES[tiled.swizzle], _PROMOTIONS[tiled.l2_promotion], _FILLS[tiled.fill]
+    return type_number, len(tiled.sizes), _NO_INTERLEAVE, *words
 
 
 @functools.cache

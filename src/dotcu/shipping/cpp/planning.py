@@ -187,6 +187,8 @@ def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
     for dtype in (*dtypes, *(made.dtype for made in plan.allocations)):
         if dtype not in DTYPES:
             return f"it has a tensor of {dtype}, which has no C++ type here."
+    if any(launch.maps for launch in plan.launches):
+        return "it passes a tensor map, which is encoded for calls from Python alone."
     tiles = next((unit for unit in units if unit.is_tile), None)
     if tiles is not None:
         return f"{tiles.source.name} has tile kernels, which are launched from Python alone."
