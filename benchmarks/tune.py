@@ -1,31 +1,55 @@
 """What `dotcu tune` takes and finds: a template of plain CUDA with some 200 configurations.
 
-    python benchmarks/tune.py                      # seconds, the file, equal files of two runs
-    python benchmarks/tune.py --runs 20            # twenty files from the start, compared
-    python benchmarks/tune.py --exhaustive         # the choice against that of a search of everything
-    python benchmarks/tune.py --faults             # configurations that hang, fault, are wrong
+    python benchmarks/tune.py seconds              # the product, eight shapes
+    python benchmarks/tune.py exhaustive           # its choices against a search of everything
+    python benchmarks/tune.py equal --runs 20      # twenty files of a small space, from the start, compared
+    python benchmarks/tune.py look_up              # what a look-up costs in a body
+    python benchmarks/tune.py faults               # configurations that hang, fault, are wrong
 
-Needs a GPU. Writes into a temporary folder.
+Several may be named, and then share what was tuned. `--save FILE` writes the figures as JSON. Needs a GPU.
+The operators are written into a temporary folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+import dotcu
+from calls.host import machine
 from dotcu.benchmark.device import BenchDevice
 from dotcu.benchmark.results import Protocol
+from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
+from dotcu.kernel.scope import in_body, observing_every_call, scope_variable
 from dotcu.operator import tuned
+from dotcu.operator.configurations import values_of
 from dotcu.tuning import search, session, tune
+from dotcu.tuning.report import TuneReport, TuneRow, values_text
+from dotcu.tuning.session import Session, TuneRequest
 from dotcu.tuning.tuner import prepare
 
-SHAPES = "1024x1024:1024x1024,2048x2048:2048x2048,512x4096:4096x1024,256x256:256x256"
+SHAPES = (
+    "1024x1024:1024x1024", "2048x2048:2048x2048", "512x4096:4096x1024", "256x256:256x256",
+    "4096x512:512x4096", "128x2048:2048x2048", "4096x256:256x256", "512x512:512x512",
+)  # fmt: skip
+
+EQUAL_SHAPES = "2^16,2^20,2^24"
+
+BUDGET = 10
+"""The time of an exhaustive search over that of a search by halves."""
+
+FINALISTS = 3
+"""The fastest of an exhaustive search that are timed again, beside the choice of the other."""
 
 MATMUL = r'''
 """A product of float32 matrices, tiled: what a thread, a block and a step compute are configurations."""
@@ -129,6 +153,70 @@ __global__ __launch_bounds__(BM / TM * (BN / TN)) void matmul(const float* a, co
 }
 """
 
+SCALE = r'''
+"""An operator that memory bounds: many configurations are as good."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+import dotcu
+
+kernels = dotcu.load_inline("""
+template <typename T, int ITEMS>
+__global__ void scale(const T* x, T* out, float by, int n) {
+    int first = blockIdx.x * blockDim.x * ITEMS + threadIdx.x;
+    for (int k = 0; k < ITEMS; ++k) {
+        int i = first + k * blockDim.x;
+        if (i < n) out[i] = static_cast<T>(by * static_cast<float>(x[i]));
+    }
+}
+""")
+
+
+class Tile(NamedTuple):
+    block: int
+    items: int
+
+
+@dotcu.op("tuned_example::scale")
+def scale(x: Tensor, by: float = 2.0) -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    tile = scale.configuration(x.dtype, n)
+    grid = dotcu.cdiv(n, tile.block * tile.items)
+    kernels.scale[x.dtype, tile.items](x, out, by, n, grid=grid, block=tile.block)
+    return out
+
+
+@scale.configurations
+def _():
+    yield Tile(256, 1)
+    for block in (32, 64, 128, 256, 512, 1024):
+        for items in (1, 2, 4, 8):
+            yield Tile(block, items)
+
+
+@dotcu.op("tuned_example::plain")
+def plain(x: Tensor, by: float = 2.0) -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    tile = Tile(256, 1)
+    grid = dotcu.cdiv(n, tile.block * tile.items)
+    kernels.scale[x.dtype, tile.items](x, out, by, n, grid=grid, block=tile.block)
+    return out
+
+
+@scale.reference
+def _(x, by=2.0):
+    return by * x
+
+
+@scale.samples
+def _(device, dtype):
+    for n in (64, 1000):
+        yield dotcu.Sample(torch.randn(n, device=device, dtype=dtype))
+'''
+
 FAULTS = r'''
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -189,6 +277,7 @@ def write(folder: Path) -> Path:
     """Write the operators into a folder, and return the file of the product."""
     (folder / "matmul.cu").write_text(KERNEL)
     (folder / "matmul_ops.py").write_text(MATMUL)
+    (folder / "scale_ops.py").write_text(SCALE)
     (folder / "fault_ops.py").write_text(FAULTS)
     return folder / "matmul_ops.py"
 
@@ -199,72 +288,182 @@ def chosen(file: Path) -> dict[Any, Any]:
     return {entry.key: entry.configuration for entries in of_file for entry in entries}
 
 
-def tune_and_compare(op: Any, shapes: str, runs: int) -> None:
-    """Tune several times from the start, and once more over the last file; print what differs."""
-    file, seen, texts = op.tunable.file, Counter[str](), Counter[str]()
-    for run in range(runs):
-        file.unlink(missing_ok=True)
-        op.tunable.forget()
-        report = tune(op, shapes=shapes)
-        if run == 0:
-            print(report)
-        print(f"run {run}: {report.seconds:.1f} s, {len(op.tunable.space)} configurations")
-        for key, configuration in chosen(file).items():
-            seen[f"{key}: {configuration}"] += 1
-        texts[str(sorted(map(str, chosen(file).items())))] += 1
-    for line, count in sorted(seen.items()):
-        print(f"  {count}/{runs} {line}")
-    print(f"equal choices: {max(texts.values())} of {runs} runs")
-    before = file.read_bytes()
-    tune(op, shapes=shapes)
-    print(f"tuned again over the file: {'the same bytes' if file.read_bytes() == before else 'another file'}")
-    print(file.read_text())
+Figures = dict[str, Any]
 
 
-def compare_with_exhaustive(op: Any, shapes: str) -> None:
-    """Time every configuration for long, and compare the choice with the best of them."""
-    timer = BenchDevice(prepare(op, shapes=shapes).device).timer
-    rounds, most = session.ROUNDS, search.MOST_ROUNDS
-    quick = prepare(op, shapes=shapes, timer=timer)
-    began = time.monotonic()
-    rows = list(quick.run())
-    quick_s = time.monotonic() - began
-    session.ROUNDS, search.MOST_ROUNDS = (Protocol(blocks=8, most_blocks=8, calls=4, block_s=0.0),), 1
-    op.tunable.file.unlink(missing_ok=True)
-    op.tunable.forget()
-    began = time.monotonic()
-    full = list(prepare(op, shapes=shapes, timer=timer).run())
-    full_s = time.monotonic() - began
-    session.ROUNDS, search.MOST_ROUNDS = rounds, most
-    print(f"halving {quick_s:.1f} s, exhaustive {full_s:.1f} s")
-    for quickly, fully in zip(rows, full, strict=True):
-        if quickly.median_us is None or fully.median_us is None:
-            print(f"  {quickly.case}: {quickly.reason or fully.reason}")
-            continue
-        fastest_us = fully.median_us * min(1.0, fully.over_runner_up)  # whichever the ties are settled for
-        print(
-            f"  {quickly.case}: {quickly.median_us:.2f} us {dict(quickly.configuration)}, the fastest of all "
-            f"{fastest_us:.2f} us: {quickly.median_us / fastest_us:.3f}"
-        )
+class Runs:
+    """The parts of this benchmark, which share what was tuned.
+
+    Args:
+        folder: Of the operators.
+    """
+
+    def __init__(self, folder: Path, runs: int, exhaustive: int) -> None:
+        self._product = write(folder)
+        self._runs, self._exhaustive = runs, exhaustive
+        self._report: TuneReport | None = None
+
+    def _operator(self, file: str, name: str) -> Any:
+        return resolve(f"{self._product.with_name(file)}:{name}")[0][1]
+
+    def _tuned(self) -> TuneReport:
+        if self._report is None:
+            self._report = tune(self._operator("matmul_ops.py", "matmul"), shapes=SHAPES)
+        return self._report
+
+    def seconds(self) -> Figures:
+        """Tune the product for eight shapes: seconds, and what its choices are worth."""
+        report = self._tuned()
+        rows = [
+            {"case": row.case, "configuration": dict(row.configuration), "us": row.median_us,
+             "over_default": row.over_default, "tied": row.tied, "seconds": round(row.seconds, 1)}
+            for row in report.rows
+        ]  # fmt: skip
+        figures = {"configurations": report.rows[0].candidates, "shapes": len(rows)}
+        return {**figures, "seconds": round(report.seconds, 1), "goal_seconds": 90, "rows": rows}
+
+    def exhaustive(self) -> Figures:
+        """Time every configuration for long, and the choice once more beside the fastest of them."""
+        rows = [self._against_all(row) for row in self._tuned().rows[: self._exhaustive]]
+        return {
+            "budget": BUDGET,
+            "goal": 1.02,
+            "worst": max(row["over_fastest"] for row in rows),
+            "rows": rows,
+        }
+
+    def _against_all(self, row: TuneRow) -> Figures:
+        op = self._operator("matmul_ops.py", "matmul")
+        space = [values_of(each) for each in op.tunable.space]
+        rejected = {space.index(dict(each.configuration)) for each in row.rejected}
+        passed = [each for each in range(len(space)) if each not in rejected]
+        winner = space.index(dict(row.configuration))
+        began = time.monotonic()
+        _timed(op, row, passed, _blocks(3))
+        once_s = time.monotonic() - began
+        blocks = max(6, int(3 * BUDGET * row.seconds / once_s))
+        began = time.monotonic()
+        times = _timed(op, row, passed, _blocks(blocks))
+        seconds = time.monotonic() - began
+        fastest = sorted(passed, key=lambda each: times.get(each, math.inf))[:FINALISTS]
+        last = _timed(op, row, sorted({winner, *fastest}), _blocks(40, calls=10))
+        best = min(last, key=lambda each: last[each])
+        return {
+            "case": row.case, "seconds": round(row.seconds, 1), "exhaustive_seconds": round(seconds, 1),
+            "choice": space[winner], "us": last[winner], "fastest": space[best], "fastest_us": last[best],
+            "over_fastest": round(last[winner] / last[best], 4),
+        }  # fmt: skip
+
+    def equal(self) -> Figures:
+        """Tune a small space several times from the start, and once more over the last file."""
+        op = self._operator("scale_ops.py", "scale")
+        timer = BenchDevice(torch.device("cuda")).timer
+        seen, texts, seconds = Counter[str](), Counter[str](), []
+        for _ in range(self._runs):
+            op.tunable.file.unlink(missing_ok=True)
+            op.tunable.forget()
+            began = time.monotonic()
+            rows = list(prepare(op, shapes=EQUAL_SHAPES, timer=timer).run())
+            seconds.append(time.monotonic() - began)
+            for row in rows:
+                seen[f"{row.case}: {values_text(row.configuration)}, {row.tied} tied"] += 1
+            texts[str(sorted(map(str, chosen(op.tunable.file).items())))] += 1
+        before = op.tunable.file.read_bytes()
+        list(prepare(op, shapes=EQUAL_SHAPES, timer=timer).run())
+        return {
+            "configurations": len(op.tunable.space), "shapes": EQUAL_SHAPES, "runs": self._runs,
+            "equal": max(texts.values()), "seconds_of_a_run": round(sum(seconds) / len(seconds), 2),
+            "tuned_again_the_same_bytes": op.tunable.file.read_bytes() == before, "choices": dict(seen),
+        }  # fmt: skip
+
+    def look_up(self) -> Figures:
+        """Time the look-up alone, by layout, and calls with and without one, run and replayed."""
+        op, plain = self._operator("scale_ops.py", "scale"), self._operator("scale_ops.py", "plain")
+        x = torch.randn(1 << 16, device="cuda")
+        look, by = op.configuration, dotcu.by_layout(lambda x: op.configuration(x.dtype, x.numel()))
+        token = scope_variable.set(in_body("tuned_example::scale", 0))
+        try:
+            alone = _each_us(lambda: look(torch.float32, 1 << 16)) - _each_us(lambda: None)
+            planned = _each_us(lambda: by(x)) - _each_us(lambda: dotcu.cdiv(1, 1))
+        finally:
+            scope_variable.reset(token)
+        calls = {
+            "run with": _each_us(lambda: _observed(op, x)),
+            "run without": _each_us(lambda: _observed(plain, x)),
+            "replayed with": _each_us(lambda: op(x)),
+            "replayed without": _each_us(lambda: plain(x)),
+        }  # fmt: skip
+        torch.cuda.synchronize()
+        return {"look_up_us": alone, "by_layout_us": planned, "goal_us": 0.3, "calls_us": calls}
+
+    def faults(self) -> Figures:
+        """Tune where configurations hang, fault, or are wrong."""
+        report = tune(self._operator("fault_ops.py", "twice"), shapes="100")
+        reasons = {values_text(each.configuration): each.reason for each in report.rows[0].rejected}
+        return {"seconds": round(report.seconds, 1), "rejected": reasons}
+
+
+def _blocks(count: int, calls: int = 1) -> Protocol:
+    return Protocol(
+        blocks=count, most_blocks=count, calls=calls, block_s=0.0, warmup_most_s=0.2, most_s=600.0
+    )
+
+
+def _timed(op: Any, row: TuneRow, candidates: Sequence[int], protocol: Protocol) -> Mapping[int, float]:
+    """Return the median times of candidates in microseconds, in one round of a protocol."""
+    workload = row.case.partition("-")[2]
+    rejected = sorted({*range(len(op.tunable.space))} - {*candidates})
+    request = TuneRequest(
+        target="", overload=op.qualified_name, device="cuda:0", dtype="float32", case=row.case,
+        shapes=(workload,), gated=tuple(candidates), rejected=tuple(rejected), default=candidates[0],
+    )  # fmt: skip
+    events: list[Any] = []
+    rounds, most, session.ROUNDS, search.MOST_ROUNDS = session.ROUNDS, search.MOST_ROUNDS, (protocol,), 1
+    try:
+        subject = Subject(overload=op, device=torch.device("cuda:0"), seed=0)
+        Session(subject, request).run(events.append)
+    finally:
+        session.ROUNDS, search.MOST_ROUNDS = rounds, most
+    return {int(one): time["median_us"] for one, time in events[-1]["times"].items()}
+
+
+def _observed(op: Any, x: Any) -> Any:
+    with observing_every_call():
+        return op(x)
+
+
+def _each_us(call: Callable[[], Any], count: int = 20_000) -> float:
+    """Return what a call takes on the host, in microseconds: the fastest of five loops."""
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(count):
+            call()
+        times.append((time.perf_counter() - began) / count)
+        torch.cuda.synchronize()
+    return round(min(times) * 1e6, 3)
+
+
+PARTS = ("seconds", "exhaustive", "equal", "look_up", "faults")
 
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--shapes", default=SHAPES)
-    parser.add_argument("--exhaustive", action="store_true")
-    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    parser.add_argument("--runs", type=int, default=20, help="of equal")
+    parser.add_argument("--exhaustive", type=int, default=8, help="shapes that are searched exhaustively")
+    parser.add_argument("--save", type=Path)
     args = parser.parse_args(words)
+    figures: Figures = {"machine": machine()}
+    if args.save and args.save.exists():
+        figures |= json.loads(args.save.read_text())
     with tempfile.TemporaryDirectory() as folder:
-        file = write(Path(folder))
-        if args.faults:
-            print(tune(resolve(str(file.with_name("fault_ops.py")))[0][1]))
-            return
-        op: Any = resolve(str(file))[0][1]
-        if args.exhaustive:
-            compare_with_exhaustive(op, args.shapes)
-        else:
-            tune_and_compare(op, args.shapes, args.runs)
+        runs = Runs(Path(folder), args.runs, args.exhaustive)
+        for part in args.parts:
+            figures[part] = getattr(runs, part)()
+            print(json.dumps({part: figures[part]}, indent=1), flush=True)
+            if args.save:
+                args.save.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

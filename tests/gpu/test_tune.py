@@ -11,7 +11,7 @@ from dotcu.checking.target import resolve
 from dotcu.tuning import tune
 from tune import chosen, write
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.usefixtures("alone")]
 
 
 def test_what_hangs_or_faults_is_named_and_never_wins(tmp_path: Path) -> None:

@@ -7,12 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 from dotcu.errors import EnvironmentFault
 
 TIE = 0.02
 """The share of the best time within which another is as good: what a fixed order then decides."""
+
+SURE_TIE = 0.01
+"""The share within which another surely is: between the two, the widest gap of the times is the border."""
+
+KEPT = (0.1, 0.05, 0.03)
+"""The shares of the best time that no halving drops, by round: few samples err by as much."""
+
+FEWEST_ROUNDS = 3
+"""Rounds before a choice among several: the last of them has enough samples."""
 
 MOST_ROUNDS = 7
 """Rounds of timing: 200 candidates are halved to a few in six."""
@@ -73,8 +83,8 @@ def search(
 ) -> Choice | None:
     """Time candidates in rounds, each with more samples of fewer of them, and choose one.
 
-    Those within the interval of the best, or within `TIE` of it, are tied: then what the file has stays, and
-    else the first is chosen, so that one GPU gives one file.
+    Those within the interval of the best, or within `TIE` of it, are tied: then what the file has stays, else
+    the default, and else the first is chosen, so that one GPU gives one file.
 
     Args:
         candidates: Their numbers, in the order of the declaration.
@@ -94,14 +104,15 @@ def search(
         times.update(timed)
         remaining = [candidate for candidate in remaining if candidate in timed]
         rounds += 1
-        if not remaining or _are_parted(remaining, times) or expired():
+        if not remaining or expired() or (rounds >= FEWEST_ROUNDS and _are_parted(remaining, times)):
             break
-        remaining = _halved(remaining, times, default)
+        remaining = _halved(remaining, times, default, KEPT[min(rounds, len(KEPT)) - 1])
     if not remaining:
         return None
     tied = tuple(one for one in remaining if _is_tied(one, remaining, times))
-    winner = earlier if earlier in tied else tied[0]
-    assert winner is not None
+    winner = next(one for one in (default, tied[0]) if one in tied)
+    if earlier is not None and earlier in remaining and _stays(earlier, remaining, times):
+        winner = earlier
     return Choice(winner=winner, times=times, tied=tied, rounds=rounds)
 
 
@@ -109,30 +120,42 @@ def _best(among: Sequence[int], times: Times) -> TimeInterval:
     return times[min(among, key=lambda one: times[one].median_us)]
 
 
-def _is_close(one: int, best: TimeInterval, times: Times) -> bool:
-    return times[one].median_us <= (1 + TIE) * best.median_us
+def _border(among: Sequence[int], times: Times) -> float:
+    """Return the time up to which candidates are tied: where the times around `TIE` part the most.
+
+    So that a time on the border, which falls now on this side and now on that, does not decide.
+    """
+    best_us = _best(among, times).median_us
+    low_us, high_us = (1 + SURE_TIE) * best_us, (1 + TIE) * best_us
+    between = (times[one].median_us for one in among if low_us < times[one].median_us < high_us)
+    steps = sorted((low_us, *between, high_us))
+    start, end = max(pairwise(steps), key=lambda step: step[1] - step[0])
+    return (start + end) / 2
 
 
 def _is_tied(one: int, among: Sequence[int], times: Times) -> bool:
-    best = _best(among, times)
-    return _is_close(one, best, times) or times[one].low_us <= best.high_us
+    return times[one].median_us <= _border(among, times) or times[one].low_us <= _best(among, times).high_us
+
+
+def _stays(earlier: int, among: Sequence[int], times: Times) -> bool:
+    near = times[earlier].median_us <= (1 + TIE) * _best(among, times).median_us
+    return near or _is_tied(earlier, among, times)
 
 
 def _are_parted(among: Sequence[int], times: Times) -> bool:
     """Return whether each is either as good as the best, or surely worse: more samples change nothing."""
-    best = _best(among, times)
-    return all(_is_close(one, best, times) or times[one].low_us > best.high_us for one in among)
+    best, border_us = _best(among, times), _border(among, times)
+    return all(times[one].median_us <= border_us or times[one].low_us > best.high_us for one in among)
 
 
-def _halved(among: Sequence[int], times: Times, default: int) -> list[int]:
-    """Return the faster half without what is surely worse, what is as good as the best, and the default."""
+def _halved(among: Sequence[int], times: Times, default: int, kept: float) -> list[int]:
+    """Return the faster half without what is surely worse, what is nearly as good, and the default."""
     best, count = _best(among, times), max(FEWEST, math.ceil(len(among) / 2))
     by_time = sorted(among, key=lambda one: times[one].median_us)
-    kept = {one for one in by_time[:count] if times[one].low_us <= best.high_us} | {
-        *by_time[:FEWEST],
-        default,
-    }
-    return [one for one in among if one in kept or _is_close(one, best, times)]
+    faster = {one for one in by_time[:count] if times[one].low_us <= best.high_us}
+    near = {one for one in among if times[one].median_us <= (1 + kept) * best.median_us}
+    remaining = {*faster, *near, *by_time[:FEWEST], default}
+    return [one for one in among if one in remaining]
 
 
 # ------------------------------------------------------------------ spaces that are too large to time whole

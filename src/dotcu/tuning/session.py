@@ -58,7 +58,7 @@ from dotcu.tracebacks import first_lines, one_line, quiet
 from dotcu.tuning.search import MOST_TIMED, Choice, TimeInterval, Times, explore, new_study, search
 from dotcu.workers import Channel
 
-ROUNDS = (
+ROUNDS: tuple[Protocol, ...] = (
     Protocol(blocks=3, most_blocks=3, calls=1, most_calls=20, block_s=0.01, warmup_most_s=0.0, least_s=0.0),
     Protocol(blocks=4, most_blocks=5, calls=2, most_calls=40, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(blocks=10, most_blocks=20, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.5),

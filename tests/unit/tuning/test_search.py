@@ -50,9 +50,22 @@ def test_what_is_tied_is_settled_by_the_order_of_the_declaration() -> None:
     assert (choice.winner, choice.tied) == (1, (1, 2))
 
 
+def test_the_default_is_chosen_where_it_is_tied() -> None:
+    choice = search([0, 1, 2], timing({0: 6.03, 1: 6.01, 2: 6.0})[0], default=1)
+    assert choice is not None
+    assert (choice.winner, choice.tied) == (1, (0, 1, 2))
+
+
+@pytest.mark.parametrize(("us", "tied"), [(10.19, (1,)), (10.21, (1,)), (10.11, (0, 1))])
+def test_a_time_on_the_border_of_a_tie_is_on_one_side_of_the_widest_gap(us: float, tied: object) -> None:
+    choice = search([0, 1, 2], timing({0: us, 1: 10.0, 2: 30.0})[0], default=2)
+    assert choice is not None
+    assert choice.tied == tied
+
+
 def test_what_the_file_has_stays_while_it_is_tied() -> None:
-    for earlier, winner in ((2, 2), (0, 1)):
-        time, _ = timing({0: 10.0, 1: 6.1, 2: 6.0})
+    for us, earlier, winner in ((6.05, 2, 2), (6.05, 0, 1), (6.1, 1, 1), (6.1, 0, 2)):
+        time, _ = timing({0: 10.0, 1: us, 2: 6.0})
         choice = search([0, 1, 2], time, default=0, earlier=earlier)
         assert choice is not None
         assert choice.winner == winner
