@@ -30,7 +30,7 @@ from dotcu.operator.tuned import Key, Part, TunedEntry, TunedGpu
 _log = logging.getLogger("dotcu")
 
 MOST_KEPT = 4096
-"""Look-ups that an operator keeps; one more clears them."""
+"""Look-ups that an operator keeps for a GPU; one more clears them."""
 
 Generator = Callable[[], Iterable[Any]]
 When = Callable[..., bool]
@@ -69,7 +69,7 @@ class Configurations:
     def __init__(self, name: str, body: Body, generate: Generator, when: When | None = None) -> None:
         self.name, self.body, self.generate, self.when = name, body, generate, when
         self.file = tuned.file_of(body)
-        self._kept: dict[tuple[int | None, tuple[Any, ...]], Any] = {}
+        self._kept: dict[int, dict[tuple[Any, ...], Any]] = {}  # by GPU
         self._tables: dict[TunedGpu, dict[Key, Any]] | None = None
         self.of_call = self._look_up()
 
@@ -110,6 +110,7 @@ class Configurations:
 
     def _look_up(self) -> Callable[..., Any]:
         """Make `of_call`: a closure, for it runs at every call of a body."""
+        last: tuple[Scope | None, dict[tuple[Any, ...], Any]] = (None, {})  # together, for other threads
         kept, find, scope_now = self._kept, self._find, current_scope
 
         def configuration(*key: Any, default: Any = None) -> Any:
@@ -120,13 +121,16 @@ class Configurations:
                     sizes. Whole numbers count by the power of two from them on: 1000 as 1024.
                 default: In place of the first declared one, where none is tuned.
             """
+            nonlocal last
+            of, found_by_key = last
             scope = scope_now()
-            if scope.recorder is None:
-                try:
-                    found = kept[scope.gpu, key]
-                except (KeyError, TypeError):  # TypeError: of what cannot be hashed, such as a symbol
-                    found = find(scope, key, default)
-            else:
+            try:
+                if scope is not of:
+                    if scope.recorder is not None or scope.gpu is None:
+                        raise KeyError
+                    last = scope, (found_by_key := kept.setdefault(scope.gpu, {}))
+                found = found_by_key[key]
+            except (KeyError, TypeError):  # TypeError: of what cannot be hashed, such as a symbol
                 found = find(scope, key, default)
             if found is not None:
                 return found
@@ -152,11 +156,12 @@ class Configurations:
             if scope.recorder is not None:
                 scope.recorder.asked_device()
             found = self.nearest(gpu_at_hand(scope.gpu), _bucketed(key, scope), key)
-        if scope.recorder is None and not any(isinstance(part, torch.Tensor) for part in key):
-            if len(self._kept) >= MOST_KEPT:
-                self._kept.clear()
-            if scope.gpu is not None:
-                self._kept[scope.gpu, key] = found
+        of_tensors = any(isinstance(part, torch.Tensor) for part in key)
+        if scope.recorder is None and scope.gpu is not None and not of_tensors:
+            kept = self._kept.setdefault(scope.gpu, {})
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            kept[key] = found
         return found
 
     def fits(self, configuration: Any, key: tuple[Any, ...]) -> bool:
@@ -218,9 +223,8 @@ class Configurations:
 
     def forget(self) -> None:
         """Read the file again at the next look-up."""
-        self._kept.clear()
+        self._forget_found()
         self._tables = None
-        forget_choices()
 
     @contextmanager
     def trying(self, configuration: Any) -> Iterator[TriedConfiguration]:
@@ -230,15 +234,20 @@ class Configurations:
             The keys of the calls that ask for one, and whether it fits them.
         """
         attempt = TriedConfiguration(of=self, configuration=configuration)
-        self._kept.clear()
-        forget_choices()
+        self._forget_found()
         token = _attempt.set(attempt)
         try:
             with observing_every_call():
                 yield attempt
         finally:
             _attempt.reset(token)
-            forget_choices()
+            self._forget_found()
+
+    def _forget_found(self) -> None:
+        """Drop what was found for calls, here and by layout."""
+        for kept in self._kept.values():
+            kept.clear()
+        forget_choices()
 
 
 def values_of(configuration: Any) -> dict[str, Any]:
