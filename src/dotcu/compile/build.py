@@ -87,6 +87,7 @@ class BuildInputs:
         probed: Get the kernels' signatures too, by a probe next to each; else the code holds nothing but
             the source's own.
         lines: Let the code name source lines.
+        layouts: Get the types of the kernels' parameters instead of code; `options` debug.
     """
 
     source: Source
@@ -96,6 +97,7 @@ class BuildInputs:
     simulated: bool = False
     probed: bool = True
     lines: bool = True
+    layouts: bool = False
 
     @property
     def kernels(self) -> list[str]:
@@ -133,6 +135,7 @@ class BuildPlan(BuildInputs):
         """Every machine compiles this to the same bytes: see docs/explanation/decisions.md."""
         is_seeded = self.compiler.version >= FIRST_WITH_A_SEED
         names_folder = self.options.debug or any(_NAMES_FOLDER.fullmatch(o) for o in self.options.options)
+        names_folder &= not self.layouts  # which hold names and numbers only
         return is_seeded and not names_folder and not any(_CLOCK.search(f.text) for f in self.includes.files)
 
     @property
@@ -191,6 +194,7 @@ def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
         "target": str(request.target),
         **({} if request.probed else {"probe": "none"}),
         **({} if request.lines else {"lines": "none"}),
+        **({"layouts": "only"} if request.layouts else {}),
     }
     if of_tiles is not None and request.target.kind == "sm":
         ingredients["tile"] = f"{of_tiles.identity}, for hosts of {tile.host()}"
@@ -251,6 +255,7 @@ def build(
     simulated: bool = False,
     probed: bool = True,
     lines: bool = True,
+    layouts: bool = False,
     visible: bool = False,
 ) -> ObjectCode:
     """Return a source's object code for a target: from memory, from the cache, or compiled.
@@ -263,6 +268,7 @@ def build(
         simulated: Compile for the simulator.
         probed: Get the kernels' signatures too.
         lines: Let the code name source lines.
+        layouts: Get the types of the kernels' parameters instead of code.
         visible: Leave out plain names that the preprocessor has hidden.
 
     Raises:
@@ -274,7 +280,7 @@ def build(
     """
     inputs = BuildInputs(
         source=source, options=options, target=target, names=tuple(names), simulated=simulated,
-        probed=probed, lines=lines,
+        probed=probed, lines=lines, layouts=layouts,
     )  # fmt: skip
     return _build_visible(inputs) if visible else _build(inputs)
 
@@ -283,9 +289,22 @@ build_visible = functools.partial(build, visible=True)
 """`build`, leaving out plain names that the preprocessor has hidden."""
 
 
+def layout_inputs(inputs: BuildInputs, names: Sequence[str]) -> BuildInputs:
+    """Return the build that gives the types of some kernels' parameters: a compile for debugging.
+
+    Args:
+        inputs: The build of their code.
+        names: Their name expressions.
+    """
+    return replace(
+        inputs, options=replace(inputs.options, debug=True), target=inputs.target.virtual,
+        names=tuple(names), probed=False, lines=True, layouts=True,
+    )  # fmt: skip
+
+
 def parameter_layouts(
     source: Source, options: CompileOptions, target: Target, names: Sequence[str], *, simulated: bool
-) -> dict[str, list[TypeRow]]:
+) -> Mapping[str, Sequence[TypeRow]]:
     """Return the types of kernels' parameters as `parameter_types` has them, by a compile for debugging.
 
     Args:
@@ -296,12 +315,11 @@ def parameter_layouts(
     """
     if not names:
         return {}
-    code = build(
-        source, options=replace(options, debug=True), target=target.virtual, names=names,
-        simulated=simulated, probed=False,
-    )  # fmt: skip
-    found = {name: parameter_types(code.ptx, code.lowered[name]) for name in names}
-    missing = [name for name, rows in found.items() if not rows]
+    inputs = BuildInputs(
+        source=source, options=options, target=target, names=tuple(names), simulated=simulated
+    )
+    found = _build(layout_inputs(inputs, names)).layouts
+    missing = [name for name in names if not found.get(name)]
     if missing:
         raise SourceError(f"The debug information that NVRTC writes with {options.options} lacks {missing}.")
     return found
@@ -420,7 +438,8 @@ def _fits(plan: BuildPlan, entry: CacheEntry) -> bool:
     names = with_probes(plan.names) if plan.probed else plan.names
     has_code = (entry.cubin is not None) == (plan.target.kind == "sm")
     is_loadable = entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)
-    return has_code and is_loadable and entry.lowered.keys() >= set(names)
+    has_types = not plan.layouts or entry.layouts.keys() >= set(plan.kernels)
+    return has_code and is_loadable and has_types and entry.lowered.keys() >= set(names)
 
 
 def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEntry | None, str]:
@@ -444,6 +463,7 @@ _CHANGES = (
     ("options", "the options changed"),
     ("names", "another instantiation"),
     ("simulated", "for the simulator, or no longer"),
+    ("layouts", "for the members of a struct"),
     ("compiler", "another compiler"),
     ("headers", "other headers of dotcu or the toolkit"),
 )
@@ -689,6 +709,11 @@ def _entry(plan: BuildPlan, reply: CompileReply) -> CacheEntry:
         "arguments": " ".join(plan.arguments),
         "build_digest": plan.build_digest,
     }
+    if plan.layouts:
+        types = {name: parameter_types(reply.ptx, reply.lowered[name]) for name in plan.kernels}
+        return CacheEntry(
+            about=about, lowered=reply.lowered, ptx="", cubin=None, log=reply.log, layouts=types
+        )
     return CacheEntry(
         about=about, lowered=reply.lowered, ptx=reply.ptx, cubin=reply.cubin, log=reply.log,
         tile_ir=tile.without_folder(reply.tile_ir),
@@ -769,6 +794,7 @@ def _finish(
         build_digest=plan.build_digest,
         cached=not outcome.startswith("compiled"),
         seconds=time.perf_counter() - started,
+        layouts=entry.layouts,
         tile_ir=entry.tile_ir,
         tile_cubins={} if entry.tile_cubin is None else {tile.host(): entry.tile_cubin},
     )

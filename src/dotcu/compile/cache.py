@@ -28,13 +28,14 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dotcu import settings
 from dotcu.errors import CacheError
+from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
 
@@ -50,6 +51,7 @@ MEMORY_BYTES = 64 << 20
 """The most that one process keeps in memory, without the code that its modules have loaded."""
 
 _INDEX = "entry.json"
+_LAYOUTS = "layouts.json"
 TILE_IR = "kernel.tileir"
 _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
 _WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
@@ -68,6 +70,7 @@ class CacheEntry:
         lowered: Symbol of each name expression, probes included.
         tile_ir: The bytecode of its tile kernels; empty if it has none.
         tile_cubin: Their machine code for this machine's processor; None where none was wanted.
+        layouts: Instead of code, the types of the parameters of kernels, by name expression.
     """
 
     about: Mapping[str, str]
@@ -77,6 +80,7 @@ class CacheEntry:
     log: str
     tile_ir: bytes = b""
     tile_cubin: bytes | None = None
+    layouts: Mapping[str, Sequence[TypeRow]] = field(default_factory=dict)
 
     def files(self) -> dict[str, bytes]:
         """Return the files of the entry's directory, by name."""
@@ -87,6 +91,8 @@ class CacheEntry:
             files[TILE_IR] = self.tile_ir
         if self.tile_cubin is not None:
             files["tile.cubin"] = self.tile_cubin
+        if self.layouts:
+            files[_LAYOUTS] = json.dumps(self.layouts, sort_keys=True).encode()
         return with_index(files, about=self.about, lowered=self.lowered)
 
     @property
@@ -309,8 +315,10 @@ def entry_of(index: Mapping[str, Any], files: Mapping[str, bytes], *, digest: st
             about=about, lowered=lowered, ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
             cubin=files.get("kernel.cubin"), log=files["log.txt"].decode(),
             tile_ir=files.get(TILE_IR, b""), tile_cubin=files.get("tile.cubin"),
+            layouts=json.loads(files.get(_LAYOUTS, b"{}")),
         )  # fmt: skip
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        texts += [row["tag"] for rows in entry.layouts.values() for row in rows]
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedEntry(f"{_INDEX} describes no compiled code") from error
     if not all(isinstance(text, str) for text in texts):
         raise DamagedEntry(f"{_INDEX} describes no compiled code")

@@ -90,7 +90,7 @@ class _TypeTable:
                     self.rows.append(dict(row))
                     row |= {"to": len(self.rows) - 1, "length": length}
             elif entry.tag in ("struct", "union"):
-                row["members"] = list(self._members(entry, 0))
+                row["members"] = [list(member) for member in self._members(entry, 0)]
         return self._known[known]
 
     def _entry(self, key: int | None) -> _Entry:

@@ -193,7 +193,7 @@ def assemble(codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> d
 def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
     known = {(job.locked, job.unit): code.signatures for job, code in codes.items() if code.signatures}
     records = {}
-    layouts: dict[tuple[LockedSource, LockedUnit], dict[str, list[TypeRow]]] = {}
+    layouts: dict[tuple[LockedSource, LockedUnit], Mapping[str, Sequence[TypeRow]]] = {}
     for job, code in codes.items():
         unit = job.locked, job.unit
         if unit not in layouts:

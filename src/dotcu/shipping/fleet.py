@@ -9,18 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dotcu import settings
 from dotcu.checking.target import resolve
-from dotcu.compile import Rejected, Target, cache, packs, parameter_layouts, tile, toolchain
-from dotcu.compile.build import BuildInputs
+from dotcu.compile import Rejected, Target, cache, packs, tile, toolchain
+from dotcu.compile.build import BuildInputs, layout_inputs
 from dotcu.compile.cache import CacheEntry, Store
 from dotcu.compile.pool import build_all
 from dotcu.compile.target import plan_target
@@ -163,22 +159,18 @@ def pack(
     """
     before = lock.read(project) if project is not None else None
     codes = build_all(planned.requests, report)
-    entries: dict[str, CacheEntry] = {}
-    objects: dict[str, BuildInputs] = {}
+    of_structs = {
+        layout_inputs(request, (name,)): request
+        for request, code in codes.items() if not isinstance(code, SourceError)
+        for name in request.kernels if takes_struct(code, name)
+    }  # fmt: skip
+    codes |= build_all(list(of_structs))
     failed = [str(code).partition("\n")[0] for code in codes.values() if isinstance(code, SourceError)]
-    for request, code in codes.items():
-        if not isinstance(code, SourceError):
-            entries[code.build_digest] = _entry(code.build_digest)
-            objects[code.build_digest] = request
-    with _alike():
-        for request, code in codes.items():
-            for name in request.kernels:
-                if not isinstance(code, SourceError) and takes_struct(code, name):
-                    parameter_layouts(
-                        request.source, request.options, request.target, (name,), simulated=request.simulated
-                    )
-                    objects |= {one.digest: request for one in cache.entries() if one.digest not in objects}
-        entries |= {one.digest: _entry(one.digest) for one in cache.entries()}
+    objects = {
+        code.build_digest: of_structs.get(request, request)
+        for request, code in codes.items() if not isinstance(code, SourceError)
+    }  # fmt: skip
+    entries = {digest: _entry(digest) for digest in objects}
     if not entries:
         raise UsageError(
             "There is nothing to pack: no kernel was reached, or none compiles.\n"
@@ -191,21 +183,6 @@ def pack(
     return Pack(
         path=out, entries=len(entries), size_bytes=size, sha256=digest, locked=locked, failed=tuple(failed)
     )
-
-
-@contextmanager
-def _alike() -> Iterator[None]:
-    """Compile into an empty cache, from a folder that is the same on every machine: layouts name it."""
-    before = Path.cwd()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        settings.override(cache_dir=Path(folder), cache_dirs=(), cache_remote=None),
-    ):
-        os.chdir("/")
-        try:
-            yield
-        finally:
-            os.chdir(before)
 
 
 def _entry(digest: str) -> CacheEntry:

@@ -10,13 +10,25 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dotcu import settings
-from dotcu.compile import ObjectCode, cache, packs, read_source, remote
+from dotcu.compile import (
+    CompileOptions,
+    ObjectCode,
+    Target,
+    cache,
+    inline_source,
+    packs,
+    parameter_layouts,
+    read_source,
+    remote,
+)
 from dotcu.compile.cache import CacheEntry, Store
+from dotcu.errors import JitDisabled
 
 Build = Callable[..., ObjectCode]
 
@@ -84,6 +96,35 @@ def test_without_a_lock_or_trust_no_store_is_asked(
         remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True)
     assert len(warnings(caplog)) == 1
     assert f"export DOTCU_CACHE_TRUST={filled}" in warnings(caplog)[0]
+
+
+def test_the_members_of_a_struct_are_an_object_as_any_other(
+    cache_dir: Path, tmp_path: Path, compiles: list[str]
+) -> None:
+    url = f"file://{tmp_path}/store"
+    source = inline_source("struct P { float by; int* x; }; __global__ void k(P p) { *p.x = 1; }")
+    ask = partial(parameter_layouts, source, CompileOptions(), Target.parse("sm_90a"), ["k"], simulated=False)
+    with settings.override(cache_dir=tmp_path / "first", cache_remote=url, cache_remote_write=True):
+        rows = ask()
+    assert [(row["tag"], row.get("size")) for row in rows["k"]][:2] == [("function", None), ("struct", 16)]
+    cache.forget()
+    compiles.clear()
+    with settings.override(cache_remote=url, cache_trust=url, jit="error"):
+        assert ask() == rows
+    with settings.override(jit="error"):
+        cache.forget()
+        assert ask() == rows
+        layouts = next(cache_dir.rglob("layouts.json"))
+        assert b"first" not in layouts.read_bytes()  # no path of the machine
+        for wrong in (b"", b"[]", b'{"k": [1]}', b'{"k": 1}', b'{"k": [{}]}', b"[" * 10_000):
+            files = {"kernel.ptx": b"", "log.txt": b"", "layouts.json": wrong}
+            Store(cache_dir).put(
+                layouts.parent.name, cache.with_index(files, about={}, lowered={"k": "k"}), locked=True
+            )
+            cache.forget()
+            with pytest.raises(JitDisabled):
+                ask()
+    assert compiles == []
 
 
 def with_lock(folder: Path, objects: dict[str, str]) -> None:
