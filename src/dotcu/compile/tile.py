@@ -246,7 +246,8 @@ def assemble(
 
     from dotcu import process  # a launch from the cache needs neither
 
-    kept = ["--device-debug"] if debug else ["--lineinfo"] if lines else []
+    # Source: seen with tileiras 13.5: it refuses debug information at any other level
+    kept = ["--device-debug", "--opt-level=0"] if debug else ["--lineinfo"] if lines else []
     with tempfile.TemporaryDirectory() as scratch:
         source, result = Path(scratch) / "kernel.tileir", Path(scratch) / "kernel.cubin"
         source.write_bytes(bytecode)

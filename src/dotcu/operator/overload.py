@@ -394,10 +394,12 @@ def warm(
                     _compile_ahead([(overloads[0], each) for each in given[device]], device, progress)
                     _call_each(overloads[0], given[device], device)
                     continue
-                _compile_ahead(_declared(overloads, device), device, progress)
+                made = {overload: _declared(overload, device) for overload in overloads}
+                ahead = [(overload, sample) for overload, some in made.items() for sample in some]
+                _compile_ahead(ahead, device, progress)
                 for overload in overloads:
-                    of_dtypes = (_samples(overload, device, dtype) for dtype in overload.dtypes)
-                    if not _call_each(overload, itertools.chain.from_iterable(of_dtypes), device):
+                    of_twin = _with_outs(overload, made, device)
+                    if not _call_each(overload, made[overload] or of_twin, device):
                         silent[overload.qualified_name] = None
     if silent:
         raise UsageError(
@@ -430,11 +432,8 @@ def _call_each(overload: Overload, samples: Iterable[Sample], device: torch.devi
     return calls
 
 
-def _declared(overloads: Iterable[Overload], device: torch.device) -> Iterator[tuple[Overload, Sample]]:
-    for overload in overloads:
-        for dtype in overload.dtypes:
-            for sample in overload.make_samples(device, dtype):
-                yield overload, sample
+def _declared(overload: Overload, device: torch.device) -> list[Sample]:
+    return [sample for dtype in overload.dtypes for sample in overload.make_samples(device, dtype)]
 
 
 class _Zeroed(TorchDispatchMode):
@@ -476,13 +475,14 @@ def _compile_ahead(
         build_all(list(builds), lambda _: progress(next(done), total) if progress is not None else None)
 
 
-def _samples(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
-    own = list(overload.make_samples(device, dtype))
+def _with_outs(
+    overload: Overload, made: Mapping[Overload, Sequence[Sample]], device: torch.device
+) -> Iterator[Sample]:
+    """Yield the samples of the overload that returns what this one writes, with tensors to write."""
     twin = overload.functional
-    if own or twin is None:
-        yield from own
+    if twin is None:
         return
-    for sample in twin.make_samples(device, dtype):
+    for sample in made[twin] if twin in made else _declared(twin, device):
         with torch.no_grad():
             result = twin(*sample.args, **sample.kwargs)
         results = result if isinstance(result, tuple) else (result,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def make(
-    text: str, *names: str, target: str = "sm_90", simulated: bool = False, **options: str
+    text: str, *names: str, target: str = "sm_90", simulated: bool = False, **options: Any
 ) -> ObjectCode:
     return build(
         inline_source(text, base=Path.cwd()), options=CompileOptions(**options), target=Target.parse(target),
@@ -87,6 +88,10 @@ class TestCode:
         assert twice.encode() in made.tile_cubins[tile.host()]
         assert made.is_tile(twice)
         assert not made.is_tile(plain)
+
+    def test_it_is_assembled_for_debugging_too(self) -> None:
+        (code,) = make(DOUBLE, "twice", debug=True).tile_cubins.values()
+        assert b".debug_info" in code
 
     def test_the_signature_is_known_of_a_tile_kernel_too(self) -> None:
         assert "PFvPfiE" in make(MIXED, "twice").signatures["twice"]
