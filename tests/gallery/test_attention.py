@@ -69,7 +69,7 @@ def tensors(device: torch.device, b: int, h: int, of_k: int, s: int, t: int, d: 
 @pytest.mark.parametrize(
     ("shape", "settings"),
     [
-        ((1, 2, 1, 130, 200, 128), (True,)),
+        pytest.param((1, 2, 1, 130, 200, 128), (True,), marks=pytest.mark.slow),
         ((2, 1, 1, 65, 129, 64), (False, None, 0.2)),
         pytest.param((1, 2, 2, 200, 140, 128), (False, 30), marks=pytest.mark.slow),
         pytest.param((1, 2, 1, 300, 300, 64), (True, 50, None, 1.5), marks=pytest.mark.slow),
@@ -126,6 +126,7 @@ def test_strided_layouts_need_no_copy_and_are_kept(device: torch.device) -> None
     close(attention(odd, k, v)[0], reference(odd, k, v)[0], 4)
 
 
+@pytest.mark.slow
 def test_queries_that_see_no_key_have_the_result_zero(device: torch.device) -> None:
     q, k, v = tensors(device, 1, 1, 1, 70, 20, 64)
     out, lse = attention(q, k, v, False, 10)

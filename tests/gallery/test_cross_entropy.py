@@ -29,7 +29,7 @@ def some(
 
 
 LENGTHS = [1, 2, 31, 64, 257, 1024, 2056, 8200, 20_003]
-QUICK = {*((n, "mean") for n in (1, 31, 1024, 20_003)), (2, "sum"), (64, "none"), (8200, "none")}
+QUICK = {(31, "mean"), (20_003, "mean"), (2, "sum"), (64, "none")}
 QUICK_GRADIENTS = {(3, "mean")}
 
 
@@ -58,6 +58,7 @@ def test_any_number_of_rows_is_averaged(rows: int, device: torch.device) -> None
     )
 
 
+@pytest.mark.slow
 def test_more_rows_than_blocks_are_all_read(device: torch.device) -> None:
     logits, target = some(700, 2100, device)
     with dotcu.simulate(arch="sm_87"):  # holds 96 blocks of these
@@ -89,7 +90,7 @@ def test_second_gradients_are_right(reduction: str, device: torch.device) -> Non
     assert torch.autograd.gradgradcheck(lambda x: cross_entropy(x, target, 3, reduction), logits)
 
 
-@pytest.mark.parametrize("n", [33, 1000, 9000])
+@pytest.mark.parametrize("n", quick([33], [33, 1000, 9000]))
 def test_gradients_of_every_length_agree_with_torch(n: int, device: torch.device) -> None:
     logits, target = some(6, n, device)
     logits.requires_grad_()
@@ -130,7 +131,7 @@ def test_a_target_that_is_no_class_gives_nan_in_its_row_alone(wrong: int, device
     assert grad.isnan().all(-1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("n", [4, 400, 5000])
+@pytest.mark.parametrize("n", quick([400], [4, 400, 5000]))
 def test_infinities_and_nan_come_out_as_in_torch(n: int, device: torch.device) -> None:
     starts = [[-INF, -INF], [INF, 1], [-INF, 2], [math.nan, 1], [3e38, 3e38], [0, -200]]
     logits = torch.full((len(starts), n), -INF)
@@ -157,6 +158,7 @@ def test_the_mean_has_the_same_bits_every_time(device: torch.device) -> None:
             assert torch.equal(cross_entropy(logits, target)[0], first)
 
 
+@pytest.mark.slow
 def test_logits_off_any_alignment_are_right(device: torch.device) -> None:
     logits = torch.randn(6 * 96 + 1, device=device).to(torch.bfloat16)[1:].view(6, 96)
     target = torch.arange(6, device=device)
@@ -175,6 +177,7 @@ def test_what_does_not_fit_is_refused(device: torch.device) -> None:
         cross_entropy(logits, target, reduction="max")
 
 
+@pytest.mark.slow
 def test_calls_are_replayed_by_plan() -> None:
     with settings.override(check_replay=True), dotcu.simulate():
         for rows, n in ((3, 64), (5, 64), (2, 96)):

@@ -36,7 +36,7 @@ def assert_exact_but_for_rounding(got: Tensor, exact: Tensor) -> None:
 LENGTHS = [1, 3, 4, 5, 31, 32, 127, 129, 255, 1023, 1025, 4095, 4097, 8193, 20_000]
 
 
-@pytest.mark.parametrize("n", quick([1, 5, 129, 4097], LENGTHS))
+@pytest.mark.parametrize("n", quick([5, 4097], LENGTHS))
 def test_every_length_around_a_vector_a_warp_and_a_block_is_right(n: int, device: torch.device) -> None:
     x = positive(device, torch.float32, n)
     assert_exact_but_for_rounding(cumsum(x), x.double().cumsum(0))
@@ -44,8 +44,7 @@ def test_every_length_around_a_vector_a_warp_and_a_block_is_right(n: int, device
 
 
 ROWS = [(70, 9), (3, 2050), (2, 20_001), (300, 1)]
-QUICK_ROWS = {(torch.float32, ROWS[0]), (torch.bfloat16, ROWS[1]), (torch.float32, ROWS[2])}
-QUICK_ROWS.add((torch.float16, ROWS[3]))
+QUICK_ROWS = {(torch.bfloat16, ROWS[1]), (torch.float16, ROWS[3])}
 
 
 @pytest.mark.parametrize(("dtype", "shape"), quick_pairs(QUICK_ROWS, FLOATS, ROWS))
@@ -60,8 +59,7 @@ def test_rows_are_summed_each_for_itself(
 COLUMNS = [
     (2, 3, 5), (1, 7, 300), (3, 40, 8), (2, 130, 64), (1, 3000, 33), (2, 9000, 2), (1, 600, 70), (4, 1, 3),
 ]  # fmt: skip
-QUICK_COLUMNS = {(torch.float32, COLUMNS[1]), (torch.float32, COLUMNS[4]), (torch.float32, COLUMNS[2])}
-QUICK_COLUMNS |= {(torch.bfloat16, COLUMNS[5]), (torch.bfloat16, COLUMNS[3])}
+QUICK_COLUMNS = {(torch.float32, COLUMNS[1]), (torch.bfloat16, COLUMNS[3])}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +73,7 @@ def test_columns_are_summed_each_for_itself(
     assert_exact_but_for_rounding(reverse_cumsum(x, 1), from_end(x.double(), 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", quick([torch.float32], [torch.float32, torch.int16]), ids=str)
 def test_tiles_beyond_the_conductors_first_round_are_right(dtype: torch.dtype, device: torch.device) -> None:
     """Its 8 warps hear 256 tiles; of 1024 elements each, where a vector is one of them."""
@@ -92,7 +91,9 @@ def other_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("dtype", quick([torch.int64], [torch.float64, torch.int64]), ids=str)
-@pytest.mark.parametrize("fits", [0, 10**6], ids=["by 32", "in order"])
+@pytest.mark.parametrize(
+    "fits", [pytest.param(0, id="by 32", marks=pytest.mark.slow), pytest.param(10**6, id="in order")]
+)
 def test_tiles_of_several_rows_are_right(
     dtype: torch.dtype, fits: int, device: torch.device, other_tables: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_tiles_of_several_rows_are_right(
     assert torch.equal(cumsum(x), x.cumsum(1))
 
 
+@pytest.mark.slow
 def test_tiles_of_columns_beyond_their_first_group_are_right(device: torch.device) -> None:
     """Of 8 vectors of 4 beside each other, 64 tiles of 256 rows are a group."""
     x = positive(device, torch.float32, 256 * 65 + 1, 32)
@@ -119,6 +121,7 @@ def test_integers_add_up_in_64_bits(dtype: torch.dtype, device: torch.device) ->
     assert torch.equal(cumsum(x.view(1000, 5), 0), x.view(1000, 5).cumsum(0))
 
 
+@pytest.mark.slow
 def test_64_bit_sums_wrap_around_from_tile_to_tile(device: torch.device) -> None:
     x = torch.full((5000,), 2**62 + 12345, device=device)
     assert torch.equal(cumsum(x), x.cumsum(0))
@@ -130,6 +133,7 @@ def test_half_types_add_up_in_float32(dtype: torch.dtype, device: torch.device) 
     assert torch.equal(cumsum(x), torch.arange(1.0, 9001, device=device).to(dtype))
 
 
+@pytest.mark.slow
 def test_a_long_row_of_floats_loses_no_more_than_a_short_one(device: torch.device) -> None:
     x = torch.full((100_000,), 0.1, device=device)
     exact = x.double().cumsum(0)
@@ -166,6 +170,7 @@ def test_nothing_before_an_infinity_or_a_nan_is_touched(device: torch.device) ->
     assert got[5000:].isnan().all()
 
 
+@pytest.mark.slow
 def test_sums_of_zero_are_reported_too(device: torch.device) -> None:
     """A word that is zero says that nothing was told."""
     for x in (torch.zeros(9000, device=device), torch.zeros(9000, device=device, dtype=torch.int64)):
@@ -186,6 +191,7 @@ def test_every_order_of_warps_gives_the_same_bits(device: torch.device) -> None:
         assert torch.equal(again, first)
 
 
+@pytest.mark.slow
 def test_the_gradient_adds_up_from_the_end(device: torch.device) -> None:
     x = torch.randn(3, 4, device=device, requires_grad=True)
     cumsum(x, 1).sum().backward()

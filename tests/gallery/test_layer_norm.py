@@ -16,14 +16,13 @@ FLOATS = [torch.float32, *HALVES]
 
 # Rows of a part of a warp, of a warp, of a block, with and without a rest, and longer than a block holds.
 LENGTHS = [2, 7, 8, 31, 32, 40, 64, 256, 257, 640, 768, 1023, 1024, 2560, 5000, 20_004]
-# Each length and each dtype once; the rest is slow.
+# Each way through the kernels and each dtype once; the rest is slow.
 FORWARD = {
-    *((n, torch.float32) for n in (2, 40, 257, 5000)),
-    *((n, torch.bfloat16) for n in (31, 1024, 20_004)),
+    *((n, torch.float32) for n in (2, 40, 5000)),
+    (31, torch.bfloat16),
     (640, torch.float16),
 }
-BACKWARD = {(2, torch.float32), (31, torch.bfloat16), (1024, torch.float16), (5000, torch.float32)}
-VIEWS = {(torch.float32, 1), (torch.bfloat16, 4)}
+BACKWARD = {(31, torch.bfloat16), (5000, torch.float32)}
 
 
 def random(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -78,7 +77,8 @@ def condition(x: Tensor) -> Tensor:
     return (x.double().abs() / deviation(x) / 16).clamp(min=1)
 
 
-@pytest.mark.parametrize(("dtype", "offset"), quick_pairs(VIEWS, FLOATS, [1, 2, 3, 4]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "offset"), quick_pairs((), FLOATS, [1, 2, 3, 4]))
 def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, device: torch.device) -> None:
     memory, weight = random(device, dtype, 6 * 128 + 4), random(device, dtype, 132)[offset : offset + 128]
     x = memory[offset : offset + 6 * 128].view(6, 128)
@@ -87,6 +87,7 @@ def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, d
         close(got, wanted, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", quick([torch.bfloat16], HALVES), ids=str)
 def test_half_types_take_weights_of_float32(dtype: torch.dtype, device: torch.device) -> None:
     x, weight = random(device, dtype, 4, 96), random(device, torch.float32, 96)
@@ -97,6 +98,7 @@ def test_half_types_take_weights_of_float32(dtype: torch.dtype, device: torch.de
     assert by_weight.dtype == by_bias.dtype == torch.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", quick([1000], [64, 1000, 20_004]))
 def test_a_large_mean_costs_no_places(n: int, device: torch.device) -> None:
     x = torch.randn(4, n, device=device) + 1000
@@ -117,6 +119,7 @@ def test_a_row_of_one_element_has_no_gradient(dtype: torch.dtype, device: torch.
     assert not of_x.any()  # not even a rounding error, times 1 / sqrt(eps)
 
 
+@pytest.mark.slow
 def test_many_rows_give_the_same_bits_each_time(device: torch.device) -> None:
     grad, x, weight = (random(device, torch.float32, *shape) for shape in ((700, 96), (700, 96), (96,)))
     first = layer_norm_backward(grad, x, weight)
@@ -126,6 +129,7 @@ def test_many_rows_give_the_same_bits_each_time(device: torch.device) -> None:
         assert torch.equal(again, before)
 
 
+@pytest.mark.slow
 def test_more_rows_than_blocks_keep_the_ring_turning(device: torch.device) -> None:
     grad, x, weight = (random(device, torch.float32, *shape) for shape in ((40, 516), (40, 516), (516,)))
     with dotcu.simulate(arch="sm_87"):  # 16 multiprocessors
@@ -134,6 +138,7 @@ def test_more_rows_than_blocks_keep_the_ring_turning(device: torch.device) -> No
         close(mine, wanted, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", quick([(0, 8), (0,)], [(0, 8), (3, 0), (0,), (2, 0, 4)]))
 def test_nothing_to_normalize_gives_no_gradient_but_zero(
     shape: tuple[int, ...], device: torch.device
@@ -185,6 +190,7 @@ def test_calls_go_by_plan() -> None:
         assert op.call_cache.recorded >= 1, op.call_cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", quick([24], [24, 256, 1536]))
 def test_gradients_whose_products_are_no_float_are_right(n: int, device: torch.device) -> None:
     grad, x, weight = (1e17 * random(device, torch.float32, *shape) for shape in ((5, n), (5, n), (n,)))

@@ -13,7 +13,7 @@ SIZES = [(2, 2, 20), (20, 2, 2), (3, 7, 11), (1, 1, 1), (16, 16, 16), (17, 33, 1
 
 
 @pytest.mark.parametrize("kernel", ["tiled", "naive"])
-@pytest.mark.parametrize("dtype", matmul.dtypes, ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.float32, torch.bfloat16], matmul.dtypes), ids=str)
 def test_it_agrees_with_a_product_in_float64(dtype: torch.dtype, kernel: str, device: torch.device) -> None:
     for m, k, n in SIZES:
         a = torch.randn(m, k, device=device).to(dtype)
@@ -57,6 +57,7 @@ def test_half_types_add_up_in_float32(kernel: str, device: torch.device) -> None
     assert matmul(ones, ones.T, kernel=kernel).item() == 600
 
 
+@pytest.mark.slow
 def test_more_tiles_than_blocks_are_all_computed(device: torch.device) -> None:
     a, b = torch.randn(20, 3, device=device), torch.randn(3, 21, device=device)
     with dotcu.simulate(arch="sm_87"):  # holds 256 blocks
@@ -109,7 +110,9 @@ def near(got: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool((got.double() - expected.double()).norm() <= 4e-3 * expected.double().norm())
 
 
-@pytest.mark.parametrize("kernel", ["mma", "wgmma", "specialized", "clusters", "persistent"])
+@pytest.mark.parametrize(
+    "kernel", quick(["mma", "wgmma"], ["mma", "wgmma", "specialized", "clusters", "persistent"])
+)
 def test_every_step_of_the_ladder_multiplies(kernel: str, device: torch.device) -> None:
     a, b = halves(130, 72, device=device), halves(72, 136, device=device)
     assert near(matmul(a, b, kernel=kernel), a.double() @ b.double())
@@ -129,6 +132,7 @@ def test_odd_sizes_and_unaligned_rows_are_taken(kernel: str, device: torch.devic
     assert near(matmul(a, b, kernel=kernel), a.double() @ b.double())
 
 
+@pytest.mark.slow
 def test_blocks_that_share_k_add_up_the_same_each_time(device: torch.device) -> None:
     a, b = halves(64, 1024, device=device), halves(1024, 128, device=device)
     first = matmul(a, b, kernel="persistent")
@@ -136,6 +140,7 @@ def test_blocks_that_share_k_add_up_the_same_each_time(device: torch.device) -> 
     assert torch.equal(matmul(a, b, kernel="persistent"), first)
 
 
+@pytest.mark.slow
 def test_epilogues_see_sums_that_are_not_rounded(device: torch.device) -> None:
     a, b, bias = halves(70, 64, device=device), halves(64, 136, device=device), halves(136, device=device)
     other = halves(70, 136, device=device)
@@ -146,6 +151,7 @@ def test_epilogues_see_sums_that_are_not_rounded(device: torch.device) -> None:
         assert near(matmul(a, b, bias, other, **options), expected), kernel
 
 
+@pytest.mark.slow
 def test_swiglu_multiplies_by_both_halves_of_a_weight(device: torch.device) -> None:
     x, weight = halves(70, 64, device=device), halves(272, 64, device=device) / 8
     gate, up = (half.T for half in weight.chunk(2))
@@ -154,6 +160,7 @@ def test_swiglu_multiplies_by_both_halves_of_a_weight(device: torch.device) -> N
         assert near(matmul_swiglu(x, gate, up, kernel=kernel), expected), kernel
 
 
+@pytest.mark.slow
 def test_fp8_takes_scales_of_rows(device: torch.device) -> None:
     (a, scale_a), (b, scale_b) = (quantize_fp8(torch.randn(n, 64, device=device)) for n in (40, 56))
     expected = (a.double() * scale_a.double()) @ (b.double() * scale_b.double()).T

@@ -32,7 +32,7 @@ def assert_as_defined(x: Tensor) -> None:
 
 
 LENGTHS = [1, 7, 8, 32, 100, 257, 1024, 4100, 9000]
-QUICK = {(n, FLOATS[index % len(FLOATS)]) for index, n in enumerate(LENGTHS) if n not in (7, 257, 9000)}
+QUICK = {(n, FLOATS[index % len(FLOATS)]) for index, n in enumerate(LENGTHS) if n in (8, 100, 1024)}
 
 
 @pytest.mark.parametrize(("n", "dtype"), quick_pairs(QUICK, LENGTHS, FLOATS))
@@ -40,13 +40,13 @@ def test_rows_of_every_length_are_as_defined(n: int, dtype: torch.dtype, device:
     assert_as_defined(torch.randn(5, n, device=device).to(dtype))
 
 
-@pytest.mark.parametrize("n", quick([16_384, 66_001], [16_384, 65_536, 66_000, 66_001]))
+@pytest.mark.parametrize("n", quick([16_384], [16_384, 65_536, 66_000, 66_001]))
 def test_rows_that_a_block_can_hardly_hold_are_as_defined(n: int, device: torch.device) -> None:
     assert_as_defined(torch.randn(2, n, device=device))
     assert_as_defined(torch.randn(1, n, device=device).to(torch.bfloat16))
 
 
-@pytest.mark.parametrize("exponent", range(-149, 120, 12))
+@pytest.mark.parametrize("exponent", quick([-149, -125, -5, 115], range(-149, 120, 12)))
 def test_every_magnitude_is_as_defined(exponent: int, device: torch.device) -> None:
     x = torch.randn(4, 512, dtype=torch.float64, device=device) * 2.0**exponent
     assert_as_defined(x.float())
@@ -95,7 +95,7 @@ def test_the_largest_element_is_the_largest_value(device: torch.device) -> None:
     assert scales.item() == 3.5 / 448
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16], FLOATS), ids=str)
 def test_values_times_scales_are_near_the_tensor(dtype: torch.dtype, device: torch.device) -> None:
     x = torch.randn(20, 300, device=device).to(dtype)
     values, scales = quantize_fp8(x)

@@ -22,8 +22,8 @@ FORWARD = {
     *((n, torch.bfloat16) for n in (40, 20_004)),
     (1024, torch.float16),
 }
-BACKWARD = {(31, torch.float32), (1024, torch.bfloat16), (5000, torch.float16)}
-SUMS = {(24, torch.float32), (1000, torch.bfloat16), (1024, torch.float16), (20_004, torch.float32)}
+BACKWARD = {(31, torch.float32), (1024, torch.bfloat16)}
+SUMS = {(24, torch.float32), (1000, torch.bfloat16)}
 VIEWS = {(torch.float16, 2)}
 
 
@@ -66,6 +66,7 @@ def test_gradients_of_rows_of_any_length_are_right(n: int, dtype: torch.dtype, d
     close(by_x / size, wanted_by_x / size, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "offset"), quick_pairs(VIEWS, FLOATS, [1, 2, 3, 4]))
 def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, device: torch.device) -> None:
     memory, weight = random(device, dtype, 6 * 128 + 4), random(device, dtype, 132)[offset : offset + 128]
@@ -94,6 +95,7 @@ def test_the_sum_with_a_residual_is_what_is_normalized(
     close(out, exact(sum, weight))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", quick([True], [True, False]))
 def test_both_results_of_add_rms_norm_give_gradients(fast: bool, device: torch.device) -> None:
     tensors = [random(device, torch.float64, *shape).requires_grad_() for shape in ((3, 5), (3, 5), (5,))]
@@ -117,7 +119,7 @@ def test_more_rows_than_blocks_keep_the_ring_turning(device: torch.device) -> No
         close(mine, wanted, 8)
 
 
-@pytest.mark.parametrize("shape", quick([(0, 8), (0,)], [(0, 8), (3, 0), (0,), (2, 0, 4)]))
+@pytest.mark.parametrize("shape", quick([(0, 8)], [(0, 8), (3, 0), (0,), (2, 0, 4)]))
 def test_nothing_to_normalize_gives_no_gradient_but_zero(
     shape: tuple[int, ...], device: torch.device
 ) -> None:

@@ -18,9 +18,9 @@ HALVES = [torch.float16, torch.bfloat16]
 
 
 LENGTHS = [1, 2, 31, 33, 64, 128, 257, 1024, 2049, 4096, 8200, 16384, 32771, 65544]
-SLOW = {2, 128, 2049, 16384, 32771}
+SLOW = {2, 64, 128, 257, 2049, 4096, 16384, 32771, 65544}
 QUICK = {(n, (torch.float32, torch.bfloat16)[index % 2]) for index, n in enumerate(LENGTHS) if n not in SLOW}
-QUICK_SPECIAL = {(4, torch.float32), (400, torch.bfloat16), (5000, torch.float16)}
+QUICK_SPECIAL = {(4, torch.float32), (400, torch.bfloat16)}
 
 
 @pytest.mark.parametrize(("n", "dtype"), quick_pairs(QUICK, LENGTHS, [torch.float32, torch.bfloat16]))
@@ -30,7 +30,7 @@ def test_rows_of_every_length_agree_with_torch(n: int, dtype: torch.dtype, devic
     torch.testing.assert_close(softmax(x), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
 
 
-@pytest.mark.parametrize("n", quick([1, 33, 257, 1024, 40_004], [1, 33, 64, 257, 1024, 8200, 16384, 40_004]))
+@pytest.mark.parametrize("n", quick([33, 1024], [1, 33, 64, 257, 1024, 8200, 16384, 40_004]))
 def test_gradients_of_every_length_agree_with_torch(n: int, device: torch.device) -> None:
     x, grad = torch.randn(2, 3, n, device=device)
     y = torch.softmax(x, -1)
@@ -76,7 +76,7 @@ def test_bfloat16_keeps_results_that_are_subnormal(device: torch.device) -> None
     torch.testing.assert_close(softmax(x), expected, rtol=2e-2, atol=0)
 
 
-@pytest.mark.parametrize("offset", [1, 2, 4])
+@pytest.mark.parametrize("offset", quick([1], [1, 2, 4]))
 def test_rows_off_any_alignment_are_right(offset: int, device: torch.device) -> None:
     x = torch.randn(4 * 96 + offset, device=device).to(torch.bfloat16)[offset:].view(4, 96)
     torch.testing.assert_close(softmax(x), torch.softmax(x, -1))

@@ -43,7 +43,7 @@ SMALL = [torch.uint8, torch.int8, torch.int16]
 
 @pytest.mark.parametrize(
     ("dim", "dtype"),
-    quick_pairs({(None, torch.int16), (0, torch.int8)}, [None, 0, 1], SMALL),
+    quick_pairs({(0, torch.int8)}, [None, 0, 1], SMALL),
 )
 def test_small_integers_do_not_overflow_within_a_batch(
     dim: int | None, dtype: torch.dtype, device: torch.device
@@ -58,7 +58,7 @@ def test_64_bit_sums_wrap_around_as_in_torch(device: torch.device) -> None:
     assert torch.equal(sum(x), torch.sum(x))
 
 
-@pytest.mark.parametrize("dtype", quick([torch.bfloat16, torch.float32], FLOATS), ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16], FLOATS), ids=str)
 def test_floats_agree_with_a_sum_in_float64(dtype: torch.dtype, device: torch.device) -> None:
     x = make_tensor((61, 83), device=device, dtype=dtype, low=-1, high=2)
     for dim in (None, 0, 1):
@@ -66,7 +66,7 @@ def test_floats_agree_with_a_sum_in_float64(dtype: torch.dtype, device: torch.de
         torch.testing.assert_close(sum(x, dim), exact(x, dim))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.float16], [torch.float16, torch.bfloat16]), ids=str)
 def test_half_types_add_up_in_float32(dtype: torch.dtype, device: torch.device) -> None:
     assert sum(torch.ones(4096, dtype=dtype, device=device)).item() == 4096
     assert (sum(torch.ones(4096, 3, dtype=dtype, device=device), 0) == 4096).all()
@@ -83,7 +83,7 @@ SHAPES = [
     (), (0,), (4, 0, 2), (1, 1), (3, 5, 7), (1100, 5), (5, 1100), (2, 40_000), (40_000, 2), (3, 2500, 6),
     (2, 3, 4, 5), (300, 1, 4), (1030, 129), (70, 3, 3),
 ]  # fmt: skip
-LARGE = {(2, 40_000), (3, 2500, 6), (1030, 129)}
+LARGE = {(40_000, 2), (2, 40_000), (3, 2500, 6), (1030, 129)}
 
 
 @pytest.mark.parametrize("shape", quick({*SHAPES} - LARGE, SHAPES), ids=str)
@@ -121,7 +121,7 @@ def test_a_permuted_tensor_without_gaps_is_not_copied(device: torch.device) -> N
         torch.testing.assert_close(sum(x, dim), exact(x, dim))
 
 
-@pytest.mark.parametrize("block_size", [32, 64, 96, 512, 1024])
+@pytest.mark.parametrize("block_size", quick([32, 96], [32, 64, 96, 512, 1024]))
 def test_any_number_of_warps_gives_the_same(block_size: int, device: torch.device) -> None:
     x = torch.arange(5000, device=device)
     assert sum(x, block_size=block_size).item() == 5000 * 4999 // 2
@@ -143,6 +143,7 @@ def test_a_dimension_that_x_has_not_is_refused(
         sum(torch.ones(shape, device=device), dim)
 
 
+@pytest.mark.slow
 def test_more_elements_than_threads_are_all_added_up(device: torch.device) -> None:
     x = torch.arange(200_000, device=device)
     with dotcu.simulate(arch="sm_87"):  # holds 8192 threads in blocks of 32

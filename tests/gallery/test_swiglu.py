@@ -50,7 +50,7 @@ def test_infinity_and_nan_go_through_as_in_torch(dtype: torch.dtype, device: tor
     torch.testing.assert_close(swiglu(gate, up), expected, equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", quick([torch.float32, torch.bfloat16], swiglu.dtypes), ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16], swiglu.dtypes), ids=str)
 def test_every_length_around_a_vector_has_its_tail(dtype: torch.dtype, device: torch.device) -> None:
     memory = [torch.randn(60, device=device).to(dtype) for _ in range(3)]
     for n, offset in [(n, 0) for n in range(20)] + [(33, 1), (33, 2), (33, 4)]:

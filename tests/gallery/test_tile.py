@@ -23,7 +23,7 @@ from dotcu.gallery import (
     softmax_tile_backward,
 )
 from dotcu.gallery.matmul_tile import op as products
-from quick import quick_pairs
+from quick import quick, quick_pairs
 
 INF = math.inf
 FOLDERS = Path(gallery.__file__).parent
@@ -75,6 +75,7 @@ def test_products_use_clusters_on_gpus_that_have_them(arch: str, clusters: bool)
     assert (("256", "256") in chosen) == clusters
 
 
+@pytest.mark.slow
 def test_epilogues_come_after_each_other(device: torch.device) -> None:
     a, b = normal(device, 40, 72), normal(device, 72, 88) / 8
     bias, residual = normal(device, 88), normal(device, 40, 88)
@@ -91,7 +92,7 @@ def test_gelu_is_exact_to_a_rounding_far_from_zero(device: torch.device) -> None
     torch.testing.assert_close(got.double(), F.gelu(x.double()), rtol=1e-3, atol=4e-6)
 
 
-@pytest.mark.parametrize("n", [72, 41])
+@pytest.mark.parametrize("n", quick([41], [72, 41]))
 def test_swiglu_multiplies_both_products(n: int, device: torch.device) -> None:
     a, gate, up = normal(device, 70, 64), normal(device, n, 64) / 8, normal(device, n, 64) / 8
     expected = F.silu(a.double() @ gate.double().T) * (a.double() @ up.double().T)
@@ -124,7 +125,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
 
 
 HEADS = [(1, 2, 2, 128, 128, 64), (2, 4, 2, 33, 70, 64), (1, 2, 1, 150, 150, 128), (1, 1, 1, 40, 65, 256)]
-QUICK_HEADS = {(HEADS[1], False), (HEADS[1], True), (HEADS[3], True)}
+QUICK_HEADS = {(HEADS[1], True)}
 
 
 @pytest.mark.parametrize(("shape", "causal"), quick_pairs(QUICK_HEADS, HEADS, [False, True]))
@@ -157,7 +158,7 @@ def test_large_scores_do_not_overflow(device: torch.device) -> None:
 
 
 ROW_LENGTHS = [1, 31, 256, 257, 1000, 1024, 2049, 4096]
-QUICK_ROWS = {(1, torch.float32), (257, torch.float32), (1000, torch.bfloat16), (4096, torch.bfloat16)}
+QUICK_ROWS = {(257, torch.float32), (1000, torch.bfloat16)}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_rows_of_every_length_agree(n: int, dtype: torch.dtype, device: torch.de
     torch.testing.assert_close(softmax_tile_backward(grad, y).double(), wanted, rtol=1e-2, atol=1e-6)
 
 
-@pytest.mark.parametrize("n", [1, 3, 5, 7, 9, 15, 201, 255])
+@pytest.mark.parametrize("n", quick([1, 9, 201], [1, 3, 5, 7, 9, 15, 201, 255]))
 def test_odd_rows_begin_at_each_element_of_a_group(n: int, device: torch.device) -> None:
     x, grad = 3 * normal(device, 9, n), normal(device, 9, n)
     y = torch.softmax(x.double(), -1)
@@ -183,6 +184,7 @@ def test_odd_rows_begin_at_each_element_of_a_group(n: int, device: torch.device)
     torch.testing.assert_close(softmax_tile_backward(grad, y).double(), wanted, rtol=1e-2, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_that_no_tile_holds_agree(device: torch.device) -> None:
     x, grad = 3 * normal(device, 2, 40_003), normal(device, 2, 40_003)
     y = torch.softmax(x.double(), -1)
@@ -192,7 +194,7 @@ def test_rows_that_no_tile_holds_agree(device: torch.device) -> None:
     torch.testing.assert_close(softmax_tile_backward(grad, y).double(), wanted, rtol=1e-2, atol=1e-7)
 
 
-@pytest.mark.parametrize("n", [4, 9, 400, 401, 33_000])
+@pytest.mark.parametrize("n", quick([9, 400], [4, 9, 400, 401, 33_000]))
 def test_infinities_and_nan_come_out_as_in_torch(n: int, device: torch.device) -> None:
     starts = [[-INF, -INF], [INF, 1], [-INF, 2], [math.nan, 1], [INF, math.nan], [0, -200]]
     x = torch.full((len(starts) + 1, n), -INF)

@@ -30,9 +30,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 SHAPES = [(64, 64), (136, 80), (67, 33), (16, 9), (3, 70), (70, 3), (1, 5)]
-QUICK = {(dtype, SHAPES[2]) for dtype in WORDS} | {
-    (WORDS[index % len(WORDS)], shape) for index, shape in enumerate(SHAPES)
-}
+QUICK = {(WORDS[-1 - index % len(WORDS)], shape) for index, shape in enumerate(SHAPES)}
 
 
 @pytest.mark.parametrize(("dtype", "shape"), quick_pairs(QUICK, WORDS, SHAPES))
@@ -45,6 +43,7 @@ def test_a_matrix_is_transposed_bit_for_bit(
     assert same_bits(got, x.T)
 
 
+@pytest.mark.slow
 def test_every_permutation_of_four_dimensions_is_right(device: torch.device) -> None:
     x = random(device, torch.float16, 3, 10, 2, 12)
     for dims in permutations(range(4)):
@@ -134,6 +133,7 @@ def test_the_gradient_is_a_view_and_launches_nothing(device: torch.device) -> No
         assert torch.equal(got, wanted(grad))
 
 
+@pytest.mark.slow
 def test_gradients_of_a_permutation_are_right_twice(device: torch.device) -> None:
     x = torch.randn(2, 3, 2, dtype=torch.float64, device=device, requires_grad=True)
     assert gradgradcheck(lambda t: permute_copy(t, [-1, 0, 1]) ** 2, x)
