@@ -75,12 +75,40 @@ def is_in_order(layout: Layout) -> bool:
     return all(bool(a == b) for a, b in zip(layout.strides, expected, strict=True))
 
 
-def is_dense(layout: Layout) -> bool:
-    """Ask if a permutation of the dimensions is in order, without gaps; False for sizes below two."""
-    rows = sorted(zip(layout.strides, layout.sizes, strict=True), key=lambda row: plain(row[0]))
+def like(layout: Layout) -> Layout | None:
+    """Return the layout that `empty_like` gives: the same without gaps, else dense in the strides' order.
+
+    None where elements overlap by a stride of 0.
+    """
+    sizes, strides, _ = layout
+    if _is_dense(layout):
+        return Layout(sizes, strides)
+    if any(stride == 0 for stride in strides):
+        return None
+    order = list(reversed(range(len(sizes))))  # innermost first, as torch sorts them
+    for last in range(1, len(order)):
+        at = last
+        for before in range(last - 1, -1, -1):
+            one, other = order[before], order[at]
+            if strides[one] > strides[other] or (
+                strides[one] == strides[other] and sizes[one] > sizes[other]
+            ):
+                order[before], order[at], at = other, one, before
+            elif strides[one] != strides[other]:
+                break
+    dense, stride = list(strides), 1
+    for dim in order:
+        dense[dim] = stride
+        stride = stride * sizes[dim]
+    return Layout(sizes, tuple(dense))
+
+
+def _is_dense(layout: Layout) -> bool:
+    """Ask if a permutation of the dimensions of two or more elements is in order, without gaps."""
+    rows = [row for row in zip(layout.strides, layout.sizes, strict=True) if row[1] >= 2]
     expected: Any = 1
-    for stride, size in rows:
-        if size < 2 or stride != expected:
+    for stride, size in sorted(rows, key=lambda row: plain(row[0])):
+        if stride != expected:
             return False
         expected = expected * size
     return True

@@ -22,8 +22,8 @@ from dotcu.call_cache.layouts import (
     expanded,
     in_order,
     inserted,
-    is_dense,
     is_in_order,
+    like,
     reshaped,
 )
 from dotcu.call_cache.record import Unsupported
@@ -199,9 +199,10 @@ def _preserved(state: TraceState, known: TracedTensor, memory_format: Any) -> La
         return in_order(sizes)
     if memory_format not in (None, torch.preserve_format):
         raise Unsupported(f"it allocates in {memory_format}")
-    if state.is_contiguous(known) or is_dense(known.layout):
-        return Layout(sizes, strides)
-    raise Unsupported("it allocates like a tensor with gaps between its elements, or whose elements overlap")
+    layout = Layout(sizes, strides) if state.is_contiguous(known) else like(known.layout)
+    if layout is None:
+        raise Unsupported("it allocates like a tensor whose elements overlap")
+    return layout
 
 
 _ALLOCATIONS: Mapping[Any, Rule] = {

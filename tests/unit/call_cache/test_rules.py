@@ -118,6 +118,14 @@ layouts = st.sampled_from(["in order", "in order", "transposed", "part"])
 calls = st.tuples(st.builds(laid_out, sizes, sizes, layouts), st.integers(0, 5))
 
 
+@st.composite
+def parts(draw: st.DrawFn) -> Tensor:
+    """Every element, or every second one, of three dimensions of any order, some of one element."""
+    small, order = st.integers(0, 3), draw(st.permutations(range(3)))
+    whole = torch.ones([draw(small) for _ in range(3)]).permute(order)
+    return whole[tuple(slice(None, None, draw(st.integers(1, 2))) for _ in range(3))]
+
+
 def check(body: Callable[..., Tensor], first: tuple[Tensor, int], second: tuple[Tensor, int]) -> bool:
     """Whether the plan of one call fits another; it is then what the body does there."""
     made = traced(body, *first)
@@ -205,12 +213,26 @@ def test_memory_like_a_permuted_tensor_is_permuted() -> None:
     assert not check(ALLOCATIONS["empty_like"], (first, 1), (torch.ones(7, 5, 6), 1))
 
 
+def test_memory_like_a_part_is_dense_in_the_order_of_its_strides() -> None:
+    first, second = (
+        torch.ones(b, t, 3, h, 8).permute(2, 0, 3, 1, 4)[1] for b, t, h in ((2, 5, 4), (3, 9, 2))
+    )
+    assert check(ALLOCATIONS["empty_like"], (first, 1), (second, 1))
+    assert not check(ALLOCATIONS["empty_like"], (first, 1), (torch.ones(2, 4, 5, 9)[..., :8], 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts(), parts())
+def test_memory_like_any_part_is_laid_out_as_torch_does(first: Tensor, second: Tensor) -> None:
+    check(ALLOCATIONS["empty_like"], (first, 1), (second, 1))
+
+
 def of_the_default_dtype(whole: Tensor) -> Tensor:
     return whole.new_empty(2, dtype=torch.result_type(whole, 2.5))
 
 
 ENDS: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "like a part": lambda x, n: torch.empty_like(x[:, :2]),
+    "like what is expanded": lambda x, n: torch.empty_like(x[:, :1].expand(-1, 3)),
     "channels last": lambda x, n: torch.empty(
         3, 3, 3, 3, dtype=x.dtype, device="cpu", memory_format=torch.channels_last
     ),
