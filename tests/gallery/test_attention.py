@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.gallery import attention, attention_backward
+from dotcu.gallery import attention, attention_backward, attention_varlen, attention_varlen_backward
 from dotcu.gallery.attention.op import InPlaceOfSdpa
 
 
@@ -117,6 +118,67 @@ def test_other_orders_of_warps_give_the_same(seed: int, d: int, device: torch.de
         close(one, other.double(), 2)
 
 
+def starts(device: torch.device, lengths: tuple[int, ...]) -> Tensor:
+    """The first row of each sequence, and the number of all."""
+    return torch.tensor((0, *accumulate(lengths)), dtype=torch.int32, device=device)
+
+
+def each_sequence(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *settings: object) -> Tensor:
+    """Attention of packed sequences, one after the other, in double precision."""
+    results = []
+    for i, j in zip(pairwise(cu_q.tolist()), pairwise(cu_k.tolist()), strict=True):
+        one = (x[slice(*of)].double().transpose(0, 1)[None] for x, of in ((q, i), (k, j), (v, j)))
+        results.append(reference(*one, *settings)[0][0].transpose(0, 1))  # type: ignore[arg-type]
+    return torch.cat(results)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "of_keys", "d", "settings"),
+    [
+        ((30, 0, 1, 40), (30, 5, 0, 50), 64, (True,)),
+        pytest.param((1,), (1,), 64, (True,), marks=pytest.mark.slow),
+        pytest.param((0, 0, 65), (3, 7, 129), 96, (True, None, None, 2.0), marks=pytest.mark.slow),
+        pytest.param((130, 1, 0, 200), (130, 1, 0, 200), 128, (True,), marks=pytest.mark.slow),
+        pytest.param((130, 3), (70, 140), 128, (False, 60), marks=pytest.mark.slow),
+        pytest.param((70, 30), (90, 129), 256, (), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_packed_sequences_agree_with_each_alone(
+    lengths: tuple[int, ...],
+    of_keys: tuple[int, ...],
+    d: int,
+    settings: tuple[object, ...],
+    device: torch.device,
+) -> None:
+    cu, most = (starts(device, lengths), starts(device, of_keys)), (max(lengths), max(of_keys))
+    shapes = (sum(lengths), 2, d), (sum(of_keys), 1, d), (sum(of_keys), 1, d)
+    ours = [normal(device, *shape).requires_grad_() for shape in shapes]
+    theirs = [x.detach().double().requires_grad_() for x in ours]
+    out, _ = attention_varlen(*ours, *cu, *most, *settings)
+    expected = each_sequence(*theirs, *cu, *settings)  # type: ignore[arg-type]
+    close(out.detach(), expected.detach(), 4)
+    grad = normal(device, *out.shape)
+    got = torch.autograd.grad(out, ours, grad)
+    for mine, yours in zip(got, torch.autograd.grad(expected, theirs, grad.double()), strict=True):
+        close(mine, yours.nan_to_num(0.0), 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_packed_sequences_have_no_race(seed: int, deterministic: bool, device: torch.device) -> None:
+    cu, cpu = starts(torch.device("cpu"), (70, 0, 1, 130)), torch.device("cpu")
+    q, k, v, grad = (normal(cpu, 201, heads, 64) for heads in (2, 1, 1, 2))
+    with dotcu.simulate(seed=seed):
+        out, lse = attention_varlen(q, k, v, cu, cu, 130, 130, True)
+        gradients = attention_varlen_backward(
+            grad, q, k, v, out, lse, cu, cu, 130, 130, True, None, None, 0.0, deterministic
+        )
+    close(out, each_sequence(q, k, v, cu, cu, True), 4)
+    assert all(bool(x.isfinite().all()) for x in gradients)
+
+
 def test_strided_layouts_need_no_copy_and_are_kept(device: torch.device) -> None:
     q, k, v = (normal(device, 1, 40, 2, 64).transpose(1, 2) for _ in range(3))
     out, _ = attention(q, k, v)
@@ -147,12 +209,15 @@ def test_torch_calls_attention_where_it_can(device: torch.device) -> None:
 
 def test_refusals_say_what_to_type(device: torch.device) -> None:
     q, k, v = tensors(device, 1, 2, 2, 16, 16, 64)
+    cu = starts(device, (1, 1))
     calls: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: attention(q.double(), k, v), TypeError, "bfloat16"),
         (lambda: attention(q[..., :60], k[..., :60], v[..., :60]), ValueError, "multiples of 8"),
         (lambda: attention(q, k, v, scale=-1.0), ValueError, "attention(-q"),
         (lambda: attention(q, k, v, window=-1), ValueError, "not negative"),
         (lambda: attention(q, k[:, :, :0], v[:, :, :0]), ValueError, "at least one key"),
+        (lambda: attention_varlen(q, k, v, cu, cu, 16, 16), ValueError, "torch.cat"),
+        (lambda: attention_varlen(q[0], k[0], v[0], cu.long(), cu, 16, 16), ValueError, "cumsum"),
     ]
     for call, error, words in calls:
         with pytest.raises(error, match=words.replace("(", r"\(")):

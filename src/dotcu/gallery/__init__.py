@@ -5,7 +5,12 @@ or `norms.py` where its `op.py` imports them.
 """
 
 from dotcu.gallery.add.op import add
-from dotcu.gallery.attention.op import attention, attention_backward
+from dotcu.gallery.attention.op import (
+    attention,
+    attention_backward,
+    attention_varlen,
+    attention_varlen_backward,
+)
 from dotcu.gallery.attention_tile.op import attention_tile, attention_tile_backward
 from dotcu.gallery.cross_entropy.op import cross_entropy, cross_entropy_backward
 from dotcu.gallery.cumsum.op import cumsum, reverse_cumsum
@@ -30,6 +35,8 @@ __all__ = [
     "attention_backward",
     "attention_tile",
     "attention_tile_backward",
+    "attention_varlen",
+    "attention_varlen_backward",
     "cross_entropy",
     "cross_entropy_backward",
     "cumsum",

@@ -6,7 +6,8 @@
 //
 // q, out: (B, H, queries, d), k, v: (B, heads of k, keys, d), strided in all but the last
 // dimension; d <= D, what is missing is zeros that TMA fills in. Query i sees the keys i - left to
-// i + right.
+// i + right. Packed sequences are one batch, with the first rows of each in `query_starts` and
+// `key_starts`: a tile reads rows of the next sequence, and leaves them out.
 //
 // Idea: a tile is 64 queries for each consumer warpgroup. One thread of another warpgroup copies
 // keys and values by TMA into a ring of stages, N at a time, from the last that are seen to the
@@ -24,44 +25,59 @@
 // exp2, of which there are D / 4 times fewer.
 #include "tiles.cuh"
 
+// The queries of a tile: 64 * GROUPS from `row` of a head; it sees key blocks first .. end - 1.
+struct Tile {
+    int batch, head, row, first, end, queries, keys, query_start, key_start;
+    bool last;
+};
+
 template <typename T, int D, int N, int GROUPS>
 struct alignas(1024) Shared {
     static constexpr int stages = 2, chunks = (D + 63) / 64;
-    T q[chunks][64 * GROUPS][64];  // in chunks of 128 bytes a row, swizzled
+    static constexpr int ahead = chunks * 128 * (2 * 64 * GROUPS + 4 * N) <= 224 << 10 ? 2 : 1;
+    T q[ahead][chunks][64 * GROUPS][64];  // in chunks of 128 bytes a row, swizzled
     T k[stages][chunks][N][64], v[stages][chunks][N][64];
     dotcu::pipeline<stages> of_k, of_v;
-    dotcu::pipeline<1> of_q;
-    int tile;
+    dotcu::pipeline<ahead> of_q;
+    Tile tile[ahead];
 };
 
-struct Order {
-    int row_blocks, tiles, together;
-};
-
-// The queries of a tile: 64 * GROUPS from `row` of a head; it sees key blocks first .. end - 1.
+// Where tile `index` is. `row_blocks`: of a head, or of a head in all sequences together.
 template <int N, int ROWS, Mask MASK>
-struct Tile {
-    int batch, head, row, first, end;
-
-    __device__ Tile(int index, Order order, int heads, int queries, int keys, int left, int right) {
-        const int of_group = order.together * order.row_blocks, group = index / of_group;
-        const int all_heads = order.tiles / order.row_blocks, start = group * order.together;
-        const int count = min(order.together, all_heads - start);
+__device__ Tile tile_at(int index, int row_blocks, int tiles, int together, int heads, int queries,
+                        int keys, int left, int right, const int* query_starts,
+                        const int* key_starts, int sequences) {
+    Tile tile{};
+    if (query_starts) {
+        const Sequence own = sequence_at(query_starts, sequences, ROWS, index / heads);
+        const int blocks = (own.count + ROWS - 1) / ROWS;
+        tile.head = index % heads, tile.query_start = own.start, tile.queries = own.count;
+        tile.row =
+            ROWS * (MASK == all_keys || own.block >= blocks ? own.block : blocks - 1 - own.block);
+        tile.key_start = key_starts[own.index];
+        tile.keys = key_starts[own.index + 1] - tile.key_start;
+    } else {
+        const int of_group = together * row_blocks, group = index / of_group;
+        const int all_heads = tiles / row_blocks, start = group * together;
+        const int count = min(together, all_heads - start);
         const int block = index % of_group / count, pair = start + index % of_group % count;
-        batch = pair / heads, head = pair % heads;
-        row = ROWS * (MASK == all_keys ? block : order.row_blocks - 1 - block);
-        const int seen = MASK == all_keys ? keys : max(0, min(keys, row + ROWS + right));
-        end = row < queries ? (seen + N - 1) / N : 0;
-        first = MASK == window ? min(end, max(0, row - left) / N) : 0;
+        tile.batch = pair / heads, tile.head = pair % heads;
+        tile.row = ROWS * (MASK == all_keys ? block : row_blocks - 1 - block);
+        tile.queries = queries, tile.keys = keys;
     }
-};
+    const int seen = MASK == all_keys ? tile.keys : max(0, min(tile.keys, tile.row + ROWS + right));
+    tile.end = (seen + N - 1) / N;
+    tile.first = MASK == window ? min(tile.end, max(0, tile.row - left) / N) : 0;
+    return tile;
+}
 
 template <typename T, int D, int N, int GROUPS, int MASKED, bool CAPPED>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     attention(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
               const __grid_constant__ CUtensorMap v, dotcu::tensor<T, 4> out, float* lse,
-              int* counter, int group_size, int queries, int keys, int row_blocks, int tiles,
-              int together, int left, int right, float scale, float cap) {
+              int* counter, const int* query_starts, const int* key_starts, int sequences,
+              int group_size, int queries, int keys, int row_blocks, int tiles, int together,
+              int left, int right, float scale, float cap) {
     constexpr Mask MASK = static_cast<Mask>(MASKED);
     constexpr int ROWS = 64 * GROUPS;
     extern __shared__ __align__(1024) char memory[];
@@ -73,31 +89,37 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         shared.of_q.init(1, GROUPS), shared.of_k.init(1, GROUPS), shared.of_v.init(1, GROUPS);
     }
     __syncthreads();
-    const auto tile_at = [&](int index) {
-        return Tile<N, ROWS, MASK>(index, {row_blocks, tiles, together}, heads, queries, keys, left,
-                                   right);
-    };
-    dotcu::ring<1> turn;
+    dotcu::ring<S::ahead> turn;
     dotcu::ring<stages> at;
 
     if (threadIdx.x < 128) {
         dotcu::registers_down<GROUPS == 2 ? 24 : 32>();
         if (threadIdx.x > 0) return;
-        for (int index = blockIdx.x;; turn.next()) {
+        for (int index = blockIdx.x;;
+             index = counter ? gridDim.x + atomicAdd(counter, 1) : index + gridDim.x) {
+            Tile tile{};
+            tile.last = index >= tiles;
+            if (!tile.last) {
+                tile =
+                    tile_at<N, ROWS, MASK>(index, row_blocks, tiles, together, heads, queries, keys,
+                                           left, right, query_starts, key_starts, sequences);
+                if (tile.row >= tile.queries) continue;
+            }
             auto& q_full = shared.of_q.acquire(turn);
-            shared.tile = index;
-            if (index >= tiles) {
+            shared.tile[turn.stage] = tile;
+            if (tile.last) {
                 q_full.arrive();
                 return;
             }
-            const auto tile = tile_at(index);
             const int head = tile.head / group_size;
-            q_full.arrive_expect(sizeof(shared.q));
+            q_full.arrive_expect(sizeof(shared.q) / S::ahead);
             for (int c = 0; c < chunks; ++c) {
-                dotcu::tma_load(shared.q[c], q, q_full, tile.batch, tile.head, tile.row, 64 * c);
+                dotcu::tma_load(shared.q[turn.stage][c], q, q_full, tile.batch, tile.head,
+                                tile.query_start + tile.row, 64 * c);
             }
+            turn.next();
             for (int j = tile.end - 1; j >= tile.first; --j, at.next()) {
-                const int key = j * N;
+                const int key = tile.key_start + j * N;
                 auto& k_full = shared.of_k.acquire(at);
                 k_full.arrive_expect(sizeof(shared.k) / stages);
                 for (int c = 0; c < chunks; ++c) {
@@ -111,7 +133,6 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                                     64 * c);
                 }
             }
-            index = counter ? gridDim.x + atomicAdd(counter, 1) : index + gridDim.x;
         }
     }
 
@@ -122,15 +143,14 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     if (group == GROUPS - 1) dotcu::named_arrive(1, 256);  // the first turn is the first group's
     for (;; turn.next()) {
         shared.of_q.wait(turn);
-        const int index = shared.tile;
-        if (index >= tiles) break;
-        const auto tile = tile_at(index);
+        const Tile tile = shared.tile[turn.stage];
+        if (tile.last) break;
         const int first_row = tile.row + 64 * group, row = first_row + thread / 32 * 16 + lane / 4;
         float s[N / 2], o[D / 2] = {}, top[2] = {-infinity, -infinity}, sum[2] = {}, shrink[2];
         unsigned p[N / 16][4];
 
         const auto issue_scores = [&] {
-            const auto a = dotcu::k_major(&shared.q[0][64 * group]);
+            const auto a = dotcu::k_major(&shared.q[turn.stage][0][64 * group]);
             const auto b = dotcu::k_major(shared.k[at.stage]);
             dotcu::wgmma_fence(s);
 #pragma unroll
@@ -150,7 +170,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             dotcu::wgmma_commit();
         };
         const auto mask = [&](int j) {
-            const bool whole = (j + 1) * N <= keys &&
+            const bool whole = (j + 1) * N <= tile.keys &&
                                (MASK == all_keys || (j + 1) * N <= first_row + right + 1) &&
                                (MASK != window || j * N >= first_row + 63 - left);
             if (whole) return;
@@ -158,7 +178,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             for (int i = 0; i < N / 2; ++i) {
                 const int key = j * N + i / 4 * 8 + lane % 4 * 2 + i % 2,
                           query = row + i / 2 % 2 * 8;
-                const bool seen = key < keys && (MASK == all_keys || key <= query + right) &&
+                const bool seen = key < tile.keys && (MASK == all_keys || key <= query + right) &&
                                   (MASK != window || key >= query - left);
                 if (!seen) s[i] = -infinity;
             }
@@ -221,6 +241,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                 for (int i = 0; i < D / 2; ++i) o[i] *= shrink[i / 2 % 2];
             }
         }
+        if (tile.first == tile.end) dotcu::named_sync(1 + GROUPS + group, 128);  // all have read it
         if (thread == 0) shared.of_q.release(turn);
         if (tile.first < tile.end) {
             shared.of_v.wait(at);
@@ -234,8 +255,8 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const float all = row_sum(sum[h]), inverse = all > 0 ? 1 / all : 0;
-            const bool inside = row + 8 * h < queries;
-            const long long i = row + 8 * h;
+            const bool inside = row + 8 * h < tile.queries;
+            const long long i = tile.query_start + row + 8 * h;
             if (inside && lane % 4 == 0) {
                 lse[((long long)tile.batch * heads + tile.head) * out.size(2) + i] =
                     all > 0 ? top[h] * factor * ln_2 + logf(all) : -infinity;

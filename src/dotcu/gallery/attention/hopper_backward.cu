@@ -1,13 +1,13 @@
 // attention on Hopper, backward: the gradients by q, k and v.
 //
 //     dv[j] = sum over i of p[i][j] * dout[i]
-//     ds[i][j] = p[i][j] * (dout[i] . v[j] - delta[i]),   delta[i] = dout[i] .
-//     out[i] dk[j] = scale * sum over i of ds[i][j] * q[i],   dq[i] = scale *
-//     sum over j of ds[i][j] * k[j]
+//     ds[i][j] = p[i][j] * (dout[i] . v[j] - delta[i]),   delta[i] = dout[i] . out[i]
+//     dk[j] = scale * sum over i of ds[i][j] * q[i]
+//     dq[i] = scale * sum over j of ds[i][j] * k[j]
 //
-//     attention_rows                delta, lse as the others read them, zeros
-//     for the sums of dq attention_backward            dk and dv of 128 keys,
-//     and their part of dq attention_round               the sums of dq as T
+//     attention_rows        delta, lse as the others read them, zeros for the sums of dq
+//     attention_backward    dk and dv of 128 keys, and their part of dq
+//     attention_round       the sums of dq as T
 //
 // hopper_queries.cu has dq without sums in memory, for results that are the
 // same in every run. Where the registers do not hold both, dk and dv are two
@@ -21,7 +21,8 @@
 // float, by vectors, in the order in which an accumulator lies in registers.
 // The scores of the next step are issued before the sums are added.
 //
-// Rows of lse, delta and of the sums begin at multiples of M for each sequence.
+// Rows of lse, delta and of the sums begin at multiples of M for each sequence. In packed ones a
+// step reads rows of the next sequence: their weights are 0, as their lse is infinite.
 //
 // Cost: 10 B H queries keys d FLOPs, half of them where causal.
 #include "tiles.cuh"
@@ -29,14 +30,18 @@
 template <typename T, int D, int M, bool SUMS>
 __global__ void __launch_bounds__(256)
     attention_rows(dotcu::tensor<const T, 4> out, dotcu::tensor<const T, 4> grad, const float* lse,
-                   float* lse2, float* delta, float* sums, int rows, long long all_rows) {
+                   float* lse2, float* delta, float* sums, const int* starts, int sequences,
+                   long long all_rows) {
     const int lane = threadIdx.x % 32, head = blockIdx.y, heads = gridDim.y;
-    const int batch = blockIdx.z, queries = out.size(2);
-    const long long to = head * all_rows + (long long)batch * rows + blockIdx.x * M;
+    const Sequence own = block_at(starts, sequences, M, blockIdx.x, out.size(2));
+    const int batch = starts ? 0 : own.index;
+    const long long to = head * all_rows + (long long)blockIdx.x * M;
+    if (own.block * M >= own.count) return;
     for (int i = threadIdx.x / 32; i < M; i += 8) {
-        const int row = blockIdx.x * M + i;
+        const int row = own.start + own.block * M + i;
+        const bool inside = own.block * M + i < own.count;
         float sum = 0;
-        if (row < queries) {
+        if (inside) {
             for (int c = lane; c < out.size(3); c += 32) {
                 sum += static_cast<float>(out(batch, head, row, c)) *
                        static_cast<float>(grad(batch, head, row, c));
@@ -45,7 +50,7 @@ __global__ void __launch_bounds__(256)
         for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
         if (lane > 0) continue;
         const long long at = ((long long)batch * heads + head) * out.size(2) + row;
-        const float x = row < queries ? lse[at] : infinity;
+        const float x = inside ? lse[at] : infinity;
         lse2[to + i] = x == -infinity ? infinity : x * log2_e;  // exp2(s - infinity) is 0
         delta[to + i] = sum;
     }
@@ -73,7 +78,8 @@ __global__ void __launch_bounds__(384, 1)
                        const __grid_constant__ CUtensorMap v,
                        const __grid_constant__ CUtensorMap grad, const float* lse,
                        const float* delta, float* sums, dotcu::tensor<T, 4> by_k,
-                       dotcu::tensor<T, 4> by_v, int group_size, int queries, int keys, int rows,
+                       dotcu::tensor<T, 4> by_v, const int* query_starts, const int* key_starts,
+                       int sequences, int group_size, int queries, int keys, int rows,
                        long long all_rows, int together, int left, int right, float scale,
                        float cap) {
     constexpr Mask MASK = static_cast<Mask>(MASKED);
@@ -81,14 +87,25 @@ __global__ void __launch_bounds__(384, 1)
     using S = SharedKeys<T, D, M>;
     S& shared = *reinterpret_cast<S*>(memory);
     constexpr int stages = S::stages, chunks = S::chunks;
-    const int heads = by_k.size(1), blocks = (keys + 127) / 128;
-    const int of_group = together * blocks, pairs = gridDim.x / blocks;
-    const int start = blockIdx.x / of_group * together, count = min(together, pairs - start);
-    const int pair = start + blockIdx.x % of_group % count;
-    const int block = blockIdx.x % of_group / count;  // those that the most queries see first
-    const int head = pair % heads, first_key = 128 * block;
-    const int batch = pair / heads;
-    const long long row_start = (long long)batch * rows;
+    const int heads = by_k.size(1);
+    int batch = 0, head = blockIdx.x % heads, query_start = 0, key_start = 0, block;
+    long long row_start;
+    if (query_starts) {
+        const Sequence own = sequence_at(key_starts, sequences, 128, blockIdx.x / heads);
+        block = own.block, keys = own.count, key_start = own.start;
+        query_start = query_starts[own.index], queries = query_starts[own.index + 1] - query_start;
+        row_start = (query_start / M + own.index) * (long long)M;
+        if (128 * block >= keys) return;
+    } else {
+        const int blocks = (keys + 127) / 128, of_group = together * blocks;
+        const int start = blockIdx.x / of_group * together;
+        const int count = min(together, static_cast<int>(gridDim.x) / blocks - start);
+        const int pair = start + blockIdx.x % of_group % count;
+        block = blockIdx.x % of_group / count;  // those that the most queries see first
+        head = pair % heads, batch = pair / heads;
+        row_start = (long long)batch * rows;
+    }
+    const int first_key = 128 * block;
     // The steps: M queries each, those that see a key, of each head of the group.
     const int begin = MASK == all_keys ? 0 : max(0, first_key - right) / M;
     const int seen = MASK == window ? min(queries, first_key + 128 + left) : queries;
@@ -104,8 +121,9 @@ __global__ void __launch_bounds__(384, 1)
         if (threadIdx.x > 0) return;
         shared.of_keys.arrive_expect(sizeof(shared.k) + sizeof(shared.v));
         for (int c = 0; c < chunks; ++c) {
-            dotcu::tma_load(shared.k[c], k, shared.of_keys, batch, head, first_key, 64 * c);
-            dotcu::tma_load(shared.v[c], v, shared.of_keys, batch, head, first_key, 64 * c);
+            const int key = key_start + first_key;
+            dotcu::tma_load(shared.k[c], k, shared.of_keys, batch, head, key, 64 * c);
+            dotcu::tma_load(shared.v[c], v, shared.of_keys, batch, head, key, 64 * c);
         }
         int query_head = head * group_size, query = begin * M;
         for (int step = 0; step < steps; ++step, at.next(), query += M) {
@@ -114,14 +132,15 @@ __global__ void __launch_bounds__(384, 1)
             auto& q_full = shared.of_q.acquire(at);
             q_full.arrive_expect(sizeof(shared.q) / stages + M * sizeof(float));
             for (int c = 0; c < chunks; ++c) {
-                dotcu::tma_load(shared.q[at.stage][c], q, q_full, batch, query_head, query, 64 * c);
+                dotcu::tma_load(shared.q[at.stage][c], q, q_full, batch, query_head,
+                                query_start + query, 64 * c);
             }
             copy_floats(shared.lse[at.stage], lse + row, M, q_full);
             auto& grad_full = shared.of_grad.acquire(at);
             grad_full.arrive_expect(sizeof(shared.grad) / stages + M * sizeof(float));
             for (int c = 0; c < chunks; ++c) {
-                dotcu::tma_load(shared.grad[at.stage][c], grad, grad_full, batch, query_head, query,
-                                64 * c);
+                dotcu::tma_load(shared.grad[at.stage][c], grad, grad_full, batch, query_head,
+                                query_start + query, 64 * c);
             }
             copy_floats(shared.delta[at.stage], delta + row, M, grad_full);
         }
@@ -274,7 +293,7 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             T* row = out.data + batch * out.stride(0) + head * out.stride(1) +
-                     (key + 8 * h) * out.stride(2);
+                     (key_start + key + 8 * h) * out.stride(2);
             store_row<T, D>(row, out.size(3), key + 8 * h < keys, sum, h, factor);
         }
     };
@@ -285,13 +304,16 @@ __global__ void __launch_bounds__(384, 1)
 // dq = scale * sums, of M queries of a head; the sums lie as the accumulators
 // of two warpgroups.
 template <typename T, int D, int M>
-__global__ void __launch_bounds__(256) attention_round(const float* sums, dotcu::tensor<T, 4> by_q,
-                                                       int rows, long long all_rows, float scale) {
+__global__ void __launch_bounds__(256)
+    attention_round(const float* sums, dotcu::tensor<T, 4> by_q, const int* starts, int sequences,
+                    long long all_rows, float scale) {
     constexpr int columns = (D + 63) / 64 * 64;
     __shared__ float tile[M][columns + 1];
     const int head = blockIdx.y, thread = threadIdx.x % 128, group = threadIdx.x / 128;
-    const int batch = blockIdx.z, queries = by_q.size(2);
-    const long long from = head * all_rows + (long long)batch * rows + blockIdx.x * M;
+    const Sequence own = block_at(starts, sequences, M, blockIdx.x, by_q.size(2));
+    const int batch = starts ? 0 : own.index, first = own.block * M;
+    const long long from = head * all_rows + (long long)blockIdx.x * M;
+    if (first >= own.count) return;
     for (int i = 0; i < 32; i += 4) {
         const auto x = *reinterpret_cast<const float4*>(sums + from * columns + group * 4096 +
                                                         i * 128 + thread * 4);
@@ -303,9 +325,9 @@ __global__ void __launch_bounds__(256) attention_round(const float* sums, dotcu:
     __syncthreads();
     for (int i = threadIdx.x; i < M * columns / 2; i += 256) {
         const int row = i / (columns / 2), column = i % (columns / 2) * 2;
-        if (blockIdx.x * M + row >= queries || column >= by_q.size(3)) continue;
+        if (first + row >= own.count || column >= by_q.size(3)) continue;
         T* to = by_q.data + batch * by_q.stride(0) + head * by_q.stride(1) +
-                (blockIdx.x * M + row) * by_q.stride(2) + column;
+                (own.start + first + row) * by_q.stride(2) + column;
         *reinterpret_cast<unsigned*>(to) =
             pack<T>(tile[row][column] * scale, tile[row][column + 1] * scale);
     }

@@ -1,12 +1,10 @@
-// attention on Hopper, backward: the gradient by q alone, in the same order at
-// every run.
+// attention on Hopper, backward: the gradient by q alone, in the same order at every run.
 //
-//     dq[i] = scale * sum over j of ds[i][j] * k[j],   ds as in
-//     hopper_backward.cu
+//     dq[i] = scale * sum over j of ds[i][j] * k[j],   ds as in hopper_backward.cu
 //
-// Idea: two warpgroups keep 64 queries each, with their gradients, and go along
-// the keys, N at a time. ds goes from the accumulators into the operand of the
-// product with k.
+// Idea: two warpgroups keep 64 queries each, with their gradients, and go along the keys, N at a
+// time. ds goes from the accumulators into the operand of the product with k. `padded`: rows of lse
+// and delta for each sequence, or what they are a multiple of where sequences are packed.
 //
 // Cost: 6 B H queries keys d FLOPs, half of them where causal.
 #include "tiles.cuh"
@@ -39,16 +37,26 @@ __global__ void __launch_bounds__(384, 1)
     attention_queries(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
                       const __grid_constant__ CUtensorMap v,
                       const __grid_constant__ CUtensorMap grad, const float* lse,
-                      const float* delta, dotcu::tensor<T, 4> by_q, int group_size, int keys,
-                      int padded, long long all_rows, int left, int right, float scale, float cap) {
+                      const float* delta, dotcu::tensor<T, 4> by_q, const int* query_starts,
+                      const int* key_starts, int sequences, int group_size, int keys, int padded,
+                      long long all_rows, int left, int right, float scale, float cap) {
     constexpr Mask MASK = static_cast<Mask>(MASKED);
     extern __shared__ __align__(1024) char memory[];
     using S = SharedQueries<T, D, N>;
     S& shared = *reinterpret_cast<S*>(memory);
     constexpr int stages = S::stages, chunks = S::chunks;
-    const int heads = by_q.size(1), queries = by_q.size(2), pairs = by_q.size(0) * heads;
-    const int head = blockIdx.x % pairs % heads, batch = blockIdx.x % pairs / heads;
-    const int first_row = 128 * (gridDim.x / pairs - 1 - blockIdx.x / pairs);  // the longest first
+    const int heads = by_q.size(1), pairs = by_q.size(0) * heads, head = blockIdx.x % pairs % heads;
+    int batch = blockIdx.x % pairs / heads, queries = by_q.size(2), query_start = 0, key_start = 0;
+    int block = gridDim.x / pairs - 1 - blockIdx.x / pairs;  // the longest first
+    long long row_start = (long long)batch * padded;
+    if (query_starts) {
+        const Sequence own = sequence_at(query_starts, sequences, 128, blockIdx.x / heads);
+        block = own.block, queries = own.count, query_start = own.start;
+        key_start = key_starts[own.index], keys = key_starts[own.index + 1] - key_start;
+        row_start = (query_start / padded + own.index) * (long long)padded;
+        if (128 * block >= queries) return;
+    }
+    const int first_row = 128 * block;
     const int seen = MASK == all_keys ? keys : max(0, min(keys, first_row + 128 + right));
     const int end = (seen + N - 1) / N;
     const int begin = MASK == window ? min(end, max(0, first_row - left) / N) : 0;
@@ -61,17 +69,18 @@ __global__ void __launch_bounds__(384, 1)
         if (threadIdx.x > 0) return;
         shared.of_queries.arrive_expect(sizeof(shared.q) + sizeof(shared.grad));
         for (int c = 0; c < chunks; ++c) {
-            dotcu::tma_load(shared.q[c], q, shared.of_queries, batch, head, first_row, 64 * c);
-            dotcu::tma_load(shared.grad[c], grad, shared.of_queries, batch, head, first_row,
-                            64 * c);
+            const int row = query_start + first_row;
+            dotcu::tma_load(shared.q[c], q, shared.of_queries, batch, head, row, 64 * c);
+            dotcu::tma_load(shared.grad[c], grad, shared.of_queries, batch, head, row, 64 * c);
         }
         for (int j = begin; j < end; ++j, at.next()) {
             auto& full = shared.of_keys.acquire(at);
             full.arrive_expect((sizeof(shared.k) + sizeof(shared.v)) / stages);
             for (int c = 0; c < chunks; ++c) {
-                dotcu::tma_load(shared.k[at.stage][c], k, full, batch, head / group_size, j * N,
+                const int key = key_start + j * N;
+                dotcu::tma_load(shared.k[at.stage][c], k, full, batch, head / group_size, key,
                                 64 * c);
-                dotcu::tma_load(shared.v[at.stage][c], v, full, batch, head / group_size, j * N,
+                dotcu::tma_load(shared.v[at.stage][c], v, full, batch, head / group_size, key,
                                 64 * c);
             }
         }
@@ -86,7 +95,7 @@ __global__ void __launch_bounds__(384, 1)
     unsigned ds[N / 16][4];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const long long i = head * all_rows + (long long)batch * padded + row + 8 * h;
+        const long long i = head * all_rows + row_start + row + 8 * h;
         const bool inside = row + 8 * h < queries;
         logs[h] = inside ? lse[i] : infinity, deltas[h] = inside ? delta[i] : 0;
     }
@@ -120,7 +129,7 @@ __global__ void __launch_bounds__(384, 1)
     T* base = by_q.data + batch * by_q.stride(0) + head * by_q.stride(1);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        store_row<T, D>(base + (row + 8 * h) * by_q.stride(2), by_q.size(3), row + 8 * h < queries,
-                        dq, h, scale);
+        store_row<T, D>(base + (query_start + row + 8 * h) * by_q.stride(2), by_q.size(3),
+                        row + 8 * h < queries, dq, h, scale);
     }
 }

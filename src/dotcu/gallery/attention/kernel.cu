@@ -14,6 +14,7 @@
 template <typename T, typename A>
 __global__ void attention_plain(dotcu::tensor<const T, 4> q, dotcu::tensor<const T, 4> k,
                                 dotcu::tensor<const T, 4> v, dotcu::tensor<T, 4> out, A* lse,
+                                const int* query_starts, const int* key_starts, int sequences,
                                 int left, int right, A scale, A cap) {
     AT_ROW(q);
     const Rule<A> rule{left, right, scale, cap};
@@ -21,12 +22,15 @@ __global__ void attention_plain(dotcu::tensor<const T, 4> q, dotcu::tensor<const
     const A none = -__builtin_bit_cast(float, 0x7f800000);
     A top = none, sum = 0, slope;
     Row<A> own(q, b, h, i), total;
-    for (int j = rule.first(i); j < rule.end(i, k.size(2)); ++j) {
-        const A s = score_of(own.dot(Row<A>(k, b, g, j)), rule, slope);
+    const Rows queries(query_starts, sequences, q.size(2), query_starts, i);
+    const Rows keys(key_starts, sequences, k.size(2), query_starts, i);
+    const int at = i - queries.start;
+    for (int j = rule.first(at); j < rule.end(at, keys.count); ++j) {
+        const A s = score_of(own.dot(Row<A>(k, b, g, keys.start + j)), rule, slope);
         const A high = s > top ? s : top, shrink = top == none ? 0 : exp(top - high),
                 p = exp(s - high);
         for (A& x : total.x) x *= shrink;
-        total.add(p, Row<A>(v, b, g, j));
+        total.add(p, Row<A>(v, b, g, keys.start + j));
         sum = sum * shrink + p, top = high;
     }
     for (A& x : total.x) x = sum > 0 ? x / sum : 0;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -36,8 +37,14 @@ FORWARD = ((3, 128, 128), (3, 96, 96), (2, 176, 128), (2, 112, 112), (2, 80, 80)
 
 FEW_KEYS = 4096
 
-L2_BYTES = 32 * 2**20
-"""What the keys and values that are read at the same time may take."""
+FEW_QUERIES = 1024
+"""Up to as many queries a tile has two warpgroups of them: its tail counts more than what it reads."""
+
+L2_BYTES = 8 * 2**20
+"""What the keys and values that are read at the same time may take: queries and results pass L2, too."""
+
+AHEAD_BYTES = 224 * 2**10
+"""Shared memory up to which a block of the forward has the queries of its next tile, too."""
 
 STEP_QUERIES = (128, 64, 64, 32, 32)
 """By `HEAD_DIMS`: queries of a step of the backward, whose blocks have 128 keys."""
@@ -88,42 +95,8 @@ def attention(
     """
     _require(q, k, v, window, softcap)
     out, lse = _like(q), q.new_empty(q.shape[:3], dtype=_sum_type(q))
-    if out.numel() == 0:
-        return out, lse
-    if _is_plain(q):
-        kernel, grid = _choose_plain(plain.attention_plain, q, q)
-        kernel(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            *reach(causal, window),
-            scale_of("attention", q, scale),
-            softcap,
-            grid=grid,
-            block=256,
-        )
-        return out, lse
-    q, k, v = _mapped(q), _mapped(k), _mapped(v)
-    kernel, rows, columns, tiles, numbers, grid, smem_bytes = _choose(q, k, causal, window, softcap > 0)
-    counter = q.new_zeros(1, dtype=torch.int32) if tiles > grid else None
-    q_map = dotcu.tensor_map(q, box=(1, 1, rows, 64), swizzle=128)
-    k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, columns, 64), swizzle=128) for x in (k, v))
-    settings = (*numbers, scale_of("attention", q, scale), softcap)
-    block = rows * 2 + 128
-    kernel(
-        q_map,
-        k_map,
-        v_map,
-        out,
-        lse,
-        counter,
-        *settings,
-        grid=grid,
-        block=block,
-        smem_bytes=smem_bytes,
-    )
+    settings = causal, window, scale_of("attention", q, scale), softcap
+    _forward(q, k, v, out, lse, *settings)
     return out, lse
 
 
@@ -160,54 +133,206 @@ def attention_backward(
     """
     _require(q, k, v, window, softcap)
     require_gradient("attention", grad, q, out, lse, sums=_sum_type(q))
-    by_q, by_k, by_v, lse = _like(q), _like(k), _like(v), lse.contiguous()
-    if q.numel() == 0:
-        return by_q, by_k.zero_(), by_v.zero_()
+    by = _like(q), _like(k), _like(v)
+    settings = causal, window, scale_of("attention", q, scale), softcap
+    _backward(grad, q, k, v, out, lse, by, *settings, deterministic)
+    return by
+
+
+@dotcu.op(
+    "dotcu::attention_varlen",
+    dtypes=DTYPES,
+    tolerance=TOLERANCE,
+    sharding=("even q:1 k:1 v:1 -> 1, 0",),
+)
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Compute attention of sequences of different lengths, which are packed one after the other.
+
+    Args:
+        q: Queries (rows of all sequences, H, D), of any float type; D is a multiple of 8, up to 256.
+        k: Keys (rows of all sequences, H / groups, D) of the same dtype.
+        v: Values, of k's shape and dtype.
+        cu_seq_q: int32 (B + 1), on the device: the first row of each sequence in q, from 0 on, and the number
+            of all. A sequence may be empty.
+        cu_seq_k: The same for k and v.
+        max_q: The length of the longest sequence in q. It and max_k only decide which tiles are taken.
+        max_k: The same for k and v.
+        causal: Query i of a sequence sees its keys 0 to i only. The rest as for `attention`.
+
+    Returns:
+        The result, of q's shape, dtype and layout, and the log-sum-exp (H, rows) in float32, or float64.
+
+    Note:
+        Tiles at the end of a sequence read rows of the next one, with weights of 0: a NaN or an infinity
+        there becomes NaN here.
+    """
+    _require_varlen(q, k, v, cu_seq_q, cu_seq_k, window, softcap)
+    out, lse = _like(q), q.new_empty((q.shape[1], q.shape[0]), dtype=_sum_type(q))
+    settings = causal, window, scale_of("attention_varlen", _batch(q), scale), softcap
+    starts = cu_seq_q.contiguous(), cu_seq_k.contiguous()
+    _forward(_batch(q), _batch(k), _batch(v), _batch(out), lse, *settings, *starts, (max_q, max_k))
+    return out, lse
+
+
+@dotcu.op(
+    "dotcu::attention_varlen_backward",
+    dtypes=DTYPES,
+    tolerance=TOLERANCE,
+    sharding=("even grad:1 q:1 k:1 v:1 out:1 lse:0 -> 1, 1, 1",),
+)
+def attention_varlen_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the gradients of attention_varlen by q, k and v.
+
+    Args:
+        grad: The gradient by the result, of its shape and dtype.
+        out: The result.
+        lse: The log-sum-exp that came with it. The rest as for `attention_varlen`.
+        deterministic: As for `attention_backward`.
+    """
+    _require_varlen(q, k, v, cu_seq_q, cu_seq_k, window, softcap)
+    dy, one, keys, values, result = (_batch(x) for x in (grad, q, k, v, out))
+    require_gradient("attention_varlen", dy, one, result, lse.unsqueeze(0), sums=_sum_type(q))
+    by = _like(q), _like(k), _like(v)
+    settings = causal, window, scale_of("attention_varlen", one, scale), softcap
+    starts = cu_seq_q.contiguous(), cu_seq_k.contiguous()
+    gradients = tuple(_batch(x) for x in by)
+    _backward(dy, one, keys, values, result, lse, gradients, *settings, deterministic, *starts)
+    return by
+
+
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool,
+    window: int | None,
+    scale: float,
+    softcap: float,
+    starts: Tensor | None = None,
+    key_starts: Tensor | None = None,
+    longest: tuple[int, int] | None = None,
+) -> None:
+    """Write the result and the log-sum-exp: of B sequences, or of packed ones in a batch of one."""
+    if out.numel() == 0:
+        return
+    sequences = 0 if starts is None else starts.shape[0] - 1
+    packed = starts, key_starts, sequences
     if _is_plain(q):
-        plainly = (*reach(causal, window), scale_of("attention", q, scale), softcap)
+        kernel, grid = _choose_plain(plain.attention_plain, q, q)
+        plainly = (*packed, *reach(causal, window), scale, softcap)
+        kernel(q, k, v, out, lse, *plainly, grid=grid, block=256)
+        return
+    q, k, v = _mapped(q), _mapped(k), _mapped(v)
+    queries, keys = longest or (q.shape[2], k.shape[2])
+    kernel, rows, columns, tiles, numbers, grid, smem_bytes = _choose(
+        q, k, sequences, queries, keys, causal, window, softcap > 0
+    )
+    counter = q.new_zeros(1, dtype=torch.int32) if tiles > grid else None
+    q_map = dotcu.tensor_map(q, box=(1, 1, rows, 64), swizzle=128)
+    k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, columns, 64), swizzle=128) for x in (k, v))
+    kernel(
+        q_map, k_map, v_map, out, lse, counter, *packed, *numbers, scale, softcap,
+        grid=grid, block=rows * 2 + 128, smem_bytes=smem_bytes,
+    )  # fmt: skip
+
+
+def _backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    by: tuple[Tensor, ...],
+    causal: bool,
+    window: int | None,
+    scale: float,
+    softcap: float,
+    deterministic: bool,
+    starts: Tensor | None = None,
+    key_starts: Tensor | None = None,
+) -> None:
+    """Write the gradients by q, k and v."""
+    by_q, by_k, by_v = by
+    if q.numel() == 0:
+        for x in by:
+            x.zero_()
+        return
+    lse, sequences = lse.contiguous(), 0 if starts is None else starts.shape[0] - 1
+    packed, of_queries = (starts, key_starts, sequences), (starts, sequences)
+    if _is_plain(q):
+        plainly = (*packed, *reach(causal, window), scale, softcap)
         kernel, grid = _choose_plain(plain_backward.attention_plain_queries, q, q)
         kernel(q, k, v, out, grad, lse, by_q, *plainly, grid=grid, block=256)
         kernel, grid = _choose_plain(plain_backward.attention_plain_keys, q, k)
         kernel(q, k, v, out, grad, lse, by_k, by_v, *plainly, grid=grid, block=256)
-        return by_q, by_k, by_v
+        return
     q, k, v, grad = _mapped(q), _mapped(k), _mapped(v), _mapped(grad)
-    d, padded, numbers, grids = _choose_backward(q, k, causal, window)
-    b, h, m, masked, capped = (
-        q.shape[0],
-        q.shape[1],
-        STEP_QUERIES[HEAD_DIMS.index(d)],
-        _masked(causal, window),
-        softcap > 0,
-    )
+    d, m, all_rows, numbers, key_blocks, query_blocks = _choose_backward(q, k, sequences, causal, window)
+    masked, capped, heads = _masked(causal, window), softcap > 0, q.shape[1]
     sums_up = d <= LARGEST_AT_ONCE and not deterministic
-    settings, all_rows = (scale_of("attention", q, scale), softcap), b * padded
-    logs = lse.new_empty((h, all_rows))
+    logs = lse.new_empty((heads, all_rows))
     delta = torch.empty_like(logs)
-    sums = logs.new_empty((h, all_rows, dotcu.cdiv(d, 64) * 64)) if sums_up else None
+    sums = logs.new_empty((heads, all_rows, dotcu.cdiv(d, 64) * 64)) if sums_up else None
+    rows_grid = (all_rows // m, heads)
     hopper_backward.attention_rows[q.dtype, d, m, sums_up](
-        out, grad, lse, logs, delta, sums, padded, all_rows, grid=grids[0], block=256
+        out, grad, lse, logs, delta, sums, *of_queries, all_rows, grid=rows_grid, block=256
     )
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, m, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (k, v))
     for both in ((True, True),) if d <= LARGEST_AT_ONCE else ((True, False), (False, True)):
         instance = (q.dtype, d, m, masked, capped, *both, sums_up)
         hopper_backward.attention_backward[instance](
-            q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, *numbers, *settings,
-            grid=grids[1], block=384, smem_bytes=_backward_smem(d, m),
+            q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, *packed, *numbers, scale, softcap,
+            grid=key_blocks, block=384, smem_bytes=_backward_smem(d, m),
         )  # fmt: skip
     if sums_up:
-        by = hopper_backward.attention_round[q.dtype, d, m]
-        by(sums, by_q, padded, all_rows, settings[0], grid=grids[0], block=256)
-        return by_q, by_k, by_v
-    n = STEP_KEYS[HEAD_DIMS.index(d)]
+        by_rows = hopper_backward.attention_round[q.dtype, d, m]
+        by_rows(sums, by_q, *of_queries, all_rows, scale, grid=rows_grid, block=256)
+        return
+    n, group, keys, padded = STEP_KEYS[HEAD_DIMS.index(d)], numbers[0], numbers[2], numbers[3]
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, n, 64), swizzle=128) for x in (k, v))
     hopper_queries.attention_queries[q.dtype, d, n, masked, capped](
-        q_map, k_map, v_map, grad_map, logs, delta, by_q, numbers[0], k.shape[2], padded, all_rows,
-        *reach(causal, window), *settings,
-        grid=dotcu.cdiv(q.shape[2], 128) * b * h, block=384, smem_bytes=_queries_smem(d, n),
+        q_map, k_map, v_map, grad_map, logs, delta, by_q, *packed, group, keys, padded, all_rows,
+        *reach(causal, window), scale, softcap,
+        grid=query_blocks, block=384, smem_bytes=_queries_smem(d, n),
     )  # fmt: skip
-    return by_q, by_k, by_v
+
+
+def _batch(x: Tensor) -> Tensor:
+    """Packed rows (rows, H, D) as a batch of one (1, H, rows, D)."""
+    return x.transpose(0, 1).unsqueeze(0)
 
 
 def _is_plain(q: Tensor) -> bool:
@@ -253,19 +378,28 @@ def _together(heads_of_k: int, group: int, keys: int, d: int) -> int:
 
 @dotcu.by_layout
 def _choose(
-    q: Tensor, k: Tensor, causal: bool, window: int | None, capped: bool
+    q: Tensor,
+    k: Tensor,
+    sequences: int,
+    longest: int,
+    keys: int,
+    causal: bool,
+    window: int | None,
+    capped: bool,
 ) -> tuple[dotcu.Kernel, int, int, int, tuple[int, ...], int, int]:
     """The kernel, rows of its boxes of queries and of keys, tiles, numbers, grid, and shared memory."""
-    (b, h, queries, width), keys = q.shape, int(k.shape[2])
+    b, h, queries, width = q.shape
     d, group, masked = _padded(int(width)), q.shape[1] // k.shape[1], _masked(causal, window)
     groups, many, few = FORWARD[HEAD_DIMS.index(d)]
-    columns = few if keys <= FEW_KEYS else many
+    columns, groups = few if keys <= FEW_KEYS else many, 2 if longest <= FEW_QUERIES else groups
     rows = 64 * groups
-    blocks = dotcu.cdiv(queries, rows)
+    blocks = queries // rows + sequences if sequences else dotcu.cdiv(queries, rows)
     tiles = b * h * blocks
     together = _together(b * k.shape[1], group, keys, d) if masked else 1
     numbers = (group, queries, keys, blocks, tiles, together, *reach(causal, window))
-    smem_bytes = dotcu.cdiv(d, 64) * 128 * (rows + 4 * columns) + 1024
+    row_bytes = dotcu.cdiv(d, 64) * 128
+    ahead = 2 if row_bytes * (2 * rows + 4 * columns) <= AHEAD_BYTES else 1
+    smem_bytes = row_bytes * (ahead * rows + 4 * columns) + 1024
     grid = min(tiles, dotcu.sm_count(q))
     kernel = hopper.attention[q.dtype, d, columns, groups, masked, capped]
     return kernel, rows, columns, tiles, numbers, grid, smem_bytes
@@ -273,16 +407,22 @@ def _choose(
 
 @dotcu.by_layout
 def _choose_backward(
-    q: Tensor, k: Tensor, causal: bool, window: int | None
-) -> tuple[int, int, tuple[int, ...], tuple[tuple[int, int, int], int]]:
-    """D, the padded number of queries, numbers of the kernel, and grids: of queries and of keys."""
+    q: Tensor, k: Tensor, sequences: int, causal: bool, window: int | None
+) -> tuple[int, int, int, tuple[int, ...], int, int]:
+    """D, queries of a step, rows of lse, numbers of the kernel, and grids: of keys and of queries."""
     (b, h, queries, width), (_, of_k, keys, _) = q.shape, k.shape
     d = _padded(int(width))
     m = STEP_QUERIES[HEAD_DIMS.index(d)]
-    padded = dotcu.cdiv(queries, m) * m
+    if sequences:
+        padded, all_rows = m, (queries // m + sequences) * m
+        grids = (keys // 128 + sequences) * of_k, (queries // 128 + sequences) * h
+    else:
+        padded = dotcu.cdiv(queries, m) * m
+        all_rows = b * padded
+        grids = dotcu.cdiv(keys, 128) * b * of_k, dotcu.cdiv(queries, 128) * b * h
     together = _together(b * of_k, 1, queries, d) if causal else 1
-    numbers = (h // of_k, queries, keys, padded, b * padded, together, *reach(causal, window))
-    return d, padded, numbers, ((padded // m, h, b), dotcu.cdiv(keys, 128) * b * of_k)
+    numbers = (h // of_k, queries, keys, padded, all_rows, together, *reach(causal, window))
+    return d, m, all_rows, numbers, *grids
 
 
 def _backward_smem(d: int, m: int) -> int:
@@ -292,6 +432,29 @@ def _backward_smem(d: int, m: int) -> int:
 
 def _queries_smem(d: int, n: int) -> int:
     return dotcu.cdiv(d, 64) * 128 * (2 * 128 + 4 * n) + 1024
+
+
+def _require_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, window: int | None, softcap: float
+) -> None:
+    if not q.dim() == k.dim() == v.dim() == 3:
+        raise ValueError(
+            "attention_varlen takes q (rows, H, D), and k and v (rows, H / groups, D) "
+            f"(got {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}).\n"
+            "Pack sequences (length, H, D): torch.cat(sequences)"
+        )
+    _require(_batch(q), _batch(k), _batch(v), window, softcap)
+    shapes = tuple(cu_seq_q.shape), tuple(cu_seq_k.shape)
+    if (
+        not cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+        or len({*shapes, shapes[0][:1]}) > 1
+        or shapes[0] < (2,)
+    ):
+        raise ValueError(
+            "cu_seq_q and cu_seq_k are int32 (sequences + 1), for at least one sequence "
+            f"(got {cu_seq_q.dtype} {shapes[0]} and {cu_seq_k.dtype} {shapes[1]}).\n"
+            "Add lengths up: F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))"
+        )
 
 
 def _require(q: Tensor, k: Tensor, v: Tensor, window: int | None, softcap: float) -> None:
@@ -342,6 +505,64 @@ def _(
     return gradients_of(grad, q, k, v, out, lse, scores, factor)
 
 
+def _each(cu_seq_q: Tensor, cu_seq_k: Tensor) -> Iterator[tuple[slice, slice]]:
+    """The rows of each sequence in q, and in k."""
+    for of_q, of_k in zip(pairwise(cu_seq_q.tolist()), pairwise(cu_seq_k.tolist()), strict=True):
+        yield slice(*of_q), slice(*of_k)
+
+
+@attention_varlen.reference
+def _varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    out, lse = torch.zeros_like(q), q.new_zeros((q.shape[1], q.shape[0]), dtype=_sum_type(q))
+    for i, j in _each(cu_seq_q, cu_seq_k):
+        one, keys, values = _batch(q[i]), _batch(k[j]), _batch(v[j])
+        scores, _ = scores_of(one, keys, scale_of("attention_varlen", one, scale), causal, window, softcap)
+        result, logs = weighted(one, keys, values, scores)
+        out[i], lse[:, i] = result[0].transpose(0, 1), logs[0]
+    return out, lse
+
+
+@attention_varlen_backward.reference
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    by_q, by_k, by_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    for i, j in _each(cu_seq_q, cu_seq_k):
+        one, keys, values = _batch(q[i]), _batch(k[j]), _batch(v[j])
+        factor = scale_of("attention_varlen", one, scale)
+        scores = scores_of(one, keys, factor, causal, window, softcap)
+        result = _batch(out[i]), lse[None, :, i]
+        gradients = gradients_of(_batch(grad[i]), one, keys, values, *result, scores, factor)
+        by_q[i], by_k[j], by_v[j] = (x[0].transpose(0, 1) for x in gradients)
+    return by_q, by_k, by_v
+
+
 @attention.setup_context
 def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
     q, k, v, *ctx.settings = inputs
@@ -355,6 +576,20 @@ def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
     deterministic = torch.are_deterministic_algorithms_enabled()
     gradients = attention_backward(grad, q, k, v, out, lse, *ctx.settings, deterministic)
     return (*gradients, None, None, None, None)
+
+
+@attention_varlen.setup_context
+def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, cu_seq_q, cu_seq_k, *ctx.settings = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(q, k, v, *output, cu_seq_q, cu_seq_k)
+
+
+@attention_varlen.backward
+def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    gradients = attention_varlen_backward(grad, *ctx.saved_tensors, *ctx.settings, deterministic)
+    return (*gradients, *(None,) * 8)
 
 
 def _seen(q: Tensor, k: Tensor, causal: bool, window: int | None) -> int:
@@ -400,6 +635,46 @@ def _(
     return 4 * q.nbytes + 4 * k.nbytes, 10 * b * h * d * _seen(q, k, causal, window)
 
 
+@attention_varlen.work
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> tuple[int, int]:
+    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(cu_seq_q, cu_seq_k))
+    return 2 * q.nbytes + k.nbytes + v.nbytes + 4 * q[..., 0].numel(), 4 * q.shape[1] * q.shape[2] * pairs
+
+
+@attention_varlen_backward.work
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+) -> tuple[int, int]:
+    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(cu_seq_q, cu_seq_k))
+    return 4 * q.nbytes + 4 * k.nbytes, 10 * q.shape[1] * q.shape[2] * pairs
+
+
 Inputs = tuple[Tensor, Tensor, Tensor, bool, int | None, float | None, float]
 """q, k, v, causal, window, scale and softcap."""
 
@@ -437,6 +712,35 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
         out, lse = (torch.softmax(scores, -1) @ values).to(dtype), torch.logsumexp(scores, -1)
         grad = random_tensors(device, dtype, -1, 1)(*q.shape)
         yield dotcu.Sample(grad, q, k, v, out, lse, causal, window, scale, softcap, window == 20)
+
+
+def _packed(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]:
+    """Samples of packed sequences, with empty ones: q, k, v, where they begin, and settings."""
+    random = random_tensors(device, dtype, -1, 1)
+    for lengths, of_keys, h, of_k, d, causal, window in (
+        ((30, 0, 1, 40), (30, 5, 0, 50), 2, 1, 64, True, None),
+        ((130, 3), (70, 140), 1, 1, 128, False, 60),
+    ):
+        if dtype not in HALVES and d > 64:
+            continue
+        starts = (
+            torch.tensor((0, *accumulate(x)), dtype=torch.int32, device=device) for x in (lengths, of_keys)
+        )
+        q, k, v = random(sum(lengths), h, d), random(sum(of_keys), of_k, d), random(sum(of_keys), of_k, d)
+        yield q, k, v, *starts, max(lengths), max(of_keys), causal, window
+
+
+@attention_varlen.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    yield from (dotcu.Sample(*values) for values in _packed(device, dtype))
+
+
+@attention_varlen_backward.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for q, k, v, *settings in _packed(device, dtype):
+        out, lse = _varlen(q, k, v, *settings)
+        grad = random_tensors(device, dtype, -1, 1)(*q.shape)
+        yield dotcu.Sample(grad, q, k, v, out, lse, *settings)
 
 
 class InPlaceOfSdpa(TorchFunctionMode):

@@ -50,6 +50,18 @@ __device__ A score_of(A product, Rule<A> rule, A& slope) {
     return rule.cap * bent;
 }
 
+// Rows of a sequence: all, or those of the packed one that has row i in the first tensor.
+struct Rows {
+    int start, count;
+    __device__ Rows(const int* starts, int sequences, int all, const int* first, int i) {
+        start = 0, count = all;
+        if (!starts) return;
+        int s = 0;
+        while (s + 1 < sequences && first[s + 1] <= i) ++s;
+        start = starts[s], count = starts[s + 1] - start;
+    }
+};
+
 #define AT_ROW(of)                                                             \
     const long long row = blockIdx.x * 8ll + threadIdx.x / 32, n = of.size(2); \
     if (row >= of.size(0) * of.size(1) * n) return;                            \

@@ -20,18 +20,22 @@ template <typename T, typename A>
 __global__ void attention_plain_queries(dotcu::tensor<const T, 4> q, dotcu::tensor<const T, 4> k,
                                         dotcu::tensor<const T, 4> v, dotcu::tensor<const T, 4> out,
                                         dotcu::tensor<const T, 4> grad, const A* lse,
-                                        dotcu::tensor<T, 4> by_q, int left, int right, A scale,
-                                        A cap) {
+                                        dotcu::tensor<T, 4> by_q, const int* query_starts,
+                                        const int* key_starts, int sequences, int left, int right,
+                                        A scale, A cap) {
     AT_ROW(q);
     const Rule<A> rule{left, right, scale, cap};
     const int g = h / (q.size(1) / k.size(1));
     const Row<A> own(q, b, h, i), dy(grad, b, h, i);
     const A delta = dy.dot(Row<A>(out, b, h, i));
+    const Rows queries(query_starts, sequences, q.size(2), query_starts, i);
+    const Rows keys(key_starts, sequences, k.size(2), query_starts, i);
+    const int at = i - queries.start;
     Row<A> sum;
-    for (int j = rule.first(i); j < rule.end(i, k.size(2)); ++j) {
+    for (int j = rule.first(at); j < rule.end(at, keys.count); ++j) {
         A p, ds;
-        const Row<A> key(k, b, g, j);
-        pair(own, key, Row<A>(v, b, g, j), dy, lse[row], delta, rule, p, ds);
+        const Row<A> key(k, b, g, keys.start + j);
+        pair(own, key, Row<A>(v, b, g, keys.start + j), dy, lse[row], delta, rule, p, ds);
         sum.add(ds, key);
     }
     sum.write(by_q, b, h, i);
@@ -41,16 +45,21 @@ template <typename T, typename A>
 __global__ void attention_plain_keys(dotcu::tensor<const T, 4> q, dotcu::tensor<const T, 4> k,
                                      dotcu::tensor<const T, 4> v, dotcu::tensor<const T, 4> out,
                                      dotcu::tensor<const T, 4> grad, const A* lse,
-                                     dotcu::tensor<T, 4> by_k, dotcu::tensor<T, 4> by_v, int left,
-                                     int right, A scale, A cap) {
+                                     dotcu::tensor<T, 4> by_k, dotcu::tensor<T, 4> by_v,
+                                     const int* query_starts, const int* key_starts, int sequences,
+                                     int left, int right, A scale, A cap) {
     AT_ROW(k);
     const Rule<A> rule{right, left, scale, cap};  // which queries see a key
     const int group = q.size(1) / k.size(1);
     const Row<A> key(k, b, h, i), value(v, b, h, i);
+    const Rows keys(key_starts, sequences, k.size(2), key_starts, i);
+    const Rows queries(query_starts, sequences, q.size(2), key_starts, i);
+    const int at = i - keys.start;
     Row<A> dk, dv;
     for (int head = h * group; head < (h + 1) * group; ++head) {
-        for (int j = rule.first(i); j < rule.end(i, q.size(2)); ++j) {
+        for (int to = rule.first(at); to < rule.end(at, queries.count); ++to) {
             A p, ds;
+            const int j = queries.start + to;
             const Row<A> query(q, b, head, j), dy(grad, b, head, j);
             const A delta = dy.dot(Row<A>(out, b, head, j));
             pair(query, key, value, dy, lse[(b * q.size(1) + head) * q.size(2) + j], delta, rule, p,

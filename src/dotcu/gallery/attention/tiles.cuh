@@ -33,6 +33,32 @@ __device__ inline unsigned pack<__nv_bfloat16>(float first, float second) {
     return reinterpret_cast<const unsigned&>(both);
 }
 
+// A block of `size` rows of packed sequences.
+struct Sequence {
+    int index, block, start, count;
+};
+
+// Blocks are numbered through all sequences. Sequence s has those from starts[s] / size + s on: at
+// least as many as its rows need, so that their number, total / size + sequences, is known without
+// the lengths. A block may be behind its sequence's rows.
+__device__ inline Sequence sequence_at(const int* starts, int sequences, int size, int block) {
+    int low = 0;
+    for (int high = sequences; high - low > 1;) {
+        const int middle = (low + high) / 2;
+        (starts[middle] / size + middle <= block ? low : high) = middle;
+    }
+    const int start = starts[low];
+    return {low, block - (start / size + low), start, starts[low + 1] - start};
+}
+
+// The same for sequences of `rows` each, where they are not packed.
+__device__ inline Sequence block_at(const int* starts, int sequences, int size, int block,
+                                    int rows) {
+    if (starts) return sequence_at(starts, sequences, size, block);
+    const int blocks = (rows + size - 1) / size;
+    return {block / blocks, block % blocks, 0, rows};
+}
+
 // The sum, or the largest, of the four lanes that share a row of a product.
 __device__ inline float row_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
