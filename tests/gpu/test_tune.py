@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch._inductor.utils import run_and_get_code
 
 from dotcu.checking.target import resolve
 from dotcu.tuning import tune
@@ -37,3 +39,18 @@ def test_a_product_is_tuned_and_tuned_again_to_the_same_file(tmp_path: Path) -> 
     assert chosen(tuned_file) == {(512, 512, 512): dict(row.configuration)}
     tune(op, shapes=shapes)
     assert tuned_file.read_bytes() == before
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own
+def test_inductor_times_the_configurations_of_a_graph(
+    tmp_path: Path,
+) -> None:
+    op: Any = resolve(f"{write(tmp_path).with_name('scale_ops.py')}:scale")[0][1]
+    op.autotune_in_inductor([op.tunable.space[0], op.tunable.space[-1]])
+    x = torch.randn(1 << 24, device="cuda")
+    with torch._inductor.config.patch(fx_graph_cache=False, force_disable_caches=True):
+        compiled = torch.compile(lambda x: op(x).relu(), fullgraph=True, mode="max-autotune")
+        out, codes = run_and_get_code(compiled, x)
+    torch.testing.assert_close(out, (2 * x).relu())
+    assert "configuration='block=1024 items=8'" in "".join(codes)  # as it was timed, at least
+    torch.testing.assert_close(compiled(-x), (-2 * x).relu())

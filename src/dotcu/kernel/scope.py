@@ -52,6 +52,7 @@ class Scope:
         reason: Why launches are refused, for the message.
         recorder: Records the code for the call cache, where something does.
         gpu: The index of the GPU of the call's tensors; None outside a body and on the CPU.
+        keeps: False where a body's choices hold for this call alone.
     """
 
     policy: LaunchPolicy
@@ -59,6 +60,7 @@ class Scope:
     reason: str = ""
     recorder: CallRecorder | None = None
     gpu: int | None = None
+    keeps: bool = True
 
 
 OUTSIDE = Scope(policy=LaunchPolicy.OUTSIDE)

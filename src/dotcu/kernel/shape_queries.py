@@ -117,7 +117,8 @@ class ByLayout(Generic[Params, Choice]):
 
     def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Choice:
         scope = current_scope()  # only a body knows the GPU that `occupancy` is to answer for
-        key = _layout_key(args) if scope.gpu is not None and scope.recorder is None and not kwargs else None
+        keeps = scope.gpu is not None and scope.recorder is None and scope.keeps
+        key = _layout_key(args) if keeps and not kwargs else None
         if key is None:
             return self.function(*args, **kwargs)
         choice = self._kept.get(key)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ import torch
 from dotcu.errors import UsageError
 from dotcu.kernel.config import limits
 from dotcu.kernel.driver import cuda
-from dotcu.kernel.scope import LaunchPolicy, Scope, current_scope, observing_every_call
+from dotcu.kernel.scope import LaunchPolicy, Scope, current_scope, observing_every_call, scope_variable
 from dotcu.kernel.shape_queries import capability, forget_choices
 from dotcu.operator import tuned
 from dotcu.operator.schema import Body
@@ -45,12 +45,14 @@ class TriedConfiguration:
         configuration: The one to use; None for the author's default.
         keys: What was asked for so far, with the author's default for each.
         unfit: True once a call came that the configuration does not fit, by the author's `when`.
+        observes: False where keys are not asked for, and shapes alone need no configuration.
     """
 
     of: Configurations
     configuration: Any
     keys: dict[Key, Any] = field(default_factory=dict)
     unfit: bool = False
+    observes: bool = True
 
 
 _attempt: ContextVar[TriedConfiguration | None] = ContextVar("dotcu_configuration_attempt", default=None)
@@ -126,7 +128,7 @@ class Configurations:
             scope = scope_now()
             try:
                 if scope is not of:
-                    if scope.recorder is not None or scope.gpu is None:
+                    if scope.recorder is not None or scope.gpu is None or not scope.keeps:
                         raise KeyError
                     last = scope, (found_by_key := kept.setdefault(scope.gpu, {}))
                 found = found_by_key[key]
@@ -140,7 +142,7 @@ class Configurations:
 
     def _find(self, scope: Scope, key: tuple[Any, ...], default: Any) -> Any:
         attempt = _attempt.get()
-        if attempt is not None and attempt.of is self:
+        if attempt is not None and attempt.of is self and attempt.observes:
             attempt.keys[_bucketed(key, scope)] = self.space[0] if default is None else default
             tried = attempt.configuration
             if tried is None or self.fits(tried, key):
@@ -149,6 +151,8 @@ class Configurations:
             return None
         if scope.policy is LaunchPolicy.SKIP:  # for shapes alone: sizes may be symbols
             return None
+        if attempt is not None and attempt.of is self and attempt.configuration is not None:
+            return attempt.configuration if self.fits(attempt.configuration, key) else None
         tables = self.tables()
         if not tables:
             found = None
@@ -157,7 +161,7 @@ class Configurations:
                 scope.recorder.asked_device()
             found = self.nearest(gpu_at_hand(scope.gpu), _bucketed(key, scope), key)
         of_tensors = any(isinstance(part, torch.Tensor) for part in key)
-        if scope.recorder is None and scope.gpu is not None and not of_tensors:
+        if scope.recorder is None and scope.gpu is not None and scope.keeps and not of_tensors:
             kept = self._kept.setdefault(scope.gpu, {})
             if len(kept) >= MOST_KEPT:
                 kept.clear()
@@ -242,6 +246,17 @@ class Configurations:
         finally:
             _attempt.reset(token)
             self._forget_found()
+
+    @contextmanager
+    def using(self, configuration: Any) -> Iterator[None]:
+        """Use a configuration in a body until the block ends; None for the tuned one. Nothing is kept."""
+        attempt = TriedConfiguration(of=self, configuration=configuration, observes=False)
+        token, scope_token = _attempt.set(attempt), scope_variable.set(replace(current_scope(), keeps=False))
+        try:
+            yield
+        finally:
+            scope_variable.reset(scope_token)
+            _attempt.reset(token)
 
     def _forget_found(self) -> None:
         """Drop what was found for calls, here and by layout."""

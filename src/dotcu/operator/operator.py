@@ -18,7 +18,7 @@ from dotcu.call_cache.native import entry
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
-from dotcu.operator import autograd, execution, register, schema
+from dotcu.operator import autograd, execution, inductor, register, schema
 from dotcu.operator.caching import CallCache, CallCacheInfo
 from dotcu.operator.configurations import Configurations, Generator, When
 from dotcu.operator.overload import Overload, Progress, Registered, Tolerance, warm
@@ -119,7 +119,26 @@ class LaunchingOverload(Overload):
             return partial(self.configurations, when=when)
         self.tunable = Configurations(self.qualified_name, self.body, function, when)
         self.configuration = self.tunable.of_call
+        inductor.define_configured(self, self.tunable)
         return function
+
+    def autotune_in_inductor(self, among: Iterable[Any] | None = None) -> None:
+        """Let `torch.compile` choose the configuration: Inductor times them, and the fastest is in its graph.
+
+        The choice holds for the shapes of a graph, in this process and in Inductor's cache.
+
+        Args:
+            among: Some of the configurations; by default the first, and those that `dotcu tune` chose for
+                this GPU, or a relative of it. All of them where it chose none.
+
+        Raises:
+            UsageError: It declares none, or does not return one tensor.
+            EnvironmentFault: This torch has no `register_custom_op_autotuning`.
+
+        Note:
+            Configurations that are not from the tuned file are not checked.
+        """
+        inductor.hand_over(self, among)
 
     def _no_configuration(self, *key: Any, default: Any = None) -> Any:
         raise UsageError(

@@ -1,0 +1,138 @@
+"""Inductor's choice among configurations: `torch.compile` times them in its graph.
+
+Every operator with configurations has a second one in the dispatcher, `mylib::scale_configured`, that takes
+a configuration as text. Inductor puts it in the place of the first. It is there from the declaration on: a
+graph of Inductor's cache may call it in a process that hands nothing over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.operator import execution, register
+from dotcu.operator.configurations import Configurations, gpu_at_hand, relatives, values_of
+from dotcu.operator.schema import Signature
+
+if TYPE_CHECKING:
+    from dotcu.operator.operator import LaunchingOverload
+
+_MODULE = "torch._inductor.kernel.custom_op"
+
+
+def define_configured(overload: LaunchingOverload, tunable: Configurations) -> None:
+    """Define the operator that takes a configuration as text; none for what Inductor does not choose for."""
+    if _unfit(overload.signature):
+        return
+    registration = register.define(
+        _configured(overload.signature), register.Origin.of(overload.body), tags=()
+    )
+
+    def on_cuda(*args: Any, configuration: str, **kwargs: Any) -> Any:
+        def body(*args: Any, **kwargs: Any) -> Any:
+            with tunable.using(_of_text(tunable, configuration)):
+                return overload.body(*args, **kwargs)
+
+        return execution.compute(overload.signature, body, execution.plain(args), kwargs)
+
+    def on_cpu(*args: Any, configuration: str, **kwargs: Any) -> Any:
+        with tunable.trying(_of_text(tunable, configuration)):
+            return overload.torch_op(*args, **kwargs)
+
+    def on_fake(*args: Any, configuration: str, **kwargs: Any) -> Any:
+        return overload.torch_op(*args, **kwargs)
+
+    registration.implement("CUDA", on_cuda)
+    registration.implement("CPU", on_cpu)
+    registration.implement_fake(on_fake)
+
+
+def hand_over(overload: LaunchingOverload, among: Iterable[Any] | None) -> None:
+    """Register configurations with Inductor; see `LaunchingOverload.autotune_in_inductor`."""
+    tunable, name = overload.tunable, overload.qualified_name
+    if tunable is None:
+        raise UsageError(
+            f"{name} declares no configurations, so Inductor has nothing to choose.\n"
+            f"Declare them below its body: @{overload.__name__}.configurations"
+        )
+    if unfit := _unfit(overload.signature):
+        raise UsageError(
+            f"{name} {unfit}, and Inductor chooses only for operators that return one tensor.\n"
+            f"Tune it on a GPU instead: dotcu tune FILE:{overload.__name__}"
+        )
+    chosen = _checked(tunable) if among is None else list(among)
+    for each in chosen:
+        if each not in tunable.space:
+            raise UsageError(
+                f"{name}: {each!r} is none of its configurations.\nPass some of: {tunable.space[:3]} ..."
+            )
+    try:
+        of_torch: Any = import_module(_MODULE)
+        hand, config = of_torch.register_custom_op_autotuning, of_torch.CustomOpConfig
+    except (ImportError, AttributeError) as error:
+        raise EnvironmentFault(
+            f"torch {torch.__version__} has no {_MODULE}.register_custom_op_autotuning, by which Inductor "
+            f"chooses among configurations.\n"
+            'Type: pip install --upgrade "torch>=2.13", or leave the choice to dotcu tune.'
+        ) from error
+    operator = register.packet(_configured(overload.signature)).default
+    configs = [config(_call(operator, _text(each))) for each in chosen]
+    try:
+        hand(overload.torch_op, configs=configs)
+    except TypeError:  # torch 2.11 reads these two attributes of a CustomOpDef, and takes nothing else
+        definition: Any = CustomOpDef.__new__(CustomOpDef)
+        definition._opoverload, definition._init_fn = overload.torch_op, overload.body
+        hand(definition, configs=configs)
+
+
+def _checked(tunable: Configurations) -> list[Any]:
+    """Return the default and those that the file has for the GPU at hand; all if it has none."""
+    gpu = gpu_at_hand(torch.cuda.current_device() if torch.cuda.is_available() else None)
+    tables = tunable.tables()
+    of_file = [each for near in relatives(gpu, tables)[:1] for each in tables[near].values()]
+    return list(dict.fromkeys((tunable.space[0], *of_file))) if of_file else list(tunable.space)
+
+
+def _unfit(signature: Signature) -> str:
+    """Return why Inductor cannot choose for an operator; empty if it can."""
+    if signature.mutates:
+        return "writes its arguments"
+    return f"returns {signature.returns} values" if signature.returns != 1 or any(signature.lists) else ""
+
+
+def _configured(signature: Signature) -> Signature:
+    """Return the signature with a configuration as text."""
+    arguments, _, returns = signature.text.rpartition(") -> ")
+    star = "" if signature.keyword_only else "*, "
+    name = "_".join(filter(None, (signature.name, signature.overload, "configured")))
+    return replace(
+        signature, name=name, overload="", text=f"{arguments}, {star}str configuration) -> {returns}",
+        arguments=(*signature.arguments, "configuration"),
+        keyword_only=(*signature.keyword_only, "configuration"),
+    )  # fmt: skip
+
+
+def _text(configuration: Any) -> str:
+    return " ".join(f"{name}={value}" for name, value in values_of(configuration).items())
+
+
+def _of_text(tunable: Configurations, text: str) -> Any:
+    """Return the configuration of a text; None, for the look-up, if it is no longer declared."""
+    return next((each for each in tunable.space if _text(each) == text), None)
+
+
+def _call(operator: Any, configuration: str) -> Callable[..., Any]:
+    """Return a function that calls an operator with a configuration, and is named so for Inductor."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs, configuration=configuration)
+
+    call.__name__ = call.__qualname__ = re.sub(r"\W+", "_", f"{operator} {configuration}")
+    return call

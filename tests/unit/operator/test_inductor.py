@@ -1,0 +1,108 @@
+"""Configurations in torch.compile: the operator that takes one as text, and what Inductor is handed."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.kernel.scope import listening_for_kernels
+from dotcu.operator import inductor
+
+kernels = dotcu.load_inline("""
+__global__ void scale(const float* x, float* out, float by, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = by * x[i];
+}
+""")
+
+
+class Launch(NamedTuple):
+    block: int
+
+
+@dotcu.op("test_inductor::scale")
+def scale(x: Tensor, by: float = 2.0) -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    block = scale.configuration(n).block
+    kernels.scale(x, out, by, n, grid=dotcu.cdiv(n, block), block=block)
+    return out
+
+
+scale.configurations(lambda: map(Launch, (32, 64, 128)))
+scale.reference(lambda x, by=2.0: by * x)
+
+
+@dotcu.op("test_inductor::pair")
+def pair(x: Tensor) -> tuple[Tensor, Tensor]:
+    pair.configuration(x.numel())
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+pair.configurations(lambda: [Launch(32)])
+
+
+def configured(x: Tensor, text: str) -> Tensor:
+    result: Tensor = torch.ops.test_inductor.scale_configured(x, by=3.0, configuration=text)
+    return result
+
+
+@pytest.mark.parametrize(("text", "block"), [("block=64", 64), ("block=96", 32)])
+def test_a_configuration_as_text_is_used_and_an_unknown_one_is_left_to_the_look_up(
+    text: str, block: int
+) -> None:
+    requests: list[Any] = []
+    x = torch.randn(100)
+    assert torch.equal(configured(x, text), 3 * x)
+    with dotcu.simulate(), listening_for_kernels(requests.append):
+        assert torch.equal(configured(x, text), 3 * x)
+    assert [request.config.block for request in requests] == [(block, 1, 1)]
+
+
+def test_inductor_is_handed_all_or_those_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[Any] = []
+    of_torch = SimpleNamespace(
+        CustomOpConfig=lambda call: call.__name__,
+        register_custom_op_autotuning=lambda op, configs: handed.append((op, configs)),
+    )
+    monkeypatch.setattr(inductor, "import_module", lambda name: of_torch)
+    scale.autotune_in_inductor()
+    scale.autotune_in_inductor([Launch(64)])
+    ((op, every), (_, some)) = handed
+    assert op is scale.torch_op
+    assert [name.rpartition("_")[2] for name in every] == ["32", "64", "128"]
+    assert some == ["test_inductor_scale_configured_default_block_64"]
+    with pytest.raises(UsageError, match=r"Launch\(block=7\).* is none of its configurations"):
+        scale.autotune_in_inductor([Launch(7)])
+
+
+def test_what_inductor_cannot_choose_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotcu.gallery import square
+
+    with pytest.raises(UsageError, match="returns 2 values"):
+        pair.autotune_in_inductor()
+    with pytest.raises(UsageError, match="declares no configurations"):
+        square.autotune_in_inductor()
+    monkeypatch.setattr(inductor, "import_module", lambda name: SimpleNamespace())
+    with pytest.raises(EnvironmentFault, match=r"pip install --upgrade \"torch>=2.13\""):
+        scale.autotune_in_inductor()
+
+
+@pytest.mark.slow  # Inductor compiles C++ for each
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor compiles C++ for the CPU by g++")
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own
+def test_inductor_times_the_configurations_and_the_result_is_right() -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    scale.autotune_in_inductor([Launch(64), Launch(128)])
+    x = torch.randn(1000)
+    with torch._inductor.config.patch(fx_graph_cache=False, max_autotune=True):
+        out, codes = run_and_get_code(torch.compile(lambda x: scale(x, 3.0) + 1, fullgraph=True), x)
+    torch.testing.assert_close(out, 3 * x + 1)
+    assert "configuration='block=64'" in "".join(codes)
