@@ -66,10 +66,13 @@ class Configurations:
         body: Its body, whose module has the file beside it.
         generate: Yields the configurations, the default first.
         when: Takes a configuration and a call's key, as `configuration` gets it; returns whether they fit.
+        exact: Sizes count as they are, and an entry for these alone.
     """
 
-    def __init__(self, name: str, body: Body, generate: Generator, when: When | None = None) -> None:
-        self.name, self.body, self.generate, self.when = name, body, generate, when
+    def __init__(
+        self, name: str, body: Body, generate: Generator, when: When | None = None, *, exact: bool = False
+    ) -> None:
+        self.name, self.body, self.generate, self.when, self.exact = name, body, generate, when, exact
         self.file = tuned.file_of(body)
         self._kept: dict[int, dict[tuple[Any, ...], Any]] = {}  # by GPU
         self._tables: dict[TunedGpu, dict[Key, Any]] | None = None
@@ -121,7 +124,8 @@ class Configurations:
             Args:
                 *key: What of the call matters: sizes, dtypes, bools, text. A tensor stands for its dtype and
                     sizes. Whole numbers count by the power of two from them on: 1000 as 1024.
-                default: In place of the first declared one, where none is tuned.
+                default: In place of the first declared one, where none is tuned: what a rule for all sizes
+                    says. Then an entry counts for keys of its own bucket alone.
             """
             nonlocal last
             of, found_by_key = last
@@ -143,7 +147,7 @@ class Configurations:
     def _find(self, scope: Scope, key: tuple[Any, ...], default: Any) -> Any:
         attempt = _attempt.get()
         if attempt is not None and attempt.of is self and attempt.observes:
-            attempt.keys[_bucketed(key, scope)] = self.space[0] if default is None else default
+            attempt.keys[_bucketed(key, scope, self.exact)] = self.space[0] if default is None else default
             tried = attempt.configuration
             if tried is None or self.fits(tried, key):
                 return tried
@@ -159,7 +163,8 @@ class Configurations:
         else:
             if scope.recorder is not None:
                 scope.recorder.asked_device()
-            found = self.nearest(gpu_at_hand(scope.gpu), _bucketed(key, scope), key)
+            asked, most = _bucketed(key, scope, self.exact), math.inf if default is None else 0.0
+            found = self.nearest(gpu_at_hand(scope.gpu), asked, key, 0.0 if self.exact else most)
         of_tensors = any(isinstance(part, torch.Tensor) for part in key)
         if scope.recorder is None and scope.gpu is not None and scope.keeps and not of_tensors:
             kept = self._kept.setdefault(scope.gpu, {})
@@ -172,19 +177,21 @@ class Configurations:
         """Return whether a configuration fits a call, by the author's `when`."""
         return self.when is None or bool(self.when(configuration, *key))
 
-    def nearest(self, gpu: TunedGpu, asked: Key, key: tuple[Any, ...]) -> Any:
+    def nearest(self, gpu: TunedGpu, asked: Key, key: tuple[Any, ...], most: float = math.inf) -> Any:
         """Return the tuned configuration of the nearest key on a GPU or its nearest relative; None without.
 
         Args:
             gpu: The GPU at hand.
             asked: The call's key, sizes by their buckets.
             key: The same as it was passed, for the author's `when`.
+            most: How far a key may be, as `distance` has it.
         """
         for relative in relatives(gpu, self.tables()):
             table = self.tables()[relative]
             near = [(distance(asked, other), other) for other in table]
             for apart, other in sorted(near, key=lambda each: (each[0], str(each[1]))):
-                if apart < math.inf and self.fits(table[other], key):
+                exactly = asked == other or not self.exact
+                if apart < math.inf and apart <= most and exactly and self.fits(table[other], key):
                     return table[other]
         return None
 
@@ -283,19 +290,19 @@ def bucket(size: int) -> int:
     return size if size <= 1 else 1 << (size - 1).bit_length()
 
 
-def _bucketed(key: Sequence[Any], scope: Scope) -> Key:
-    """Return a key with sizes by their buckets; in a recorded body, valid for the sizes of those alone."""
+def _bucketed(key: Sequence[Any], scope: Scope, exact: bool) -> Key:
+    """Return a key with sizes by their buckets, or as they are; in a recorded body, valid for those alone."""
     parts: list[Part] = []
     for part in key:
         if isinstance(part, torch.Tensor):
-            parts += [_name(part.dtype), *(_size(size, scope) for size in part.shape)]
+            parts += [_name(part.dtype), *(_size(size, scope, exact) for size in part.shape)]
         elif isinstance(part, (tuple, list)):
-            parts += _bucketed(part, scope)
+            parts += _bucketed(part, scope, exact)
         elif isinstance(part, (bool, str, float)) or part is None or isinstance(part, torch.dtype):
             plain = part if scope.recorder is None else scope.recorder.pinned(part)
             parts.append(plain if isinstance(plain, (bool, str, float)) else _name(plain))
         elif isinstance(part, (int, torch.SymInt)):
-            parts.append(_size(part, scope))
+            parts.append(_size(part, scope, exact))
         else:
             raise UsageError(
                 f"configuration() takes tensors, sizes, dtypes, bools and text, got {part!r}.\n"
@@ -304,12 +311,13 @@ def _bucketed(key: Sequence[Any], scope: Scope) -> Key:
     return tuple(parts)
 
 
-def _size(size: Any, scope: Scope) -> int:
+def _size(size: Any, scope: Scope, exact: bool) -> int:
+    counts_as = int if exact else bucket
     if scope.recorder is None:
-        return bucket(int(size))
-    count = bucket(scope.recorder.plain(size))
+        return counts_as(int(size))
+    count = counts_as(scope.recorder.plain(size))
     # each comparison of a symbol is a guard of the recorded call
-    same = size == count if count <= 1 else size > count // 2 and size <= count
+    same = size == count if exact or count <= 1 else size > count // 2 and size <= count
     assert same
     return count
 

@@ -97,27 +97,33 @@ class LaunchingOverload(Overload):
         return self
 
     @typing.overload
-    def configurations(self, function: Generator, *, when: When | None = None) -> Generator: ...
+    def configurations(
+        self, function: Generator, *, when: When | None = None, exact: bool = False
+    ) -> Generator: ...
 
     @typing.overload
     def configurations(
-        self, function: None = None, *, when: When | None = None
+        self, function: None = None, *, when: When | None = None, exact: bool = False
     ) -> Callable[[Generator], Generator]: ...
 
-    def configurations(self, function: Generator | None = None, *, when: When | None = None) -> Any:
+    def configurations(
+        self, function: Generator | None = None, *, when: When | None = None, exact: bool = False
+    ) -> Any:
         """Declare what `dotcu tune` chooses from: `function()` yields NamedTuples or frozen dataclasses.
 
         The body asks for one by `scale.configuration(x.dtype, n)`. The arguments are what of the call
         matters: dtypes and text as they are, sizes by the power of two from them on. It gets the tuned one of
-        the nearest sizes, and the first that is declared where none is tuned, or what `default=` says.
+        the nearest sizes, and the first that is declared where none is tuned. With `default=`, which a rule
+        for all sizes gives, only an entry of the same sizes takes its place.
 
         Args:
             function: The generator; without it, returns a decorator.
             when: Takes a configuration and the arguments of `configuration`; returns whether they fit.
+            exact: Sizes count as they are: where the best differs from one size to the next.
         """
         if function is None:
-            return partial(self.configurations, when=when)
-        self.tunable = Configurations(self.qualified_name, self.body, function, when)
+            return partial(self.configurations, when=when, exact=exact)
+        self.tunable = Configurations(self.qualified_name, self.body, function, when, exact=exact)
         self.configuration = self.tunable.of_call
         inductor.define_configured(self, self.tunable)
         return function

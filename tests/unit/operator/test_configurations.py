@@ -103,6 +103,24 @@ def test_the_tuned_one_of_the_nearest_size_is_used(space: Configurations) -> Non
     assert twice.configuration(torch.float64, 64) == Tile(128, 1)
 
 
+def test_beside_a_rule_for_all_sizes_an_entry_counts_for_its_own_bucket(space: Configurations) -> None:
+    write(space, entry("float32", 64))
+    rule = Tile(32, 1)
+    with dotcu.simulate():
+        assert twice.configuration(torch.float32, 60, default=rule) == Tile(64, 2)
+        assert twice.configuration(torch.float32, 100, default=rule) == rule
+
+
+def test_exact_sizes_count_as_they_are(space: Configurations, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "exact", True)
+    write(space, entry("float32", 100))
+    assert launched(torch.randn(100)) == "twice<float, 2> 64"
+    assert launched(torch.randn(101)) == "twice<float, 1> 128"
+    with space.trying(None) as tried:
+        launched(torch.randn(99))
+    assert list(tried.keys) == [("float32", 99)]
+
+
 def test_a_configuration_is_tried_in_place_of_the_tuned_one(space: Configurations) -> None:
     write(space, entry("float32", 64))
     with space.trying(Tile(32, 2)) as tried:
