@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from dotcu.errors import EnvironmentFault
@@ -15,17 +15,12 @@ from dotcu.errors import EnvironmentFault
 TIE = 0.02
 """The share of the best time within which another is as good: what a fixed order then decides."""
 
-SURE_TIE = 0.01
-"""The share within which another surely is: between the two, the widest gap of the times is the border."""
-
 KEPT = (0.1, 0.05, 0.03)
-"""The shares of the best time that no halving drops, by round: few samples err by as much."""
+"""The shares of the best time that no halving drops, by round: few samples err by as much. Rounds after these
+are alike, and together are the more precise."""
 
-FEWEST_ROUNDS = 3
-"""Rounds before a choice among several: the last of them has enough samples."""
-
-MOST_ROUNDS = 7
-"""Rounds of timing: 200 candidates are halved to a few in six."""
+MOST_ROUNDS = 9
+"""Rounds of timing: 200 candidates are halved to a few in six, and those on the border of a tie go on."""
 
 FEWEST = 2
 """Candidates that a halving leaves at least."""
@@ -81,7 +76,7 @@ def search(
     earlier: int | None = None,
     expired: Callable[[], bool] = lambda: False,
 ) -> Choice | None:
-    """Time candidates in rounds, each with more samples of fewer of them, and choose one.
+    """Time candidates in rounds, each with more samples of fewer of them, and choose one once it is sure.
 
     Those within the interval of the best, or within `TIE` of it, are tied: then what the file has stays, else
     the default, and else the first is chosen, so that one GPU gives one file.
@@ -97,55 +92,61 @@ def search(
         The choice; None if none could be timed.
     """
     remaining, times, rounds = list(candidates), dict[int, TimeInterval](), 0
+    precise: dict[int, list[TimeInterval]] = {}
     while remaining and rounds < MOST_ROUNDS:
         timed = time_round(remaining, rounds)
         for lost in (candidate for candidate in remaining if candidate not in timed):
             times.pop(lost, None)
-        times.update(timed)
+        for one, time in timed.items():
+            if rounds >= len(KEPT):
+                precise.setdefault(one, []).append(time)
+            times[one] = _mean(precise.get(one, [time]))
         remaining = [candidate for candidate in remaining if candidate in timed]
         rounds += 1
-        if not remaining or expired() or (rounds >= FEWEST_ROUNDS and _are_parted(remaining, times)):
+        if not remaining or expired() or len(remaining) == 1:
+            break
+        if rounds > len(KEPT) and _is_sure(remaining, times, default, earlier):
             break
         remaining = _halved(remaining, times, default, KEPT[min(rounds, len(KEPT)) - 1])
     if not remaining:
         return None
     tied = tuple(one for one in remaining if _is_tied(one, remaining, times))
-    winner = next(one for one in (default, tied[0]) if one in tied)
-    if earlier is not None and earlier in remaining and _stays(earlier, remaining, times):
-        winner = earlier
+    winner = next(one for one in (earlier, default, tied[0]) if one in tied)
+    assert winner is not None
     return Choice(winner=winner, times=times, tied=tied, rounds=rounds)
+
+
+def _mean(rounds: Sequence[TimeInterval]) -> TimeInterval:
+    """Return the time of several rounds, whose interval is the narrower for it."""
+    median_us, low_us, high_us = (fmean(each) for each in zip(*map(_values, rounds), strict=True))
+    narrower = 1 / math.sqrt(len(rounds))
+    return TimeInterval(
+        median_us=median_us, low_us=median_us - narrower * (median_us - low_us),
+        high_us=median_us + narrower * (high_us - median_us),
+    )  # fmt: skip
+
+
+def _values(time: TimeInterval) -> tuple[float, float, float]:
+    return time.median_us, time.low_us, time.high_us
 
 
 def _best(among: Sequence[int], times: Times) -> TimeInterval:
     return times[min(among, key=lambda one: times[one].median_us)]
 
 
-def _border(among: Sequence[int], times: Times) -> float:
-    """Return the time up to which candidates are tied: where the times around `TIE` part the most.
-
-    So that a time on the border, which falls now on this side and now on that, does not decide.
-    """
-    best_us = _best(among, times).median_us
-    low_us, high_us = (1 + SURE_TIE) * best_us, (1 + TIE) * best_us
-    between = (times[one].median_us for one in among if low_us < times[one].median_us < high_us)
-    steps = sorted((low_us, *between, high_us))
-    start, end = max(pairwise(steps), key=lambda step: step[1] - step[0])
-    return (start + end) / 2
-
-
 def _is_tied(one: int, among: Sequence[int], times: Times) -> bool:
-    return times[one].median_us <= _border(among, times) or times[one].low_us <= _best(among, times).high_us
+    best = _best(among, times)
+    return times[one].median_us <= (1 + TIE) * best.median_us or times[one].low_us <= best.high_us
 
 
-def _stays(earlier: int, among: Sequence[int], times: Times) -> bool:
-    near = times[earlier].median_us <= (1 + TIE) * _best(among, times).median_us
-    return near or _is_tied(earlier, among, times)
-
-
-def _are_parted(among: Sequence[int], times: Times) -> bool:
-    """Return whether each is either as good as the best, or surely worse: more samples change nothing."""
-    best, border_us = _best(among, times), _border(among, times)
-    return all(times[one].median_us <= border_us or times[one].low_us > best.high_us for one in among)
+def _is_sure(among: Sequence[int], times: Times, default: int, earlier: int | None) -> bool:
+    """Return whether more samples would choose the same: none that comes first is on the border of a tie."""
+    border_us = (1 + TIE) * _best(among, times).median_us
+    for one in (earlier, default, *among):
+        if one is None or one not in among or times[one].low_us > border_us:
+            continue
+        return times[one].high_us <= border_us or times[one] is _best(among, times)
+    return False
 
 
 def _halved(among: Sequence[int], times: Times, default: int, kept: float) -> list[int]:

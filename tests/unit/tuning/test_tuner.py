@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import dotcu
+from dotcu.benchmark.results import Protocol
 from dotcu.checking.target import resolve
 from dotcu.errors import UsageError
 from dotcu.operator import tuned
-from dotcu.tuning import TuneReport, tuner
+from dotcu.tuning import TuneReport, session, tuner
 from dotcu.tuning.session import TuneRequest
 from dotcu.tuning.tuner import entries, merge, prepare
 from dotcu.workers import WorkerCrash
@@ -93,6 +94,15 @@ def ops(tmp_path: Path) -> Path:
 @pytest.fixture
 def op(ops: Path) -> Any:
     return resolve(f"{ops}:twice")[0][1]
+
+
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer with a table needs few of them, and each is a call in the simulator."""
+    few = Protocol(
+        blocks=3, most_blocks=3, calls=1, block_s=0.0, warmup_most_s=0.0, least_s=0.0, warmup_s=0.0
+    )
+    monkeypatch.setattr(session, "ROUNDS", (few,))
 
 
 def tuned_with(op: Any, us: Mapping[int, float], **options: Any) -> TuneReport:
