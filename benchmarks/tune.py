@@ -2,7 +2,7 @@
 
     python benchmarks/tune.py seconds              # the product, eight shapes
     python benchmarks/tune.py exhaustive           # its choices against a search of everything
-    python benchmarks/tune.py equal --runs 20      # twenty files of a small space, from the start, compared
+    python benchmarks/tune.py equal --runs 20      # twenty choices from the start, twenty over a file
     python benchmarks/tune.py look_up              # what a look-up costs in a body
     python benchmarks/tune.py faults               # configurations that hang, fault, are wrong
 
@@ -19,12 +19,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import dotcu
 from calls.host import machine
 from dotcu.benchmark.device import BenchDevice
 from dotcu.benchmark.results import Protocol
@@ -291,16 +291,62 @@ def chosen(file: Path) -> dict[Any, Any]:
 Figures = dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A case whose configurations were gated, to time them again in this process."""
+
+    op: Any
+    case: str
+    space: list[dict[str, Any]]
+    rejected: tuple[int, ...]
+
+    @staticmethod
+    def of(op: Any, row: TuneRow) -> Tried:
+        """Return the case of a row."""
+        space = [dict(values_of(each)) for each in op.tunable.space]
+        rejected = tuple(sorted({space.index(dict(each.configuration)) for each in row.rejected}))
+        return Tried(op=op, case=row.case, space=space, rejected=rejected)
+
+    @property
+    def passed(self) -> list[int]:
+        """Those that may be timed."""
+        return [each for each in range(len(self.space)) if each not in self.rejected]
+
+    def search(self, among: Sequence[int] = (), *, earlier: int | None = None) -> Figures:
+        """Search among those that passed; return the event at the end."""
+        dtype, _, shapes = self.case.partition("-")
+        left_out = {*self.passed} - {*among} if among else set()
+        request = TuneRequest(
+            target="", overload=self.op.qualified_name, device="cuda:0", dtype=dtype, case=self.case,
+            shapes=(shapes,), gated=tuple(self.passed), rejected=(*self.rejected, *sorted(left_out)),
+            default=among[0] if among else 0, earlier=earlier,
+        )  # fmt: skip
+        events: list[Any] = []
+        Session(Subject(overload=self.op, device=torch.device("cuda:0"), seed=0), request).run(events.append)
+        found: Figures = events[-1]
+        return found
+
+    def times(self, among: Sequence[int], protocol: Protocol) -> Mapping[int, float]:
+        """Return median times in microseconds, in one round of a protocol."""
+        rounds, most, session.ROUNDS, search.MOST_ROUNDS = session.ROUNDS, search.MOST_ROUNDS, (protocol,), 1
+        try:
+            return {int(one): each["median_us"] for one, each in self.search(among)["times"].items()}
+        finally:
+            session.ROUNDS, search.MOST_ROUNDS = rounds, most
+
+
 class Runs:
     """The parts of this benchmark, which share what was tuned.
 
     Args:
         folder: Of the operators.
+        runs: From the start, and as many over a file.
+        shapes: How many of the product.
     """
 
-    def __init__(self, folder: Path, runs: int, exhaustive: int) -> None:
+    def __init__(self, folder: Path, runs: int, shapes: int) -> None:
         self._product = write(folder)
-        self._runs, self._exhaustive = runs, exhaustive
+        self._runs, self._shapes = runs, SHAPES[:shapes]
         self._report: TuneReport | None = None
 
     def _operator(self, file: str, name: str) -> Any:
@@ -308,11 +354,11 @@ class Runs:
 
     def _tuned(self) -> TuneReport:
         if self._report is None:
-            self._report = tune(self._operator("matmul_ops.py", "matmul"), shapes=SHAPES)
+            self._report = tune(self._operator("matmul_ops.py", "matmul"), shapes=self._shapes)
         return self._report
 
     def seconds(self) -> Figures:
-        """Tune the product for eight shapes: seconds, and what its choices are worth."""
+        """Tune the product: seconds, and what its choices are worth."""
         report = self._tuned()
         rows = [
             {"case": row.case, "configuration": dict(row.configuration), "us": row.median_us,
@@ -324,68 +370,75 @@ class Runs:
 
     def exhaustive(self) -> Figures:
         """Time every configuration for long, and the choice once more beside the fastest of them."""
-        rows = [self._against_all(row) for row in self._tuned().rows[: self._exhaustive]]
-        return {
-            "budget": BUDGET,
-            "goal": 1.02,
-            "worst": max(row["over_fastest"] for row in rows),
-            "rows": rows,
-        }
-
-    def _against_all(self, row: TuneRow) -> Figures:
         op = self._operator("matmul_ops.py", "matmul")
-        space = [values_of(each) for each in op.tunable.space]
-        rejected = {space.index(dict(each.configuration)) for each in row.rejected}
-        passed = [each for each in range(len(space)) if each not in rejected]
-        winner = space.index(dict(row.configuration))
+        rows = [self._against_all(Tried.of(op, row), row) for row in self._tuned().rows]
+        worst = max(row["over_fastest"] for row in rows)
+        return {"budget": BUDGET, "goal": 1.02, "worst": worst, "rows": rows}
+
+    def _against_all(self, tried: Tried, row: TuneRow) -> Figures:
+        winner = tried.space.index(dict(row.configuration))
         began = time.monotonic()
-        _timed(op, row, passed, _blocks(3))
-        once_s = time.monotonic() - began
-        blocks = max(6, int(3 * BUDGET * row.seconds / once_s))
+        tried.times(tried.passed, _blocks(3))
+        blocks = max(6, int(3 * BUDGET * row.seconds / (time.monotonic() - began)))
         began = time.monotonic()
-        times = _timed(op, row, passed, _blocks(blocks))
+        times = tried.times(tried.passed, _blocks(blocks))
         seconds = time.monotonic() - began
-        fastest = sorted(passed, key=lambda each: times.get(each, math.inf))[:FINALISTS]
-        last = _timed(op, row, sorted({winner, *fastest}), _blocks(40, calls=10))
+        fastest = sorted(tried.passed, key=lambda each: times.get(each, math.inf))[:FINALISTS]
+        last = tried.times(sorted({winner, *fastest}), _blocks(40, calls=10))
         best = min(last, key=lambda each: last[each])
         return {
             "case": row.case, "seconds": round(row.seconds, 1), "exhaustive_seconds": round(seconds, 1),
-            "choice": space[winner], "us": last[winner], "fastest": space[best], "fastest_us": last[best],
+            "choice": tried.space[winner], "us": last[winner],
+            "fastest": tried.space[best], "fastest_us": last[best],
             "over_fastest": round(last[winner] / last[best], 4),
         }  # fmt: skip
 
     def equal(self) -> Figures:
-        """Tune a small space several times from the start, and once more over the last file."""
-        op = self._operator("scale_ops.py", "scale")
-        timer = BenchDevice(torch.device("cuda")).timer
-        seen, texts, seconds = Counter[str](), Counter[str](), []
-        for _ in range(self._runs):
-            op.tunable.file.unlink(missing_ok=True)
-            op.tunable.forget()
-            began = time.monotonic()
-            rows = list(prepare(op, shapes=EQUAL_SHAPES, timer=timer).run())
-            seconds.append(time.monotonic() - began)
-            for row in rows:
-                seen[f"{row.case}: {values_text(row.configuration)}, {row.tied} tied"] += 1
-            texts[str(sorted(map(str, chosen(op.tunable.file).items())))] += 1
-        before = op.tunable.file.read_bytes()
-        list(prepare(op, shapes=EQUAL_SHAPES, timer=timer).run())
+        """Choose several times from the start, and as often over a file; what bounds one is memory."""
         return {
-            "configurations": len(op.tunable.space), "shapes": EQUAL_SHAPES, "runs": self._runs,
-            "equal": max(texts.values()), "seconds_of_a_run": round(sum(seconds) / len(seconds), 2),
-            "tuned_again_the_same_bytes": op.tunable.file.read_bytes() == before, "choices": dict(seen),
+            name: self._choices(self._operator(file, name), shapes)
+            for file, name, shapes in (
+                ("scale_ops.py", "scale", EQUAL_SHAPES),
+                ("matmul_ops.py", "matmul", SHAPES[2]),
+            )
+        }
+
+    def _choices(self, op: Any, shapes: str) -> Figures:
+        timer = BenchDevice(torch.device("cuda")).timer
+        (row,) = prepare(op, shapes=shapes, timer=timer).run()
+        before, tried = op.tunable.file.read_bytes(), Tried.of(op, row)
+        began = time.monotonic()
+        events = [tried.search() for _ in range(self._runs)]
+        seconds = (time.monotonic() - began) / self._runs
+        found = Counter(event["winner"] for event in events)
+        winner, count = found.most_common(1)[0]
+        again = Counter(tried.search(earlier=winner)["winner"] for _ in range(self._runs))
+        list(prepare(op, shapes=shapes, timer=timer).run())
+        medians: dict[int, list[float]] = {}
+        for event in events:
+            for one, interval in event["times"].items():
+                medians.setdefault(int(one), []).append(interval["median_us"])
+        return {
+            "case": row.case, "configurations": row.candidates, "runs": self._runs, "equal": count,
+            "over_a_file_equal": again[winner], "seconds_of_a_run": round(seconds, 2),
+            "same_bytes": op.tunable.file.read_bytes() == before,
+            "rounds": sorted(event["rounds"] for event in events),
+            "chosen": {values_text(tried.space[one]): count for one, count in found.most_common()},
+            "us": {
+                values_text(tried.space[one]): [round(min(of_one), 2), round(max(of_one), 2)]
+                for one, of_one in sorted(medians.items(), key=lambda each: min(each[1]))[:6]
+            },
         }  # fmt: skip
 
     def look_up(self) -> Figures:
-        """Time the look-up alone, by layout, and calls with and without one, run and replayed."""
+        """Time the look-up alone, and calls with and without one, run and replayed."""
         op, plain = self._operator("scale_ops.py", "scale"), self._operator("scale_ops.py", "plain")
         x = torch.randn(1024, device="cuda")
         dtype = x.dtype
-        look, by = op.configuration, dotcu.by_layout(lambda x: op.configuration(x.dtype, x.numel()))
+        look = op.configuration
         token = scope_variable.set(in_body("tuned_example::scale", 0))
         try:
             alone = _each_us(lambda: look(dtype, 1024)) - _each_us(lambda: dtype)
-            planned = _each_us(lambda: by(x)) - _each_us(lambda: dotcu.cdiv(1, 1))
         finally:
             scope_variable.reset(token)
         calls = {
@@ -395,7 +448,7 @@ class Runs:
             "replayed without": _each_us(lambda: plain(x)),
         }  # fmt: skip
         torch.cuda.synchronize()
-        return {"look_up_us": alone, "by_layout_us": planned, "goal_us": 0.3, "calls_us": calls}
+        return {"look_up_us": round(alone, 3), "goal_us": 0.3, "calls_us": calls}
 
     def faults(self) -> Figures:
         """Tune where configurations hang, fault, or are wrong."""
@@ -408,24 +461,6 @@ def _blocks(count: int, calls: int = 1) -> Protocol:
     return Protocol(
         blocks=count, most_blocks=count, calls=calls, block_s=0.0, warmup_most_s=0.2, most_s=600.0
     )
-
-
-def _timed(op: Any, row: TuneRow, candidates: Sequence[int], protocol: Protocol) -> Mapping[int, float]:
-    """Return the median times of candidates in microseconds, in one round of a protocol."""
-    workload = row.case.partition("-")[2]
-    rejected = sorted({*range(len(op.tunable.space))} - {*candidates})
-    request = TuneRequest(
-        target="", overload=op.qualified_name, device="cuda:0", dtype="float32", case=row.case,
-        shapes=(workload,), gated=tuple(candidates), rejected=tuple(rejected), default=candidates[0],
-    )  # fmt: skip
-    events: list[Any] = []
-    rounds, most, session.ROUNDS, search.MOST_ROUNDS = session.ROUNDS, search.MOST_ROUNDS, (protocol,), 1
-    try:
-        subject = Subject(overload=op, device=torch.device("cuda:0"), seed=0)
-        Session(subject, request).run(events.append)
-    finally:
-        session.ROUNDS, search.MOST_ROUNDS = rounds, most
-    return {int(one): time["median_us"] for one, time in events[-1]["times"].items()}
 
 
 def _observed(op: Any, x: Any) -> Any:
@@ -452,14 +487,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--runs", type=int, default=20, help="of equal")
-    parser.add_argument("--exhaustive", type=int, default=8, help="shapes that are searched exhaustively")
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="of the product")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args(words)
     figures: Figures = {"machine": machine()}
     if args.save and args.save.exists():
         figures |= json.loads(args.save.read_text())
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder), args.runs, args.exhaustive)
+        runs = Runs(Path(folder), args.runs, args.shapes)
         for part in args.parts:
             figures[part] = getattr(runs, part)()
             print(json.dumps({part: figures[part]}, indent=1), flush=True)
