@@ -3,9 +3,10 @@
     python benchmarks/fleet.py [--save FILE] [--processes N] [--entries N] [--repeat N]
 
 A machine is a cache folder, the store a plain HTTP server of this process. A start runs from the process'
-first line to all of its objects; it imports no torch, which would hide what dotcu adds. What is compared runs
-in one run: warm and cold starts alternate. CPU time is there as well as time, since a machine may have other
-users. Entries that hang are given 0.05 s instead of 10.
+first line to all of its objects, asked for together, as `warm()` does, or one in turn, as calls do. It imports
+no torch, which would hide what dotcu adds, but for the part "with torch". What is compared runs in one run:
+warm and cold starts alternate. CPU time is there as well as time, since a machine may have other users. Entries
+that hang are given 0.05 s instead of 10.
 """
 
 from __future__ import annotations
@@ -45,12 +46,20 @@ import time
 began = time.perf_counter()
 import json, sys
 sys.path[:0] = {path!r}
+if {torch}:
+    import torch
 from dotcu.compile import CompileOptions, Target, build, inline_source
+from dotcu.compile.build import BuildInputs
+from dotcu.compile.pool import build_all
 from dotcu.telemetry import metrics
 ready, ready_cpu = time.perf_counter(), time.process_time()
-for number in range({objects}):
-    source = inline_source({kernel!r}.format(number), name="k%d.cu" % number)
-    build(source, options=CompileOptions(), target=Target.parse("sm_90a"), names=["k"])
+sources = [inline_source({kernel!r}.format(number), name="k%d.cu" % number) for number in range({objects})]
+wanted = dict(options=CompileOptions(), target=Target.parse("sm_90a"), names=("k",))
+if {together}:
+    build_all([BuildInputs(source=source, **wanted) for source in sources])
+else:
+    for source in sources:
+        build(source, **wanted)
 done = time.perf_counter()
 print(json.dumps({{"start_s": done - began, "objects_s": done - ready, "cpu_s": time.process_time(),
     "objects_cpu_s": time.process_time() - ready_cpu, **metrics()}}))
@@ -88,9 +97,11 @@ class StoreServer:
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
 
-def start(count: int, objects: int, **environment: object) -> tuple[float, float, list[dict[str, float]]]:
+def start(
+    count: int, objects: int, *, together: bool = False, torch: bool = False, **environment: object
+) -> tuple[float, float, list[dict[str, float]]]:
     """Start processes at once; return the seconds until all are done, their CPU time, what each says."""
-    script = START.format(path=sys.path, objects=objects, kernel=KERNEL)
+    script = START.format(path=sys.path, objects=objects, kernel=KERNEL, together=together, torch=torch)
     given = {name: str(value) for name, value in environment.items()}
     began, used = time.perf_counter(), cpu_s()
     running = [
@@ -115,17 +126,17 @@ def compiles(said: list[dict[str, float]]) -> int:
     return int(sum(one["dotcu_compiles_total"] for one in said))
 
 
-def many_processes(folder: Path, count: int, objects: int, repeat: int) -> dict[str, Any]:
+def many_processes(folder: Path, count: int, objects: int, repeat: int, **how: bool) -> dict[str, Any]:
     """Start many processes on a machine with an empty cache and a store; and on one that is warm."""
     rounds = []
     for number in range(repeat):
-        server, here = StoreServer(), folder / f"many{number}"
+        server, here = StoreServer(), folder / f"many{number}{how}"
         shared = {
             "DOTCU_CACHE_REMOTE": server.url, "DOTCU_CACHE_TRUST": server.url, "DOTCU_CACHE_REMOTE_WRITE": 1
         }  # fmt: skip
-        cold, cold_cpu, said_cold = start(count, objects, DOTCU_CACHE_DIR=here / "first", **shared)
-        warm, warm_cpu, said_warm = start(count, objects, DOTCU_CACHE_DIR=here / "first", **shared)
-        other, other_cpu, said_other = start(count, objects, DOTCU_CACHE_DIR=here / "second", **shared)
+        cold, cold_cpu, said_cold = start(count, objects, **how, DOTCU_CACHE_DIR=here / "first", **shared)
+        warm, warm_cpu, said_warm = start(count, objects, **how, DOTCU_CACHE_DIR=here / "first", **shared)
+        other, other_cpu, said_other = start(count, objects, **how, DOTCU_CACHE_DIR=here / "second", **shared)
         rounds.append({
             "compiles": compiles(said_cold), "compiles_on_second_machine": compiles(said_other),
             "puts": sum(server.puts.values()), "compiles_warm": compiles(said_warm),
@@ -300,7 +311,11 @@ def main() -> None:
         result = {
             "machine": {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
                         "kernel": platform.system()},
-            "one_store": many_processes(folder, options.processes, 16, options.repeat),
+            "one_store": many_processes(folder, options.processes, 16, options.repeat, together=True),
+            "one_store_in_turn": many_processes(folder, options.processes, 16, options.repeat),
+            "one_store_with_torch": many_processes(
+                folder, options.processes, 16, 1, together=True, torch=True
+            ),
             "pack": pack_and_warm(folder, 50, 21),
             "layers": layer_overhead(folder, 50, 21),
             "wrong_entries": wrong_entries(folder, options.entries),

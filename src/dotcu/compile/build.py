@@ -171,6 +171,11 @@ def plan_build(source: Source, *, options: CompileOptions, target: Target, names
     return _plan(BuildInputs(source=source, options=options, target=target, names=tuple(names)))
 
 
+def key_of(request: BuildInputs) -> str:
+    """Return the key of a build in the cache."""
+    return _plan(request).build_digest
+
+
 def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
     """Decide a build; `found` is what compiling it has found out, as `include_graph` takes it."""
     names = tuple(sorted(set(request.names)))

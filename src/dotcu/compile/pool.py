@@ -8,17 +8,25 @@ import functools
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from dotcu import settings, workers
-from dotcu.compile.build import BuildInputs, build_visible
+from dotcu.compile import cache
+from dotcu.compile.build import BuildInputs, build_visible, key_of
+from dotcu.compile.cache import Store
 from dotcu.compile.object_code import ObjectCode
 from dotcu.errors import DotcuError, JitDisabled, SourceError
 
 FEW = 6
 """A process takes as long to start as some compiles."""
 ENTRY = "dotcu.compile.pool:serve"
+DOWNLOADS = 8
+"""The number of objects that are asked of a store at once."""
+
+_ALONE = "pool"
+"""The key of the lock of a process that starts others."""
 
 
 def build_all(
@@ -34,22 +42,64 @@ def build_all(
         JitDisabled: Something would have to be compiled and `DOTCU_JIT=error` forbids that.
     """
     done: dict[BuildInputs, ObjectCode | SourceError] = {}
-    with settings.override(jit="error"):
-        for one in dict.fromkeys(requests):
-            with suppress(JitDisabled):
-                done[one] = _build(one)
-                report(one)
-    left = [one for one in dict.fromkeys(requests) if one not in done]
     reported = set()
-    if settings.current().jit != "error":
-        for one in compile_ahead(left):
+    for one, code in _built(list(dict.fromkeys(requests))):
+        if code is not None:
+            done[one] = code
+        if one not in reported:
             reported.add(one)
             report(one)
-    for one in left:  # from the cache
-        done[one] = _build(one)
-        if one not in reported:
-            report(one)
     return {one: done[one] for one in requests}
+
+
+def _built(requests: Sequence[BuildInputs]) -> Iterator[tuple[BuildInputs, ObjectCode | SourceError | None]]:
+    """Yield each request with its code, some before that without: where a worker has compiled it."""
+    with settings.override(cache_remote=None):
+        found = _found(requests)
+    yield from found.items()
+    left, store = [one for one in requests if one not in found], Store(cache.location())
+    if not left:
+        return
+    # of processes that start at once, one asks the store for everything, and starts workers
+    with store.lock(_ALONE, lambda: True) as alone:
+        if alone and settings.current().cache_remote:
+            found = _found(left, at_once=DOWNLOADS)
+            yield from found.items()
+            left = [one for one in left if one not in found]
+        if alone and settings.current().jit != "error":
+            for one in compile_ahead(left):
+                yield one, None
+    for one in _in_order(store, left):
+        yield one, _build(one)
+
+
+def _found(
+    requests: Sequence[BuildInputs], *, at_once: int = 1
+) -> dict[BuildInputs, ObjectCode | SourceError]:
+    """Return the code of those requests for which nothing has to be compiled."""
+
+    def build_if_there(one: BuildInputs) -> ObjectCode | SourceError | None:
+        with suppress(JitDisabled):
+            return _build(one)
+        return None
+
+    with settings.override(jit="error"), ThreadPoolExecutor(at_once) as threads:
+        codes = list(threads.map(build_if_there, requests))
+    return {one: code for one, code in zip(requests, codes, strict=True) if code is not None}
+
+
+def _in_order(store: Store, requests: Sequence[BuildInputs]) -> Iterator[BuildInputs]:
+    """Yield requests, those that another process is making last: so that processes share the work."""
+    first, taken = os.getpid() % max(1, len(requests)), []
+    for one in [*requests[first:], *requests[:first]]:
+        is_free = True
+        with suppress(DotcuError), store.lock(key_of(one), lambda: True) as is_locked:
+            is_free = is_locked
+        if is_free:
+            yield one
+        else:
+            taken.append(one)
+    yield from taken
 
 
 def compile_ahead(requests: Sequence[BuildInputs]) -> Iterator[BuildInputs]:

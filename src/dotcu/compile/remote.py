@@ -21,8 +21,6 @@ import queue
 import re
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +40,7 @@ _CHUNK = 1 << 20
 _HTTP = ("http://", "https://")
 _T = TypeVar("_T")
 
-_said: set[tuple[str, str]] = set()
+_said: dict[tuple[str, str], object] = {}
 _left_alone: dict[str, float] = {}
 """By store, until when, by the clock of the machine."""
 
@@ -212,8 +210,8 @@ def _mark(store: Store, url: str) -> Path:
 
 
 def _say(url: str, what: str, message: str, *values: object) -> None:
-    if (url, what) not in _said:
-        _said.add((url, what))
+    own = object()
+    if _said.setdefault((url, what), own) is own:  # of threads that fail at once, one says it
         _log.warning(message, *values)
 
 
@@ -260,6 +258,9 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 def _http(url: str, name: str, data: bytes | None = None) -> bytes:
     """Get a file by HTTP, or put one: fsspec's own client wants a package more, and reads without a bound."""
+    import urllib.error  # forty modules, which no process without such a store needs
+    import urllib.request
+
     request = urllib.request.Request(f"{url.rstrip('/')}/{name}", data=data, method="PUT" if data else "GET")
     try:
         with urllib.request.urlopen(request, timeout=settings.current().cache_timeout_s + 1) as reply:
