@@ -3,10 +3,10 @@
     python benchmarks/fleet.py [--save FILE] [--processes N] [--entries N] [--repeat N]
 
 A machine is a cache folder, the store a plain HTTP server of this process. A start runs from the process'
-first line to all of its objects, asked for together, as `warm()` does, or one in turn, as calls do. It imports
+first line to all of its objects, asked for together, as `warm()` does, or in turn, as calls do. It imports
 no torch, which would hide what dotcu adds, but for the part "with torch". What is compared runs in one run:
-warm and cold starts alternate. CPU time is there as well as time, since a machine may have other users. Entries
-that hang are given 0.05 s instead of 10.
+warm and cold starts alternate. CPU time is there as well as time, since a machine may have other users.
+Entries that hang are given 0.05 s instead of 10.
 """
 
 from __future__ import annotations

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from pathlib import Path
 
+import filelock
 import pytest
 
 import dotcu
-from dotcu.compile import Target, pool
+from dotcu import settings
+from dotcu.compile import Target, cache, pool, remote
+from dotcu.compile.build import BuildInputs, key_of
+from dotcu.compile.cache import Store
 
 _numbers = itertools.count()
 
@@ -30,3 +36,43 @@ def test_other_processes_compile_into_the_cache(monkeypatch: pytest.MonkeyPatch)
 def test_few_are_left_to_who_wants_them() -> None:
     kernels = dotcu.load_inline("__global__ void g() {}")
     assert list(pool.compile_ahead([kernels.g.unit.inputs(Target.parse("sm_80"))])) == []
+
+
+@pytest.fixture
+def wanted(cache_dir: Path) -> list[BuildInputs]:
+    """Builds of which nothing is there."""
+    kernels = dotcu.load_inline("template <int N> __global__ void f(int* x) { *x = N; }")
+    return [kernels.f[number].unit.inputs(Target.parse("sm_80")) for number in range(4)]
+
+
+def test_what_another_process_is_making_is_left_for_last(
+    wanted: list[BuildInputs], cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(cache_dir)
+    monkeypatch.setattr(pool.os, "getpid", lambda: 2)
+    key = key_of(wanted[2])
+    with filelock.FileLock(store.root / "locks" / f"{key[:2]}.lock") as other:
+        order = pool._in_order(store, wanted)
+        assert [next(order), next(order), next(order)] == [wanted[3], wanted[0], wanted[1]]
+        other.release()
+    assert list(order) == [wanted[2]]
+
+
+def test_a_store_is_asked_for_many_objects_at_once(
+    wanted: list[BuildInputs], cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, read, together = f"file://{tmp_path}/store", remote._read, threading.Barrier(4, timeout=20)
+
+    def waiting(*asked: str) -> bytes | None:
+        together.wait()  # fails where they come one after another
+        return read(*asked)
+
+    with settings.override(cache_dir=tmp_path / "first", cache_remote=url, cache_remote_write=True):
+        made = pool.build_all(wanted)
+    cache.forget()
+    monkeypatch.setattr(remote, "_read", waiting)
+    seen: list[BuildInputs] = []
+    with settings.override(cache_remote=url, cache_trust=url, jit="error"):
+        again = pool.build_all(wanted, seen.append)
+    assert [code.cubin for code in again.values()] == [code.cubin for code in made.values()]
+    assert len(seen) == len(set(seen)) == 4
