@@ -1,7 +1,7 @@
 """Counters of this process, and OpenTelemetry spans, for those who watch machines.
 
-A span is recorded where the application has imported `opentelemetry.trace`; each compile is a log record too,
-by `dotcu.compile.build`.
+A span is recorded where the application has imported `opentelemetry.trace`. Each compile is a log record too:
+see `dotcu.compile.build`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dotcu.__about__ import __version__
 
 _COMPILES = ("dotcu_compiles_total", "dotcu_compile_seconds_total")
 _HITS = tuple(f'dotcu_cache_hits_total{{place="{place}"}}' for place in ("memory", "disk", "layer", "store"))
@@ -18,7 +21,6 @@ _REFUSED = ("dotcu_store_refused_total", "dotcu_store_failed_total")
 
 _counts: defaultdict[str, float] = defaultdict(float)
 _lock = threading.Lock()
-_NO_SPAN = nullcontext()
 
 
 def _after_fork() -> None:
@@ -54,13 +56,19 @@ def count(name: str, amount: float = 1, *, place: str = "") -> None:
         _counts[f"dotcu_{name}_total{label}"] += amount
 
 
-def span(name: str, **attributes: str) -> AbstractContextManager[object]:
-    """Return a span to be active while a block runs; nothing where the application does not trace."""
-    trace = sys.modules.get("opentelemetry.trace")
+@contextmanager
+def span(name: str, **attributes: str) -> Iterator[dict[str, str]]:
+    """Record a span while a block runs, where the application traces.
+
+    Yields:
+        More attributes, which the block may add to.
+    """
+    trace, later = sys.modules.get("opentelemetry.trace"), dict[str, str]()
     if trace is None:
-        return _NO_SPAN
-    named = {f"dotcu.{key}": value for key, value in attributes.items()}
-    started: AbstractContextManager[object] = trace.get_tracer("dotcu").start_as_current_span(
-        f"dotcu.{name}", attributes=named
-    )
-    return started
+        yield later
+        return
+    tracer = trace.get_tracer("dotcu", __version__)
+    known = {f"dotcu.{key}": value for key, value in attributes.items()}  # samplers decide by them
+    with tracer.start_as_current_span(f"dotcu.{name}", attributes=known) as active:
+        yield later
+        active.set_attributes({f"dotcu.{key}": value for key, value in later.items()})

@@ -365,8 +365,9 @@ def _build_visible(request: BuildInputs) -> ObjectCode:
 
 def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     store = Store(cache.location())
-    with stopwatch.during("cache"), span("cache", file=plan.display, target=str(plan.target)):
+    with stopwatch.during("cache"), span("cache", **_about_span(plan)) as seen:
         entry, outcome = _get(plan, store)
+        seen["outcome"] = outcome or "miss"
     if entry is not None:
         return _finish(plan, entry, started, outcome, store)
     remote = settings.current().cache_remote if plan.is_reproducible else None
@@ -376,8 +377,9 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     with stopwatch.during("store"), store.lock(plan.build_digest, made.is_dir) as locked:
         entry, outcome = _get(plan, store, again=True)  # another thread or process may have been faster
         if entry is None and remote:
-            with span("store", file=plan.display, target=str(plan.target)):
+            with span("store", **_about_span(plan), store=shown(remote)) as seen:
                 entry = fetch(store, plan.build_digest, plan.source.path, functools.partial(_fits, plan))
+                seen["outcome"] = "hit" if entry is not None else "miss"
             outcome = f"cache hit in the store {shown(remote)}"
         if entry is not None:
             return _finish(plan, entry, started, outcome, store)
@@ -386,7 +388,7 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
         builds = _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
         reason = _rebuild_reason(plan, store.history(builds))
         began = time.perf_counter()
-        with span("compile", file=plan.display, target=str(plan.target), kernels=", ".join(plan.names)):
+        with span("compile", **_about_span(plan), reason=reason):
             entry, is_covered = _compile(plan)
         cause = _note_compile(plan, store, reason, time.perf_counter() - began)
         if not is_covered:
@@ -399,6 +401,12 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     return _finish(plan, entry, started, f"compiled: {reason}", store, cause)
 
 
+def _about_span(plan: BuildPlan) -> dict[str, str]:
+    """Return the attributes of a build's spans."""
+    target = f"{plan.target}, simulated" if plan.simulated else str(plan.target)
+    return {"file": plan.display, "kernels": ", ".join(plan.kernels), "target": target}
+
+
 _LAST = "last-compile"
 
 
@@ -406,9 +414,8 @@ def _note_compile(plan: BuildPlan, store: Store, reason: str, seconds: float) ->
     """Count a compile, note its cause for `dotcu cache why`, and return it."""
     now = settings.current()
     cause = {
-        "file": plan.display,
+        **_about_span(plan),
         "kernels": plan.kernels,
-        "target": f"{plan.target}, simulated" if plan.simulated else str(plan.target),
         "arguments": " ".join(plan.arguments),
         "reason": reason,
         "caller": caller_line(),
