@@ -8,16 +8,18 @@ import functools
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dotcu import settings, workers
+from dotcu import settings
 from dotcu.compile import cache
 from dotcu.compile.build import BuildInputs, build_visible, key_of
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import ObjectCode
 from dotcu.errors import DotcuError, JitDisabled, SourceError
+
+if TYPE_CHECKING:
+    from dotcu import workers
 
 FEW = 6
 """A process takes as long to start as some compiles."""
@@ -83,8 +85,14 @@ def _found(
             return _build(one)
         return None
 
-    with settings.override(jit="error"), ThreadPoolExecutor(at_once) as threads:
-        codes = list(threads.map(build_if_there, requests))
+    with settings.override(jit="error"):
+        if at_once == 1:
+            codes = list(map(build_if_there, requests))
+        else:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(at_once) as threads:
+                codes = list(threads.map(build_if_there, requests))
     return {one: code for one, code in zip(requests, codes, strict=True) if code is not None}
 
 
@@ -109,6 +117,8 @@ def compile_ahead(requests: Sequence[BuildInputs]) -> Iterator[BuildInputs]:
     """
     count = min(os.cpu_count() or 1, len(requests) // FEW)
     if count > 1:
+        from dotcu import workers  # a process that finds everything needs none
+
         yield from workers.run_pool([workers.Worker(ENTRY) for _ in range(count)], requests, _ask)
 
 
@@ -122,6 +132,8 @@ def _build(one: BuildInputs) -> ObjectCode | SourceError:
 
 def _ask(worker: workers.Worker, one: BuildInputs) -> Iterator[BuildInputs]:
     """Have a worker compile into the cache. Where it ends, the asking process compiles, and has the error."""
+    from dotcu import workers
+
     with suppress(workers.WorkerCrash):
         worker.send(as_text((dataclasses.asdict(settings.current()), one)))
         while worker.receive() is not None:
