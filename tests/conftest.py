@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,10 @@ from gpu_lock import holding_gpu
 
 if TYPE_CHECKING:
     import torch  # for seconds, which pytest's first process, with workers of its own, need not wait for
+
+# A worker of pytest has a core. Threads of torch and NumPy would wait in loops for what is done with a test's
+# small tensors: a tenth of all CPU time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 KEPT = {"nvrtc", "cuda_home"}  # these say which toolkit is under test
 

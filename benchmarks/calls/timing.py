@@ -148,14 +148,18 @@ def make_calls(call: Callable[[], Any], count: int) -> None:
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Keep the garbage collector from starting on its own, and from looking at what is there already."""
-    was_enabled = gc.isenabled()
+    """Keep the garbage collector from starting on its own, and from looking at what is there already.
+
+    What the caller keeps from it stays so.
+    """
+    was_enabled, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()

@@ -66,7 +66,6 @@ def test_gradients_of_rows_of_any_length_are_right(n: int, dtype: torch.dtype, d
     close(by_x / size, wanted_by_x / size, 8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "offset"), quick_pairs(VIEWS, FLOATS, [1, 2, 3, 4]))
 def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, device: torch.device) -> None:
     memory, weight = random(device, dtype, 6 * 128 + 4), random(device, dtype, 132)[offset : offset + 128]

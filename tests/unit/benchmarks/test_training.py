@@ -23,7 +23,7 @@ SMALL = Sizes(layers=1, width=16, heads=2, vocabulary=32, tokens=8)
 
 @pytest.fixture(autouse=True)
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "measure", partial(timing.measure, synchronize=int))
+    monkeypatch.setattr(training, "measure", partial(timing.measure, warm_calls=1, synchronize=int))
 
 
 def test_every_differentiable_operator_is_compared_that_is_not_itself_a_gradient() -> None:

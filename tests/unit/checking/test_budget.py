@@ -6,7 +6,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,7 +141,7 @@ def test_derived_sizes_keep_an_image_small_where_another_size_is_large(kernels: 
 
 
 def test_what_does_not_fit_is_left_out_and_counted(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"CALL_S": 0.3, "CASES_S": 2.0, "OPERATOR_S": 4.0}.items():
+    for name, value in {"CALL_S": 0.1, "CASES_S": 0.5, "OPERATOR_S": 1.0}.items():
         monkeypatch.setattr(budget, name, value)
     operator = convolution(kernels, (8, 3, 16, 16), (32, 32, 28, 28))
     report = dotcu.check(operator, level="quick", device="simulator")
@@ -165,7 +164,11 @@ def test_an_operator_on_images_takes_less_than_half_a_minute(kernels: Any) -> No
     assert took < 30
 
 
-def test_a_loop_that_does_not_end_is_stopped_with_its_line(endless: Operator, tmp_path: Path) -> None:
+def test_a_loop_that_does_not_end_is_stopped_with_its_line(
+    endless: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "CALL_S", 0.5)
+    monkeypatch.setattr(budget, "PATIENCE", 50_000)
     report, took = seconds(lambda: dotcu.check(endless, level="quick", device="simulator"))
     assert took < 15
     (failure,) = report.failures
