@@ -10,8 +10,8 @@ from quick import quick
 from right.cases import CORPUS
 
 HERE = Path(__file__).parent
-COSTLY = {"grid_barrier", "tiles_of_a_warp"}
-"""Kernels that include cooperative_groups.h, two seconds of compiling."""
+COSTLY = {"grid_barrier", "tiles_of_a_warp", "barrier_object", "atomic_ref"}
+"""Kernels that include cooperative_groups.h or libcu++, two seconds of compiling."""
 SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4)))
 
 

@@ -80,6 +80,7 @@ def test_a_broken_transform_is_seen_by_its_check(name: str) -> None:
     assert {result.check for result in report.failures} == {check}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(["second_gradient_lost"], RIGHT_WHERE_LOOKED))
 def test_what_only_a_later_level_sees_holds_when_quick(name: str) -> None:
     report = dotcu.check(OPERATORS[name], level="quick")

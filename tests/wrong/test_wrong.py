@@ -18,9 +18,10 @@ SEEDS = (None, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1)))
 COSTLY = {
     "cluster_block_exits_early",
     "cluster_histogram_not_zeroed_in_time",
+    "cluster_read_before_the_sync",
     "cluster_tile_refilled_too_early",
 }
-"""Kernels that include cooperative_groups.h, a second of compiling, as cluster_read_before_the_sync does."""
+"""Kernels that include cooperative_groups.h, a second of compiling."""
 PLANTED = {name: read_marks(CORPUS.path(name)).kind for name in CORPUS.cases if name not in COSTLY}
 FIRST_OF_ITS_KIND = {kind: name for name, kind in reversed(PLANTED.items())}.values()
 

@@ -73,6 +73,7 @@ def test_blocks_that_differ_widen_the_interval_more_than_calls_that_do() -> None
     assert blocks > 5 * calls
 
 
+@pytest.mark.slow
 def test_more_calls_narrow_the_interval_and_more_places_are_not_made_up() -> None:
     noise = Noise(sample=0.01, block=0.0)
     few, many = (np.mean([each.noise for each in summaries(noise, of=60, blocks=n)]) for n in (10, 40))

@@ -29,7 +29,7 @@ kernels = bodies.kernels
 # What a plan says is what the body does.
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(pairs())
 def test_a_plan_does_what_the_body_does_or_does_not_fit(
     row: tuple[Callable[..., Any], dict[str, Any], dict[str, Any]],

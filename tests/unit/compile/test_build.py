@@ -232,7 +232,11 @@ def test_the_same_bits_come_from_two_directories_and_two_caches(
         ),
         ("nv/target", "NV_IF_TARGET(NV_PROVIDES_SM_80, (x[0] = 1;))"),
         ("cuda/std/cstdint", "x[0] = cuda::std::int64_t(3);"),
-        ("cooperative_groups.h", "cooperative_groups::this_thread_block().sync();"),
+        pytest.param(
+            "cooperative_groups.h",
+            "cooperative_groups::this_thread_block().sync();",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "cub/block/block_reduce.cuh",
             "using B = cub::BlockReduce<float, 128>; __shared__ B::TempStorage t; x[0] = B(t).Sum(x[0]);",

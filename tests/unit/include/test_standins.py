@@ -47,6 +47,7 @@ CUDA_HEADERS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [CUDA_HEADERS, *(pytest.param((name,), marks=pytest.mark.slow) for name in CUDA_HEADERS)],
@@ -58,6 +59,7 @@ def test_the_stand_ins_clash_with_no_header_of_cuda_before_or_after_them(headers
     assert warnings_of(others + EVERY_STANDIN) == []
 
 
+@pytest.mark.slow
 def test_the_stand_in_for_cmath_takes_the_infinity_that_cuda_std_cmath_defined() -> None:
     assert warnings_of("#include <cuda/std/cmath>\n#include <cmath>\n__device__ float x = -INFINITY;\n") == []
 
@@ -161,12 +163,14 @@ def test_cub_for_host_code_alone_is_not_compiled() -> None:
     assert not plan.includes.system
 
 
+@pytest.mark.slow
 def test_cub_that_launches_is_named_where_a_kernel_uses_it() -> None:
     text = "#include <cub/cub.cuh>\n__global__ void k(size_t* n) { cub::DeviceReduce::Sum(n, *n, n, n, 3); }"
     with pytest.raises(CompileError, match=r"cub::DeviceReduce launches kernels: it is for host code"):
         dotcu.load_inline(text).compile("sm_80")
 
 
+@pytest.mark.slow
 def test_thrust_has_complex_numbers_for_device_code(device: torch.device) -> None:
     kernels = dotcu.load_inline("""
         #include <thrust/complex.h>

@@ -344,6 +344,7 @@ __global__ void shift_often(float* x, float* y, int n, int times) {
 """
 
 
+@pytest.mark.slow
 def test_a_chain_of_programmatic_launches_keeps_its_order(device: torch.device) -> None:
     module = load_inline(CHAIN)
     n, times = 5000, 12

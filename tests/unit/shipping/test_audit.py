@@ -58,6 +58,7 @@ def test_a_wheel_that_keeps_to_every_rule_holds(tmp_path: Path, stable: Path) ->
     assert "torch's stable ABI           passed" in str(found)
 
 
+@pytest.mark.slow
 def test_a_module_for_one_python_is_refused(tmp_path: Path, stable: Path) -> None:
     """By its name, and by what it uses of Python."""
     module = made_wheels.library(tmp_path / "made" / "module.so", made_wheels.MODULE)

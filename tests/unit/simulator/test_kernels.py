@@ -547,6 +547,7 @@ def test_a_finding_is_raised_each_time_it_is_found() -> None:
     assert [(known.line, known.lanes) for known in run.findings] == [(1, 4)]
 
 
+@pytest.mark.slow
 def test_memory_that_the_system_keeps_lies_behind_what_the_block_has(run_kernel: Any) -> None:
     source = """#include <cooperative_groups.h>
     namespace cg = cooperative_groups;

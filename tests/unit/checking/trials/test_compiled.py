@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ def test_a_right_operator_compiles_once_for_all_sizes_or_once_for_each() -> None
     }
 
 
+@pytest.mark.slow
 def test_an_integer_dtype_is_tried_at_full() -> None:
     operator = squaring(dtypes=(torch.float32, torch.int32))
     cases = [case for _, case in said(plan, operator, Level.FULL) if "inductor" not in case]
@@ -98,6 +100,7 @@ def test_a_size_that_the_operator_does_not_take_is_left_out() -> None:
     assert outcomes["static"] == Passed(note="1 graphs for 2 calls")
 
 
+@pytest.mark.slow
 def test_a_dtype_that_torch_does_not_add_is_compiled_too() -> None:
     operator = squaring(lambda x: multiply(x.int(), x.int()).to(x.dtype), dtypes=(torch.uint16,))
     outcomes = said(plan, operator)

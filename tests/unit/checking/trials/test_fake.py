@@ -30,6 +30,7 @@ def test_every_size_is_tried_at_standard_and_no_other_values() -> None:
     assert "float32-s0-nan" not in cases
 
 
+@pytest.mark.slow
 def test_every_dtype_is_tried_at_full() -> None:
     operator = squaring(dtypes=(torch.float32, torch.int32))
     cases = {case for _, case in said(plan, operator, Level.FULL)}

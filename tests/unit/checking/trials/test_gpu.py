@@ -18,6 +18,7 @@ from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials import gpu
 from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.operator import Sample
+from quick import quick
 
 _names = (f"trials_gpu_test::op{i}" for i in itertools.count())
 
@@ -120,7 +121,7 @@ def test_without_a_reference_bits_decide_where_they_can() -> None:
     assert isinstance(gpu.judged(loose, loose.given(torch.float32)[0].make(), (x,)), Skipped)
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", quick([Level.STANDARD], Level))
 def test_without_a_gpu_each_check_of_a_level_that_needs_one_says_so(level: Level) -> None:
     if torch.cuda.is_available():
         pytest.skip("for machines without one")

@@ -37,6 +37,7 @@ def test_a_right_gradient_holds_in_every_way() -> None:
     assert list(of("second-gradients", outcomes)) == ["float64-s0-gradcheck", "float64-s1-gradcheck"]
 
 
+@pytest.mark.slow
 def test_each_element_is_moved_alone_where_there_are_few_at_full() -> None:
     operator = differentiable(squaring(dtypes=DOUBLE, sizes=((5,),)), lambda grad, x: grad * 2 * x + 1e-2)
     outcome = said(plan, operator, Level.FULL)["gradients", "float64-s0-gradcheck"]
@@ -53,6 +54,7 @@ def test_a_wrong_gradient_shows_its_worst_element() -> None:
     assert outcome.evidence.startswith("gradient 0[")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", quick([torch.bfloat16], [torch.float16, torch.bfloat16]))
 def test_half_types_are_held_to_what_torch_loses(dtype: torch.dtype) -> None:
     right = said(plan, differentiable(squaring(dtypes=(torch.float32, dtype))))
@@ -255,6 +257,7 @@ def test_a_lost_second_gradient_is_seen_in_any_dtype(dtypes: tuple[torch.dtype, 
     assert all(isinstance(outcome, Failed) for outcome in second.values())
 
 
+@pytest.mark.slow
 def test_a_backward_of_operators_without_gradient_has_no_second_and_says_so() -> None:
     part = squaring()
     operator = differentiable(squaring(dtypes=DOUBLE), lambda grad, x: grad * part(x) / x * 2)

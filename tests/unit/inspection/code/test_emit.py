@@ -43,6 +43,7 @@ def test_a_cubin_of_one_kernel_has_that_kernel_alone() -> None:
     assert functions(emit(report("divide"), "cubin")) == {"_Z6dividePiii"}
 
 
+@pytest.mark.slow
 def test_of_several_kernels_of_a_file_the_cubin_has_those() -> None:
     assert functions(emit(report("divide", "spill"), "cubin")) == {"_Z6dividePiii", "_Z5spillPfPKf"}
 

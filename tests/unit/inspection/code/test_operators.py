@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -31,6 +32,7 @@ def launches(x: Tensor) -> Tensor:
     return y
 
 
+@pytest.mark.slow
 def test_an_architecture_that_fails_leaves_the_others() -> None:
     for body in (asks, launches):
         built, _ = kernels_of([operator(body, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)

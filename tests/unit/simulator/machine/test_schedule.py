@@ -161,6 +161,7 @@ def test_a_wait_that_counts_ends_at_the_step_limit(run_kernel: Any) -> None:
     assert "20000 steps" in finding.message
 
 
+@pytest.mark.slow
 def test_a_wait_that_counts_and_lets_others_run_ends_at_the_limit(
     run_kernel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_key_that_cub_reads_and_drops(run_kernel: Any, seed: int | None) -> No
     assert x.tolist() == sorted_x.tolist()
 
 
+@pytest.mark.slow
 @by_seed
 def test_what_one_lane_of_a_tile_acquired_holds_for_all(run_kernel: Any, seed: int | None) -> None:
     x, out = np.arange(256, dtype="i4"), np.zeros(256, "i4")

@@ -276,6 +276,7 @@ extern "C" __global__ void k(const float* in, float* out, int n) {
 }"""
 
 
+@pytest.mark.slow
 def test_bulk_copies_of_libcu(run_kernel: Any) -> None:
     x, out = np.arange(256, dtype="f4"), np.zeros(256, "f4")
     run(run_kernel, LIBRARY, x, out, block=96)

@@ -384,6 +384,7 @@ def test_barriers_and_pipelines_of_libcu(run_kernel: Any, source: str, block: in
     assert out.tolist() == x.sum(axis=0)[::-1].tolist()
 
 
+@pytest.mark.slow
 def test_a_shared_barrier_without_init_is_found(run_kernel: Any) -> None:
     source = BARRIER.replace("init(&bar, blockDim.x);", ";")
     arguments = {"in": np.zeros(128, "f4"), "out": np.zeros(128, "f4"), "n": i32(1)}
