@@ -14,7 +14,7 @@ constexpr int M = 128, N = 64, K = 64, STAGES = 4;
 // K-major, 128 bytes a row, swizzled: 8 rows are 1024 bytes.
 __device__ unsigned long long matrix(const void* tile) {
     unsigned long long at = dotcu::shared_address(tile);
-    return at >> 4 | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
+    return (at & 0x3ffff) >> 4 | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
 }
 
 __device__ void multiply(float (&d)[32], unsigned long long a, unsigned long long b) {

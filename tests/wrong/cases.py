@@ -640,6 +640,12 @@ def cluster_copy_without_a_proxy_fence() -> Launch:
 
 
 @case
+def cluster_proxy_fence_of_the_own_block() -> Launch:
+    x = ints(64).view(2, 32)
+    return clustered(x, x.flip(0, 1), block=32)
+
+
+@case
 def cluster_mbarrier_before_its_init() -> Launch:
     x = ints(64).view(2, 32)
     return clustered(x, x.flip(0, 1), block=32)

@@ -346,6 +346,18 @@ def test_arrivals_alone_complete_a_barrier(arrivals: int, expected: list[str]) -
     assert [finding.kind for finding in run.findings] == expected
 
 
+@pytest.mark.parametrize(("barrier", "expected"), [("1 + threadIdx.x / 64", []), ("1", ["barrier"])])
+def test_two_groups_that_wait_at_one_barrier_at_once_are_reported(barrier: str, expected: list[str]) -> None:
+    source = f"""
+    __global__ void k(int* out) {{
+        asm volatile("bar.sync %0, 64;" ::"r"({barrier}) : "memory");
+        out[threadIdx.x] = 1;
+    }}"""
+    with dotcu.simulate(on_finding="collect") as run:
+        dotcu.load_inline(source).k(torch.zeros(128, dtype=torch.int32), grid=1, block=128)
+    assert [finding.kind for finding in run.findings] == expected
+
+
 def test_barriers_that_reduce(run_kernel: Any) -> None:
     source = r"""
     extern "C" __global__ void k(int* out, int n) {

@@ -37,6 +37,8 @@ class BlockBarriers:
         self.wanted = np.zeros(chunk.lanes, np.int64)
         self.resume = np.zeros(chunk.lanes, np.int64)
         self.votes = np.zeros(chunk.lanes, bool)
+        # They waited, when others completed their barrier.
+        self._left = np.zeros(chunk.lanes, bool)
         self.finish: dict[int, Finish] = {}
         self.place: dict[int, FlatInstruction] = {}
         self.arrived: Array | None = None
@@ -128,7 +130,11 @@ class BlockBarriers:
             if self.arrived is not None:  # of more arrivals than there is room for, some are the next round's
                 rest = np.maximum(need - np.bincount(keys, minlength=total), 0)
                 used = np.where((self.arrived < need) | default, self.arrived, rest)
-            self._release(self._first(lanes[complete[keys]], need, default, used), default)
+            ready = lanes[complete[keys]]
+            first = self._first(ready, need, default, used)
+            self._release(first, default)
+            self._left[ready] = True
+            self._left[first] = False
             if self.arrived is not None and used is not None:
                 self.arrived[complete] -= used[complete]
 
@@ -151,6 +157,15 @@ class BlockBarriers:
         fits[order] = np.arange(len(lanes)) - starts < room[keys[order]]
         return lanes[fits | default[keys]]
 
+    def _report_surplus(self, lanes: Lanes) -> None:
+        """Report lanes that waited at a barrier while others completed it: they might as well have."""
+        count, number = self.wanted[lanes[0]], self.key[lanes[0]] % BARRIERS
+        message = (
+            f"more threads than the {count} that it counts wait at barrier {number} at once: it is undefined "
+            "which of them meet. Use another number for each group of threads, or count them all."
+        )
+        self.chunk.report("barrier", self.place[int(self.resume[lanes[0]])], lanes, message)
+
     def _passed(self, lanes: Lanes | None) -> None:
         """All threads of some blocks have passed a barrier: what was before it is settled.
 
@@ -165,6 +180,8 @@ class BlockBarriers:
 
     def _release(self, lanes: Lanes, default: Array) -> None:
         self._judge(lanes, default)
+        if (surplus := self._left[lanes]).any():
+            self._report_surplus(lanes[surplus])
         if self.finish:
             self._reduce(lanes)
         whole = lanes[default[self.key[lanes]]]

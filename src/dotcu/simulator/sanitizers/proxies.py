@@ -26,7 +26,7 @@ from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
 from dotcu.simulator.sanitizers.clocks import ClockTimes, picked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from dotcu.ptx.instructions import Instruction
     from dotcu.simulator.machine.chunk import Chunk
@@ -38,12 +38,17 @@ def is_async(instruction: Instruction) -> bool:
 
 
 def crossed_by(flags: tuple[str, ...]) -> frozenset[str]:
-    """The state spaces for which a fence.proxy.async joins the two proxies: both if it names none."""
+    """The state spaces for which a fence.proxy.async joins the two proxies: all if it names none.
+
+    Of "shared::cta" it is the memory of the block whose thread passes it.
+    """
     spaces = {"shared", "global"}
     if flags[1].startswith("async::generic"):  # one direction: to the async proxy, of shared memory, or back
-        return frozenset({"shared"} if "release" in flags else ())
-    named = spaces.intersection(flag.split("::")[0] for flag in flags)
-    return frozenset(named or spaces)
+        return frozenset({"shared", "shared::cta"} if "release" in flags else ())
+    if "shared::cta" in flags:
+        return frozenset({"shared::cta"})
+    named = spaces.intersection(flag.split("::")[0] for flag in flags) or spaces
+    return frozenset({*named, "shared::cta"} if "shared" in named else named)
 
 
 Moment = tuple[ChunkShape, Array, ClockTimes]
@@ -82,6 +87,21 @@ class ProxyFence(NamedTuple):
         if known.block.ndim > 1:  # rows change in place
             known = known._replace(block=known.block.copy())
         return cls(number, chunk.shape, lanes, times, known, frozenset(crosses))
+
+    def in_blocks(self, owners: Array | None) -> Iterator[tuple[ProxyFence, Array | bool]]:
+        """Yield the part of it that reaches the shared memory of each of some blocks, and the mask of these.
+
+        Args:
+            owners: For each pair the block of the chunk whose memory is accessed; None: both lanes' own.
+        """
+        if owners is None or "shared::cta" not in self.crosses or "shared" in self.crosses:
+            yield self, True
+            return
+        for block in np.unique(owners).tolist():
+            here = np.flatnonzero(self.lanes // self.shape.pitch == block)
+            if len(here):
+                times, known = self.times.of(here), self.known.of(here)
+                yield self._replace(lanes=self.lanes[here], times=times, known=known), owners == block
 
     @property
     def nbytes(self) -> int:

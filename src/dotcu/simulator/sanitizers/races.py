@@ -78,7 +78,7 @@ def check_proxy(part: AccessPart, index: Array) -> None:
     if shadow is None or shadow.writes is None:
         return
     at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
-    space = "shared" if part.region is None else "global"
+    space = "shared::cta" if part.region is None else "global"
     for places, _ in shadow.touches(at):
         old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
         # One of all places that the same lane wrote by the same event, and the same lane accesses now.
@@ -96,7 +96,14 @@ def check_proxy(part: AccessPart, index: Array) -> None:
             known = chunk.clocks.known.of(lanes[spots[here]])
             first, second = (shape, writers, times), (chunk.shape, lanes[spots[here]], known)
             bad = ~is_later(first, second)
-            bad &= ~shadow.events.are_joined(numbers[here], first, second, space)
+            owners = None
+            if part.region is None and shape.cluster_blocks > 1:
+                owners = (
+                    np.broadcast_to(places, lanes.shape)[spots[here]] * shadow.granule // chunk.shared.pitch
+                )
+                of_lanes = np.stack((writers, lanes[spots[here]])) // shape.pitch
+                owners = owners if (of_lanes != owners).any() else None
+            bad &= ~shadow.events.are_joined(numbers[here], first, second, space, owners)
             if bad.any():
                 number = int(numbers[here][bad].min())
                 bad &= numbers[here] == number
@@ -144,7 +151,11 @@ def _moments(at: LaneAccess, event: MemoryEvent, old: Array, lanes: Array) -> tu
     return (event.shape, writers, event.times_of(writers)), (at.chunk.shape, lanes, clocks.known.of(lanes))
 
 
-_FENCES = {"shared": "fence.proxy.async.shared::cta", "global": "fence.proxy.async.global"}
+_FENCES = {
+    "near": "fence.proxy.async.shared::cta",
+    "far": "fence.proxy.async.shared::cluster",
+    "global": "fence.proxy.async.global",
+}
 
 
 def _report_proxy(
@@ -160,8 +171,10 @@ def _report_proxy(
     """
     chunk, placed = part.chunk, at.access.placed
     name, shown = describe_element(part, index)
-    fence = _FENCES["shared" if part.region is None else "global"]
-    call = "dotcu::tma_fence(), or " if part.region is None else ""
+    where = "global"
+    if part.region is None:
+        where = "near" if writer // event.shape.pitch == int(lanes[0]) // event.shape.pitch else "far"
+    fence, call = _FENCES[where], "dotcu::tma_fence(), or " if where == "near" else ""
     does = "writes" if at.access.action == "write" else "reads"
     message = (
         f"proxy-fence: this {_async_noun(placed.instruction)} {does} {shown}, which "

@@ -151,7 +151,14 @@ class EventLog:
             self.judged = oldest.number
         chunk.events.clear()  # a write by the same instruction is another event from now on
 
-    def are_joined(self, number: int | Array, first: Moment, second: Moment, crosses: str) -> Array:
+    def are_joined(
+        self,
+        number: int | Array,
+        first: Moment,
+        second: Moment,
+        crosses: str,
+        owners: Array | None = None,
+    ) -> Array:
         """Return the mask of pairs with a fence between an event of the first and the second.
 
         Args:
@@ -159,6 +166,7 @@ class EventLog:
             first: Lanes, as they were then.
             second: For each of them a lane of now.
             crosses: What the fence has to join.
+            owners: See `ProxyFence.in_blocks`.
         """
         (shape, lanes, times), (own_shape, own, known) = first, second
         numbers, all_pairs = np.broadcast_to(number, lanes.shape), None
@@ -171,9 +179,10 @@ class EventLog:
         later = [f for f in reversed(self.fences) if f.number > oldest and crosses in f.crosses]
         for joins in (ProxyFence.joins, ProxyFence.joins_by_others):
             for fence in later:
-                open_ = ~joined & (numbers < fence.number)
-                if open_.any():
-                    joined[open_] = joins(fence, *(_some(moment, open_) for moment in (first, second)))
+                for part, reached in fence.in_blocks(owners):
+                    open_ = ~joined & (numbers < fence.number) & reached
+                    if open_.any():
+                        joined[open_] = joins(part, *(_some(moment, open_) for moment in (first, second)))
         return joined if all_pairs is None else joined[all_pairs]
 
 
