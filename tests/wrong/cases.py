@@ -742,6 +742,11 @@ def stage_freed_before_the_wait() -> Launch:
 
 
 @case
+def tile_awaited_by_one_warp() -> Launch:
+    return product_by_tma()
+
+
+@case
 def tile_for_wgmma_without_a_proxy_fence() -> Launch:
     return product()
 

@@ -613,7 +613,8 @@ def _check(
     seen = state.seen.setdefault(access.number, np.zeros(state.count, np.uint64))
     fresh = same & (stamps[:, 0] != seen[groups])
     seen[groups[same]] = stamps[same, 0]
-    for rows, columns in ((fresh, slice(1)), (~same, slice(None))):
+    # One chunk for each of the four warps, which have to know of the write.
+    for rows, columns in ((fresh, slice(GROUP // WARP)), (~same, slice(None))):
         if rows.any():
             with _reading(chunk, state, access, groups[rows], places[rows, columns]) as part:
                 check_async_read(part, part.indices)
