@@ -71,6 +71,14 @@ def test_out_may_be_a_factor(device: torch.device) -> None:
     torch.testing.assert_close(matmul(a, b, out=a), expected)
 
 
+def test_a_gradient_has_its_factors_layout(device: torch.device) -> None:
+    a, b = torch.randn(20, 9, device=device).T, torch.randn(33, 20, device=device).T
+    grad, factors = torch.randn(9, 33, device=device), (a.requires_grad_(), b.requires_grad_())
+    found = torch.autograd.grad(matmul(a, b), factors, grad)
+    torch.testing.assert_close(found, torch.autograd.grad(a @ b, factors, grad))
+    assert [by.stride() for by in found] == [a.stride(), b.stride()]
+
+
 def test_gradients_flow_only_where_they_are_asked_for(device: torch.device) -> None:
     a = torch.randn(3, 4, dtype=torch.float64, device=device, requires_grad=True)
     b = torch.randn(4, 2, dtype=torch.float64, device=device)

@@ -601,9 +601,17 @@ def _(ctx: Any, grad: Tensor) -> Any:
         backward = torch.ops.aten.gelu_backward if activation == "gelu" else torch.ops.aten.silu_backward
         grad = backward(grad, sum)
     by_bias = None if bias is None else grad.flatten(0, -2).sum(0)
+
+    def product(x: Tensor, y: Tensor, of: Tensor) -> Tensor:
+        """The product in the layout of a factor: the weight of a linear layer is a transposed one."""
+        transposed = of.stride(-1) != 1 and of.stride(-2) == 1
+        factors = (y.mT, x.mT) if transposed else (x, y)
+        result: Tensor = matmul(*factors, alpha=alpha, **ctx.launch)
+        return result.mT if transposed else result
+
     return (
-        matmul(grad, b.mT, alpha=alpha, **ctx.launch) if needs_a else None,
-        matmul(a.mT, grad, alpha=alpha, **ctx.launch) if needs_b else None,
+        product(grad, b.mT, a) if needs_a else None,
+        product(a.mT, grad, b) if needs_b else None,
         by_bias,
         by_other,
     )
