@@ -1,6 +1,6 @@
 """Measure what training costs: operators forward and backward, and the steps of a small language model.
 
-    python benchmarks/training.py [--save FILE] [--rounds N] [--only NAME ...]
+    python benchmarks/training.py [--model small|gpt2] [--save FILE] [--rounds N] [--only NAME ...]
 
 Operators: each that is differentiable, on 64 x 256 floats, beside torch eager's own function. A time is of
 the host alone, for torch.autograd.grad of one call. Results are compared before. One row more has torch's own
@@ -9,6 +9,8 @@ softmax kernels in a torch.autograd.Function: what a node of autograd costs that
 Steps: a transformer of six layers of width 256, two times 128 tokens, bfloat16, AdamW(fused=True), with
 dotcu's layer_norm and cross_entropy or with torch's, otherwise the same: eager, by torch.compile, and as a
 CUDA graph. A time is that of ten steps and of one wait for the GPU, per step. Losses are compared before.
+With --model gpt2 the model is GPT-2 of 124 million parameters, on 16 x 1024 tokens, by torch.compile, and
+dotcu's matmul and attention take the place of torch's, too; operators are left out.
 
 Both alternate in one process, in an order that is shuffled for each round, and a ratio is the median of the
 rounds' ratios. Exit codes: 0 every goal held, 1 one did not or could not be measured, 3 no GPU.
@@ -33,7 +35,18 @@ from calls.host import machine
 from calls.report import Timing, show, show_goals, summarize
 from calls.stats import Verdict, at_most_times, judge
 from calls.timing import Skipped, Timed, first_line, measure
-from calls.transformer import COMPILED, EAGER, MODES, OWN, TORCH, Functions, Sizes, Trainer
+from calls.transformer import (
+    COMPILED,
+    EAGER,
+    GALLERY,
+    GPT2,
+    MODES,
+    OWN,
+    TORCH,
+    Functions,
+    Sizes,
+    Trainer,
+)
 
 CALLS, STEPS, WARM_STEPS = 100, 10, 3
 COMPARED_STEPS, LOSS_TOLERANCE = 10, 0.03
@@ -47,6 +60,7 @@ def step_name(mode: str, functions: Functions) -> str:
 GOALS = (
     *(at_most_times(pair.own_name, 1.0, pair.eager_name) for pair in PAIRS if not pair.bound),
     *(at_most_times(step_name(mode, OWN), 1.0, step_name(mode, TORCH)) for mode in (EAGER, COMPILED)),
+    at_most_times(step_name(COMPILED, GALLERY), 1.0, step_name(COMPILED, TORCH)),
 )
 
 Found = tuple[list[Timing | Skipped], dict[str, list[float]]]
@@ -69,9 +83,15 @@ def measure_operators(pairs: Sequence[Pair], device: torch.device, rounds: int) 
     return results, times
 
 
-def measure_steps(modes: Sequence[str], device: torch.device, rounds: int, sizes: Sizes) -> Found:
-    """Compare and time the steps of both models."""
-    ways = {step_name(*way): way for way in itertools.product(modes, (OWN, TORCH))}
+def measure_steps(
+    modes: Sequence[str],
+    device: torch.device,
+    rounds: int,
+    sizes: Sizes,
+    own: Functions | None = None,
+) -> Found:
+    """Compare and time the steps of models with dotcu's functions, `OWN` by default, and with torch's."""
+    ways = {step_name(*way): way for way in itertools.product(modes, (own or OWN, TORCH))}
     want = Trainer(TORCH, EAGER, device, sizes).losses(COMPARED_STEPS)
     timed: list[Timed] = []
     skipped: dict[str, Skipped] = {}
@@ -109,6 +129,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--model", choices=("small", "gpt2"), default="small", help="the model (small)")
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
     parser.add_argument("--rounds", type=int, default=20, help="rounds over what is compared (20)")
     parser.add_argument(
@@ -117,6 +138,10 @@ def read_options() -> argparse.Namespace:
     options = parser.parse_args()
     options.pairs = [pair for pair in PAIRS if chosen(pair.name, options.only)]
     options.modes = [mode for mode in MODES if chosen(f"step, {mode}", options.only)]
+    options.sizes, options.own = Sizes(), OWN
+    if options.model == "gpt2":
+        options.sizes, options.own, options.pairs = GPT2, GALLERY, []
+        options.modes = options.modes if options.only else [COMPILED]
     if options.rounds < 1 or not (options.pairs or options.modes):
         parser.error("--rounds takes 1 or more, --only a part of a name that there is")
     return options
@@ -136,7 +161,7 @@ def document(
         "command": " ".join(["python", *sys.argv]),
         "machine": machine(),
         "shape": [ROWS, COLUMNS],
-        "model": asdict(Sizes()),
+        "model": asdict(options.sizes),
         "rounds": options.rounds,
         "results": [asdict(result) for result in results],
         "goals": [asdict(verdict) for verdict in verdicts],
@@ -151,14 +176,14 @@ def main() -> int:
         return 3
     device, pairs, modes = torch.device("cuda"), options.pairs, options.modes
     names = {name for pair in pairs for name in (pair.own_name, pair.eager_name)}
-    names |= {step_name(mode, functions) for mode in modes for functions in (OWN, TORCH)}
+    names |= {step_name(mode, functions) for mode in modes for functions in (options.own, TORCH)}
     results: list[Timing | Skipped] = []
     times: dict[str, list[float]] = {}
     if pairs:
         results, times = measure_operators(pairs, device, options.rounds)
         show(f"forward and backward, {ROWS} x {COLUMNS} floats: microseconds of the host", results)
     if modes:
-        of_steps, times_of_steps = measure_steps(modes, device, options.rounds, Sizes())
+        of_steps, times_of_steps = measure_steps(modes, device, options.rounds, options.sizes, options.own)
         show("a training step: microseconds, waiting for the GPU included", of_steps)
         results, times = results + of_steps, times | times_of_steps
     verdicts = [judge(goal, times) for goal in GOALS if names.issuperset(goal.needs)]

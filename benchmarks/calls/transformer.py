@@ -1,9 +1,9 @@
-"""A small language model, and what trains it: with dotcu's layer_norm and cross_entropy, or with torch's."""
+"""A language model, and what trains it: with functions of dotcu's gallery, or with torch's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,11 @@ MODES = (EAGER, COMPILED, CAPTURED)
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The model's sizes, and those of its batch."""
+    """The model's sizes, and those of its batch.
+
+    Attributes:
+        tied: Whether the head's weight is that of the embedding.
+    """
 
     layers: int = 6
     width: int = 256
@@ -27,6 +31,15 @@ class Sizes:
     vocabulary: int = 8192
     batch: int = 2
     tokens: int = 128
+    tied: bool = False
+
+
+GPT2 = Sizes(layers=12, width=768, heads=12, vocabulary=50304, batch=16, tokens=1024, tied=True)
+"""GPT-2 of 124 million parameters, whose vocabulary of 50,257 is padded to a multiple of 64, as usual."""
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +49,19 @@ class Functions:
     name: str
     layer_norm: Callable[[Tensor, Tensor, Tensor], Tensor]
     cross_entropy: Callable[[Tensor, Tensor], Tensor]
+    linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear
+    attention: Callable[[Tensor, Tensor, Tensor], Tensor] = causal_attention
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    product: Tensor = gallery.matmul(x.flatten(0, 1), weight.T, bias)
+    return product.unflatten(0, x.shape[:2])
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention, without the log-sum-exp."""
+    result: Tensor = gallery.attention(q, k, v, True)[0]
+    return result
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -44,6 +70,7 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 OWN = Functions(name="dotcu", layer_norm=gallery.layer_norm, cross_entropy=gradients.cross_entropy)
 TORCH = Functions(name="torch", layer_norm=gradients.layer_norm, cross_entropy=cross_entropy)
+GALLERY = replace(OWN, name="dotcu with matmul and attention", linear=linear, attention=attention)
 
 
 class Norm(nn.Module):
@@ -68,18 +95,20 @@ class Block(nn.Module):
         self.before_attention, self.before_mlp = Norm(sizes, functions), Norm(sizes, functions)
         self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.functions = functions
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attend(self.before_attention(x))
-        out: Tensor = x + self.down(F.gelu(self.up(self.before_mlp(x))))
-        return out
+        return x + self.through(self.down, F.gelu(self.through(self.up, self.before_mlp(x))))
+
+    def through(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """Apply a linear layer, by one of the functions."""
+        return self.functions.linear(x, layer.weight, layer.bias)
 
     def attend(self, x: Tensor) -> Tensor:
         """Let each token look at those before it."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        projected: Tensor = self.project(attended.transpose(1, 2).flatten(2))
-        return projected
+        q, k, v = self.through(self.qkv, x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.through(self.project, self.functions.attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Transformer(nn.Module):
@@ -92,11 +121,15 @@ class Transformer(nn.Module):
         self.blocks = nn.Sequential(*(Block(sizes, functions) for _ in range(sizes.layers)))
         self.norm = Norm(sizes, functions)
         self.head = nn.Linear(sizes.width, sizes.vocabulary, bias=False)
-        self.loss = functions.cross_entropy
+        if sizes.tied:
+            self.head.weight = self.embed.weight
+            nn.init.normal_(self.head.weight, std=0.02)
+        self.functions = functions
 
     def forward(self, tokens: Tensor, following: Tensor) -> Tensor:
         x = self.blocks(self.embed(tokens) + self.place)
-        return self.loss(self.head(self.norm(x)), following)
+        logits = self.functions.linear(self.norm(x), self.head.weight, None)
+        return self.functions.cross_entropy(logits, following)
 
 
 class Trainer:

@@ -15,7 +15,7 @@ from calls import gradients, timing, transformer
 from calls.gradients import PAIRS, Pair
 from calls.report import Timing
 from calls.timing import Skipped
-from calls.transformer import EAGER, MODES, OWN, TORCH, Sizes, Trainer
+from calls.transformer import EAGER, GALLERY, MODES, OWN, TORCH, Sizes, Trainer
 
 CPU = torch.device("cpu")
 SMALL = Sizes(layers=1, width=16, heads=2, vocabulary=32, tokens=8)
@@ -60,6 +60,12 @@ def test_both_models_have_the_same_losses_and_begin_anew() -> None:
     assert own.losses(5) == losses
 
 
+def test_the_model_with_matmul_and_attention_has_the_same_losses() -> None:
+    tied = replace(SMALL, tied=True)
+    losses = Trainer(GALLERY, EAGER, CPU, tied).losses(2)
+    training.require_agreement(losses, Trainer(TORCH, EAGER, CPU, tied).losses(2))
+
+
 @pytest.mark.parametrize("losses", [[3.0, float("nan")], [3.0, 2.0], [3.0, 3.0]])
 def test_losses_that_differ_or_do_not_fall_are_refused(losses: list[float]) -> None:
     training.require_agreement([3.0, 2.9], [3.0, 2.9])
@@ -79,7 +85,7 @@ def test_a_model_that_fails_is_skipped_and_the_other_one_timed(monkeypatch: pyte
 
 def test_goals_name_contenders_that_there_are() -> None:
     names = {name for pair in PAIRS for name in (pair.own_name, pair.eager_name)}
-    names |= {training.step_name(mode, functions) for mode in MODES for functions in (OWN, TORCH)}
+    names |= {training.step_name(mode, functions) for mode in MODES for functions in (OWN, GALLERY, TORCH)}
     assert {name for goal in training.GOALS for name in goal.needs} <= names
 
 
