@@ -255,6 +255,7 @@ class Caller:
         checked: What was asked to be checked, with the values of the call.
         clear: Called when something that was read is not what it was.
         runs: What the body does, beside being noted.
+        counts: Whether what is asked to follow the body says that it did.
     """
 
     calls: list[tuple[Any, ...]] = field(default_factory=list)
@@ -262,6 +263,7 @@ class Caller:
     checked: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
     clear: Callable[[], object] = lambda: None
     runs: Callable[..., Any] = lambda *args, **kwargs: "body"
+    counts: bool = True
     body: Callable[..., Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -275,9 +277,9 @@ class Caller:
         self.scopes.append(gpu)
         return in_body("tests::noted", gpu)
 
-    def trace(self, *args: Any, **kwargs: Any) -> str:
+    def trace(self, *args: Any, **kwargs: Any) -> tuple[str, bool]:
         self.calls.append(("follow", args, kwargs))
-        return "followed"
+        return "followed", self.counts
 
     def check(self, result: Any, given: tuple[Any, ...]) -> Any:
         self.checked.append((result, given))

@@ -46,6 +46,8 @@ class Trace:
         recorded: The recorded call; None if there is none.
         reason: Why there is none.
         effects: The effects in this call, as observed; None if the trace ended early.
+        branched: True if the reason may be one of the arguments' sizes, strides, numbers or alignment alone:
+            the body had looked at some before.
         units: For each recorded launch, the unit that its kernel is compiled in.
         uses_occupancy: True if the recorded call depends on how many blocks the GPU holds.
     """
@@ -53,6 +55,7 @@ class Trace:
     result: Any
     recorded: RecordedCall | None = None
     reason: str = ""
+    branched: bool = False
     effects: Effects | None = None
     units: tuple[CompilationUnit, ...] = ()
     uses_occupancy: bool = False
@@ -96,7 +99,7 @@ def trace(
     try:
         return tracer.finish(result, written, distinct=distinct)
     except _Abandoned:
-        return Trace(result=None, reason=tracer.reason)
+        return Trace(result=None, reason=tracer.reason, branched=tracer.branched)
 
 
 def _call(
@@ -122,6 +125,7 @@ class _Tracer(TorchFunctionMode):
         self.units: list[CompilationUnit] = []
         self.uses_occupancy = False
         self.reason = ""
+        self.branched = False
         self.had_effect = False
         self.launches: list[Launch] = []
         self.concrete: list[Launch] = []
@@ -146,6 +150,7 @@ class _Tracer(TorchFunctionMode):
         """Stop recording; the first reason stays."""
         if not self.reason:
             self.reason = f"{reason}{_where()}."
+            self.branched = bool(self.state.builder.guards)
         if not self.runs:
             raise _Abandoned
 
@@ -225,7 +230,7 @@ class _Tracer(TorchFunctionMode):
         if not self.reason:
             recorded = self._attempt(_record, self.state, self.launches, result, writes, distinct=distinct)
         if recorded is None:
-            return Trace(result=result, reason=self.reason)
+            return Trace(result=result, reason=self.reason, branched=self.branched)
         effects = Effects(
             allocations=tuple(_allocation(self.state, each, plain) for each in self.state.allocations),
             launches=tuple(self.concrete),

@@ -139,8 +139,8 @@ static RecordedCall *fitting(CallCache *self, const Argument *arguments, Value *
     return NULL;
 }
 
-/* True if calls of this kind were traced fewer than MOST_TRACES times: a body may have endlessly many branches. */
-static bool may_trace(CallCache *self, const Argument *arguments) {
+/* Returns how often calls of this kind were traced; at most MOST_TRACES times, as a body may have endlessly many branches. */
+static uint8_t *attempts_of(CallCache *self, const Argument *arguments) {
     uint32_t hash = 2166136261u;
     for (int i = 0; i < self->argument_count; ++i) {
         const Argument *given = &arguments[i];
@@ -148,8 +148,7 @@ static bool may_trace(CallCache *self, const Argument *arguments) {
         hash = (hash ^ (uint32_t)given->kind) * 16777619u;
         if (is_tensor) hash = (hash ^ (uint32_t)(given->tensor.dtype * 64 + given->tensor.dim)) * 16777619u;
     }
-    uint8_t *attempts = &self->attempts[hash % sizeof self->attempts];
-    return *attempts < MOST_TRACES && ++*attempts;
+    return &self->attempts[hash % sizeof self->attempts];
 }
 
 /* True if a body returned as many tensors of new memory as the schema says. If in doubt, Python checks. */
@@ -202,13 +201,25 @@ static PyObject *call_with(const CallCache *self, PyObject *function, const Argu
     return result;
 }
 
+/* Traces the body, unless Python knows that this call cannot be recorded; then that is no attempt. */
+static PyObject *trace_with(CallCache *self, const Argument *arguments, uint8_t *attempts) {
+    ++*attempts;
+    PyObject *pair = call_with(self, self->on_trace, arguments), *result = NULL;
+    int counts = 1;
+    if (pair && PyArg_ParseTuple(pair, "Op", &result, &counts)) Py_INCREF(result);
+    if (!counts && *attempts) --*attempts;
+    Py_XDECREF(pair);
+    return result;
+}
+
 /* Calls the body, below autograd and in its scope. */
 static PyObject *call_body(CallCache *self, const Argument *arguments) {
-    const bool traces = self->traces && dotcu_replays && may_trace(self, arguments);
+    uint8_t *attempts = attempts_of(self, arguments);
+    const bool traces = self->traces && dotcu_replays && *attempts < MOST_TRACES;
     PyObject *scope = scope_of(self, arguments), *token = scope ? dotcu_enter_scope(scope) : NULL;
     if (!token) return NULL;
     const uint64_t before = dotcu_exclude_autograd();
-    PyObject *result = call_with(self, traces ? self->on_trace : self->body, arguments);
+    PyObject *result = traces ? trace_with(self, arguments, attempts) : call_with(self, self->body, arguments);
     dotcu_restore_autograd(before);
     dotcu_leave_scope(token);
     if (!result) return dotcu_explain(self->on_error);

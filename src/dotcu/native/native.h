@@ -193,7 +193,7 @@ typedef struct {
 int dotcu_run(const RecordedCall *call, const Argument *arguments, const Value *values, Outcome *outcome);
 
 /* call_cache.c */
-enum { MOST_CALLS = 256, MOST_TRACES = 16, MAX_RESULTS = 32 };
+enum { MOST_CALLS = 256, MOST_TRACES = 64, MAX_RESULTS = 32 };
 typedef struct {
     PyObject_HEAD
     PyObject *names, *defaults, *dependencies, *scope;

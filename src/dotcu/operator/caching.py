@@ -22,6 +22,7 @@ from dotcu.call_cache.purity import dependencies, guards_on
 from dotcu.call_cache.record import RecordedCall, Unsupported
 from dotcu.call_cache.trace import Trace, trace
 from dotcu.errors import CallCacheMismatch
+from dotcu.kernel.arguments.tensor_map import MAP_ALIGNMENT
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import ForkSafeLock
 from dotcu.kernel.scope import Scope, in_body
@@ -32,6 +33,10 @@ from dotcu.operator.schema import Body, Signature
 MOST_REFUSALS = 2
 """Traces in a row of one kind of call that give no recording; then the body runs untraced: a trace takes
 milliseconds. A kind is the dtypes and dimensions of the tensors, and the types of the other arguments."""
+
+MOST_BRANCHES_REFUSED = 16
+"""The same, where the body had looked at the arguments before: others may be recorded. Then a kind
+is refused in two steps: at first with the layouts of the tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,23 +165,30 @@ class CallCache:
         """Return the scope of the body on tensors of a GPU; of the CPU where the number is less than 0."""
         return in_body(self._name, gpu)
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body under `trace`, unless that has been refused too often; keep the recorded call."""
+    def trace(self, *args: Any, **kwargs: Any) -> tuple[Any, bool]:
+        """Run the body under `trace`, unless that has been refused too often; keep the recorded call.
+
+        Returns:
+            The body's result; and False if the body ran untraced, but may be traced for calls of this kind.
+        """
         values = (*args, *kwargs.values())
         kind = tuple((x.dtype, x.dim()) if isinstance(x, Tensor) else type(x) for x in values)
-        refusals = self._refusals.get(kind, 0)
-        if refusals >= MOST_REFUSALS:
-            return self.body(*args, **kwargs)
+        layouts = (kind, *map(_layout, values))
+        of_kind, of_layouts = (self._refusals.get(each, 0) for each in (kind, layouts))
+        if of_kind >= MOST_BRANCHES_REFUSED or of_layouts >= MOST_REFUSALS:
+            return self.body(*args, **kwargs), of_kind >= MOST_BRANCHES_REFUSED
         traced = self._trace(values)
         recorded = traced.recorded
-        self._refusals[kind] = 0 if recorded is not None else refusals + 1
+        by = 1 if traced.branched else MOST_BRANCHES_REFUSED // MOST_REFUSALS
+        self._refusals[kind] = 0 if recorded is not None else of_kind + by
+        self._refusals[layouts] = 0 if recorded is not None else of_layouts + 1
         if recorded is not None:
             is_cuda = recorded.device.type == "cuda"
             current = cuda.primary_context(recorded.device.index) if is_cuda else 0
             with self._lock:  # native code numbers the calls as this list does
                 if self.native is not None and native.add(self.native, recorded, self._name, current):
                     self._recorded.append(recorded)
-        return traced.result
+        return traced.result, True
 
     def check(self, result: Any, values: tuple[Any, ...]) -> Any:
         """Return what the body returned, if the schema promises that."""
@@ -209,3 +221,10 @@ class CallCache:
     def error(self, error: BaseException) -> None:
         """Raise what a fault that torch found in the body means; return if there is no more to say."""
         execution.explain(self._name, error)
+
+
+def _layout(value: Any) -> Any:
+    """Return what of an argument a body may branch on: of a tensor its sizes, strides and alignment."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.data_ptr() % MAP_ALIGNMENT
+    return tuple(map(_layout, value)) if type(value) in (list, tuple) else value

@@ -124,10 +124,13 @@ def test_without_a_plan_the_body_runs(driver: Driver) -> None:
     assert len(operator.plans) == 0
 
 
-def test_a_body_is_followed_sixteen_times_for_calls_of_the_same_kinds(driver: Driver) -> None:
+def test_a_body_is_followed_64_times_for_calls_of_the_same_kinds(driver: Driver) -> None:
     optional = Argument(name="n", kinds=ArgumentKind.INT | ArgumentKind.NONE)
     operator, x = Operator(driver, [TENSOR, optional], follows=True), torch.ones(1)
-    assert [operator(x, n) for n in range(20)] == ["followed"] * 16 + ["body"] * 4
+    operator.caller.counts = False
+    assert {operator(x, n) for n in range(70)} == {"followed"}, "none counts that was not followed"
+    operator.caller.counts = True
+    assert [operator(x, n) for n in range(68)] == ["followed"] * 64 + ["body"] * 4
     assert operator(torch.ones(1, 1), 0) == "followed", "another rank has branches of its own"
     assert operator(torch.ones(1, dtype=torch.float64), 0) == "followed"
     assert operator(x, None) == "followed"

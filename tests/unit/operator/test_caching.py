@@ -928,6 +928,22 @@ def test_a_body_that_is_refused_is_soon_no_longer_traced(
     assert "sort" in str(op.call_cache)
 
 
+def test_sizes_whose_body_cannot_be_recorded_leave_others_their_calls(
+    driver: Driver, bodies: list[str]
+) -> None:
+    def copying(a: Tensor, b: Tensor) -> Tensor:
+        return scale_add(a.clone() if a.numel() % 4 else a, b)
+
+    op = make(copying)
+    for n in (9, 10, 11, 9, 9, 9, *[7] * 70):
+        a, b = pair(n)
+        assert torch.equal(op(a, b), a + b)
+    for n in (8, 12, 400):
+        a, b = pair(n)
+        assert torch.equal(op(a, b), a + b)
+    assert (op.call_cache.recorded, len(bodies)) == (1, 77)
+
+
 def test_the_debug_mode_compares_plan_and_body(driver: Driver) -> None:
     op = dotcu.op(next(_names))(scale_add)
     with settings.override(check_replay=True):
