@@ -13,7 +13,8 @@ Ratios are to the C++ operator in calls/cpp, written as a careful author writes 
 in the same circumstances: recording for autograd, ten arguments, eight launches, a clone before the
 launch, a value that is read (for which the host waits, so that this time is not of the host alone),
 inside torch.compile. dotcu replays a call that has a plan; "body each time" and what clones or reads
-has none. Bare launches allocate nothing, and their ratios are to CuPy's.
+has none. Bare launches allocate nothing, and their ratios are to CuPy's. The gallery's matmul and
+attention, whose calls pass tensor maps, are compared with torch's own in bfloat16 (`--only bf16`).
 
 Peers that are not installed are named with the reason. Exit codes: 0 every goal held, 1 one did not
 or could not be measured, 3 no GPU.
@@ -31,7 +32,7 @@ from typing import Any
 
 import torch
 
-from calls import bare, compiled, cpp, ours, peers
+from calls import bare, compiled, cpp, maps, ours, peers
 from calls.host import machine
 from calls.report import Timing, show, show_goals, summarize
 from calls.stats import Goal, Verdict, at_most_more, at_most_times, judge
@@ -44,6 +45,7 @@ CONTENDERS = (
     *ours.CONTENDERS,
     *bare.CONTENDERS,
     *compiled.CONTENDERS,
+    *maps.CONTENDERS,
 )
 
 GOALS = (
@@ -64,6 +66,7 @@ GOALS = (
     at_most_more(ours.TEN_DIRECT, 1.0, ours.THREE_DIRECT),
     compiled.costs_no_more("dotcu, torch.ops"),
     compiled.costs_no_more("dotcu, direct"),
+    *(at_most_times(each.name, 1.0, each.base) for each in maps.CONTENDERS if each.name.startswith(maps.OWN)),
 )
 
 WITHOUT_GRAPH_BREAKS = ("dotcu, torch.ops", "dotcu, direct")
