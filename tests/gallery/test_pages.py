@@ -41,6 +41,7 @@ INSTANTIATIONS = {
         "softmax<float, dotcu::aligned, 4, 4, 128, 1>",
         "softmax<__half, dotcu::aligned, 1, 16, 8, 1>",
         "softmax<__nv_bfloat16, dotcu::apart, 8, 8, 512, 8>",
+        "softmax_parts<__nv_bfloat16, dotcu::alike, 8, 4, 512>",
         "softmax_long<__nv_bfloat16, dotcu::alike, 8, 4, 512>",
     ],
     "cross_entropy": [
@@ -63,8 +64,7 @@ INSTANTIATIONS = {
         "transpose<unsigned short, 8, 8, 128, 256, 2, long long, long long>",
         "transpose<unsigned, 4, 1, 32, 256, 2, long long, long long>",
         "transpose<unsigned char, 16, 16, 128, 64, 2, long long, long long>",
-        "copy<uint4, 64, 256, 2, long long, long long>",
-        "copy<unsigned short, 4, 256, 1, long long>",
+        "narrow<unsigned short, 16, 256, 2, long long, long long>",
     ],
     "gemv": [
         "gemv<__nv_bfloat16, __nv_bfloat16, float, 16, true, false, 1, 1, 1, 8, 1, 4>",

@@ -16,6 +16,7 @@ from dotcu.gallery.common import (
     ALIGNED,
     ALIKE,
     FLOATS,
+    LEAST_RAGGED_BYTES,
     VECTOR_BYTES,
     require_dtype,
     row_vectors,
@@ -106,7 +107,8 @@ def backward_launch(
 
     Args:
         kernels: The templates `row_sums`, that of the backward, and `sum_parts`.
-        width: Elements of a vector.
+        width: Elements of a vector that divides the rows and the tensors' addresses; where these are less
+            than 16 bytes, rows of some length are read by words of 16 bytes anyhow.
         choices: Vectors of a thread, the best first.
         most_lanes: Threads of a row at most.
         staged: Tensors whose rows are copied to shared memory.
@@ -116,19 +118,26 @@ def backward_launch(
     """
     row_sums, kernel, sum_parts = kernels
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    types: tuple[Any, ...] = (x.dtype, weight.dtype, sums, width)
+    most = VECTOR_BYTES // x.element_size()
+    anywhere = width < most and n * x.element_size() >= LEAST_RAGGED_BYTES
+    given_width, width = width, most if anywhere else width
     blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(sum_parts, x) else 1
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, most_lanes)
+    split = _split_least if anywhere else _split
+    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, most_lanes)
     columns = lanes * vectors * width
     given = n > blocks * columns
     if given:
         blocks = dotcu.cdiv(n, columns)
     rows_of_block = 256 // lanes if lanes <= WARP else 1
     stage_bytes = staged * rows_of_block * columns * x.element_size()
+    if anywhere:  # a word more for each warp, or row in it
+        stage_bytes += stage_bytes // min(lanes, WARP)
     shared_bytes = SHARED_BYTES * _quarters(sum_parts, sums)
     stages = max(1, min(most_stages, shared_bytes // stage_bytes))
     exact = n == blocks * columns and bool(rows % rows_of_block == 0)
-    way, way_of_sums = (*types, vectors, lanes, stages, exact, *flags, given), (*types, ROW_THREADS)
+    types: tuple[Any, ...] = (x.dtype, weight.dtype, sums)
+    way = (*types, width, vectors, lanes, stages, exact, anywhere, *flags, given)
+    way_of_sums = (*types, given_width, ROW_THREADS)
     chosen = kernel[way]
     chosen_sums = row_sums[way_of_sums] if given else None
     chosen_parts = sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
@@ -177,6 +186,18 @@ def _split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tup
     while lanes < 1024 and lanes * 2 * width < n:
         lanes *= 2
     return 2, lanes
+
+
+def _split_least(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:
+    """Return vectors of a thread, three at most, and threads of a row: as few as hold it, or all."""
+    ways = [
+        (vectors, 1 << power)
+        for vectors in choices
+        for power in range(most_lanes.bit_length())
+        if vectors <= 3 and (1 << power >= WARP // 2 or vectors == 1)
+    ]
+    holding = [way for way in ways if way[0] * way[1] * width >= n]
+    return min(holding, key=math.prod) if holding else max(ways, key=math.prod)
 
 
 def _cluster_blocks(n: int, columns: int) -> int:

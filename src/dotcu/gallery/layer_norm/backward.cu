@@ -9,7 +9,7 @@
 // next rows are copied into a ring in shared memory, of which each thread reads only what it
 // copied, so a row costs one barrier, that of its sums. A second kernel adds up the blocks' parts
 // in a fixed order. Rows that no block holds are spread over the grid's y, as a cluster or with
-// sums `given`.
+// sums `given`. Rows may begin `anywhere`, as there.
 //
 // Cost: 3 rows n elements moved, 4 more if sums are given; 16 FLOPs an element.
 // Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
@@ -66,38 +66,60 @@ constexpr int blocks_of =
     threads_of<lanes> > 256 ? 1 : (vectors > 2 ? 384 : 512) / threads_of<lanes>;
 
 template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
-          bool exact, bool given>
+          bool exact, bool anywhere, bool given>
 __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
     layer_norm_backward(const T* grad, const T* x, const W* weight, const Sum* of_rows, T* grad_x,
                         Sum* parts, long long rows, int n, Sum share, Sum eps) {
     constexpr int threads = threads_of<lanes>, stride = lanes * width, columns = vectors * stride;
+    constexpr int group = dotcu::row_group<lanes>;
+    constexpr int places = threads + (anywhere ? threads / group : 0);
     using V = dotcu::vector<T, width>;
     extern __shared__ uint4 memory[];
-    auto ring = reinterpret_cast<V(*)[2][vectors][threads]>(memory);
-    constexpr int group = lanes < dotcu::warp_size ? lanes : dotcu::warp_size;
+    auto ring = reinterpret_cast<V(*)[2][vectors][places]>(memory);
     __shared__ Sums<Sum> of_warp[2][dotcu::max_cluster * dotcu::row_warps<lanes>];
     const int me = threadIdx.x, column = blockIdx.y * columns + me % lanes * width;
+    const int place = me + (anywhere ? me / group : 0);
     const long long step = gridDim.x * static_cast<long long>(threads / lanes);
     const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
     dotcu::launch_later();
     dotcu::cluster_arrive();
 
+    const auto copy = [&](V* to, const T* from, long long row, int i) {
+        if constexpr (anywhere)
+            dotcu::copy_words_later<lanes>(to, from + row * n, i, n, row == 0);
+        else
+            dotcu::copy_later(to, from + row * n + i);
+    };
     const auto fetch = [&](long long row, int slot) {
         if (row < rows) {
-            dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
-                dotcu::copy_later(&ring[slot][0][v][me], grad + row * n + i);
-                dotcu::copy_later(&ring[slot][1][v][me], x + row * n + i);
-            });
+            dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(
+                column, n, [&](int v, int i) {
+                    copy(&ring[slot][0][v][place], grad, row, i);
+                    copy(&ring[slot][1][v][place], x, row, i);
+                });
         }
         dotcu::commit_copies();
+    };
+    V held[2][anywhere ? vectors : 1];
+    const auto hold = [&](int slot, int input, const T* from, long long row) {
+        if (!anywhere || row >= rows) return;
+        dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(column, n, [&](int v, int) {
+            held[input][v] = dotcu::vector_of(&ring[slot][input][v][place], from + row * n);
+        });
+    };
+    const auto fetched = [&](int slot, int input, int v) {
+        return anywhere ? held[input][v] : ring[slot][input][v][place];
     };
     for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
 
     dotcu::vector<W, width> scale[vectors];
     Sum of_weight[vectors][width] = {}, of_bias[vectors][width] = {}, columns_of_group = 0;
     dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
-        scale[v] = dotcu::load<width>(weight + i);
-        columns_of_group += width;
+        if constexpr (anywhere)
+            scale[v] = dotcu::load_each<width>(weight + i, n - i);
+        else
+            scale[v] = dotcu::load<width>(weight + i);
+        columns_of_group += anywhere ? min(width, n - i) : width;
     });
     columns_of_group = dotcu::reduce_warp<group>(columns_of_group, dotcu::plus());
     int slot = 0, turn = 0;
@@ -106,23 +128,30 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
         const long long row = begin + me / lanes;
         const int end = row < rows ? n : 0;
         dotcu::wait_for_copies<stages - 1>();
+        if constexpr (anywhere) {  // a lane reads its neighbour's copies
+            __syncwarp();
+            hold(slot, 0, grad, row);
+            hold(slot, 1, x, row);
+            __syncwarp();
+        }
         Sum mean, r, mean_g, mean_gy;
         if constexpr (given) {
             mean = of_rows[4 * row], r = of_rows[4 * row + 1];
             mean_g = of_rows[4 * row + 2], mean_gy = of_rows[4 * row + 3];
         } else {
             Sum sum = 0;
-            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
+            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+                const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
                 for (int k = 0; k < width; ++k) sum += in[k];
             });
             sum = dotcu::reduce_warp<group>(sum, dotcu::plus());
             Sums<Sum> sums = {columns_of_group, sum / max(columns_of_group, Sum(1)), 0, 0, 0};
-            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                const auto dy = dotcu::widen<Sum>(ring[slot][0][v][me]);
-                const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
+            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+                const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
+                const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
                 const auto by = dotcu::widen<Sum>(scale[v]);
                 for (int k = 0; k < width; ++k) {
+                    if (anywhere && i + k >= n) break;
                     const Sum g = dotcu::rounded_product(dy[k], by[k]), off = in[k] - sums.pivot;
                     sums = sums + Sums<Sum>{0, 0, off * off, g, g * off};
                 }
@@ -137,26 +166,35 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
                 for (int j = 0; j < vectors * width; ++j) {
                     const int v = j / width, k = j % width, i = column + v * stride + k;
                     if (i >= end) break;
-                    const Sum y = (Sum(ring[slot][1][v][me][k]) - mean) * r;
-                    of_gy += Sum(ring[slot][0][v][me][k]) * Sum(weight[i]) * y;
+                    const Sum y = (Sum(x[row * n + i]) - mean) * r;
+                    of_gy += Sum(grad[row * n + i]) * Sum(weight[i]) * y;
                 }
                 Sum* scratch = &of_warp[turn ^= 1][0].count;
                 mean_gy = dotcu::reduce_row<lanes>(of_gy, scratch, dotcu::plus()) * share;
             }
         }
-        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-            const auto dy = dotcu::widen<Sum>(ring[slot][0][v][me]);
-            const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
-            const auto by = dotcu::widen<Sum>(scale[v]);
-            dotcu::vector<Sum, width> result;
-            for (int k = 0; k < width; ++k) {
-                const Sum y = (in[k] - mean) * r;
-                of_weight[v][k] += dy[k] * y;
-                of_bias[v][k] += dy[k];
-                result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - mean_g - y * mean_gy);
-            }
-            dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));
-        });
+        dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(
+            column, anywhere ? n : end, [&](int v, int i) {
+                dotcu::vector<Sum, width> result = {};
+                if (!anywhere || i < end) {
+                    const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
+                    const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
+                    const auto by = dotcu::widen<Sum>(scale[v]);
+                    for (int k = 0; k < width; ++k) {
+                        const Sum y = (in[k] - mean) * r;
+                        of_weight[v][k] += dy[k] * y;
+                        of_bias[v][k] += dy[k];
+                        result[k] =
+                            r * (dotcu::rounded_product(dy[k], by[k]) - mean_g - y * mean_gy);
+                    }
+                }
+                if constexpr (anywhere)
+                    dotcu::store_across<lanes>(grad_x + row * n, i, end, dotcu::to<T>(result),
+                                               &ring[slot][0][v][place]);
+                else
+                    dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));
+            });
+        if constexpr (anywhere) __syncwarp();
         fetch(row + stages * step, slot);
         slot = slot + 1 == stages ? 0 : slot + 1;
     }

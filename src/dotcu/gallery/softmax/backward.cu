@@ -1,11 +1,13 @@
 // softmax_backward: out[r][j] = y[r][j] * (grad[r][j] - sum over i of grad[r][i] * y[r][i]).
 //
 //     softmax_backward         grad, y, out: rows of n elements, held by the threads of a row
-//     softmax_backward_long    grad, y, out: rows of any n elements, a block for each
+//     softmax_backward_parts, then softmax_backward_long    the same of any n elements in parts, a
+//     block for each
 //
 // Idea: as in softmax, a row of both inputs stays in registers until its threads have the sum.
 //
 // Cost: 3 n elements moved for a row (5 n by softmax_backward_long). Bound by memory.
+#include <dotcu/grid.cuh>
 #include <dotcu/row.cuh>
 #include <dotcu/tally.cuh>
 
@@ -98,29 +100,56 @@ __global__ __launch_bounds__(threads < 64 ? 128 : threads) void softmax_backward
         me, [&](int k, int i) { dotcu::store(out + i, gradient(h[k], q[k], sum)); });
 }
 
+// The sum of each part of a row, of `share` elements.
 template <typename T, dotcu::row_way way, int width, int steps, int threads>
-__global__ __launch_bounds__(threads) void softmax_backward_long(const T* grad, const T* y, T* out,
-                                                                 long long n) {
+__global__ __launch_bounds__(threads) void softmax_backward_parts(const T* grad, const T* y,
+                                                                  dotcu::wide<T>* of_part,
+                                                                  long long n, unsigned parts,
+                                                                  long long share) {
+    dotcu::launch_later();
     constexpr int stride = threads * width;
-    grad += blockIdx.x * n, y += blockIdx.x * n, out += blockIdx.x * n;
-    const dotcu::row_split<way, width, 2, long long> split(n, out, grad, y);
-    const long long first = threadIdx.x * width;
+    const unsigned row = blockIdx.x / parts, part = blockIdx.x % parts;
+    grad += row * n, y += row * n;
+    const dotcu::row_split<way, width, 2, long long> split(n, grad, grad, y);
     dotcu::vector<T, width> g[steps], p[steps];
     dotcu::vector<T, 1> h[1] = {}, q[1] = {};
-    split.template each_edge<threads>(threadIdx.x,
+    split.template each_edge<threads>(part ? split.most_edges : threadIdx.x,
                                       [&](int, long long i) { h[0][0] = grad[i], q[0][0] = y[i]; });
     dotcu::wide<T> sum = dot(h, q);
-    for (long long at = first; at < split.inner; at += steps * stride) {
+    long long at = part * share + threadIdx.x * width;
+    for (const long long end = at + share; at < end; at += steps * stride) {
         hold<stride>(g, split, grad, 0, at);
         hold<stride>(p, split, y, 1, at);
         sum += dot(g, p);
     }
     sum = sum_of_row<threads>(sum);
-    for (long long at = first; at < split.inner; at += steps * stride) {
+    if (threadIdx.x == 0) of_part[blockIdx.x] = sum;
+}
+
+template <typename T, dotcu::row_way way, int width, int steps, int threads>
+__global__ __launch_bounds__(threads) void softmax_backward_long(const T* grad, const T* y,
+                                                                 const dotcu::wide<T>* of_part,
+                                                                 T* out, long long n,
+                                                                 unsigned parts, long long share) {
+    constexpr int stride = threads * width;
+    const unsigned row = blockIdx.x / parts, part = blockIdx.x % parts;
+    grad += row * n, y += row * n, out += row * n;
+    const dotcu::row_split<way, width, 2, long long> split(n, out, grad, y);
+    dotcu::vector<T, width> g[steps], p[steps];
+    long long at = part * share + threadIdx.x * width;
+    hold<stride>(g, split, grad, 0, at);
+    hold<stride>(p, split, y, 1, at);
+    dotcu::wait_for_earlier();
+    const auto sum =
+        sum_of_row<threads>(threadIdx.x < parts ? of_part[row * parts + threadIdx.x] : 0);
+    for (const long long end = at + share;;) {
+        differentiate<stride>(g, p, sum, split, out, at);
+        at += steps * stride;
+        if (at >= end) break;
         hold<stride>(g, split, grad, 0, at);
         hold<stride>(p, split, y, 1, at);
-        differentiate<stride>(g, p, sum, split, out, at);
     }
-    split.template each_edge<threads>(
-        threadIdx.x, [&](int, long long i) { dotcu::store(out + i, gradient(h[0], q[0], sum)); });
+    split.template each_edge<threads>(part ? split.most_edges : threadIdx.x, [&](int, long long i) {
+        dotcu::store(out + i, gradient(dotcu::load<1>(grad + i), dotcu::load<1>(y + i), sum));
+    });
 }

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import ALIGNED, FLOATS, random_tensors, require_dtype, row_vectors
+from dotcu.gallery.common import ALIGNED, FLOATS, random_tensors, require_dtype, row_vectors, sum_type
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -42,14 +42,18 @@ BACKWARD_HOLDERS = (
 LONG = (512, 64)
 """Threads, and bytes of a thread, for rows that no launch can hold."""
 
+MOST_PARTS = 256
+"""Blocks of such a row, for whose numbers the threads of each suffice."""
+
 MOST_STEPS = 32
 """Loads that a thread holds at once: each takes a register or more."""
 
 Vectors = tuple[str, int]
 """How rows lie, and the elements of a vector: `row_vectors`."""
 
-Chosen = tuple[dotcu.Kernel, tuple[int, ...], int, int, int | None]
-"""A kernel, the numbers that it takes after the tensors, grid, block and cluster."""
+Chosen = tuple[dotcu.Kernel | None, dotcu.Kernel, tuple[int, ...], int, int, int | None]
+"""The kernel of the parts of rows that none holds, the last kernel, the numbers that they take after the
+tensors, grid, block and cluster."""
 
 
 @dotcu.op("dotcu::softmax", dtypes=FLOATS)
@@ -64,8 +68,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     rows = _innermost(x, dim)
     out = torch.empty_like(rows)
     if out.numel() != 0:
-        kernel, numbers, grid, block, cluster = _choose(rows, out)
-        kernel(rows, out, *numbers, grid=grid, block=block, cluster=cluster)
+        _run(_choose(rows, out), (rows,), out, numbers_of_part=2)
     return _as_before(out, dim)
 
 
@@ -82,9 +85,19 @@ def softmax_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     grad, y = _innermost(grad, dim), _innermost(y, dim)
     out = torch.empty_like(y)
     if out.numel() != 0:
-        kernel, numbers, grid, block, cluster = _choose_backward(grad, y, out)
-        kernel(grad, y, out, *numbers, grid=grid, block=block, cluster=cluster)
+        _run(_choose_backward(grad, y, out), (grad, y), out, numbers_of_part=1)
     return _as_before(out, dim)
+
+
+def _run(chosen: Chosen, tensors: tuple[Tensor, ...], out: Tensor, numbers_of_part: int) -> None:
+    """Launch one kernel, or two: the second reads the numbers of all parts of its row."""
+    of_parts, kernel, numbers, grid, block, cluster = chosen
+    if of_parts is None:
+        kernel(*tensors, out, *numbers, grid=grid, block=block, cluster=cluster)
+        return
+    parts = out.new_empty((grid, numbers_of_part), dtype=sum_type(out.dtype))
+    of_parts(*tensors, parts, *numbers, grid=grid, block=block)
+    kernel(*tensors, parts, out, *numbers, grid=grid, block=block, programmatic=True)
 
 
 def _innermost(x: Tensor, dim: int) -> Tensor:
@@ -105,7 +118,7 @@ def _choose(x: Tensor, out: Tensor) -> Chosen:
     rows, n, vectors = _row(x, out)
     holder = _first(HOLDERS, x, n, vectors)
     if holder is None:
-        return _long(kernels.softmax_long, LONG[1], x, rows, n, vectors)
+        return _long(kernels.softmax_parts, kernels.softmax_long, LONG[1], x, rows, n, vectors)
     tuned = softmax.configuration(x.dtype, n, rows, default=holder)
     holder = tuned if _fits(tuned, x, n, vectors) else holder
     return _launch(kernels.softmax, holder, x, rows, n, vectors)
@@ -116,7 +129,8 @@ def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
     rows, n, vectors = _row(grad, y, out)
     holder = _first(BACKWARD_HOLDERS, grad, n, vectors)
     if holder is None:
-        return _long(backward_kernels.softmax_backward_long, LONG[1] // 2, grad, rows, n, vectors)
+        first, last = backward_kernels.softmax_backward_parts, backward_kernels.softmax_backward_long
+        return _long(first, last, LONG[1] // 2, grad, rows, n, vectors)
     tuned = softmax_backward.configuration(grad.dtype, n, rows, default=holder)
     holder = tuned if _fits(tuned, grad, n, vectors) else holder
     return _launch(backward_kernels.softmax_backward, holder, grad, rows, n, vectors)
@@ -149,19 +163,18 @@ def _launch(kernel: Any, holder: Holder, x: Tensor, rows: int, n: int, vectors: 
     rows_of_block = 128 // threads if threads < 64 else 1
     grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
     steps, cluster = held // (width * x.element_size()), blocks if blocks > 1 else None
-    return kernel[x.dtype, way, width, steps, threads, blocks], (rows, n), grid, block, cluster
+    return None, kernel[x.dtype, way, width, steps, threads, blocks], (rows, n), grid, block, cluster
 
 
-def _long(kernel: Any, share: int, x: Tensor, rows: int, n: int, vectors: Vectors) -> Chosen:
-    """Choose the launch for rows that none holds, with a share of each thread."""
+def _long(first: Any, last: Any, held: int, x: Tensor, rows: int, n: int, vectors: Vectors) -> Chosen:
+    """Choose the launches for rows that none holds, of whose part a thread holds so many bytes at once."""
     way, width = vectors
-    return (
-        kernel[x.dtype, way, width, share // (width * x.element_size()), LONG[0]],
-        (n,),
-        rows,
-        LONG[0],
-        None,
-    )
+    steps = held // (width * x.element_size())
+    at_once = steps * width * LONG[0]
+    share = dotcu.cdiv(dotcu.cdiv(n, MOST_PARTS), at_once) * at_once
+    parts = dotcu.cdiv(n, share)
+    instance = (x.dtype, way, width, steps, LONG[0])
+    return first[instance], last[instance], (n, parts, share), rows * parts, LONG[0], None
 
 
 def _has_clusters(x: Tensor) -> bool:

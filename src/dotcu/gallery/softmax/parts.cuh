@@ -1,6 +1,7 @@
 // parts.cuh: a thread's part of a row of softmax, held in registers, and its quotients.
 #pragma once
 
+#include <dotcu/grid.cuh>
 #include <dotcu/row.cuh>
 #include <dotcu/tally.cuh>
 

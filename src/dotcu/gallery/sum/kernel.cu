@@ -3,9 +3,9 @@
 //     x: [outer, n, inner], contiguous; out: [outer, inner]
 //
 // Idea: a thread has a batch of 16-byte loads in flight before it adds the first. The order of
-// additions is fixed, so equal calls give equal bits. If inner = 1, lanes of a warp, or a block,
-// add up a row. Otherwise a thread adds up neighbouring columns, and the block's rows of threads
-// share the n. Too few blocks share each sum, gridDim.y of them, and a second launch adds it up.
+// additions is fixed: equal calls give equal bits. If inner = 1, lanes of a warp, or a block, add
+// up a row. Otherwise a thread adds up neighbouring columns, and the block's rows of threads share
+// the n. Too few blocks share each sum, gridDim.y of them, and a second launch adds it up.
 //
 // Cost: outer * n * inner additions, as many elements read: bound by memory.
 // Source: Donald Knuth, "The Art of Computer Programming" 2, 4.2.2: the two-sum.
@@ -45,7 +45,6 @@ __device__ void add_up(Running<Sum> (&sum)[lanes], const T* x, long long i, long
     }
 }
 
-// Elements before a row's first 16-byte boundary and after its last one are added one by one.
 template <typename T, typename Part, typename Sum, typename Out, int team, int batch>
 __global__ void __launch_bounds__(team <= dotcu::warp_size ? 512 : team)
     sum_rows(const T* x, Out* out, long long rows, long long n) {
@@ -59,20 +58,21 @@ __global__ void __launch_bounds__(team <= dotcu::warp_size ? 512 : team)
         const long long head = -reinterpret_cast<unsigned long long>(from) % 16 / sizeof(T);
         const long long vectors = (n - head) / width, body = vectors * width;
         const long long share = (vectors + gridDim.y - 1) / gridDim.y;
-#pragma unroll 1
-        for (long long i = lane + blockIdx.y * team; i < n - body; i += gridDim.y * team)
-            sum[0].add(static_cast<Sum>(from[i < head ? i : i + body]));
+        long long i = lane + blockIdx.y * team;  // of an edge: not in whole vectors
+        T edge = i < n - body ? from[i < head ? i : i + body] : static_cast<T>(0);
         const long long begin = blockIdx.y * share, end = min(begin + share, vectors);
         add_up<batch, Part>(sum, from + head, begin + lane, end, team, width);
+        for (;; edge = from[i < head ? i : i + body]) {
+            sum[0].add(static_cast<Sum>(edge));
+            if ((i += gridDim.y * team) >= n - body) break;
+        }
     }
     for (int j = 1; j < width; ++j) sum[0].add(sum[j].total());
     Sum total = sum[0].total();
-    if constexpr (team <= dotcu::warp_size) {
-        total = dotcu::reduce_warp<team>(total, dotcu::plus());
-    } else {
-        __shared__ Sum of_warp[team / dotcu::warp_size];
+    __shared__ Sum of_warp[dotcu::warp_size];
+    if constexpr (team <= dotcu::warp_size) total = dotcu::reduce_warp<team>(total, dotcu::plus());
+    if constexpr (team > dotcu::warp_size)
         total = dotcu::reduce_block<team>(total, of_warp, dotcu::plus());
-    }
     if (row < rows && lane == 0) out[row * gridDim.y + blockIdx.y] = Out(total);
 }
 

@@ -48,8 +48,8 @@ not worth a second launch."""
 
 MANY_ROWS = 1024
 
-COLUMN_BATCH = 8
-"""Vectors that a thread of `sum_columns` has on their way at once."""
+COLUMN_BATCH, NARROW_BYTES = 8, 4
+"""Vectors that a thread of `sum_columns` has on their way at once; four times as many of so few bytes."""
 
 MOST_LANES = 8
 """Columns of a thread: so many sums fit into its registers."""
@@ -169,7 +169,7 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> 
     if parts > 1:
         last = _rows_kernel(wide, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM, 0
         return (rows, parts), (kernel, (rows, n), (rows, parts), threads, 0), last
-    kernel = _rows_kernel(x.dtype, out.dtype, team)
+    kernel = _rows_kernel(x.dtype, out.dtype, team, PART_BATCH if vectors > ROW_BATCH * team else ROW_BATCH)
     return (), (kernel, (rows, n), dotcu.cdiv(rows, threads // team), threads, 0), None
 
 
@@ -241,7 +241,8 @@ def _columns_block(
 
 
 def _columns_kernel(dtype: torch.dtype, result: torch.dtype, lanes: int) -> dotcu.Kernel:
-    return kernels.sum_columns[dtype, _part_type(dtype), sum_type(dtype), result, lanes, COLUMN_BATCH]
+    batch = COLUMN_BATCH * (4 if lanes * dtype.itemsize <= NARROW_BYTES else 1)
+    return kernels.sum_columns[dtype, _part_type(dtype), sum_type(dtype), result, lanes, batch]
 
 
 def _smem_bytes(dtype: torch.dtype, lanes: int, block: tuple[int, int]) -> int:

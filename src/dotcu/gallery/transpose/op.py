@@ -14,6 +14,7 @@ import dotcu
 from dotcu.gallery.common import VECTOR_BYTES, vector_width
 
 kernels = dotcu.load("kernel.cu")
+copy_kernels = dotcu.load("copy.cu")
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.bool)
 """Some of each size; all others of these sizes are taken too."""
@@ -28,8 +29,12 @@ LARGE_SIDES = (128, 128, 64, 32, 16)
 """The same where accesses of 16 bytes make lines of 256: memory likes to go on where it has begun."""
 
 THREADS = 256
-NARROW = 8
-"""A dimension of fewer elements would leave most of a tile empty: it is copied by its strides instead."""
+BATCHES = (16, 16, 8, 4, 4)
+"""Elements of a thread of `narrow` and `copy`, of so many bytes."""
+
+FEW, NARROW = 8, 48
+"""A dimension of fewer elements would leave most of a tile empty: it is copied by its strides instead, or has
+tiles of its own."""
 
 FAR_BYTES = 2**32
 """Strides within a tile are less."""
@@ -79,10 +84,12 @@ def _choose(view: Tensor, out: Tensor) -> Chosen:
     dims = _merged(view)
     nearest = _nearest(dims)
     (rows, row, _), (columns, _, pitch), size = dims[-1], dims[nearest], view.element_size()
-    if nearest == len(dims) - 1 or rows < NARROW or columns < NARROW:
+    if nearest == len(dims) - 1 or rows < FEW or columns < FEW:
         return _choose_rows(view, dims)
     if row * size >= FAR_BYTES or pitch * size >= FAR_BYTES:
         return _choose_rows(view, dims)
+    if (rows < NARROW or columns < NARROW) and (rows % FEW or columns % FEW):
+        return _choose_narrow(view, dims, nearest)
     return _choose_tiles(view, out, dims, nearest)
 
 
@@ -129,6 +136,28 @@ def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int
     return kernels.transpose[arguments], matrix, _flat(rest, size), tiles, threads
 
 
+def _choose_narrow(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+    """Choose tiles for a matrix of few rows or columns, all of which a tile has."""
+    size = view.element_size()
+    (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
+    rest = dims[:nearest] + dims[nearest + 1 : -1]
+    batch = _of_bytes(BATCHES, size)
+    height, width = _tile(rows, columns, batch * THREADS)
+    arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
+    tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
+    matrix = (pitch * size, rows, columns, row * size, column * size, height, width)
+    return kernels.narrow[arguments], matrix, _flat(rest, size), tiles, THREADS
+
+
+def _tile(rows: int, columns: int, elements: int) -> tuple[int, int]:
+    """Return height and width of tiles of so many elements at most: whole rows or columns, if those fit."""
+    if columns > rows:
+        width, height = _tile(columns, rows, elements)
+        return height, width
+    width = dotcu.cdiv(columns, dotcu.cdiv(columns, elements))
+    return torch.sym_min(rows, elements // width), width
+
+
 def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     """Choose rows, for neighbours that stay neighbours, or that no tile fits."""
     size = view.element_size()
@@ -140,11 +169,13 @@ def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     longest = _longest(dims[:-1])
     rows, row, pitch = dims[longest] if longest >= 0 else (1, 0, 0)
     rest = dims[:longest] + dims[longest + 1 : -1] if longest >= 0 else ()
-    width = _power_of_two(columns, 4 * THREADS)
-    arguments = (_of_bytes(WORDS, size), width, THREADS, view.dim(), *_types(view, rest))
-    tiles = dotcu.cdiv(rows, 4 * THREADS // width) * dotcu.cdiv(columns, width) * _count(rest)
-    matrix = (pitch * size, rows, columns, row * size, column * size)
-    return kernels.copy[arguments], matrix, _flat(rest, size), tiles, THREADS
+    batch = _of_bytes(BATCHES, size)
+    width = dotcu.cdiv(columns, dotcu.cdiv(columns, batch * THREADS))
+    height = torch.sym_max(torch.sym_min(rows, batch * THREADS // width), 1)
+    arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
+    tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
+    matrix = (pitch * size, rows, columns, row * size, column * size, height, width)
+    return copy_kernels.copy[arguments], matrix, _flat(rest, size), tiles, THREADS
 
 
 def _in_words(dims: tuple[Dim, ...], word: int) -> tuple[Dim, ...]:
@@ -160,14 +191,6 @@ def _longest(dims: tuple[Dim, ...]) -> int:
         if size > dims[longest][0]:
             longest = d
     return longest
-
-
-def _power_of_two(number: int, most: int) -> int:
-    """The least power of two that is not less than a number, up to `most`."""
-    power = 1
-    while power < number and power < most:
-        power *= 2
-    return power
 
 
 def _of_bytes(table: tuple[T, ...], size: int) -> T:

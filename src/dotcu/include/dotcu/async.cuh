@@ -38,6 +38,17 @@ __device__ void copy_later(vector<T, n>* to, const T* from, int count = n) {
     }
 }
 
+// The same of 16 bytes without waiting, of which a part may be left out; the address is a multiple
+// of 16 bytes all the same, in memory that can be read.
+template <typename T, int n>
+__device__ void copy_part_later(vector<T, n>* to, const T* from, int count) {
+    static_assert(sizeof(vector<T, n>) == 16, "words of 16 bytes");
+    const unsigned there = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(there), "l"(from),
+                 "r"(count * static_cast<int>(sizeof(T)))
+                 : "memory");
+}
+
 // Makes the copies since the last group a group.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

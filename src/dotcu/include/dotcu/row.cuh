@@ -13,8 +13,13 @@
 //     const dotcu::row_split<way, width> split(n, out_row, in_row);
 //     in = split.load(at < split.inner, in_row + split.first + at, 0, zero);
 //     split.each_edge<threads>(thread, [&](int k, int i) { ... in_row[i] ... });
+//
+// Where a column belongs to one thread in all rows, as for sums over rows, a thread's vectors begin
+// anywhere themselves. They are copied as words to shared memory (copy_words_later), read from
+// there (between) and stored by whole words across lanes (store_across).
 #pragma once
 
+#include <dotcu/async.cuh>
 #include <dotcu/cluster.cuh>
 #include <dotcu/reduce.cuh>
 #include <dotcu/vector.cuh>
@@ -28,6 +33,22 @@ __device__ void each_vector(int at, int end, F f) {
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         if (exact || at + v * stride < end) f(v, at + v * stride);
+    }
+}
+
+// The neighbouring threads of a warp that share a row.
+template <int lanes>
+constexpr int row_group = lanes < warp_size ? lanes : warp_size;
+
+// The same `together`: all lanes of a row_group call f, or none, where none has a vector. `end` is
+// the same in all of the warp. `stride`: of `lanes` threads.
+template <int vectors, int stride, bool exact, bool together, int lanes, typename F>
+__device__ void each_in_step(int at, int end, F f) {
+    if constexpr (!together) return each_vector<vectors, stride, exact>(at, end, f);
+    const int first = at - static_cast<int>(threadIdx.x % row_group<lanes>) * (stride / lanes);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        if (first + v * stride < end) f(v, at + v * stride);
     }
 }
 
@@ -79,6 +100,92 @@ __device__ void share_row(const T& of_warp, T* all) {
     }
 }
 
+// The elements from a multiple of 16 bytes to an address.
+template <typename T>
+__device__ int lane_of(const T* from) {
+    return static_cast<int>(reinterpret_cast<unsigned long long>(from) % 16 / sizeof(T));
+}
+
+// Returns the vector of 16 bytes that begins at element `by` of two words, and not at the second.
+template <typename T, int width>
+__device__ vector<T, width> between(const vector<T, width>& low, const vector<T, width>& high,
+                                    int by) {
+    unsigned words[8];
+    memcpy(words, &low, 16);
+    memcpy(words + 4, &high, 16);
+    const unsigned bytes = by * sizeof(T);
+#pragma unroll
+    for (int k = 0; k < 6; ++k) words[k] = bytes & 8 ? words[k + 2] : words[k];
+#pragma unroll
+    for (int k = 0; k < 5; ++k) words[k] = bytes & 4 ? words[k + 1] : words[k];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        words[k] = __funnelshift_r(words[k], words[k + 1], bytes % 4 * 8);
+    }
+    vector<T, width> value;
+    memcpy(&value, words, 16);
+    return value;
+}
+
+// Starts to copy the word of 16 bytes that has a vector's first elements: the vector at column i of
+// a row of n elements, 32 bytes or more. Each thread of a row calls it; the last of a row_group
+// copies the next word too, behind its own: `to` has a gap behind each group. Zeros take the place
+// of what is behind the row. `first`: nothing before the row can be read.
+template <int lanes, typename T, int width>
+__device__ void copy_words_later(vector<T, width>* to, const T* row, int i, int n, bool first) {
+    const int by = lane_of(row);
+    const auto copy = [&](vector<T, width>* there, int at) {
+        if (at >= 0 || !first) {
+            const int count = max(min(n - at, width), 0);
+            return copy_part_later(there, row + (count ? at : width - by), count);
+        }
+        vector<T, width> value{};
+#pragma unroll
+        for (int k = 1; k < width; ++k) {
+            if (k >= by) value[k] = row[k - by];
+        }
+        *there = value;
+    };
+    copy(to, i - by);
+    if (threadIdx.x % row_group<lanes> == row_group<lanes> - 1) copy(to + 1, i - by + width);
+}
+
+// Returns the vector whose words are there, once the lanes of the warp have met.
+template <typename T, int width>
+__device__ vector<T, width> vector_of(const vector<T, width>* from, const T* row) {
+    return between(from[0], from[1], lane_of(row));
+}
+
+// Stores the vectors of a row's threads, by whole words that begin in the vector of the lane before
+// and, at the ends of a row_group and of the row, element by element. `there` is shared memory, a
+// place for each lane. The lanes of the warp call it together, and may not write there before they
+// meet again. The vector is that at column i of a row of n elements.
+template <int lanes, typename T, int width>
+__device__ void store_across(T* row, int i, int n, const vector<T, width>& value,
+                             vector<T, width>* there) {
+    constexpr int group = row_group<lanes>;
+    const int by = lane_of(row), lane = threadIdx.x % group, begin = i - by;
+    *there = value;
+    __syncwarp();
+    if (by == 0 || lane > 0) {
+        const auto word = by ? between(there[-1], value, width - by) : value;
+        if (begin + width <= n) {
+            store(row + begin, word);
+        } else {
+#pragma unroll
+            for (int k = 0; k < width; ++k) {
+                if (begin + k < n) row[begin + k] = word[k];
+            }
+        }
+    }
+    if (by == 0) return;
+#pragma unroll
+    for (int k = lane; k < width; k += group) {  // those of the first vector, then of the last one
+        const int other = k < width - by ? 0 : group - 1, column = i + (other - lane) * width + k;
+        if (column < n) row[column] = there[other - lane][k];
+    }
+}
+
 // How rows lie: they start at multiples of their vectors; or anywhere, but all tensors alike; or
 // anywhere, in inputs otherwise than in the result.
 enum row_way { aligned, alike, apart };
@@ -118,12 +225,6 @@ struct row_split {
         inner = max(end - first, Index(0)) / width * width;
     }
 
-    // The elements from a multiple of 16 bytes to an address.
-    template <typename T>
-    __device__ static int lane_of(const T* from) {
-        return static_cast<int>(reinterpret_cast<unsigned long long>(from) / sizeof(T) % width);
-    }
-
     // Returns a vector of an input, by the address of its first element; of `other` if not `there`.
     // Input -1 lies as the result does.
     template <typename T>
@@ -132,21 +233,7 @@ struct row_split {
         const int by = input < 0 ? 0 : off[input];
         const auto low = load_if<width>(there, from - by, other);
         const auto high = load_if<width>(there && by, from - by + width, other);
-        unsigned words[8];
-        memcpy(words, &low, 16);
-        memcpy(words + 4, &high, 16);
-        const unsigned bytes = by * sizeof(T);
-#pragma unroll
-        for (int k = 0; k < 6; ++k) words[k] = bytes & 8 ? words[k + 2] : words[k];
-#pragma unroll
-        for (int k = 0; k < 5; ++k) words[k] = bytes & 4 ? words[k + 1] : words[k];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            words[k] = __funnelshift_r(words[k], words[k + 1], bytes % 4 * 8);
-        }
-        vector<T, width> value;
-        memcpy(&value, words, 16);
-        return value;
+        return between(low, high, by);
     }
 
     // Calls f(k, i) for each edge of one of `threads` threads that share the row, at column i.

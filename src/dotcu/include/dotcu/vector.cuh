@@ -114,11 +114,14 @@ __device__ vector<T, n> load_if(bool there, const T* from, T other) {
 }
 
 // Loads n elements one by one, from any address: for what comes from L1, as the weights of a row.
+// Beyond the first `count` they are zeros.
 template <int n, typename T>
-__device__ vector<T, n> load_each(const T* from) {
-    vector<T, n> value;
+__device__ vector<T, n> load_each(const T* from, int count = n) {
+    vector<T, n> value{};
 #pragma unroll
-    for (int k = 0; k < n; ++k) value[k] = from[k];
+    for (int k = 0; k < n; ++k) {
+        if (k < count) value[k] = from[k];
+    }
     return value;
 }
 
