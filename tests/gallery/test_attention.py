@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 
@@ -11,7 +12,13 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.gallery import attention, attention_backward, attention_varlen, attention_varlen_backward
+from dotcu.gallery import (
+    attention,
+    attention_backward,
+    attention_decode,
+    attention_varlen,
+    attention_varlen_backward,
+)
 from dotcu.gallery.attention.op import InPlaceOfSdpa
 
 
@@ -71,7 +78,7 @@ def tensors(device: torch.device, b: int, h: int, of_k: int, s: int, t: int, d: 
     ("shape", "settings"),
     [
         pytest.param((1, 2, 1, 130, 200, 128), (True,), marks=pytest.mark.slow),
-        ((2, 1, 1, 65, 129, 64), (False, None, 0.2)),
+        pytest.param((2, 1, 1, 65, 129, 64), (False, None, 0.2), marks=pytest.mark.slow),
         pytest.param((1, 2, 2, 200, 140, 128), (False, 30), marks=pytest.mark.slow),
         pytest.param((1, 2, 1, 300, 300, 64), (True, 50, None, 1.5), marks=pytest.mark.slow),
         pytest.param((1, 1, 1, 300, 400, 96), (), marks=pytest.mark.slow),
@@ -156,7 +163,7 @@ def test_packed_sequences_agree_with_each_alone(
     ours = [normal(device, *shape).requires_grad_() for shape in shapes]
     theirs = [x.detach().double().requires_grad_() for x in ours]
     out, _ = attention_varlen(*ours, *cu, *most, *settings)
-    expected = each_sequence(*theirs, *cu, *settings)  # type: ignore[arg-type]
+    expected = each_sequence(*theirs, *cu, *settings)
     close(out.detach(), expected.detach(), 4)
     grad = normal(device, *out.shape)
     got = torch.autograd.grad(out, ours, grad)
@@ -177,6 +184,54 @@ def test_packed_sequences_have_no_race(seed: int, deterministic: bool, device: t
         )
     close(out, each_sequence(q, k, v, cu, cu, True), 4)
     assert all(bool(x.isfinite().all()) for x in gradients)
+
+
+def last_queries(q: Tensor, cache: tuple[Tensor, Tensor], table: Tensor, length: int, cap: float) -> Tensor:
+    """Attention of a sequence's last queries (S, H, D) in double precision; `table` has its blocks."""
+    tokens, h, d = q.shape
+    k, v = (x[table.long()].flatten(0, 1)[:length].double() for x in cache)
+    k, v = (x.repeat_interleave(h // x.shape[1], 1).transpose(0, 1) for x in (k, v))
+    scores = q.double().transpose(0, 1) @ k.mT / math.sqrt(d)
+    scores = cap * torch.tanh(scores / cap) if cap else scores
+    at = torch.arange(length - tokens, length, device=q.device)[:, None]
+    scores = scores.masked_fill(torch.arange(length, device=q.device) > at, -math.inf)
+    return (torch.softmax(scores, -1).nan_to_num(0.0) @ v).transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tokens", "heads", "d", "page", "cap"),
+    [
+        ((70, 1, 0), 1, (4, 2), 64, 16, 0.0),
+        pytest.param((2, 300, 1030), 8, (8, 1), 128, 16, 0.0, marks=pytest.mark.slow),
+        pytest.param((2, 300, 600), 4, (8, 1), 256, 64, 2.0, marks=pytest.mark.slow),
+        pytest.param((2, 300), 8, (16, 1), 96, 5, 0.0, marks=pytest.mark.slow),
+        pytest.param((7, 300), 1, (3, 1), 192, 1, 0.0, marks=pytest.mark.slow),
+        pytest.param((300,), 2, (2, 2), 40, 16, 0.0, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("seed", [None, pytest.param(0, marks=pytest.mark.slow)])
+def test_queries_see_the_blocks_of_their_sequence(
+    lengths: tuple[int, ...],
+    tokens: int,
+    heads: tuple[int, int],
+    d: int,
+    page: int,
+    cap: float,
+    seed: int | None,
+    device: torch.device,
+) -> None:
+    most = max(-(-length // page) for length in lengths)
+    cache = normal(device, 40, page, heads[1], d), normal(device, 40, page, heads[1], d) / 2
+    cache = tuple(x.repeat(-(-len(lengths) * most // 40), 1, 1, 1) for x in cache)  # type: ignore[assignment]
+    for x in cache:
+        x[0] = math.nan  # of no sequence
+    table = torch.randperm(len(cache[0]) - 1)[: len(lengths) * most].int().add(1).view(-1, most).to(device)
+    q, counts = normal(device, len(lengths), tokens, heads[0], d), torch.tensor(lengths).int().to(device)
+    with dotcu.simulate(seed=seed):
+        out, lse = attention_decode(q, *cache, table, counts, softcap=cap)
+    for i, length in enumerate(lengths):
+        close(out[i], last_queries(q[i], cache, table[i], length, cap), 4)
+    assert bool((lse.isfinite().sum(-1).amin(-1).cpu() == torch.tensor(lengths).clamp(max=tokens)).all())
 
 
 def test_strided_layouts_need_no_copy_and_are_kept(device: torch.device) -> None:
@@ -209,7 +264,7 @@ def test_torch_calls_attention_where_it_can(device: torch.device) -> None:
 
 def test_refusals_say_what_to_type(device: torch.device) -> None:
     q, k, v = tensors(device, 1, 2, 2, 16, 16, 64)
-    cu = starts(device, (1, 1))
+    cu, cache = starts(device, (1, 1)), [x.transpose(1, 2) for x in (k, v)]
     calls: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: attention(q.double(), k, v), TypeError, "bfloat16"),
         (lambda: attention(q[..., :60], k[..., :60], v[..., :60]), ValueError, "multiples of 8"),
@@ -217,8 +272,14 @@ def test_refusals_say_what_to_type(device: torch.device) -> None:
         (lambda: attention(q, k, v, window=-1), ValueError, "not negative"),
         (lambda: attention(q, k[:, :, :0], v[:, :, :0]), ValueError, "at least one key"),
         (lambda: attention_varlen(q, k, v, cu, cu, 16, 16), ValueError, "torch.cat"),
+        (
+            lambda: attention_decode(q.transpose(1, 2), *cache, cu[None], cu[:1]),
+            ValueError,
+            "attention_varlen",
+        ),
+        (lambda: attention_decode(q, k, v, cu, cu[:1]), ValueError, "block_table.int()"),
         (lambda: attention_varlen(q[0], k[0], v[0], cu.long(), cu, 16, 16), ValueError, "cumsum"),
     ]
     for call, error, words in calls:
-        with pytest.raises(error, match=words.replace("(", r"\(")):
+        with pytest.raises(error, match=re.escape(words)):
             call()

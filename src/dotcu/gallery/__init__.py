@@ -5,6 +5,7 @@ or `norms.py` where its `op.py` imports them.
 """
 
 from dotcu.gallery.add.op import add
+from dotcu.gallery.attention.decode import attention_decode
 from dotcu.gallery.attention.op import (
     attention,
     attention_backward,
@@ -33,6 +34,7 @@ __all__ = [
     "add_rms_norm",
     "attention",
     "attention_backward",
+    "attention_decode",
     "attention_tile",
     "attention_tile_backward",
     "attention_varlen",

@@ -252,7 +252,7 @@ def _forward(
         plainly = (*packed, *reach(causal, window), scale, softcap)
         kernel(q, k, v, out, lse, *plainly, grid=grid, block=256)
         return
-    q, k, v = _mapped(q), _mapped(k), _mapped(v)
+    q, k, v = mapped(q), mapped(k), mapped(v)
     queries, keys = longest or (q.shape[2], k.shape[2])
     kernel, rows, columns, tiles, numbers, grid, smem_bytes = _choose(
         q, k, sequences, queries, keys, causal, window, softcap > 0
@@ -297,7 +297,7 @@ def _backward(
         kernel, grid = _choose_plain(plain_backward.attention_plain_keys, q, k)
         kernel(q, k, v, out, grad, lse, by_k, by_v, *plainly, grid=grid, block=256)
         return
-    q, k, v, grad = _mapped(q), _mapped(k), _mapped(v), _mapped(grad)
+    q, k, v, grad = mapped(q), mapped(k), mapped(v), mapped(grad)
     d, m, all_rows, numbers, key_blocks, query_blocks = _choose_backward(q, k, sequences, causal, window)
     masked, capped, heads = _masked(causal, window), softcap > 0, q.shape[1]
     sums_up = d <= LARGEST_AT_ONCE and not deterministic
@@ -351,7 +351,7 @@ def _choose_plain(kernel: Any, q: Tensor, rows: Tensor) -> tuple[dotcu.Kernel, i
     return kernel[q.dtype, _sum_type(q)], dotcu.cdiv(count, 8)
 
 
-def _mapped(x: Tensor) -> Tensor:
+def mapped(x: Tensor) -> Tensor:
     """The tensor itself where TMA can read it, else a contiguous copy."""
     fits = x.stride(-1) == 1 and all(stride % 8 == 0 and stride > 0 for stride in x.stride()[:-1])
     return x if fits and dotcu.is_aligned(x, 16) else x.clone(memory_format=torch.contiguous_format)
