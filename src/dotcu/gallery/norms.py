@@ -6,7 +6,8 @@ An example that is copied into a project takes this file and `common.py` along.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,11 +57,38 @@ BackwardLaunch = tuple[
 """The three kernels, and of the second one numbers, grid, block, shared memory and cluster."""
 
 
+class Rows(NamedTuple):
+    """How threads share a row: vectors of a thread, threads of a block, blocks of a cluster."""
+
+    vectors: int
+    lanes: int
+    blocks: int
+
+
+MOST_VECTORS = 8
+STEP = 2, 1024
+"""Vectors of a thread and threads, of rows that none holds."""
+
+
+def row_configurations() -> Iterator[Rows]:
+    """Yield what a forward can be tuned to; its rule gives one for every row."""
+    yield Rows(2, WARP, 1)
+    for vectors in range(1, MOST_VECTORS + 1):
+        for lanes in (1 << power for power in range(11)):
+            yield from (Rows(vectors, lanes, blocks) for blocks in (1, 2, 4, MOST_BLOCKS))
+
+
+def holds(rows: Rows, dtype: torch.dtype, n: int, count: int) -> bool:
+    """Return whether threads hold a row of n elements, and most of them something of it, or take steps."""
+    held = math.prod(rows) * (VECTOR_BYTES // dtype.itemsize)
+    return n <= held < 2 * max(n, VECTOR_BYTES) or (n > held and rows[:2] == STEP)
+
+
 def forward_launch(
     kernel: dotcu.Kernel, sum_parts: dotcu.Kernel, x: Tensor, weight: Tensor, way: str, width: int,
-    choices: tuple[int, ...], *flags: bool,
+    choices: tuple[int, ...], configuration: Callable[..., Rows], *flags: bool,
 ) -> ForwardLaunch:  # fmt: skip
-    """Choose the launch of a forward.
+    """Choose the launch of a forward: the tuned one of such rows, or by a rule.
 
     Args:
         kernel: The template.
@@ -68,6 +96,7 @@ def forward_launch(
         way: How the rows lie.
         width: Elements of a vector.
         choices: Vectors of a thread, the best first.
+        configuration: The operator's.
         *flags: More arguments of the template.
     """
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
@@ -75,6 +104,10 @@ def forward_launch(
     held = n if way == ALIGNED else n // width * width  # the rest of a row are edges
     blocks = _cluster_blocks(held, FORWARD_LANES * choices[0] * width) if clusters else 1
     vectors, lanes = _split(dotcu.cdiv(held, blocks), width, choices, FORWARD_LANES)
+    if way == ALIGNED and width * x.element_size() == VECTOR_BYTES and (clusters or blocks == 1):
+        tuned = configuration(x.dtype, n, rows, default=(vectors, lanes, blocks))
+        if clusters or tuned[2] == 1:
+            vectors, lanes, blocks = tuned
     rows_of_block = 128 // lanes if lanes <= WARP else 1
     exact = way == ALIGNED and n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     instance = (x.dtype, way, weight.dtype, sums, width, vectors, lanes, exact, *flags)
@@ -185,7 +218,7 @@ def _split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tup
     lanes = 1
     while lanes < 1024 and lanes * 2 * width < n:
         lanes *= 2
-    return 2, lanes
+    return STEP[0], lanes
 
 
 def _split_least(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:

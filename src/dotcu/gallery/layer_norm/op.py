@@ -77,8 +77,9 @@ def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
     if n >= 2 * norms.WARP * LONG_VECTORS * width:
         choices = LONG_VECTORS, *choices
     return norms.forward_launch(
-        kernels.layer_norm, backward_kernels.sum_parts, x, weight, way, width, choices
-    )
+        kernels.layer_norm, backward_kernels.sum_parts, x, weight, way, width, choices,
+        layer_norm.configuration,
+    )  # fmt: skip
 
 
 @dotcu.by_layout
@@ -98,6 +99,9 @@ def _require(x: Tensor, weight: Tensor) -> None:
     norms.require_rows(
         "layer_norm", x, weight, "layer_norm(x, torch.ones(x.shape[-1]), torch.zeros(x.shape[-1]))"
     )
+
+
+layer_norm.configurations(norms.row_configurations, when=norms.holds)
 
 
 # Shapes alone, so that what a launch chooses puts no guards on the sizes of torch.compile.

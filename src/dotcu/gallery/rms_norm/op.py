@@ -92,8 +92,9 @@ def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.Forward
     way, width = norms.forward_rows((x, residual), (weight,))
     long = not adds and n >= 2 * norms.WARP * LONG_VECTORS * width
     choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
+    configuration = add_rms_norm.configuration if adds else rms_norm.configuration
     return norms.forward_launch(
-        kernels.rms_norm, backward_kernels.sum_parts, x, weight, way, width, choices, adds
+        kernels.rms_norm, backward_kernels.sum_parts, x, weight, way, width, choices, configuration, adds
     )
 
 
@@ -111,6 +112,10 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | No
 
 def _require(x: Tensor, weight: Tensor) -> None:
     norms.require_rows("rms_norm", x, weight, "rms_norm(x, torch.ones_like(x[0]))")
+
+
+rms_norm.configurations(norms.row_configurations, when=norms.holds)
+add_rms_norm.configurations(norms.row_configurations, when=norms.holds)
 
 
 # Shapes alone, so that what a launch chooses puts no guards on the sizes of torch.compile.
