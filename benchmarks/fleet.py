@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import platform
+import random
 import resource
 import shutil
 import statistics
@@ -63,6 +64,42 @@ else:
 done = time.perf_counter()
 print(json.dumps({{"start_s": done - began, "objects_s": done - ready, "cpu_s": time.process_time(),
     "objects_cpu_s": time.process_time() - ready_cpu, **metrics()}}))
+"""
+
+
+MACHINES = """
+import hashlib, json, logging, multiprocessing, sys, time, warnings
+from pathlib import Path
+sys.path[:0] = {path!r}
+from dotcu import settings
+from dotcu.compile import CompileOptions, Target, inline_source
+from dotcu.compile.build import BuildInputs
+from dotcu.compile.pool import build_all
+from dotcu.telemetry import metrics
+
+warnings.simplefilter("ignore")
+logging.getLogger("dotcu").setLevel(logging.ERROR)
+wanted = [
+    BuildInputs(
+        source=inline_source({kernel!r}.format(number), name="k%d.cu" % number), options=CompileOptions(),
+        target=Target.parse("sm_90a"), names=("k",),
+    )
+    for number in range({objects})
+]
+
+def machine(number):
+    with settings.override(
+        cache_dir=Path({folder!r}) / str(number), cache_remote={url!r}, cache_trust={url!r},
+        cache_remote_write=True, cache_timeout_s=2,
+    ):
+        began = time.perf_counter()
+        codes = build_all(wanted).values()
+    sha = hashlib.sha256(b"".join(code.cubin for code in codes)).hexdigest()
+    return {{"seconds": time.perf_counter() - began, "sha": sha, **metrics()}}
+
+if __name__ == "__main__":
+    pool = multiprocessing.get_context("fork").Pool({at_once}, maxtasksperchild=1)
+    print(json.dumps(list(pool.imap_unordered(machine, range({machines})))))
 """
 
 
@@ -152,6 +189,66 @@ def many_processes(folder: Path, count: int, objects: int, repeat: int, **how: b
         name: statistics.median(one[name] for one in rounds) for name in rounds[0] if name.startswith("ratio")
     }
     return {"processes": count, "objects": objects, "rounds": rounds, **ratios}
+
+
+FAULTS = {"error": 0.05, "hang": 0.01, "cut": 0.02, "lie": 0.02}
+"""The part of a store's answers that is wrong; it errs where a request is tried again, too."""
+
+
+def many_machines(folder: Path, machines: int, at_once: int, objects: int, *, filled: bool) -> dict[str, Any]:
+    """Start machines whose store errs: processes that have a cache each, some of them at once.
+
+    Args:
+        folder: For the caches.
+        machines, at_once: How many there are, and how many of them start together.
+        objects: What each wants.
+        filled: One machine filled the store before.
+    """
+    draw, guard, answered = random.Random(7), threading.Lock(), Counter[str]()
+    is_wrong = False
+
+    def answer(request: http.server.BaseHTTPRequestHandler) -> bool:
+        with guard:
+            kind = draw.choices((*FAULTS, "fine"), (*FAULTS.values(), 1 - sum(FAULTS.values())))[0]
+            others = [each for path, each in server.kept.items() if path != request.path]
+            data = server.kept.get(request.path, b"")
+            can_be = is_wrong and (kind in {"error", "hang"} or (data and others))
+            kind = kind if can_be else "fine"
+            answered[kind] += 1
+        if kind == "hang":
+            time.sleep(5)
+        elif kind != "fine":
+            request.send_response(503 if kind == "error" else 200)
+            request.end_headers()
+            wrong = {"cut": data[: len(data) // 2], "lie": b"".join(others[:1])}
+            request.wfile.write(wrong.get(kind, b""))
+        return kind != "fine"
+
+    server = StoreServer(answer)
+    given = {"path": sys.path, "kernel": KERNEL, "objects": objects, "url": server.url}
+
+    def run(name: str, count: int) -> list[dict[str, Any]]:
+        script = MACHINES.format(**given, folder=str(folder / name), at_once=at_once, machines=count)
+        return json.loads(subprocess.check_output([sys.executable, "-c", script]))
+
+    if filled:
+        run("filler", 1)
+    is_wrong = True
+    began = time.perf_counter()
+    said = run(f"machines{filled}", machines)
+    seconds = time.perf_counter() - began
+    server.http.shutdown()
+    times = sorted(one["seconds"] for one in said)
+    return {
+        "machines": machines, "at_once": at_once, "objects": objects, "filled_before": filled,
+        "answers": dict(answered), "seconds": seconds,
+        "machines_done": len(said), "different_results": len({one["sha"] for one in said}) - 1,
+        "compiles": compiles(said), "machines_that_compiled": sum(bool(compiles([one])) for one in said),
+        "from_store": int(sum(one['dotcu_cache_hits_total{place="store"}'] for one in said)),
+        "entries_refused": int(sum(one["dotcu_store_refused_total"] for one in said)),
+        "machines_that_left_the_store": sum(one["dotcu_store_failed_total"] > 0 for one in said),
+        "median_s": statistics.median(times), "p99_s": times[int(0.99 * len(times))], "longest_s": times[-1],
+    }  # fmt: skip
 
 
 def pack_and_warm(folder: Path, objects: int, repeat: int) -> dict[str, Any]:
@@ -303,6 +400,7 @@ def main() -> None:
     )
     parser.add_argument("--save", type=Path)
     parser.add_argument("--processes", type=int, default=64)
+    parser.add_argument("--machines", type=int, default=1000)
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=1, help="starts of all processes")
     options = parser.parse_args()
@@ -316,6 +414,8 @@ def main() -> None:
             "one_store_with_torch": many_processes(
                 folder, options.processes, 16, 1, together=True, torch=True
             ),
+            "machines_filled": many_machines(folder, options.machines, 64, 16, filled=True),
+            "machines_empty": many_machines(folder, options.machines, 64, 16, filled=False),
             "pack": pack_and_warm(folder, 50, 21),
             "layers": layer_overhead(folder, 50, 21),
             "wrong_entries": wrong_entries(folder, options.entries),

@@ -390,7 +390,7 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
         began = time.perf_counter()
         with span("compile", **_about_span(plan), reason=reason):
             entry, is_covered = _compile(plan)
-        cause = _note_compile(plan, store, reason, time.perf_counter() - began)
+        cause = _cause_of_compile(plan, store, reason, time.perf_counter() - began)
         if not is_covered:
             outcome = "compiled, not cached: a macro expands to the name of a header"
             return _finish(plan, entry, started, outcome, cause=cause)
@@ -410,7 +410,7 @@ def _about_span(plan: BuildPlan) -> dict[str, str]:
 _LAST = "last-compile"
 
 
-def _note_compile(plan: BuildPlan, store: Store, reason: str, seconds: float) -> Mapping[str, Any]:
+def _cause_of_compile(plan: BuildPlan, store: Store, reason: str, seconds: float) -> Mapping[str, Any]:
     """Count a compile, note its cause for `dotcu cache why`, and return it."""
     now = settings.current()
     cause = {
@@ -424,10 +424,15 @@ def _note_compile(plan: BuildPlan, store: Store, reason: str, seconds: float) ->
         "looked_in": [str(place.directory) for place in (store, *cache.layers())]
         + ([shown(now.cache_remote)] if now.cache_remote and plan.is_reproducible else []),
     }
-    count("compiles")
-    count("compile_seconds", seconds)
+    note_compile(cause)
     store.add_history(_LAST, {**cause, "time": time.time()})
     return cause
+
+
+def note_compile(cause: Mapping[str, Any]) -> None:
+    """Count a compile: one of this process, or of a worker that it started."""
+    count("compiles")
+    count("compile_seconds", cause["seconds"])
 
 
 def last_compile() -> Mapping[str, Any] | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import dataclasses
 import functools
+import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from dotcu import settings
 from dotcu.compile import cache
-from dotcu.compile.build import BuildInputs, build_visible, key_of
+from dotcu.compile.build import BuildInputs, build_visible, key_of, note_compile
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import ObjectCode
 from dotcu.errors import DotcuError, JitDisabled, SourceError
@@ -136,8 +137,10 @@ def _ask(worker: workers.Worker, one: BuildInputs) -> Iterator[BuildInputs]:
 
     with suppress(workers.WorkerCrash):
         worker.send(as_text((dataclasses.asdict(settings.current()), one)))
-        while worker.receive() is not None:
-            pass
+        while (text := worker.receive()) is not None:
+            for record in of_text(text):  # as if this process had compiled
+                note_compile(record.dotcu_compile)
+                logging.getLogger(record.name).handle(record)
     yield one
 
 
@@ -145,8 +148,31 @@ def serve(request: str, channel: workers.Channel) -> None:
     """Compile in a worker."""
     given, one = of_text(request)
     adopt(tuple(given.items()))
-    with suppress(DotcuError):
+    with _compiles() as records, suppress(DotcuError):
         _build(one)
+    channel.reply(as_text(records))
+
+
+@contextmanager
+def _compiles() -> Iterator[list[logging.LogRecord]]:
+    """Collect the log records of the compiles of a block."""
+    records: list[logging.LogRecord] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if getattr(record, "dotcu_compile", None) is not None:
+                record.msg, record.args = record.getMessage(), ()
+                records.append(record)
+
+    logger, handler = logging.getLogger("dotcu"), Collector()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield records
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 @functools.cache

@@ -37,6 +37,10 @@ REST_S = 60.0
 """The time for which a store that failed is left alone."""
 
 _CHUNK = 1 << 20
+_BUSY = {429, 500, 502, 503, 504}
+"""Answers after which the same request may succeed (RFC 9110); fsspec's stores try again by themselves."""
+
+_PAUSES_S = (0.1, 0.4)
 _HTTP = ("http://", "https://")
 _T = TypeVar("_T")
 
@@ -262,13 +266,17 @@ def _http(url: str, name: str, data: bytes | None = None) -> bytes:
     import urllib.request
 
     request = urllib.request.Request(f"{url.rstrip('/')}/{name}", data=data, method="PUT" if data else "GET")
-    try:
-        with urllib.request.urlopen(request, timeout=settings.current().cache_timeout_s + 1) as reply:
-            return _bounded(reply)
-    except urllib.error.HTTPError as error:
-        if error.code in {404, 410} and data is None:
-            raise FileNotFoundError(name) from error
-        raise
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            with urllib.request.urlopen(request, timeout=settings.current().cache_timeout_s + 1) as reply:
+                return _bounded(reply)
+        except urllib.error.HTTPError as error:
+            if error.code in {404, 410} and data is None:
+                raise FileNotFoundError(name) from error
+            if pause_s is None or error.code not in _BUSY:
+                raise
+            time.sleep(pause_s)
+    raise AssertionError
 
 
 def _bounded(file: Any) -> bytes:

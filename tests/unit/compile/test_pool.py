@@ -18,7 +18,9 @@ from dotcu.compile.cache import Store
 _numbers = itertools.count()
 
 
-def test_other_processes_compile_into_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_compile_into_the_cache(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     source = (
         f'template <int N> __global__ void f(float* x) {{ static_assert(N, "{next(_numbers)}"); *x = N; }}'
     )
@@ -27,7 +29,15 @@ def test_other_processes_compile_into_the_cache(monkeypatch: pytest.MonkeyPatch)
     wanted = [unit.inputs(target) for unit in units]
     monkeypatch.setattr(pool, "FEW", 1)
     monkeypatch.setattr(pool.os, "cpu_count", lambda: 2)
-    assert set(pool.compile_ahead(wanted)) == set(wanted)
+    before = dotcu.metrics()["dotcu_compiles_total"]
+    with settings.override(jit="warn"):
+        assert set(pool.compile_ahead(wanted)) == set(wanted)
+    assert dotcu.metrics()["dotcu_compiles_total"] == before + 2
+    assert sorted(vars(record)["dotcu_compile"]["kernels"] for record in caplog.records) == [
+        ["f<1>"],
+        ["f<2>"],
+    ]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert [unit.code(target).object.cached for unit in units[1:]] == [True, True]
     with pytest.raises(dotcu.errors.CompileError):
         units[0].code(target)

@@ -295,6 +295,20 @@ def test_a_store_in_memory_is_reached_through_fsspec(
     assert len(compiles) == 1
 
 
+def test_a_store_that_is_busy_is_asked_again(cache_dir: Path, serve: Callable[..., Server]) -> None:
+    replies = iter([503, 429, 404])
+
+    def busy(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(next(replies))
+        request.end_headers()
+
+    server = serve(busy)
+    with settings.override(cache_remote=server.url, cache_trust=server.url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert len(server.asked) == 3
+    assert remote._left_alone == {}
+
+
 def deny(request: http.server.BaseHTTPRequestHandler) -> None:
     request.send_response(403)
     request.end_headers()
