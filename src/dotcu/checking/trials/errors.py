@@ -22,6 +22,7 @@ from torch import Tensor
 from dotcu.checking import numerics
 from dotcu.checking.cases.derived import arguments, bases, has_indices, is_integer, with_arguments
 from dotcu.checking.cases.samples import Case, short
+from dotcu.checking.memory import NAN_BYTE
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict, skipped
 from dotcu.checking.trials.call import SANITIZERS
@@ -50,7 +51,8 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of casts and of sizes
         try:
-            with subject.seeded(case.name), subject.place():
+            # What nobody writes must not be right by chance.
+            with subject.seeded(case.name), subject.place(), subject.poisoning(NAN_BYTE):
                 if case.never:  # of this overload: another may take it
                     called = numerics.outputs(subject.overload.torch_op(*sample.args, **sample.kwargs))
                 else:
