@@ -140,7 +140,10 @@ def matmul_out(
             f"Allocate it so: a.new_empty({tuple(product.shape)})"
         )
     _launch(a, b, product, bias, other, alpha, beta, activation, tf32, kernel, block_size)
-    out.copy_(product)
+    if out.is_contiguous() and dotcu.is_aligned(out, TMA_BYTES):  # a launch can be recorded, unlike copy_
+        _copy_lines(product.view(1, 1, product.numel()), out, product.numel())
+    else:
+        out.copy_(product)
 
 
 @dotcu.op("dotcu::matmul_swiglu", dtypes=HALVES)
@@ -351,9 +354,17 @@ def _for_tma(x: Tensor) -> Tensor:
     if fits and all(step % lanes == 0 for step in x.stride()[:-1]) and dotcu.is_aligned(x, TMA_BYTES):
         return x
     padded = x.new_empty((*x.shape[:-1], dotcu.cdiv(x.shape[-1], lanes) * lanes))
-    lines = padded[..., : x.shape[-1]]
-    lines.copy_(x)
-    return lines
+    _copy_lines(x if x.dim() == 3 else x.unsqueeze(0), padded, padded.shape[-1])
+    return padded[..., : x.shape[-1]]
+
+
+def _copy_lines(x: Tensor, out: Tensor, pitch: int) -> None:
+    """Copy lines (B, rows, K) into memory that has them `pitch` elements apart, at multiples of 16 bytes."""
+    (batches, rows, columns), lanes = x.shape, TMA_BYTES // x.element_size()
+    threads = batches * rows * dotcu.cdiv(pitch, lanes)
+    kernels.matmul_lines[x.dtype](
+        dotcu.strided(x), out, rows, columns, pitch, out.numel(), grid=dotcu.cdiv(threads, 256), block=256
+    )
 
 
 def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
