@@ -5,9 +5,10 @@
     python benchmarks/tune.py equal --runs 20      # twenty choices from the start, twenty over a file
     python benchmarks/tune.py look_up              # what a look-up costs in a body
     python benchmarks/tune.py faults               # configurations that hang, fault, are wrong
+    python benchmarks/tune.py gallery              # writes the gallery's files for this GPU
 
 Several may be named, and then share what was tuned. `--save FILE` writes the figures as JSON. Needs a GPU.
-The operators are written into a temporary folder.
+All but those of the gallery are operators in a temporary folder.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dotcu.operator.configurations import values_of
 from dotcu.tuning import search, session, tune
 from dotcu.tuning.report import TuneReport, TuneRow, values_text
 from dotcu.tuning.session import Session, TuneRequest
-from dotcu.tuning.tuner import prepare
+from dotcu.tuning.tuner import TuneCase, prepare
 
 SHAPES = (
     "1024x1024:1024x1024", "2048x2048:2048x2048", "512x4096:4096x1024", "256x256:256x256",
@@ -44,6 +45,25 @@ SHAPES = (
 )  # fmt: skip
 
 EQUAL_SHAPES = "2^24"
+
+GALLERY = {
+    "softmax:softmax": ("65536x128", "32768x512", "16384x2048", "8192x4096", "4096x16384", "4096x32768"),
+    "softmax:softmax_backward": ("65536x128", "32768x512", "16384x2048", "8192x4096", "4096x16384"),
+    "rms_norm:rms_norm": ("65536x128", "16384x1024", "8192x4096", "8192x8192", "4096x16384"),
+    "rms_norm:add_rms_norm": ("16384x1024", "8192x4096", "8192x8192"),
+    "layer_norm:layer_norm": ("65536x128", "16384x1024", "8192x4096", "8192x8192"),
+    "matmul:matmul": tuple(
+        f"{m}x{k}:{k}x{n}"
+        for m, k, n in (
+            (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (5120, 5120, 5120),
+            (8192, 8192, 8192), (512, 4096, 4096), (4096, 4096, 1024), (8192, 4096, 14336),
+        )
+    ),
+    "attention:attention": tuple(
+        ":".join([shape] * 3) for shape in ("4x16x1024x64", "1x16x4096x64", "1x16x4096x128", "1x8x8192x128")
+    ),
+}  # fmt: skip
+"""Operators of the gallery with configurations, and the shapes that their files are for."""
 
 BUDGET = 10
 """The time of an exhaustive search over that of a search by halves."""
@@ -342,10 +362,11 @@ class Runs:
         folder: Of the operators.
         runs: From the start, and as many over a file.
         shapes: How many of the product.
+        operators: Of the gallery.
     """
 
-    def __init__(self, folder: Path, runs: int, shapes: int) -> None:
-        self._product = write(folder)
+    def __init__(self, folder: Path, runs: int, shapes: int, operators: Sequence[str]) -> None:
+        self._product, self._operators = write(folder), operators
         self._runs, self._shapes = runs, SHAPES[:shapes]
         self._report: TuneReport | None = None
 
@@ -430,6 +451,32 @@ class Runs:
             },
         }  # fmt: skip
 
+    def gallery(self) -> Figures:
+        """Tune operators of the gallery, write their files, and time each choice beside the default."""
+        timer = BenchDevice(torch.device("cuda")).timer
+        rows: list[Figures] = []
+        for target in self._operators:
+            module, _, name = target.partition(":")
+            op: Any = resolve(f"dotcu.gallery.{module}.op:{name}")[0][1]
+            plan = prepare(op, shapes=GALLERY[target], dtypes=["bfloat16"], timer=timer)
+            cases = [case for case in plan.cases if isinstance(case, TuneCase)]
+            for case, row in zip(cases, plan.run(), strict=False):
+                rows.append({"op": name, "case": row.case, "status": row.status, "reason": row.reason})
+                if row.status == "tuned":
+                    rows[-1] |= self._beside_default(Tried.of(op, row), case, row)
+                print(json.dumps(rows[-1]), flush=True)
+        gains = [row["over_default"] for row in rows if "over_default" in row]
+        return {"goal": [1.0, 1.05], "worst": min(gains), "best": max(gains), "rows": rows}
+
+    def _beside_default(self, tried: Tried, case: TuneCase, row: TuneRow) -> Figures:
+        winner = tried.space.index(dict(row.configuration))
+        us = tried.times(sorted({winner, case.default}), _blocks(40, calls=10))
+        return {
+            "default": tried.space[case.default], "choice": tried.space[winner], "us": us[winner],
+            "default_us": us[case.default], "over_default": round(us[case.default] / us[winner], 4),
+            "right": row.candidates - len(row.rejected), "seconds": round(row.seconds, 1),
+        }  # fmt: skip
+
     def look_up(self) -> Figures:
         """Time the look-up alone, and calls with and without one, run and replayed."""
         op, plain = self._operator("scale_ops.py", "scale"), self._operator("scale_ops.py", "plain")
@@ -480,7 +527,7 @@ def _each_us(call: Callable[[], Any], count: int = 500) -> float:
     return round(min(times) * 1e6, 3)
 
 
-PARTS = ("seconds", "exhaustive", "equal", "look_up", "faults")
+PARTS = ("seconds", "exhaustive", "equal", "look_up", "faults", "gallery")
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -488,13 +535,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--runs", type=int, default=20, help="of equal")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="of the product")
+    parser.add_argument("--operators", nargs="*", choices=list(GALLERY), help="of gallery; all by default")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args(words)
     figures: Figures = {"machine": machine()}
     if args.save and args.save.exists():
         figures |= json.loads(args.save.read_text())
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder), args.runs, args.shapes)
+        runs = Runs(Path(folder), args.runs, args.shapes, args.operators or list(GALLERY))
         for part in args.parts:
             figures[part] = getattr(runs, part)()
             print(json.dumps({part: figures[part]}, indent=1), flush=True)

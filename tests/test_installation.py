@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import shipped
 from dotcu.inspection.binaries.reading import read
 
 ROOT = Path(__file__).parent.parent
@@ -103,23 +104,76 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert {name.split("/")[0] for name in held} == {"dotcu", f"dotcu-{wheel.name.split('-')[1]}.dist-info"}
 
 
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+
+
+def clean_environment(folder: Path, wheel: Path) -> Path:
+    """Install torch and a wheel of dotcu into a new environment, and return its Python."""
+    run(sys.executable, "-m", "venv", "clean", folder=folder)
+    python, pins = folder / "clean/bin/python", ROOT / "constraints.txt"
+    torch = next(line for line in pins.read_text().splitlines() if line.startswith("torch=="))
+    run(python, *PIP, torch, folder=folder)
+    run(python, *PIP, "-c", pins, wheel, folder=folder)
+    return python
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wheel", "pure_wheel"])
 def test_the_wheel_works_in_a_clean_environment(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    wheel: Path = request.getfixturevalue(kind)
-    run(sys.executable, "-m", "venv", "clean", folder=tmp_path)
-    python, pip = (
-        tmp_path / "clean/bin/python",
-        ("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-    )
-    pins = ROOT / "constraints.txt"
-    torch = next(line for line in pins.read_text().splitlines() if line.startswith("torch=="))
-    run(python, *pip, torch, folder=tmp_path)
-    run(python, *pip, "-c", pins, wheel, folder=tmp_path)
+    python = clean_environment(tmp_path, request.getfixturevalue(kind))
     cache = {"DOTCU_CACHE_DIR": str(tmp_path / "cache")}
     assert "dotcu works here" in run(tmp_path / "clean/bin/dotcu", "doctor", folder=tmp_path, **cache)
     where = run(python, "-W", "error", "-c", SMALL_RUN, folder=tmp_path, **cache).strip()
     assert Path(where).is_relative_to(tmp_path / "clean")
     run(python, "-m", "pip", "check", folder=tmp_path)
+
+
+WRITE_ENTRY = """
+from dotcu.operator.tuned import TunedEntry, TunedFile
+from tuning.ops import scale
+entry = TunedEntry(
+    gpu="simulator", capability="8.0", multiprocessors=108, key=("float32", 1024),
+    configuration={"block": 64, "items": 4}, median_us=1.0, over_runner_up=1.0, over_default=1.0,
+    digest=scale.tunable.digest,
+)
+TunedFile().with_entries("tuning::scale", [entry]).write(scale.tunable.file)
+"""
+
+TUNED_CALL = """
+import torch, dotcu
+from dotcu.kernel.scope import listening_for_kernels
+from tuning.ops import scale
+requests = []
+with dotcu.simulate(), listening_for_kernels(requests.append):
+    assert scale(torch.ones(1000)).tolist() == [2.0] * 1000
+print(requests[0].kernel, requests[0].config.block[0], scale.tunable.file)
+"""
+
+
+def of_guide(title: str) -> str:
+    """Return a file of the guide on tuning."""
+    _, _, text = (ROOT / "docs/howto/tune.md").read_text().partition(f'title="{title}"\n')
+    return text.partition("\n```")[0] + "\n"
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_of_the_guides_operator_has_its_tuned_file(wheel: Path, tmp_path: Path) -> None:
+    package = tmp_path / "project" / "tuning"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name in ("scale.cu", "ops.py"):
+        (package / name).write_text(of_guide(name))
+    text = shipped.PYPROJECT.format(name="tuning", architectures=["8.0"])
+    (package.parent / "pyproject.toml").write_text(text.replace('["tuning"]', '["tuning.ops"]'))
+    here = {"PYTHONPATH": str(SOURCES), "DOTCU_CACHE_DIR": str(tmp_path / "cache")}
+    run(sys.executable, "-c", WRITE_ENTRY, folder=package.parent, **here)
+    run(sys.executable, "-m", "dotcu", "build", "--no-isolation", folder=package.parent, **here)
+    (built,) = (package.parent / "dist").glob("*.whl")
+    python = clean_environment(tmp_path, wheel)
+    run(python, *PIP, "--no-deps", built, folder=tmp_path)
+    never = {"DOTCU_JIT": "error", "DOTCU_CACHE_DIR": str(tmp_path / "empty")}
+    *kernel, block, file = run(python, "-c", TUNED_CALL, folder=tmp_path, **never).split()
+    assert (" ".join(kernel), block) == ("scale<float, 4>", "64")
+    assert Path(file).is_relative_to(tmp_path / "clean")

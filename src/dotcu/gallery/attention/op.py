@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -392,6 +392,9 @@ def _choose(
     d, group, masked = _padded(int(width)), q.shape[1] // k.shape[1], _masked(causal, window)
     groups, many, few = FORWARD[HEAD_DIMS.index(d)]
     columns, groups = few if keys <= FEW_KEYS else many, 2 if longest <= FEW_QUERIES else groups
+    if sequences == 0:
+        key = q.dtype, d, queries, keys, b * h, masked, capped
+        groups, columns = attention.configuration(*key, default=(groups, columns))
     rows = 64 * groups
     blocks = queries // rows + sequences if sequences else dotcu.cdiv(queries, rows)
     tiles = b * h * blocks
@@ -470,6 +473,20 @@ def _require(q: Tensor, k: Tensor, v: Tensor, window: int | None, softcap: float
             f"window and softcap are not negative (got {window} and {softcap}).\n"
             "Leave them out to see all keys: attention(q, k, v)"
         )
+
+
+class Step(NamedTuple):
+    """Warpgroups of 64 queries of a block, and keys of a step."""
+
+    groups: int
+    keys: int
+
+
+@attention.configurations
+def _() -> Iterator[Step]:
+    for groups in (3, 2):
+        for keys in (128, 176, 160, 144, 112, 96, 80, 64):
+            yield Step(groups, keys)
 
 
 @attention.reference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +35,9 @@ TOLERANCE = {torch.float64: 1e-12}
 BIAS, OTHER, GELU, SILU, SWIGLU, SCALES, ROW_SCALES = 1, 2, 4, 8, 16, 32, 64
 """Epilogues as the kernels count them."""
 
+OF_OTHERS = SWIGLU | SCALES | ROW_SCALES
+"""Those of `matmul_swiglu` and `matmul_fp8`."""
+
 ACTIVATIONS = ("gelu", "silu")
 
 ROW = 128
@@ -60,6 +63,19 @@ INSTANCES: tuple[tuple[Instance, float, float], ...] = (
     ((64, 128, 8, 1, 2, 1), 4.0, 0.37),
 )
 """With each, what a wave of its blocks takes on an H100 in microseconds: its ends, and 128 bytes of K."""
+
+
+class Blocks(NamedTuple):
+    """An instance as a configuration. An entry of a file is for one product alone: the table's model gives
+    the waves of blocks of any other, which the nearest entry does not know."""
+
+    bm: int
+    bn: int
+    stages: int
+    sharing: int
+    split: int
+    boxes: int
+
 
 CLUSTER_START = 2.5
 """Microseconds that clusters start later."""
@@ -380,7 +396,10 @@ def _choose_hopper(
     """The kernel, rows of the boxes of a and b, whether TMA stores; grid, cluster, bytes of shared memory."""
     (batches, m, n), sms = to.shape, dotcu.sm_count(to)
     steps = dotcu.cdiv(a.shape[1 if a_mn else 2] * a.element_size(), ROW)
-    bm, bn, stages, sharing, split, c_boxes = instance = _instance(batches, m, n, steps, sms, flags, b_mn)
+    instance = _instance(batches, m, n, steps, sms, flags, b_mn)
+    if not flags & OF_OTHERS:
+        instance = matmul.configuration(a.dtype, batches, m, n, steps, a_mn, b_mn, flags, default=instance)
+    bm, bn, stages, sharing, split, c_boxes = instance
     tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
     below = bn >= bm  # the blocks that share an operand
     of_a = BOX_ROWS if a_mn else bm // (1 if below else sharing)
@@ -551,6 +570,12 @@ def _(
     if scale_a.ndim == 0 or scale_a.shape[0] == 1:
         return ["a:0 -> 0"]
     return ["a:0 scale_a:0 -> 0", f"b:1{scaled} -> 1"]
+
+
+@matmul.configurations(exact=True)
+def _() -> Iterator[Blocks]:
+    for instance, _, _ in INSTANCES:
+        yield Blocks(*instance)
 
 
 @matmul.reference
