@@ -375,7 +375,11 @@ class Runs:
 
     def _tuned(self) -> TuneReport:
         if self._report is None:
-            self._report = tune(self._operator("matmul_ops.py", "matmul"), shapes=self._shapes)
+            plan, rows = prepare(self._operator("matmul_ops.py", "matmul"), shapes=self._shapes), []
+            for row in plan.run():
+                rows.append(row)
+                print(f"{row.case}: {values_text(row.configuration)}, {row.seconds:.1f} s", flush=True)
+            self._report = plan.report(rows)
         return self._report
 
     def seconds(self) -> Figures:

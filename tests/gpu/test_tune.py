@@ -42,13 +42,11 @@ def test_a_product_is_tuned_and_tuned_again_to_the_same_file(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own
-def test_inductor_times_the_configurations_of_a_graph(
-    tmp_path: Path,
-) -> None:
+def test_inductor_times_the_configurations_of_a_graph(tmp_path: Path) -> None:
     op: Any = resolve(f"{write(tmp_path).with_name('scale_ops.py')}:scale")[0][1]
     op.autotune_in_inductor([op.tunable.space[0], op.tunable.space[-1]])
     x = torch.randn(1 << 24, device="cuda")
-    with torch._inductor.config.patch(fx_graph_cache=False, force_disable_caches=True):
+    with torch._inductor.config.patch(fx_graph_cache=False):
         compiled = torch.compile(lambda x: op(x).relu(), fullgraph=True, mode="max-autotune")
         out, codes = run_and_get_code(compiled, x)
     torch.testing.assert_close(out, (2 * x).relu())

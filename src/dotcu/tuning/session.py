@@ -61,7 +61,7 @@ from dotcu.workers import Channel
 ROUNDS: tuple[Protocol, ...] = (
     Protocol(blocks=3, most_blocks=3, calls=1, most_calls=20, block_s=0.01, warmup_most_s=0.0, least_s=0.0),
     Protocol(blocks=4, most_blocks=5, calls=2, most_calls=40, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
-    Protocol(blocks=10, most_blocks=20, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.3, least_s=0.0),
+    Protocol(blocks=6, most_blocks=10, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(
         blocks=20, most_blocks=40, calls=10, most_calls=60, block_s=0.03, warmup_most_s=0.2, noise=0.002
     ),
