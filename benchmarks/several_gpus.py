@@ -1,66 +1,48 @@
-"""How fast are sums over GPUs by their peers' memory, beside NCCL? On every GPU of this machine.
+"""How fast are the gallery's operators over GPUs, beside NCCL? On every GPU of this machine.
 
-    python benchmarks/several_gpus.py [--check]
+    python benchmarks/several_gpus.py [--check] [--save FILE]
+    python benchmarks/several_gpus.py --dtensor
 
-With --check it compares only, in CUDA graphs too, and times nothing.
-Each size is first compared with NCCL's result, then timed in a CUDA graph of 20 calls, alternating, as the
-median of 20 replays. Bus bandwidth is bytes * 2 (ranks - 1) / ranks over the time. Multicast is off for both.
+Each case is first compared with NCCL's result, in CUDA graphs too, then timed in a graph of 20 calls,
+alternating, as the median of 20 replays. Bus bandwidth is the bytes that must leave a GPU over the time; its
+limit is a copy to the next GPU by all at once. Multicast is off for both.
+With --check nothing is timed. With --dtensor the host time of a call on DTensors is compared, on one CPU.
 
 Exit codes: 0 done, 1 a result is wrong, 3 there are fewer than two GPUs.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import statistics
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import _symmetric_memory as symmetric
 
-import dotcu
-
-kernels = dotcu.load(Path(__file__).parent / "all_reduce.cu")
-
-BLOCK = 512
-MOST_BLOCKS = 64
-SIGNALS = 512
-"""Words of a signal pad, of which a block takes one for each rank."""
-
-SIZES = tuple(2**power for power in (13, 15, 17, 19, 21, 23, 26, 28))
-"""Bytes."""
+from calls.host import machine
+from dotcu import gallery
 
 CALLS, REPLAYS = 20, 20
+SIZES = tuple(2**power for power in (13, 15, 17, 19, 20, 21, 23, 26, 28))
+"""Bytes of bfloat16."""
+
+NORMED = ((1, 8192), (64, 8192))
+WAIT = timedelta(seconds=20)
+
+Call = Callable[[], object]
 
 
-def blocks(vectors: int, ranks: int) -> int:
-    """Return how many blocks share so many vectors: no more than the signal pads have words for."""
-    return max(1, min(dotcu.cdiv(vectors, BLOCK), MOST_BLOCKS, SIGNALS // ranks))
-
-
-def one_shot(x: Tensor, out: Tensor) -> Tensor:
-    """Write the sum of every rank's x into `out`. x is symmetric memory, a multiple of 16 bytes."""
-    peers, lanes, n = dotcu.peers(x), 16 // x.element_size(), x.numel()
-    kernel = kernels.one_shot[x.dtype, lanes, peers.size]
-    grid = blocks(n // lanes, peers.size)
-    kernel(peers.pointers, peers.signals, peers.rank, out, n, grid=grid, block=BLOCK)
-    return out
-
-
-def two_shots(x: Tensor) -> Tensor:
-    """Put the sum of every rank's x in its place. x is symmetric memory, a multiple of 16 bytes."""
-    peers, lanes, n = dotcu.peers(x), 16 // x.element_size(), x.numel()
-    kernel = kernels.two_shots[x.dtype, lanes, peers.size]
-    grid = blocks(dotcu.cdiv(n // lanes, peers.size), peers.size)
-    kernel(peers.pointers, peers.signals, peers.rank, n, grid=grid, block=BLOCK)
-    return x
-
-
-def captured(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """Return a graph of some calls, all of which every rank captures."""
+def graph_of(call: Call) -> torch.cuda.CUDAGraph:
+    """Return a graph of some calls, which every rank captures alike."""
     for _ in range(3):
         call()
     torch.cuda.synchronize()
@@ -71,8 +53,9 @@ def captured(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def times_us(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
-    """Return the median microseconds of a call in each graph; the graphs take turns."""
+def times_us(calls: dict[str, Call]) -> dict[str, float]:
+    """Return the median microseconds of each call, which take turns."""
+    graphs = {name: graph_of(call) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(REPLAYS):
         for name, graph in graphs.items():
@@ -86,61 +69,149 @@ def times_us(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def measure(rank: int, size: int, check: bool) -> bool:
-    """Compare one size, and time it unless it is only a check; return whether all results are right."""
-    from torch.distributed import _symmetric_memory as symmetric
-
-    device, n = torch.device("cuda", rank), size // 2
-    torch.manual_seed(rank)
-    x = symmetric.empty(n, dtype=torch.bfloat16, device=device)
-    x.copy_(torch.randn(n, device=device))
-    kept, out = x.clone(), torch.empty(n, dtype=x.dtype, device=device)
-    expected = kept.float()
-    dist.all_reduce(expected)
-    right = {"one shot": one_shot(x, out).clone(), "two shots": two_shots(x).clone()}
-    wrong = [name for name, got in right.items() if (got.float() - expected).abs().max() > 0.1]
-    if wrong:
-        print(f"rank {rank}: {size} bytes: wrong: {wrong}", flush=True)
-        return False
-    if check:
-        graph = captured(lambda: one_shot(x.copy_(kept), out.zero_()))
-        out.zero_()
+def wrong(name: str, call: Callable[[], Tensor], expected: Tensor) -> list[str]:
+    """Return what differs of a call and of one in a graph: their names."""
+    found = [] if close(call(), expected) else [name]
+    results: list[Tensor] = []
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results += [call(), call()]
+    for _ in range(2):
+        for result in results:
+            result.zero_()
         graph.replay()
-        if (out.float() - expected).abs().max() > 0.1:
-            print(f"rank {rank}: {size} bytes: wrong: one shot in a graph", flush=True)
-            return False
-        return True
-    x.zero_()
-    nccl = torch.zeros_like(out)
-    graphs = {
-        "NCCL": captured(lambda: dist.all_reduce(nccl)),
-        "one shot": captured(lambda: one_shot(x, out)),
-        "two shots": captured(lambda: two_shots(x)),
-    }
-    times = times_us(graphs)
-    if rank == 0:
-        ranks = dist.get_world_size()
-        moved = size * 2 * (ranks - 1) / ranks
-        row = "  ".join(f"{name} {us:8.1f} us {moved / us / 1e3:6.1f} GB/s" for name, us in times.items())
-        best = min(times["one shot"], times["two shots"])
-        print(f"{size:>10} bytes  {row}  best/NCCL {best / times['NCCL']:.2f}", flush=True)
-    return True
+    return found if all(close(each, expected) for each in results) else [*found, f"{name} in a graph"]
 
 
-def run(rank: int, ranks: int, check: bool) -> None:
-    """Measure every size as one rank."""
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29571", rank=rank, world_size=ranks)
+def close(got: Tensor, expected: Tensor) -> bool:
+    """Compare in float32, with a few places of bfloat16 for what was rounded between."""
+    return bool(((got.float() - expected).abs() <= 0.02 * (1 + expected.abs())).all())
+
+
+class Rank:
+    """What one rank measures: rows of name, bytes that leave a GPU, and microseconds."""
+
+    def __init__(self, number: int, ranks: int, *, check: bool) -> None:
+        self.device, self.ranks, self.check = torch.device("cuda", number), ranks, check
+        self.rows: list[dict[str, Any]] = []
+        self.wrong: list[str] = []
+
+    def random(self, *shape: int) -> Tensor:
+        """Return bfloat16 in symmetric memory, other values on each rank."""
+        x = symmetric.empty(shape, dtype=torch.bfloat16, device=self.device)
+        return x.copy_(torch.randn(shape, device=self.device))
+
+    def record(self, case: str, moved: float, calls: dict[str, Call]) -> None:
+        """Time some calls, and print them."""
+        if self.check:
+            return
+        row = {"case": case, "bytes": moved, "us": times_us(calls)}
+        self.rows.append(row)
+        if self.device.index == 0:
+            told = (f"{name} {us:.2f} us {moved / us / 1e3:.0f} GB/s" for name, us in row["us"].items())
+            print(f"{case}: {'; '.join(told)}", flush=True)
+
+    def all_reduce(self, size: int) -> None:
+        """Compare and time sums of so many bytes."""
+        x = self.random(size // 2)
+        kept, expected = x.clone(), x.float()
+        dist.all_reduce(expected)
+        self.wrong += wrong(f"all_reduce {size}", lambda: gallery.all_reduce(x), expected)
+        self.wrong += wrong(f"all_reduce_ {size}", lambda: self.in_place(x.copy_(kept)), expected)
+        x.zero_()
+        nccl = torch.zeros_like(kept)
+        calls: dict[str, Call] = {
+            "NCCL": lambda: dist.all_reduce(nccl),
+            "all_reduce": lambda: gallery.all_reduce(x),
+            "all_reduce_": lambda: gallery.all_reduce_(x),
+        }
+        self.record(f"all_reduce {size}", size * 2 * (self.ranks - 1) / self.ranks, calls)
+
+    def in_place(self, x: Tensor) -> Tensor:
+        """Return a copy of x after the call."""
+        gallery.all_reduce_(x)
+        return x.clone()
+
+    def reduce_scatter(self, size: int) -> None:
+        """Compare and time the parts of sums of so many bytes."""
+        x = self.random(size // 2)
+        expected, out = x.float(), torch.empty(size // 2 // self.ranks, dtype=x.dtype, device=x.device)
+        dist.all_reduce(expected)
+        part = expected.chunk(self.ranks)[self.device.index]
+        self.wrong += wrong(f"reduce_scatter {size}", lambda: gallery.reduce_scatter(x, self.ranks), part)
+        calls: dict[str, Call] = {
+            "NCCL": lambda: dist.reduce_scatter_tensor(out, x),
+            "reduce_scatter": lambda: gallery.reduce_scatter(x, self.ranks),
+        }
+        self.record(f"reduce_scatter {size}", size * (self.ranks - 1) / self.ranks, calls)
+
+    def normed(self, rows: int, n: int) -> None:
+        """Compare and time what ends a tensor-parallel layer."""
+        x = self.random(rows, n)
+        torch.manual_seed(0)
+        residual, weight = (
+            torch.randn(*shape, device=self.device, dtype=torch.bfloat16) for shape in ((rows, n), (n,))
+        )
+        total = x.float()
+        dist.all_reduce(total)
+        expected = torch.nn.functional.rms_norm(total + residual, (n,), weight.float(), 1e-6)
+        fused = gallery.all_reduce_add_rms_norm
+        name = f"all_reduce_add_rms_norm {rows}x{n}"
+        self.wrong += wrong(name, lambda: fused(x, residual, weight)[0], expected)
+        nccl = torch.zeros_like(x)
+
+        def apart() -> object:
+            dist.all_reduce(nccl)
+            return gallery.add_rms_norm(nccl, residual, weight)
+
+        moved = x.nbytes * 2 * (self.ranks - 1) / self.ranks
+        self.record(name, moved, {"NCCL, add_rms_norm": apart, "fused": lambda: fused(x, residual, weight)})
+
+    def limit(self, size: int) -> None:
+        """Time copies to the next rank by all at once."""
+        x = self.random(size // 2)
+        handle: Any = symmetric.rendezvous(x, dist.group.WORLD)
+        to = handle.get_buffer((self.device.index + 1) % self.ranks, x.shape, x.dtype)
+        own = torch.zeros_like(to, device=self.device)
+        self.record(f"copy {size}", size, {"to the next GPU": lambda: to.copy_(own)})
+
+
+def run(number: int, ranks: int, options: argparse.Namespace) -> None:
+    """Measure everything as one rank."""
+    torch.cuda.set_device(number)
+    torch.manual_seed(number)
+    address = "tcp://127.0.0.1:29571"
+    device = torch.device("cuda", number)
+    dist.init_process_group(
+        "nccl", init_method=address, rank=number, world_size=ranks, timeout=WAIT, device_id=device
+    )
+    rank = Rank(number, ranks, check=options.check)
     try:
-        right = [measure(rank, size, check) for size in SIZES]
+        rank.limit(2**28)
+        for size in SIZES:
+            rank.all_reduce(size)
+        for size in (2**20, 2**26):
+            rank.reduce_scatter(size)
+        for shape in NORMED:
+            rank.normed(*shape)
     finally:
         dist.destroy_process_group()
-    if not all(right):
+    if number == 0 and options.save:
+        found = {"machine": machine(), "gpus": ranks, "cases": rank.rows}
+        options.save.write_text(json.dumps(found, indent=1) + "\n")
+    if rank.wrong:
+        print(f"rank {number}: wrong: {rank.wrong}", flush=True)
         sys.exit(1)
 
 
 def main() -> int:
     """Start a process for each GPU."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="compare only")
+    parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
+    options = parser.parse_args()
     ranks = torch.cuda.device_count()
     if ranks < 2:
         print("there are fewer than two GPUs here")
@@ -148,7 +219,7 @@ def main() -> int:
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
     print(f"{ranks} x {torch.cuda.get_device_name(0)}, torch {torch.__version__}, bfloat16", flush=True)
-    torch.multiprocessing.spawn(run, args=(ranks, "--check" in sys.argv), nprocs=ranks)
+    torch.multiprocessing.spawn(run, args=(ranks, options), nprocs=ranks)
     return 0
 
 

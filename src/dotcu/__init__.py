@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.inspection import inspect as inspect
     from dotcu.kernel import Kernel as Kernel
     from dotcu.kernel import Module as Module
+    from dotcu.kernel import all_gather as all_gather
     from dotcu.kernel import by_layout as by_layout
     from dotcu.kernel import capability as capability
     from dotcu.kernel import cdiv as cdiv
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.kernel import sm_count as sm_count
     from dotcu.kernel import strided as strided
     from dotcu.kernel import tensor_map as tensor_map
+    from dotcu.kernel import workspace as workspace
     from dotcu.operator import Sample as Sample
     from dotcu.operator import op as op
     from dotcu.telemetry import metrics as metrics
@@ -47,8 +49,9 @@ _PUBLIC = {
     "dotcu.extension": ("NativeLibrary", "load_native"),
     "dotcu.inspection": ("inspect",),
     "dotcu.kernel": (
-        "Kernel", "Module", "by_layout", "capability", "cdiv", "extents", "is_aligned", "load", "load_inline",
-        "peers", "simulate", "simulate_ranks", "sm_count", "strided", "tensor_map",
+        "Kernel", "Module", "all_gather", "by_layout", "capability", "cdiv", "extents", "is_aligned", "load",
+        "load_inline", "peers", "simulate", "simulate_ranks", "sm_count", "strided", "tensor_map",
+        "workspace",
     ),
     "dotcu.operator": ("Sample", "op"),
     "dotcu.telemetry": ("metrics",),

@@ -11,6 +11,10 @@ from dotcu import gallery
 from rivals import pages
 
 UNMEASURED = {
+    "all_reduce",
+    "all_reduce_",
+    "all_reduce_add_rms_norm",
+    "reduce_scatter",
     "attention",
     "matmul",
     "matmul_fp8",
@@ -22,8 +26,8 @@ UNMEASURED = {
     "attention_tile",
     "softmax_tile",
 }
-"""A lesson; the other direction of what was measured; what benchmarks/tile.py, attention.py and
-matmul.py measure; what was timed on an H100 alone."""
+"""A lesson; the other direction of what was measured; what benchmarks/tile.py, attention.py, matmul.py
+and several_gpus.py measure; what was timed on an H100 alone."""
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ from quick import quick
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
 DERIVED = [name for name in OPERATORS if name.endswith("backward") or "tile" in name]
 DERIVED += ["reverse_cumsum", "add_rms_norm", "attention", "gemv", "matmul_fp8", "matmul_swiglu"]
+OVER_RANKS = ["all_reduce", "all_reduce_", "all_reduce_add_rms_norm", "reduce_scatter"]
+DERIVED += OVER_RANKS
 """Operators with tests of their own on every way through their kernels."""
 MAIN = [name for name in OPERATORS if name not in DERIVED]
 QUICK = ["add", "matmul", "cumsum", "softmax"]
@@ -259,7 +261,10 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | None]]:
         native.prepare(torch.device("cuda", 0))
 
 
-@pytest.mark.parametrize("name", quick(["add", "sum", "matmul", "cumsum", "softmax"], OPERATORS))
+CHOOSING = [name for name in OPERATORS if name not in OVER_RANKS]
+
+
+@pytest.mark.parametrize("name", quick(["add", "sum", "matmul", "cumsum", "softmax"], CHOOSING))
 def test_what_is_launched_is_chosen_once_for_each_layout(name: str, keys: list[bytes | None]) -> None:
     overloads = [each for each in OPERATORS[name].overloads.values() if not each.signature.mutates]
     for overload in overloads:
@@ -372,7 +377,7 @@ def test_more_than_two_to_the_31_elements_are_computed(name: str) -> None:
     assert got[-1].item() == of_five
 
 
-@pytest.mark.parametrize("name", gallery.__all__)
+@pytest.mark.parametrize("name", CHOOSING)
 def test_all_that_a_body_reads_can_be_guarded_so_that_its_calls_are_cached(name: str) -> None:
     for overload in getattr(gallery, name).overloads.values():
         assert purity.dependencies(overload.body), overload.signature

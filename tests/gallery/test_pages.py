@@ -19,6 +19,17 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 INSTANTIATIONS = {
+    "all_reduce": [
+        "all_reduce<__nv_bfloat16, 2>",
+        "all_reduce<double, 3>",
+        "one_shot<__half, 8, 2>",
+        "two_shots<float, 4, 8>",
+    ],
+    "all_reduce_add_rms_norm": [
+        "all_reduce_add_rms_norm<__nv_bfloat16, __nv_bfloat16, 2, 4, 512>",
+        "all_reduce_add_rms_norm<__half, float, 8, 1, 512>",
+    ],
+    "reduce_scatter": ["reduce_scatter<__nv_bfloat16, 8, 2>", "reduce_scatter<double, 1, 4>"],
     "attention": [
         "attention_plain<float, float>",
         "attention_plain<__nv_bfloat16, float>",

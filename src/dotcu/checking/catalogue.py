@@ -52,6 +52,7 @@ _TABLE = (
     Check(name="second-gradients", finds="has a wrong second gradient", level=Level.STANDARD),
     Check(name="vmap", finds="has a wrong batching rule", level=Level.STANDARD),
     Check(name="sharding", finds="declares a sharding that gives wrong values", level=Level.STANDARD),
+    Check(name="ranks", finds="gives wrong values on several ranks of a group", level=Level.STANDARD),
     Check(name="compile", finds="breaks or changes under torch.compile", level=Level.STANDARD),
     Check(
         name="call-cache", finds="gives other values from the call cache than its body", level=Level.STANDARD

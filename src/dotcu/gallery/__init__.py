@@ -5,6 +5,8 @@ or `norms.py` where its `op.py` imports them.
 """
 
 from dotcu.gallery.add.op import add
+from dotcu.gallery.all_reduce.op import all_reduce, all_reduce_
+from dotcu.gallery.all_reduce_add_rms_norm.op import all_reduce_add_rms_norm
 from dotcu.gallery.attention.decode import attention_decode
 from dotcu.gallery.attention.op import (
     attention,
@@ -21,6 +23,7 @@ from dotcu.gallery.layer_norm.op import layer_norm, layer_norm_backward
 from dotcu.gallery.matmul.op import matmul, matmul_fp8, matmul_swiglu
 from dotcu.gallery.matmul_tile.op import matmul_swiglu_tile, matmul_tile
 from dotcu.gallery.quantize_fp8.op import quantize_fp8
+from dotcu.gallery.reduce_scatter.op import reduce_scatter
 from dotcu.gallery.rms_norm.op import add_rms_norm, rms_norm, rms_norm_backward
 from dotcu.gallery.softmax.op import softmax, softmax_backward
 from dotcu.gallery.softmax_tile.op import softmax_tile, softmax_tile_backward
@@ -32,6 +35,9 @@ from dotcu.gallery.transpose.op import permute_copy, transpose
 __all__ = [
     "add",
     "add_rms_norm",
+    "all_reduce",
+    "all_reduce_",
+    "all_reduce_add_rms_norm",
     "attention",
     "attention_backward",
     "attention_decode",
@@ -53,6 +59,7 @@ __all__ = [
     "matmul_tile",
     "permute_copy",
     "quantize_fp8",
+    "reduce_scatter",
     "reverse_cumsum",
     "rms_norm",
     "rms_norm_backward",

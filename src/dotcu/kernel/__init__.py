@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dotcu.kernel.arguments.tensor_map import TensorMap, tensor_map
     from dotcu.kernel.kernel import Kernel, KernelAttributes
     from dotcu.kernel.module import DeviceVariable, Module, load, load_inline
-    from dotcu.kernel.ranks import Peers, peers, simulate_ranks
+    from dotcu.kernel.ranks import Peers, all_gather, peers, simulate_ranks, workspace
     from dotcu.kernel.shape_queries import by_layout, capability, cdiv, is_aligned, sm_count
     from dotcu.kernel.simulation import active_run, simulate, tracking_allocations
 
@@ -30,6 +30,7 @@ __all__ = [
     "Peers",
     "TensorMap",
     "active_run",
+    "all_gather",
     "by_layout",
     "capability",
     "cdiv",
@@ -44,6 +45,7 @@ __all__ = [
     "strided",
     "tensor_map",
     "tracking_allocations",
+    "workspace",
 ]
 
 _HOMES = {
@@ -51,7 +53,7 @@ _HOMES = {
     "arguments.tensor_map": ("TensorMap", "tensor_map"),
     "kernel": ("Kernel", "KernelAttributes"),
     "module": ("DeviceVariable", "Module", "load", "load_inline"),
-    "ranks": ("Peers", "peers", "simulate_ranks"),
+    "ranks": ("Peers", "all_gather", "peers", "simulate_ranks", "workspace"),
     "shape_queries": ("by_layout", "capability", "cdiv", "is_aligned", "sm_count"),
     "simulation": ("active_run", "simulate", "tracking_allocations"),
 }

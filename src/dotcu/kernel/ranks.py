@@ -8,9 +8,10 @@ that all have come to runs as one, over one memory.
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -34,7 +35,7 @@ class Peers:
     Attributes:
         pointers: For a parameter `T* const*`: the tensor on each rank.
         signals: For a parameter `unsigned* const*`: the signal pad of each rank, zero at first. Kernels leave
-            it as they found it.
+            it so.
         rank: The number of this rank.
         size: How many there are.
     """
@@ -50,67 +51,206 @@ def peers(tensor: Tensor, group: Any = None) -> Peers:
 
     Every rank calls it with a tensor of the same shape and dtype, at the same place of its allocation. On
     GPUs the tensors come from `torch.distributed._symmetric_memory.empty`, and the first call for one meets
-    the other ranks: make it before a CUDA graph is captured. In `simulate_ranks` any CPU tensors do.
+    the other ranks: make it before a CUDA graph is captured. In `simulate_ranks`, and in a group of one, any
+    tensors do.
 
     Args:
         tensor: This rank's, contiguous.
-        group: A process group or its name; by default all ranks.
+        group: A process group or its name; by default, and if empty, all ranks.
 
     Raises:
         ArgumentError: The tensor is not contiguous, not symmetric, or of another size than on other ranks.
         CaptureError: A graph is captured, and the tensor was not passed before.
-        UsageError: It is a CPU tensor outside of `simulate_ranks`; or there is no process group.
+        UsageError: It is a CPU tensor outside of `simulate_ranks`, and of `simulate` without a process
+            group, where it is the only rank's; or a CUDA tensor without a process group.
     """
     if not tensor.is_contiguous():
         raise ArgumentError(
             f"dotcu.peers takes a contiguous tensor, got {describe(tensor)} with strides {tensor.stride()}.\n"
             "Allocate it so: torch.distributed._symmetric_memory.empty(shape, dtype=..., device=...)"
         )
-    simulated: _Ranks | None = getattr(active_rank.get(), "ranks", None)
-    if simulated is not None and tensor.device.type == "cpu":
-        return simulated.peers(active_rank.get().number, tensor)
-    if tensor.device.type != "cuda":
+    if tensor.device.type == "cuda":
+        return _on_gpu(tensor, _group(group, "dotcu.peers"))
+    rank: Rank | None = active_rank.get()
+    if rank is not None:
+        own: Peers = rank.meet("dotcu.peers", tensor, rank.ranks.peers)
+        return own
+    if active_run() is None or (_initialized() and torch.distributed.get_world_size() > 1):
         raise UsageError(
-            f"dotcu.peers got {describe(tensor)} on {tensor.device}; it takes CUDA tensors, and CPU "
+            f"dotcu.peers got {describe(tensor)}; it takes CUDA tensors, and CPU "
             "tensors in the simulator's ranks.\nType: dotcu.simulate_ranks(2, function)"
         )
-    return _on_gpu(tensor, group)
+    signals = torch.zeros(SIGNALS, dtype=torch.int32)
+    return Peers(pointers=[tensor], signals=[signals], rank=0, size=1)
 
 
-_known: dict[tuple[int, ...], Peers] = {}
-"""By their addresses: the arrays of pointers that kernels read, also those that graphs have captured."""
+def workspace(name: str, nbytes: int, device: torch.device, group: Any = None) -> Peers:
+    """Return memory of each rank of a group, zero at first, that kernels of a name share from call to call.
+
+    Every rank calls it alike. The first call on GPUs meets the other ranks: make it before a CUDA graph is
+    captured. Kernels that run at the same time need different names.
+
+    Args:
+        name: The kernels that use it.
+        nbytes: For each pair of ranks: each rank has as many times that as there are ranks.
+        device: Of this rank.
+        group: As for `peers`.
+
+    Raises:
+        CaptureError: A graph is captured, and there is no such memory yet.
+        UsageError: As for `peers`.
+    """
+    if device.type == "cuda":
+        return _workspace_on_gpu(name, nbytes, device, _group(group, "dotcu.workspace"))
+    rank: Rank | None = active_rank.get()
+    if rank is None:
+        return peers(torch.zeros(nbytes, dtype=torch.uint8))
+    if (name, nbytes) not in rank.workspaces:
+        rank.workspaces[name, nbytes] = torch.zeros(nbytes * len(rank.ranks.ranks), dtype=torch.uint8)
+    return peers(rank.workspaces[name, nbytes])
+
+
+def all_gather(tensor: Tensor, group: Any = None) -> tuple[list[Tensor], int]:
+    """Return a copy of the tensor of each rank of a group, and the number of this one, for references.
+
+    Without a process group, and outside of `simulate_ranks`, this is the only rank.
+
+    Args:
+        tensor: This rank's, of one shape and dtype on all.
+        group: As for `peers`.
+
+    Raises:
+        UsageError: The group has no backend for the tensor's device.
+    """
+    rank: Rank | None = active_rank.get()
+    if rank is not None and tensor.device.type == "cpu":
+        copies: list[Tensor] = rank.meet("dotcu.all_gather", tensor, _copies)
+        return copies, rank.number
+    if not _initialized():
+        return [tensor.clone()], 0
+    named = _group(group, "dotcu.all_gather")
+    tensor = tensor.contiguous()
+    gathered = [torch.empty_like(tensor) for _ in range(named.size())]
+    try:
+        torch.distributed.all_gather(gathered, tensor, named)
+    except RuntimeError as error:
+        if "backend" not in str(error).lower():
+            raise
+        raise UsageError(
+            f"dotcu.all_gather got {describe(tensor)}: {str(error).splitlines()[0]}.\n"
+            'A group that takes both: torch.distributed.init_process_group("cpu:gloo,cuda:nccl")'
+        ) from error
+    return gathered, named.rank()
+
+
+def _initialized() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _group(group: Any, of: str) -> Any:
+    """Return a process group; by default that of all ranks."""
+    if not _initialized():
+        raise UsageError(
+            f"{of} meets the ranks of a process group, and there is none.\n"
+            'Type: torch.distributed.init_process_group("nccl")'
+        )
+    known: Any = torch.distributed.distributed_c10d
+    if not group:
+        return known.GroupMember.WORLD
+    return known._resolve_process_group(group) if isinstance(group, str) else group
+
+
+_known: dict[tuple[Any, ...], Peers] = {}
+"""By addresses, shape and dtype: the arrays of pointers that kernels and captured graphs read."""
+
+_workspaces: dict[tuple[str, int, torch.device, str], tuple[Any, Peers]] = {}
+"""With the group that each was made for: another one may have its name later."""
 
 
 def _on_gpu(tensor: Tensor, group: Any) -> Peers:
-    from torch.distributed import _symmetric_memory as symmetric
-
-    if cuda.capturing() and not any(tensor.data_ptr() in addresses for addresses in _known):
+    if cuda.capturing() and not any(tensor.data_ptr() in known for known in _known):
         raise CaptureError(
             "dotcu.peers meets the other ranks when it first sees a tensor, which a CUDA graph cannot hold.\n"
             "Call it once with this tensor before the capture."
         )
-    name: Any = torch.distributed.group.WORLD if group is None else group
-    if name is None:
-        raise UsageError(
-            "dotcu.peers meets the ranks of a process group, and there is none.\n"
-            'Type: torch.distributed.init_process_group("nccl")'
+    if group.size() == 1:
+        rank, addresses, pads, offset = 0, [tensor.data_ptr()], [_lone_pad(tensor.device).data_ptr()], 0
+    else:
+        handle = _rendezvous(tensor, group)
+        rank, pads = handle.rank, list(handle.signal_pad_ptrs)
+        offset = tensor.data_ptr() - handle.buffer_ptrs[rank]
+        addresses = [address + offset for address in handle.buffer_ptrs]
+    key = (*addresses, *pads, tensor.shape, tensor.dtype)
+    if key not in _known:
+        _require_alike(tensor, offset, group)
+        pointers, signals = (
+            torch.tensor(each, dtype=torch.int64, device=tensor.device) for each in (addresses, pads)
         )
+        _known[key] = Peers(pointers=pointers, signals=signals, rank=rank, size=len(pads))
+    return _known[key]
+
+
+@functools.cache
+def _lone_pad(device: torch.device) -> Tensor:
+    """Return the signal pad of a rank without others, on any memory."""
+    return torch.zeros(SIGNALS, dtype=torch.int32, device=device)
+
+
+def _rendezvous(tensor: Tensor, group: Any) -> Any:
+    from torch.distributed import _symmetric_memory as symmetric
+
     try:
-        handle: Any = symmetric.rendezvous(tensor, name)
+        handle: Any = symmetric.rendezvous(tensor, group.group_name)
     except RuntimeError as error:
-        raise _not_symmetric(tensor, str(error).splitlines()[0]) from error
+        sizes = "buffer_size" in str(error)
+        why = "it is larger on one rank than on another" if sizes else str(error).splitlines()[0]
+        raise _not_symmetric(tensor, why) from error
     if handle is None:
         raise _not_symmetric(tensor, "no rank has registered its memory")
-    offset = tensor.data_ptr() - handle.buffer_ptrs[handle.rank]
-    addresses = [address + offset for address in handle.buffer_ptrs]
-    key = (*addresses, *handle.signal_pad_ptrs)
-    if key not in _known:
-        pointers, signals = (
-            torch.tensor(each, dtype=torch.int64, device=tensor.device)
-            for each in (addresses, list(handle.signal_pad_ptrs))
+    return handle
+
+
+def _require_alike(tensor: Tensor, offset: int, group: Any) -> None:
+    """Raise on all ranks where one passes something else than the others."""
+    own = f"{tuple(tensor.shape)} of {tensor.dtype} at byte {offset} of its allocation"
+    said: list[str] = [own] * group.size()
+    torch.distributed.all_gather_object(said, own, group)
+    _require_same(said)
+
+
+def _require_same(said: Sequence[str]) -> None:
+    other = next((rank for rank, each in enumerate(said) if each != said[0]), 0)
+    if other:
+        raise ArgumentError(
+            f"dotcu.peers got {said[0]} on rank 0 and {said[other]} on rank {other}.\n"
+            "All ranks pass tensors of one shape and dtype: pad the shorter ones."
         )
-        _known[key] = Peers(pointers=pointers, signals=signals, rank=handle.rank, size=handle.world_size)
-    return _known[key]
+
+
+def _workspace_on_gpu(name: str, nbytes: int, device: torch.device, group: Any) -> Peers:
+    from torch.distributed import _symmetric_memory as symmetric
+
+    key = (name, nbytes, device, group.group_name)
+    of_group, known = _workspaces.get(key, (None, None))
+    if known is not None and of_group is group:
+        return known
+    if cuda.capturing():
+        raise CaptureError(
+            f"The first call of {name} meets the other ranks, which a CUDA graph cannot hold.\n"
+            "Call it once before the capture."
+        )
+    allocate = symmetric.empty if group.size() > 1 else torch.empty
+    memory = allocate(nbytes * group.size(), dtype=torch.uint8, device=device).zero_()
+    made = _on_gpu(memory, group)
+    torch.cuda.synchronize(device)
+    torch.distributed.barrier(group)  # all are zero before one writes into another's
+    _workspaces[key] = group, made
+    _kept.append(memory)
+    return made
+
+
+_kept: list[Tensor] = []
+"""The memory of workspaces, which graphs may hold: never freed."""
 
 
 def _not_symmetric(tensor: Tensor, why: str) -> ArgumentError:
@@ -156,7 +296,7 @@ def simulate_ranks(count: int, function: Callable[[int], Result], **options: Any
 
 @dataclass(eq=False)
 class Rank:
-    """A rank of the simulator: what it waits for, and what it came to."""
+    """A rank of the simulator: what it waits for, what it came to, and its memory of `workspace`."""
 
     ranks: _Ranks
     number: int
@@ -166,6 +306,7 @@ class Rank:
     result: Any = None
     error: BaseException | None = None
     ended: bool = False
+    workspaces: dict[tuple[str, int], Tensor] = field(default_factory=dict)
 
     def meet(self, what: str, value: Any, together: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
         """Wait until all ranks have come here; return what is for this one.
@@ -268,24 +409,17 @@ class _Ranks:
         for rank, value in zip(waiting, given, strict=True):
             rank.waits, rank.given = None, value
 
-    def peers(self, number: int, tensor: Tensor) -> Peers:
-        """Return a rank's view of the tensors that all ranks pass."""
+    def peers(self, tensors: Sequence[Any]) -> list[Peers]:
+        """Return each rank's view of the tensors that all ranks pass."""
+        _require_same([describe(each) for each in tensors])
+        key = tuple(each.untyped_storage().data_ptr() for each in tensors)
+        if key not in self._signals:
+            self._signals[key] = [torch.zeros(SIGNALS, dtype=torch.int32) for _ in tensors]
+        signals = self._signals[key]
+        self.shared.update(each.untyped_storage().data_ptr() for each in (*tensors, *signals))
+        size = len(tensors)
+        return [Peers(pointers=list(tensors), signals=signals, rank=i, size=size) for i in range(size)]
 
-        def together(tensors: Sequence[Any]) -> list[Peers]:
-            said = [describe(each) for each in tensors]
-            if len(set(said)) > 1:
-                other = next(i for i, each in enumerate(said) if each != said[0])
-                raise ArgumentError(
-                    f"dotcu.peers got {said[0]} on rank 0 and {said[other]} on rank {other}.\n"
-                    "All ranks pass tensors of one shape and dtype: pad the shorter ones."
-                )
-            key = tuple(each.untyped_storage().data_ptr() for each in tensors)
-            if key not in self._signals:
-                self._signals[key] = [torch.zeros(SIGNALS, dtype=torch.int32) for _ in tensors]
-            signals = self._signals[key]
-            self.shared.update(each.untyped_storage().data_ptr() for each in (*tensors, *signals))
-            size = len(tensors)
-            return [Peers(pointers=list(tensors), signals=signals, rank=i, size=size) for i in range(size)]
 
-        own: Peers = self.ranks[number].meet("dotcu.peers", tensor, together)
-        return own
+def _copies(tensors: Sequence[Any]) -> list[list[Tensor]]:
+    return [[each.clone() for each in tensors] for _ in tensors]

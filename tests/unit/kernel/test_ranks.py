@@ -16,14 +16,29 @@ kernels = dotcu.load_inline(r"""
 
 __global__ void add_up(const float* const* parts, unsigned* const* pads, int rank, int ranks, float* out,
                        int n) {
-    dotcu::meet_ranks(pads, rank, ranks);
+    dotcu::meet_ranks<0>(pads, rank, ranks);
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) {
         float sum = 0;
         for (int r = 0; r < ranks; ++r) sum += parts[r][i];
         out[i] = sum;
     }
-    dotcu::meet_ranks(pads, rank, ranks);
+    dotcu::meet_ranks<1>(pads, rank, ranks);
+}
+
+__global__ void two_by_mail(const float* x, unsigned char* const* boxes, int rank, float* out, int n) {
+    const dotcu::mail<2> mail(boxes, rank, 64);
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) mail.send(i, {__float_as_uint(x[i]), 7});
+    uint2 data[2];
+    if (i < n) mail.receive(i, data);
+    if (i < n) out[i] = __uint_as_float(data[1 - rank].x);
+    mail.end();
+}
+
+__device__ void take(unsigned* word) {  // in no order with anything else
+    while (atomicCAS_system(word, 1u, 0u) != 1u) {
+    }
 }
 
 template <int FENCE>
@@ -33,8 +48,8 @@ __global__ void pass_on(int* const* boxes, unsigned* const* pads, int rank, int 
     if (threadIdx.x == 0) {
         if (FENCE == 1) __threadfence();
         if (FENCE == 2) __threadfence_system();
-        dotcu::signal(pads[(rank + 1) % ranks]);
-        dotcu::await_signal(pads[rank]);
+        atomicExch_system(pads[(rank + 1) % ranks], 1u);
+        take(pads[rank]);
         if (FENCE == 1) __threadfence();
         if (FENCE == 2) __threadfence_system();
     }
@@ -43,7 +58,7 @@ __global__ void pass_on(int* const* boxes, unsigned* const* pads, int rank, int 
 }
 
 __global__ void all_but_the_first(unsigned* const* pads, int* const* boxes, int rank, int ranks) {
-    if (rank > 0) dotcu::meet_ranks(pads, rank, ranks);
+    if (rank > 0) dotcu::meet_ranks<0>(pads, rank, ranks);
 }
 
 __global__ void past_the_peer(int* const* boxes, int rank, int ranks) {
@@ -65,6 +80,45 @@ def test_ranks_add_up_what_all_have(ranks: int) -> None:
 
     for got in dotcu.simulate_ranks(ranks, add_up):
         torch.testing.assert_close(got, inputs.sum(0))
+
+
+def test_mail_of_a_call_is_not_taken_for_that_of_another() -> None:
+    """The second call sends less than the first, and the third finds letters of the first at its places."""
+    lengths = (40, 3, 40, 64)
+
+    def swap(rank: int) -> list[Tensor]:
+        work = dotcu.workspace("test::mail", 1024 + 2 * 64 * 16, torch.device("cpu"))
+        outs = []
+        for call, n in enumerate(lengths):
+            x, out = torch.full((n,), 10.0 * call + rank), torch.empty(n)
+            kernels.two_by_mail(x, work.pointers, rank, out, n, grid=2, block=32)
+            outs.append(out)
+        return outs
+
+    for seed in (None, 1):
+        for rank, outs in enumerate(dotcu.simulate_ranks(2, swap, seed=seed)):
+            for call, out in enumerate(outs):
+                assert (out == 10 * call + 1 - rank).all()
+
+
+def test_all_gather_gives_each_rank_what_all_have_and_its_number() -> None:
+    for rank, (tensors, number) in enumerate(
+        dotcu.simulate_ranks(3, lambda rank: dotcu.all_gather(torch.full((2,), rank)))
+    ):
+        assert number == rank
+        assert [int(tensor[0]) for tensor in tensors] == [0, 1, 2]
+    alone = torch.ones(2)
+    (copy,), number = dotcu.all_gather(alone)
+    assert (number, copy.tolist()) == (0, [1, 1])
+    assert copy is not alone
+
+
+def test_a_simulated_call_without_ranks_is_the_only_rank() -> None:
+    own, out = torch.ones(70), torch.empty(70)
+    with dotcu.simulate():
+        peers = dotcu.peers(own)
+        kernels.add_up(peers.pointers, peers.signals, 0, peers.size, out, 70, grid=3, block=32)
+    assert torch.equal(out, own)
 
 
 def passing(fence: int) -> Callable[[int], Tensor]:

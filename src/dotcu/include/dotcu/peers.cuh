@@ -1,35 +1,163 @@
-// Signals between GPUs, on the signal pads that dotcu.peers gives.
+// dotcu/peers.cuh: blocks of several GPUs meet, and pass each other data.
 //
-// A pad has a word for each pair of a block and a rank. It is 0 before and after, so the next
-// launch, or the next replay of a CUDA graph, finds it as this one did.
+// Signals, on the pads that dotcu.peers gives: a block meets the blocks of its number on all ranks.
+//
+//     dotcu::meet_ranks<0>(pads, rank, ranks);  // what each wrote before, all see after
+//     ...                                       // read and write the memory of peers
+//     dotcu::meet_ranks<1>(pads, rank, ranks);
+//
+// Mail, in memory that dotcu.workspace gives: small tensors, without meeting. Each word travels with
+// the number of its call, so a receiver needs no other signal: one trip over the link. A kernel
+// constructs dotcu::mail, sends, receives all that the others send, and calls end().
+//
+// You must guarantee that all ranks make the same launches in the same order, on one stream for a
+// tensor's signals or a workspace; that a kernel's meetings take turns 0, 1, 0, 1 and are even in
+// number; and that all launches on one workspace have the same grid. No state is on the host, so
+// CUDA graphs replay it. A wait ends with a trap after DOTCU_PEERS_TIMEOUT_S seconds.
+// Source: PTX ISA, "Memory Consistency Model": release and acquire at .sys; words of 64 bits are
+// written at once.
 #pragma once
+
+#ifndef DOTCU_PEERS_TIMEOUT_S
+#define DOTCU_PEERS_TIMEOUT_S 600  // as torch's groups have it
+#endif
 
 namespace dotcu {
 
-// Sets a word of another rank's pad, when its last signal was taken.
+namespace detail {
+
+// Ends the kernel where a rank does not come. (The simulator finds that by itself.)
+struct patience {
+    unsigned tries = 0;
+    unsigned long long start = 0;
+
+    __device__ void try_again([[maybe_unused]] int rank, [[maybe_unused]] int other) {
+#if !DOTCU_SIMULATED
+        if (++tries % 1024 != 0) return;
+        unsigned long long now;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        if (start == 0) start = now;
+        if (now - start < DOTCU_PEERS_TIMEOUT_S * 1000000000ull) return;
+        printf("dotcu/peers.cuh: rank %d waited %d s for rank %d, in block %d\n", rank,
+               DOTCU_PEERS_TIMEOUT_S, other, static_cast<int>(blockIdx.x));
+        __trap();
+#endif
+    }
+};
+
+}  // namespace detail
+
+// Sets a word of another rank's pad, which is 0: what this thread's block wrote before is seen by
+// those who wait for it.
 __device__ inline void signal(unsigned* word) {
-    while (atomicCAS_system(word, 0u, 1u) != 0u) {
-    }
+    asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(word) : "memory");
 }
 
-// Waits for a word of the own pad, and takes the signal.
-__device__ inline void await_signal(unsigned* word) {
-    while (atomicCAS_system(word, 1u, 0u) != 1u) {
+// Waits for a word of the own pad, and clears it.
+__device__ inline void await_signal(unsigned* word, int rank = 0, int other = 0) {
+    unsigned value = 0;
+    for (detail::patience wait;; wait.try_again(rank, other)) {
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+        if (value != 0) break;
     }
+    asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(word) : "memory");
 }
 
-// Lets the blocks of one number meet on all ranks: what each wrote before, all see after. Each
-// block has at least as many threads as there are ranks, and all of them call it.
+// Lets the blocks of one number meet on all ranks. Each block has at least as many threads as there
+// are ranks, and all of them call it. A pad has two words for each pair of a block and a rank, which
+// are 0 again when the kernel ends. They take turns: a word is set again only by a rank that has
+// seen this one pass the turn after it, and so clear it.
+template <int turn>
 __device__ inline void meet_ranks(unsigned* const* pads, int rank, int ranks) {
+    static_assert(turn == 0 || turn == 1, "meetings take turns");
     __syncthreads();
     if (static_cast<int>(threadIdx.x) < ranks) {
-        int other = static_cast<int>(threadIdx.x);
-        __threadfence_system();
-        signal(pads[other] + blockIdx.x * ranks + rank);
-        await_signal(pads[rank] + blockIdx.x * ranks + other);
-        __threadfence_system();
+        const int other = static_cast<int>(threadIdx.x), first = (2 * blockIdx.x + turn) * ranks;
+        signal(pads[other] + first + rank);
+        await_signal(pads[rank] + first + other, rank, other);
     }
     __syncthreads();
 }
+
+// 16 bytes of mail: two words of data, each with the number of its call.
+struct alignas(16) letter {
+    unsigned long long words[2];
+};
+
+// What every rank sends to every other in one launch: 8 bytes at each place, of which there are
+// `places`. A workspace has a header of 4 bytes for each block, up to mail_header, and room for two
+// calls: a rank that sends its next one has what all sent in this one, so all are done with the last.
+constexpr int mail_header = 1024;
+
+template <int ranks>
+class mail {
+public:
+    // All threads of a block construct it.
+    __device__ mail(unsigned char* const* boxes, int rank, long long places)
+        : boxes_(boxes), rank_(rank), places_(places) {
+        number_ = *counter() + 1;
+        if (number_ == 0) number_ = 2;  // no letter was ever of call 0, and calls take turns
+    }
+
+    // Sends 8 bytes to each other rank.
+    __device__ void send(long long place, uint2 data) const {
+        const unsigned long long call = static_cast<unsigned long long>(number_) << 32;
+#pragma unroll
+        for (int other = 0; other < ranks; ++other) {
+            if (other == rank_) continue;
+            asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(
+                             at(boxes_[other], rank_, place)),
+                         "l"(call | data.x), "l"(call | data.y)
+                         : "memory");
+        }
+    }
+
+    // Waits for what each other rank sends, and puts it beside what this one has.
+    __device__ void receive(long long place, uint2 (&data)[ranks]) const {
+        letter got[ranks];
+#pragma unroll
+        for (int other = 0; other < ranks; ++other)
+            if (other != rank_) got[other] = read(other, place);
+#pragma unroll
+        for (int other = 0; other < ranks; ++other) {
+            if (other == rank_) continue;
+            for (detail::patience wait; !is_of_call(got[other]); wait.try_again(rank_, other))
+                got[other] = read(other, place);
+            data[other] = {static_cast<unsigned>(got[other].words[0]),
+                           static_cast<unsigned>(got[other].words[1])};
+        }
+    }
+
+    // Ends the call: all threads of the block make it, when they have received.
+    __device__ void end() const {
+        __syncthreads();
+        if (threadIdx.x == 0) *counter() = number_;
+    }
+
+private:
+    __device__ unsigned* counter() const {
+        return reinterpret_cast<unsigned*>(boxes_[rank_]) + blockIdx.x;
+    }
+    __device__ letter* at(unsigned char* box, int from, long long place) const {
+        return reinterpret_cast<letter*>(box + mail_header) +
+               ((number_ % 2) * ranks + from) * places_ + place;
+    }
+    __device__ letter read(int other, long long place) const {
+        letter got;
+        asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                     : "=l"(got.words[0]), "=l"(got.words[1])
+                     : "l"(at(boxes_[rank_], other, place))
+                     : "memory");
+        return got;
+    }
+    __device__ bool is_of_call(const letter& got) const {
+        return got.words[0] >> 32 == number_ && got.words[1] >> 32 == number_;
+    }
+
+    unsigned char* const* boxes_;
+    int rank_;
+    long long places_;
+    unsigned number_;
+};
 
 }  // namespace dotcu

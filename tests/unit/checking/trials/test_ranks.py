@@ -1,0 +1,92 @@
+"""The check `ranks`: operators that are right alone, or on two ranks, and wrong in a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+
+kernels = dotcu.load_inline(r"""
+#include <dotcu/peers.cuh>
+
+__global__ void add_up(const float* const* xs, unsigned* const* pads, int rank, int ranks, int added,
+                       bool meets, float* out, int n) {
+    if (meets) dotcu::meet_ranks<0>(pads, rank, ranks);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        out[i] = 0;
+        for (int r = 0; r < added; ++r) out[i] += xs[r][i];
+    }
+    if (meets) dotcu::meet_ranks<1>(pads, rank, ranks);
+}
+
+__global__ void pass_on(float* const* xs, int rank, int ranks, float* out, int n) {
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        xs[(rank + 1) % ranks][i] = 1;
+        out[i] = xs[rank][i];
+    }
+}
+""")
+
+
+def launch(x: Tensor, group_name: str, most: int) -> Tensor:
+    peers, out = dotcu.peers(x, group_name), torch.empty_like(x)
+    pointers = (peers.pointers, peers.signals, peers.rank, peers.size)
+    kernels.add_up(*pointers, min(most, peers.size), True, out, x.numel(), grid=1, block=32)
+    return out
+
+
+@dotcu.op("checked_ranks::add_all")
+def add_all(x: Tensor, group_name: str = "") -> Tensor:
+    return launch(x, group_name, 99)
+
+
+@dotcu.op("checked_ranks::add_two")
+def add_two(x: Tensor, group_name: str = "") -> Tensor:
+    return launch(x, group_name, 2)
+
+
+@dotcu.op("checked_ranks::unmet")
+def unmet(x: Tensor, group_name: str = "") -> Tensor:
+    peers, out = dotcu.peers(x.clone(), group_name), torch.empty_like(x)
+    kernels.pass_on(peers.pointers, peers.rank, peers.size, out, x.numel(), grid=1, block=32)
+    return out
+
+
+for operator in (add_all, add_two, unmet):
+
+    @operator.reference
+    def _(x: Tensor, group_name: str = "") -> Tensor:
+        return torch.stack(dotcu.all_gather(x, group_name)[0]).sum(0)
+
+    @operator.samples
+    def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+        yield dotcu.Sample(torch.randn(40, device=device))
+
+
+def tried(operator: dotcu.Operator) -> list[tuple[str, str]]:
+    report = dotcu.check(operator, only=f"{operator.qualified_name}/ranks", device="simulator")
+    return [(result.check, result.outcome.reason) for result in report.failures]
+
+
+def test_what_is_right_on_every_rank_passes() -> None:
+    assert tried(add_all) == []
+
+
+def test_what_is_right_on_two_ranks_alone_fails_with_rank_and_values() -> None:
+    ((check, reason),) = tried(add_two)
+    assert check == "ranks"
+    assert reason.startswith("rank 0 of 3: the first call: output 0 has")
+
+
+def test_ranks_that_race_fail_the_check_of_races() -> None:
+    assert [check for check, _ in tried(unmet)] == ["sanitizer-race"]
+
+
+@pytest.mark.parametrize("operator", [add_all, add_two], ids=lambda operator: operator.qualified_name)
+def test_alone_both_are_right(operator: dotcu.Operator) -> None:
+    report = dotcu.check(operator, only=f"{operator.qualified_name}/call/float32-s0", device="simulator")
+    assert report.passed, str(report)
