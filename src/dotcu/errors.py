@@ -210,4 +210,10 @@ class PrebuiltCodeError(EnvironmentFault):
 
 
 class JitDisabled(EnvironmentFault):
-    """Compiled code is missing and DOTCU_JIT=error forbids compiling it."""
+    """Compiled code is missing and DOTCU_JIT=error forbids compiling it.
+
+    Attributes:
+        key: The key in the cache of what is missing; empty where no cache was asked.
+    """
+
+    key: str = ""

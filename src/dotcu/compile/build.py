@@ -171,11 +171,6 @@ def plan_build(source: Source, *, options: CompileOptions, target: Target, names
     return _plan(BuildInputs(source=source, options=options, target=target, names=tuple(names)))
 
 
-def key_of(request: BuildInputs) -> str:
-    """Return the key of a build in the cache."""
-    return _plan(request).build_digest
-
-
 def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
     """Decide a build; `found` is what compiling it has found out, as `include_graph` takes it."""
     names = tuple(sorted(set(request.names)))
@@ -442,12 +437,14 @@ def last_compile() -> Mapping[str, Any] | None:
 
 
 def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
-    return JitDisabled(
+    error = JitDisabled(
         f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
         "and DOTCU_JIT=error forbids compiling it.\n"
         f"The cache {store.directory} has no entry {plan.build_digest[:16]}.\n"
         "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
     )
+    error.key = plan.build_digest
+    return error
 
 
 def _fits(plan: BuildPlan, entry: CacheEntry) -> bool:

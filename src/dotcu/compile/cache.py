@@ -18,6 +18,7 @@ written, or is full, costs one warning and the reuse, never the result.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import json
@@ -514,8 +515,6 @@ class Store:
             digest: The key.
             until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
-        import filelock  # twelve modules, none of which a launch from the cache needs
-
         locked, wait_s = False, _WAIT_S
         with contextlib.ExitStack() as stack:
             with _guard:
@@ -524,19 +523,19 @@ class Store:
             path = self.root / "locks" / f"{digest[:2]}.lock"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                lock = filelock.FileLock(path, thread_local=False)
+                file = stack.enter_context(path.open("ab"))
                 while not locked:
                     try:
-                        stack.enter_context(lock.acquire(blocking=False))
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         locked = True
-                    except filelock.Timeout:
+                    except BlockingIOError:
                         tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
                         while not (done := until()) and time.monotonic() < tried + wait_s:
                             time.sleep(min(wait_s, _LOOK_S))
                         if done:
                             break
                         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-            except (OSError, NotImplementedError) as error:
+            except OSError as error:
                 self.warn("lock", error)
             yield locked
 

@@ -8,13 +8,13 @@ import functools
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from dotcu import settings
 from dotcu.compile import cache
-from dotcu.compile.build import BuildInputs, build_visible, key_of, note_compile
+from dotcu.compile.build import BuildInputs, build_visible, note_compile
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import ObjectCode
 from dotcu.errors import DotcuError, JitDisabled, SourceError
@@ -58,7 +58,7 @@ def build_all(
 def _built(requests: Sequence[BuildInputs]) -> Iterator[tuple[BuildInputs, ObjectCode | SourceError | None]]:
     """Yield each request with its code, some before that without: where a worker has compiled it."""
     with settings.override(cache_remote=None):
-        found = _found(requests)
+        found, keys = _found(requests)
     yield from found.items()
     left, store = [one for one in requests if one not in found], Store(cache.location())
     if not left:
@@ -66,25 +66,26 @@ def _built(requests: Sequence[BuildInputs]) -> Iterator[tuple[BuildInputs, Objec
     # of processes that start at once, one asks the store for everything, and starts workers
     with store.lock(_ALONE, lambda: True) as alone:
         if alone and settings.current().cache_remote:
-            found = _found(left, at_once=DOWNLOADS)
+            found, _ = _found(left, at_once=DOWNLOADS)
             yield from found.items()
             left = [one for one in left if one not in found]
         if alone and settings.current().jit != "error":
             for one in compile_ahead(left):
                 yield one, None
-    for one in _in_order(store, left):
+    for one in _in_order(store, {one: keys[one] for one in left}):
         yield one, _build(one)
 
 
 def _found(
     requests: Sequence[BuildInputs], *, at_once: int = 1
-) -> dict[BuildInputs, ObjectCode | SourceError]:
-    """Return the code of those requests for which nothing has to be compiled."""
+) -> tuple[dict[BuildInputs, ObjectCode | SourceError], dict[BuildInputs, str]]:
+    """Return the code of those requests for which nothing has to be compiled, and the keys of the others."""
 
-    def build_if_there(one: BuildInputs) -> ObjectCode | SourceError | None:
-        with suppress(JitDisabled):
+    def build_if_there(one: BuildInputs) -> ObjectCode | SourceError | str:
+        try:
             return _build(one)
-        return None
+        except JitDisabled as error:
+            return error.key
 
     with settings.override(jit="error"):
         if at_once == 1:
@@ -94,16 +95,17 @@ def _found(
 
             with ThreadPoolExecutor(at_once) as threads:
                 codes = list(threads.map(build_if_there, requests))
-    return {one: code for one, code in zip(requests, codes, strict=True) if code is not None}
+    found = {one: code for one, code in zip(requests, codes, strict=True) if not isinstance(code, str)}
+    return found, {one: key for one, key in zip(requests, codes, strict=True) if isinstance(key, str)}
 
 
-def _in_order(store: Store, requests: Sequence[BuildInputs]) -> Iterator[BuildInputs]:
+def _in_order(store: Store, keys: Mapping[BuildInputs, str]) -> Iterator[BuildInputs]:
     """Yield requests, those that another process is making last: so that processes share the work."""
-    first, taken = os.getpid() % max(1, len(requests)), []
+    requests, taken = list(keys), []
+    first = os.getpid() % max(1, len(requests))
     for one in [*requests[first:], *requests[:first]]:
-        is_free = True
-        with suppress(DotcuError), store.lock(key_of(one), lambda: True) as is_locked:
-            is_free = is_locked
+        with store.lock(keys[one], lambda: True) as is_free:
+            pass
         if is_free:
             yield one
         else:

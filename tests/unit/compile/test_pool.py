@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import threading
 from pathlib import Path
 
-import filelock
 import pytest
 
 import dotcu
 from dotcu import settings
 from dotcu.compile import Target, cache, pool, remote
-from dotcu.compile.build import BuildInputs, key_of
+from dotcu.compile.build import BuildInputs
 from dotcu.compile.cache import Store
 
 _numbers = itertools.count()
@@ -32,9 +32,7 @@ def test_other_processes_compile_into_the_cache(
     before = dotcu.metrics()["dotcu_compiles_total"]
     with settings.override(jit="warn"):
         assert set(pool.compile_ahead(wanted)) == set(wanted)
-    assert (
-        dotcu.metrics()["dotcu_compiles_total"] == before + 3
-    )  # one of no kernel, to find the fault of f<0>
+    assert dotcu.metrics()["dotcu_compiles_total"] == before + 3  # one of no kernel: where is the fault?
     compiled = sorted(vars(record)["dotcu_compile"]["kernels"] for record in caplog.records)
     assert compiled == [[], ["f<1>"], ["f<2>"]]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
@@ -58,13 +56,14 @@ def wanted(cache_dir: Path) -> list[BuildInputs]:
 def test_what_another_process_is_making_is_left_for_last(
     wanted: list[BuildInputs], cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(cache_dir)
+    store, keys = Store(cache_dir), {one: f"{number}0" * 32 for number, one in enumerate(wanted)}
     monkeypatch.setattr(pool.os, "getpid", lambda: 2)
-    key = key_of(wanted[2])
-    with filelock.FileLock(store.root / "locks" / f"{key[:2]}.lock") as other:
-        order = pool._in_order(store, wanted)
+    with store.lock("a0"):  # makes the folder
+        pass
+    with (store.root / "locks" / "20.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        order = pool._in_order(store, keys)
         assert [next(order), next(order), next(order)] == [wanted[3], wanted[0], wanted[1]]
-        other.release()
     assert list(order) == [wanted[2]]
 
 
