@@ -93,7 +93,11 @@ def plan(
             (Path(source).name, compiled_for, ", ".join(names)) for source, compiled_for, names in compiles
         ]
         console.show(console.table(("source", "target", "kernels"), shown))
-    console.print_line(f"{len(compiles)} compiles at most. To do them now, type: dotcu cache pack {target}")
+    chosen = f" --arch {','.join(arch)}" if arch else ""
+    console.print_line(
+        f"{len(compiles)} compiles at most, and one for the members of each struct. "
+        f"To do them now, type: dotcu cache pack {target}{chosen}"
+    )
 
 
 def pack(
@@ -135,7 +139,7 @@ def unpack(
     from dotcu.compile import cache, packs
 
     folder = (into or cache.location()).absolute()
-    _require_directory(folder)
+    _require_directory(folder, "--into FOLDER" if into else "export DOTCU_CACHE_DIR=DIRECTORY")
     count = packs.unpack(file, folder)
     if as_json:
         console.as_json({"directory": str(folder), "entries": count})
@@ -219,7 +223,7 @@ def _architectures(given: Sequence[str] | None) -> tuple[str, ...]:
     return here or (SIMULATED,)
 
 
-def _require_directory(location: Path) -> None:
+def _require_directory(location: Path, choose: str = "export DOTCU_CACHE_DIR=DIRECTORY") -> None:
     """Refuse a place that is not a directory, or cannot be read; one that is not there yet is fine."""
     try:
         if stat.S_ISDIR(location.stat().st_mode):
@@ -231,8 +235,7 @@ def _require_directory(location: Path) -> None:
     except OSError as error:
         reason = str(error.strerror).lower()
     raise CacheError(
-        f"{location} cannot be the cache's directory: {reason}.\n"
-        "Choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
+        f"{location} cannot be the cache's directory: {reason}.\nChoose another directory: {choose}"
     )
 
 

@@ -402,12 +402,18 @@ def _about_span(plan: BuildPlan) -> dict[str, str]:
     return {"file": plan.display, "kernels": ", ".join(plan.kernels), "target": target}
 
 
+def _looked_in(plan: BuildPlan, store: Store) -> list[str]:
+    """Return the places that a build was looked for in."""
+    remote = settings.current().cache_remote if plan.is_reproducible else None
+    folders = [str(place.directory) for place in (store, *cache.layers())]
+    return [*folders, shown(remote)] if remote else folders
+
+
 _LAST = "last-compile"
 
 
 def _cause_of_compile(plan: BuildPlan, store: Store, reason: str, seconds: float) -> Mapping[str, Any]:
     """Count a compile, note its cause for `dotcu cache why`, and return it."""
-    now = settings.current()
     cause = {
         **_about_span(plan),
         "kernels": plan.kernels,
@@ -416,8 +422,7 @@ def _cause_of_compile(plan: BuildPlan, store: Store, reason: str, seconds: float
         "caller": caller_line(),
         "seconds": seconds,
         "key": plan.build_digest,
-        "looked_in": [str(place.directory) for place in (store, *cache.layers())]
-        + ([shown(now.cache_remote)] if now.cache_remote and plan.is_reproducible else []),
+        "looked_in": _looked_in(plan, store),
     }
     note_compile(cause)
     store.add_history(_LAST, {**cause, "time": time.time()})
@@ -437,11 +442,13 @@ def last_compile() -> Mapping[str, Any] | None:
 
 
 def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
+    arch = "simulated" if plan.simulated else plan.target
     error = JitDisabled(
-        f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
+        f"{plan.display} is not compiled for {_about_span(plan)['target']} ({', '.join(plan.names)}), "
         "and DOTCU_JIT=error forbids compiling it.\n"
-        f"The cache {store.directory} has no entry {plan.build_digest[:16]}.\n"
-        "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
+        f"It was looked for in {', '.join(_looked_in(plan, store))}.\n"
+        f"Compile it where that is allowed: dotcu cache pack TARGET --arch {arch}\n"
+        "Or allow it here: unset DOTCU_JIT"
     )
     error.key = plan.build_digest
     return error

@@ -166,6 +166,13 @@ def entries() -> list[CachedBuild]:
     return sorted(listed, key=lambda item: -item.used)
 
 
+def targets_of(source: str) -> list[str]:
+    """Return the targets for which the cache and its layers hold code of a source; reads every index."""
+    places = (Store(location()), *layers())
+    found = [read_about(folder) for place in places for folder, _ in place.folders()]
+    return sorted({about["target"] for about in found if about.get("source") == source})
+
+
 def clear() -> int:
     """Remove every entry and return how many there were; builds that run meanwhile are not disturbed.
 

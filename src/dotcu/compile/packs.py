@@ -125,5 +125,5 @@ def _entries(pack: Path) -> Iterator[tuple[str, dict[str, bytes]]]:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"{pack} cannot be read as a pack: {reason.lower()}.\n"
-            "A pack is a file that this wrote: dotcu cache pack TARGET --out FILE"
+            "Copy it again, or write one: dotcu cache pack TARGET --out FILE"
         ) from error

@@ -483,9 +483,15 @@ class CompilationUnit:
     def build(self, target: Target, *, simulated: bool = False) -> ObjectCode:
         """Compile, leaving out plain names that the preprocessor has hidden from the compiler."""
         wanted = self.inputs(target, simulated=simulated)
-        return compiler.build_visible(
-            wanted.source, options=wanted.options, target=target, names=wanted.names, simulated=simulated
-        )
+        try:
+            return compiler.build_visible(
+                wanted.source, options=wanted.options, target=target, names=wanted.names, simulated=simulated
+            )
+        except JitDisabled as error:
+            others = ", ".join(compiler.cache.targets_of(self.source.name))
+            if others:
+                error.args = (f"{error}\nThe caches have code of {self.source.name} for {others}.",)
+            raise
 
 
 @contextmanager

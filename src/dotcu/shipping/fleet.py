@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -199,7 +200,7 @@ def _entry(digest: str) -> CacheEntry:
 
 
 def _write(out: Path, entries: dict[str, CacheEntry]) -> tuple[str, int]:
-    new = out.with_name(f".{out.name}.new")
+    new = out.with_name(f".{out.name}.{os.urandom(4).hex()}")  # another process may write the same pack
     try:
         with new.open("w+b") as file:
             packs.write(file, {digest: entry.files() for digest, entry in entries.items()})

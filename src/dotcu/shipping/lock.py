@@ -7,6 +7,7 @@ that was edited since is seen.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -170,7 +171,7 @@ def _read_source(values: Mapping[str, Any], architectures: tuple[str, ...]) -> L
 
 def write(lock: Lock, root: Path) -> None:
     """Write a project's lock, whole or not at all."""
-    whole = root / f".{NAME}.new"
+    whole = root / f".{NAME}.{os.urandom(4).hex()}"
     try:
         whole.write_text(lock.to_text(), encoding="utf-8")
         whole.replace(root / NAME)

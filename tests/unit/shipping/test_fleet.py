@@ -17,9 +17,9 @@ import typer
 import dotcu
 from dotcu import settings
 from dotcu.cli import cache as cli
-from dotcu.compile import cache, packs
+from dotcu.compile import Target, cache, packs
 from dotcu.compile.cache import Store
-from dotcu.errors import UsageError
+from dotcu.errors import JitDisabled, UsageError
 from dotcu.shipping import fleet, lock
 from dotcu.shipping.lock import SIMULATED_TARGET, Lock, LockedSource, reached_by
 
@@ -121,6 +121,24 @@ def test_a_machine_with_the_pack_as_a_layer_compiles_nothing(
 
     cli.unpack(first, into=tmp_path / "unpacked")
     assert run(project / "ops.py", DOTCU_JIT="0", DOTCU_CACHE_DIR=tmp_path / "unpacked") == "0\n"
+
+
+def test_what_may_not_be_compiled_is_named_with_what_to_type_and_what_there_is(
+    project: Path, cache_dir: Path, tmp_path: Path
+) -> None:
+    unit = dotcu.load(project / "scale.cu").shift.unit
+    unit.build(Target.parse("sm_80"))
+    cache.forget()
+    (tmp_path / "empty" / "v1").mkdir(parents=True)
+    layers = (cache_dir, tmp_path / "empty")
+    own = settings.override(cache_dir=tmp_path / "own", cache_dirs=layers, jit="error")
+    with own, pytest.raises(JitDisabled) as caught:
+        unit.build(SIMULATED_TARGET, simulated=True)
+    said = str(caught.value)
+    assert "scale.cu is not compiled for compute_80, simulated (shift)" in said
+    assert f"looked for in {tmp_path}/own, {cache_dir}, {tmp_path}/empty." in said
+    assert "dotcu cache pack TARGET --arch simulated" in said
+    assert said.endswith("The caches have code of scale.cu for sm_80.")
 
 
 def filled(path: Path) -> list[str]:
