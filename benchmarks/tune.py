@@ -33,9 +33,9 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.kernel.scope import in_body, observing_every_call, scope_variable
 from dotcu.operator import tuned
-from dotcu.operator.configurations import values_of
+from dotcu.operator.configurations import values_of, values_text
 from dotcu.tuning import search, session, tune
-from dotcu.tuning.report import TuneReport, TuneRow, values_text
+from dotcu.tuning.report import TuneReport, TuneRow
 from dotcu.tuning.session import Session, TuneRequest
 from dotcu.tuning.tuner import TuneCase, prepare
 

@@ -225,7 +225,7 @@ class Configurations:
         if entry.digest != self.digest:
             return "its sources have changed since it was tuned, so it is left out"
         if self.with_values(entry.configuration) is None:
-            return f"{entry.configuration} is none of the declared configurations, so it is left out"
+            return f"{values_text(entry.configuration)} is none of the declared configurations, so it is left out"
         return ""
 
     def with_values(self, values: Mapping[str, Part]) -> Any:
@@ -280,6 +280,11 @@ def values_of(configuration: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(configuration) and configuration.__hash__ is not None:
         return {each.name: getattr(configuration, each.name) for each in dataclasses.fields(configuration)}
     return {}
+
+
+def values_text(values: Mapping[str, Part]) -> str:
+    """Return the values of a configuration as text: `block=256 items=4`."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 # ------------------------------------------------------------------ keys

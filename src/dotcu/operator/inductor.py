@@ -18,7 +18,7 @@ from torch._library.custom_ops import CustomOpDef
 
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import execution, register
-from dotcu.operator.configurations import Configurations, gpu_at_hand, relatives, values_of
+from dotcu.operator.configurations import Configurations, gpu_at_hand, relatives, values_of, values_text
 from dotcu.operator.schema import Signature
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _configured(signature: Signature) -> Signature:
 
 
 def _text(configuration: Any) -> str:
-    return " ".join(f"{name}={value}" for name, value in values_of(configuration).items())
+    return values_text(values_of(configuration))
 
 
 def _of_text(tunable: Configurations, text: str) -> Any:

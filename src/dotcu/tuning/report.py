@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import report_base
-from dotcu.operator.tuned import Part, TunedEntry
+from dotcu.operator.configurations import values_text
+from dotcu.operator.tuned import TunedEntry
 from dotcu.serialize import plain
 
 TuneStatus = Literal["tuned", "gated", "failed", "skipped"]
@@ -140,11 +141,6 @@ def entries_table(entries: Sequence[tuple[str, TunedEntry, str]]) -> RenderableT
             misfit,
         )  # fmt: skip
     return table
-
-
-def values_text(configuration: Mapping[str, Part]) -> str:
-    """Return a configuration as text: `block=256 items=4`."""
-    return " ".join(f"{name}={value}" for name, value in configuration.items())
 
 
 def _table(columns: Sequence[str], *, right: Sequence[str] = ()) -> Table:
