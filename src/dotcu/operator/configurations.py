@@ -225,7 +225,8 @@ class Configurations:
         if entry.digest != self.digest:
             return "its sources have changed since it was tuned, so it is left out"
         if self.with_values(entry.configuration) is None:
-            return f"{values_text(entry.configuration)} is none of the declared configurations, so it is left out"
+            shown = values_text(entry.configuration)
+            return f"{shown} is none of the declared configurations, so it is left out"
         return ""
 
     def with_values(self, values: Mapping[str, Part]) -> Any:
