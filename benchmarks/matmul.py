@@ -94,7 +94,7 @@ def ladder(size: int) -> Row:
         a, b = factors(1, size, size, size, "nt")
 
         def step(name: str) -> Call:
-            return lambda: matmul(a, b, kernel=name)
+            return lambda: matmul(a, b, algorithm=name)
 
         return {name: step(name) for name in LADDER}, {"cuBLAS": lambda: a @ b}
 

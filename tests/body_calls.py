@@ -101,7 +101,7 @@ CALLS: dict[Callable[..., Any], st.SearchStrategy[dict[str, Any]]] = {
     fast_add.body: calls(tensors("a", "b"), block_size=st.just(64), grid_size=st.sampled_from([-1, 2])),
     square.body: calls(tensors("x", dtypes=three), block_size=st.just(64)),
     matmul.body: calls(
-        tensors("a", "b", rank=2), kernel=st.sampled_from(["naive", "tiled"]), block_size=st.just(4)
+        tensors("a", "b", rank=2), algorithm=st.sampled_from(["naive", "tiled"]), block_size=st.just(4)
     ),
     total.body: calls(
         tensors("x", dtypes=three),

@@ -23,6 +23,7 @@ class Sizes:
 
     Attributes:
         tied: Whether the head's weight is that of the embedding.
+        rate: The learning rate.
     """
 
     layers: int = 6
@@ -32,9 +33,10 @@ class Sizes:
     batch: int = 2
     tokens: int = 128
     tied: bool = False
+    rate: float = 1e-3
 
 
-GPT2 = Sizes(layers=12, width=768, heads=12, vocabulary=50304, batch=16, tokens=1024, tied=True)
+GPT2 = Sizes(layers=12, width=768, heads=12, vocabulary=50304, batch=16, tokens=1024, tied=True, rate=1e-4)
 """GPT-2 of 124 million parameters, whose vocabulary of 50,257 is padded to a multiple of 64, as usual."""
 
 
@@ -145,7 +147,9 @@ class Trainer:
             text = torch.randint(sizes.vocabulary, (sizes.batch, sizes.tokens + 1))
         self.parameters = list(model.to(device, torch.bfloat16).parameters())
         self.beginning = [parameter.detach().clone() for parameter in self.parameters]
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-3, fused=True, capturable=mode == CAPTURED)
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=sizes.rate, fused=True, capturable=mode == CAPTURED
+        )
         self.batch = text[:, :-1].to(device), text[:, 1:].to(device)
         self.loss_of: Callable[..., Tensor] = model
         if mode == COMPILED:

@@ -20,7 +20,7 @@ def test_it_agrees_with_a_product_in_float64(dtype: torch.dtype, kernel: str, de
         b = torch.randn(k, n, device=device).to(dtype)
         expected = (a.double() @ b.double()).to(dtype)
         torch.testing.assert_close(
-            matmul(a, b, kernel=kernel), expected, msg=lambda t, s=(m, k, n): f"{s}: {t}"
+            matmul(a, b, algorithm=kernel), expected, msg=lambda t, s=(m, k, n): f"{s}: {t}"
         )
 
 
@@ -29,7 +29,7 @@ def test_it_agrees_with_a_product_in_float64(dtype: torch.dtype, kernel: str, de
 def test_an_empty_side_gives_zeros_or_nothing(
     m: int, k: int, n: int, kernel: str, device: torch.device
 ) -> None:
-    got = matmul(torch.ones(m, k, device=device), torch.ones(k, n, device=device), kernel=kernel)
+    got = matmul(torch.ones(m, k, device=device), torch.ones(k, n, device=device), algorithm=kernel)
     assert torch.equal(got, torch.zeros(m, n, device=device))
 
 
@@ -40,21 +40,21 @@ def test_an_empty_side_gives_zeros_or_nothing(
 def test_any_tile_gives_the_same(block_size: int, kernel: str, device: torch.device) -> None:
     a = torch.randn(13, 21, dtype=torch.float64, device=device)
     b = torch.randn(21, 35, dtype=torch.float64, device=device)
-    torch.testing.assert_close(matmul(a, b, kernel=kernel, block_size=block_size), a @ b)
+    torch.testing.assert_close(matmul(a, b, algorithm=kernel, block_size=block_size), a @ b)
 
 
 @pytest.mark.parametrize("kernel", ["tiled", "naive"])
 def test_strides_of_both_factors_are_followed(kernel: str, device: torch.device) -> None:
     a = torch.randn(40, 50, device=device).T[1::3, ::2]
     b = torch.randn(1, 9, device=device).expand(20, 9)
-    torch.testing.assert_close(matmul(a, b, kernel=kernel), a @ b)
-    torch.testing.assert_close(matmul(a, a.T, kernel=kernel), a @ a.T)
+    torch.testing.assert_close(matmul(a, b, algorithm=kernel), a @ b)
+    torch.testing.assert_close(matmul(a, a.T, algorithm=kernel), a @ a.T)
 
 
 @pytest.mark.parametrize("kernel", ["tiled", "naive"])
 def test_half_types_add_up_in_float32(kernel: str, device: torch.device) -> None:
     ones = torch.ones(1, 600, dtype=torch.bfloat16, device=device)  # bfloat16 counts to 256
-    assert matmul(ones, ones.T, kernel=kernel).item() == 600
+    assert matmul(ones, ones.T, algorithm=kernel).item() == 600
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_more_tiles_than_blocks_are_all_computed(device: torch.device) -> None:
     a, b = torch.randn(20, 3, device=device), torch.randn(3, 21, device=device)
     with dotcu.simulate(arch="sm_87"):  # holds 256 blocks
         torch.testing.assert_close(matmul(a, b, block_size=1), a @ b)
-        torch.testing.assert_close(matmul(a, b, block_size=1, kernel="naive"), a @ b)
+        torch.testing.assert_close(matmul(a, b, block_size=1, algorithm="naive"), a @ b)
 
 
 def test_out_may_be_a_factor(device: torch.device) -> None:
@@ -82,7 +82,7 @@ def test_a_gradient_has_its_factors_layout(device: torch.device) -> None:
 def test_gradients_flow_only_where_they_are_asked_for(device: torch.device) -> None:
     a = torch.randn(3, 4, dtype=torch.float64, device=device, requires_grad=True)
     b = torch.randn(4, 2, dtype=torch.float64, device=device)
-    matmul(a, b, kernel="naive", block_size=4).sum().backward()
+    matmul(a, b, algorithm="naive", block_size=4).sum().backward()
     assert b.grad is None
     torch.testing.assert_close(a.grad, torch.ones(3, 2, dtype=torch.float64, device=device) @ b.T)
 
@@ -123,7 +123,7 @@ def near(got: torch.Tensor, expected: torch.Tensor) -> bool:
 )
 def test_every_step_of_the_ladder_multiplies(kernel: str, device: torch.device) -> None:
     a, b = halves(130, 72, device=device), halves(72, 136, device=device)
-    assert near(matmul(a, b, kernel=kernel), a.double() @ b.double())
+    assert near(matmul(a, b, algorithm=kernel), a.double() @ b.double())
 
 
 @pytest.mark.parametrize("layout", quick({"tn"}, ["nn", "nt", "tn", "tt"]))
@@ -131,21 +131,21 @@ def test_both_layouts_of_both_factors_are_read_as_they_are(layout: str, device: 
     a = halves(72, 40, device=device) if layout[0] == "n" else halves(40, 72, device=device).T
     b = halves(40, 136, device=device) if layout[1] == "n" else halves(136, 40, device=device).T
     for kernel in ("mma", "persistent"):
-        assert near(matmul(a, b, kernel=kernel), a.double() @ b.double()), kernel
+        assert near(matmul(a, b, algorithm=kernel), a.double() @ b.double()), kernel
 
 
 @pytest.mark.parametrize("kernel", ["mma", "persistent"])
 def test_odd_sizes_and_unaligned_rows_are_taken(kernel: str, device: torch.device) -> None:
     a, b = halves(2, 71, 36, device=device)[:, :, 1:], halves(2, 35, 67, device=device)
-    assert near(matmul(a, b, kernel=kernel), a.double() @ b.double())
+    assert near(matmul(a, b, algorithm=kernel), a.double() @ b.double())
 
 
 @pytest.mark.slow
 def test_blocks_that_share_k_add_up_the_same_each_time(device: torch.device) -> None:
     a, b = halves(64, 1024, device=device), halves(1024, 128, device=device)
-    first = matmul(a, b, kernel="persistent")
+    first = matmul(a, b, algorithm="persistent")
     assert near(first, a.double() @ b.double())
-    assert torch.equal(matmul(a, b, kernel="persistent"), first)
+    assert torch.equal(matmul(a, b, algorithm="persistent"), first)
 
 
 @pytest.mark.slow
@@ -165,14 +165,14 @@ def test_swiglu_multiplies_by_both_halves_of_a_weight(device: torch.device) -> N
     gate, up = (half.T for half in weight.chunk(2))
     expected = torch.nn.functional.silu(x.double() @ gate.double()) * (x.double() @ up.double())
     for kernel in ("mma", "persistent"):
-        assert near(matmul_swiglu(x, gate, up, kernel=kernel), expected), kernel
+        assert near(matmul_swiglu(x, gate, up, algorithm=kernel), expected), kernel
 
 
 @pytest.mark.slow
 def test_fp8_takes_scales_of_rows(device: torch.device) -> None:
     (a, scale_a), (b, scale_b) = (quantize_fp8(torch.randn(n, 64, device=device)) for n in (40, 56))
     expected = (a.double() * scale_a.double()) @ (b.double() * scale_b.double()).T
-    assert near(matmul_fp8(a, b.T, scale_a, scale_b.T, kernel="persistent"), expected)
+    assert near(matmul_fp8(a, b.T, scale_a, scale_b.T, algorithm="persistent"), expected)
 
 
 def test_tf32_reads_ten_bits_of_each_mantissa(device: torch.device) -> None:
@@ -183,4 +183,4 @@ def test_tf32_reads_ten_bits_of_each_mantissa(device: torch.device) -> None:
 
 def test_a_kernel_that_there_is_not_is_refused(device: torch.device) -> None:
     with pytest.raises(ValueError, match="naive, tiled, mma"):
-        matmul(torch.ones(2, 2, device=device), torch.ones(2, 2, device=device), kernel="cutlass")
+        matmul(torch.ones(2, 2, device=device), torch.ones(2, 2, device=device), algorithm="cutlass")

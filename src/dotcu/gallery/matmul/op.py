@@ -100,7 +100,7 @@ def matmul(
     beta: float = 1.0,
     activation: str | None = None,
     tf32: bool = False,
-    kernel: str | None = None,
+    algorithm: str | None = None,
     block_size: int = 16,
 ) -> Tensor:
     """Multiply two matrices, or those of two batches: act(alpha * (a @ b) + bias) + beta * other.
@@ -116,13 +116,13 @@ def matmul(
         beta: A factor of `other`.
         activation: "gelu", as torch has it by default (erf), or "silu".
         tf32: Multiply float32 on tensor cores, which read 10 bits of each mantissa.
-        kernel: One of `LADDER`; by default the fastest one that the GPU and the dtype have.
+        algorithm: One of `LADDER`; by default the fastest one that the GPU and the dtype have.
         block_size: The side of a block and of its tile, 1 to 32, of the kernels naive and tiled.
     """
     _require_factors(a, b)
     _require_extra(a, b, bias, other, activation)
     out = a.new_empty((*a.shape[:-1], b.shape[-1]))
-    _launch(a, b, out, bias, other, alpha, beta, activation, tf32, kernel, block_size)
+    _launch(a, b, out, bias, other, alpha, beta, activation, tf32, algorithm, block_size)
     return out
 
 
@@ -137,7 +137,7 @@ def matmul_out(
     beta: float = 1.0,
     activation: str | None = None,
     tf32: bool = False,
-    kernel: str | None = None,
+    algorithm: str | None = None,
     block_size: int = 16,
     out: Tensor,
 ) -> None:
@@ -155,7 +155,7 @@ def matmul_out(
             f"{product.device} (got {tuple(out.shape)}, {out.dtype}, {out.device}).\n"
             f"Allocate it so: a.new_empty({tuple(product.shape)})"
         )
-    _launch(a, b, product, bias, other, alpha, beta, activation, tf32, kernel, block_size)
+    _launch(a, b, product, bias, other, alpha, beta, activation, tf32, algorithm, block_size)
     if out.is_contiguous() and dotcu.is_aligned(out, TMA_BYTES):  # a launch can be recorded, unlike copy_
         _copy_lines(product.view(1, 1, product.numel()), out, product.numel())
     else:
@@ -163,20 +163,20 @@ def matmul_out(
 
 
 @dotcu.op("dotcu::matmul_swiglu", dtypes=HALVES)
-def matmul_swiglu(a: Tensor, gate: Tensor, up: Tensor, *, kernel: str | None = None) -> Tensor:
+def matmul_swiglu(a: Tensor, gate: Tensor, up: Tensor, *, algorithm: str | None = None) -> Tensor:
     """Multiply by two matrices at once: silu(a @ gate) * (a @ up), the first half of a transformer's MLP.
 
     Args:
         a: A matrix of M x K elements, bfloat16 or float16, or B of them.
         gate: A matrix of K x N elements, or B of them.
         up: One of the same shape and dtype; copied if its layout is not that of `gate`.
-        kernel: "mma" or "persistent"; by default the one that the GPU has.
+        algorithm: "mma" or "persistent"; by default the one that the GPU has.
     """
     _require_pair(a, gate, up)
     out = a.new_empty((*a.shape[:-1], gate.shape[-1]))
     if up.stride() != gate.stride():
         gate, up = gate.contiguous(), up.contiguous()
-    _on_tensor_cores(a, gate, up, out, None, None, None, None, 1.0, 1.0, SWIGLU, kernel)
+    _on_tensor_cores(a, gate, up, out, None, None, None, None, 1.0, 1.0, SWIGLU, algorithm)
     return out
 
 
@@ -188,7 +188,7 @@ def matmul_fp8(
     scale_b: Tensor,
     bias: Tensor | None = None,
     *,
-    kernel: str | None = None,
+    algorithm: str | None = None,
 ) -> Tensor:
     """Multiply two matrices in float8: scale_a * scale_b * (a @ b) + bias, in bfloat16.
 
@@ -198,7 +198,7 @@ def matmul_fp8(
         scale_a: float32, of one element, or of M: one for each row.
         scale_b: float32, of one element, or of N, as `scale_a`.
         bias: N elements in bfloat16, added to each row.
-        kernel: "mma" or "persistent"; by default the one that the GPU has.
+        algorithm: "mma" or "persistent"; by default the one that the GPU has.
 
     Note:
         There is no gradient. Hopper's tensor cores add up float8 in about 14 bits.
@@ -207,7 +207,7 @@ def matmul_fp8(
     out = a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16)
     flags = (SCALES if scale_a.numel() == 1 else ROW_SCALES) | BIAS * (bias is not None)
     scales = scale_a.contiguous(), scale_b.contiguous()
-    _on_tensor_cores(a, b, None, out, bias, None, *scales, 1.0, 1.0, flags, kernel)
+    _on_tensor_cores(a, b, None, out, bias, None, *scales, 1.0, 1.0, flags, algorithm)
     return out
 
 
@@ -226,7 +226,7 @@ def _launch(
 ) -> None:
     if kernel is not None and kernel not in LADDER:
         raise ValueError(
-            f"kernel is one of {', '.join(LADDER)}, or None (got {kernel!r}).\nType: matmul(a, b)"
+            f"algorithm is one of {', '.join(LADDER)}, or None (got {kernel!r}).\nType: matmul(a, b)"
         )
     if not 1 <= block_size <= 32:
         raise ValueError(
@@ -268,7 +268,7 @@ def _one(a: Tensor, b: Tensor, out: Tensor, kernel: str | None, block_size: int)
     if kernel in STEPS:
         if a.dtype not in HALVES:
             raise TypeError(
-                f"the kernel {kernel} takes bfloat16 and float16 (got {a.dtype}).\nType: matmul(a, b)"
+                f"the algorithm {kernel} takes bfloat16 and float16 (got {a.dtype}).\nType: matmul(a, b)"
             )
         _step(a, b, out, kernel)
         return
@@ -693,18 +693,18 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     random = random_tensors(device, dtype, -2, 2)
     yield dotcu.Sample(random(64, 48), random(48, 32))
     yield dotcu.Sample(random(33, 17), random(17, 41))
-    yield dotcu.Sample(random(33, 17), random(17, 41), kernel="naive")
-    yield dotcu.Sample(random(1, 70), random(70, 1), kernel="tiled", block_size=8)
+    yield dotcu.Sample(random(33, 17), random(17, 41), algorithm="naive")
+    yield dotcu.Sample(random(1, 70), random(70, 1), algorithm="tiled", block_size=8)
     yield dotcu.Sample(random(5, 0), random(0, 6))
-    yield dotcu.Sample(random(0, 5), random(5, 6), kernel="naive")
+    yield dotcu.Sample(random(0, 5), random(5, 6), algorithm="naive")
     yield dotcu.Sample(random(19, 20).T, random(25, 40)[3:22, ::2])
     if dtype in HALVES:
         small = random_tensors(device, dtype, -1, 1)  # of a GELU far below zero nothing is left
         yield dotcu.Sample(small(2, 40, 24), small(2, 24, 56), small(56), activation="gelu")
         if _has_wgmma(device):
-            yield dotcu.Sample(random(70, 72), random(72, 136), kernel="persistent")
+            yield dotcu.Sample(random(70, 72), random(72, 136), algorithm="persistent")
             yield dotcu.Sample(
-                random(40, 70).T, random(136, 40).T, None, random(70, 136), kernel="persistent"
+                random(40, 70).T, random(136, 40).T, None, random(70, 136), algorithm="persistent"
             )
 
 
@@ -717,20 +717,20 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(5, 0), random(0, 6), random(0, 6))
     yield dotcu.Sample(random(0, 5), random(5, 6), random(5, 6))
     if _has_wgmma(device):
-        yield dotcu.Sample(random(70, 72), *random(2, 136, 72).mT, kernel="persistent")
+        yield dotcu.Sample(random(70, 72), *random(2, 136, 72).mT, algorithm="persistent")
 
 
 @matmul_fp8.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     random = random_tensors(device, torch.float32, -2, 2)
     scales = random_tensors(device, torch.float32, 1, 2)
-    kernel = "persistent" if _has_wgmma(device) else None
+    algorithm = "persistent" if _has_wgmma(device) else None
     for m, k, n in ((70, 160, 136), (64, 64, 64), (33, 17, 41), (5, 0, 6), (0, 5, 6)):
         a, b = random(m, k).to(dtype), random(n, k).to(dtype).T
-        yield dotcu.Sample(a, b, scales(1), scales(1), kernel=kernel)
+        yield dotcu.Sample(a, b, scales(1), scales(1), algorithm=algorithm)
     a, b = random(40, 48).to(dtype), random(48, 56).to(dtype)
     bias = random(56).to(torch.bfloat16)
-    yield dotcu.Sample(a, b, scales(40, 1), scales(1, 56), bias, kernel=kernel)
+    yield dotcu.Sample(a, b, scales(40, 1), scales(1, 56), bias, algorithm=algorithm)
 
 
 def _has_wgmma(device: torch.device) -> bool:
