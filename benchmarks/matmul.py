@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calls.host import machine
-from dotcu.gallery import matmul, matmul_fp8, matmul_swiglu
+from dotcu.gallery import grouped_matmul, matmul, matmul_fp8, matmul_swiglu
 from tile import AHEAD_CYCLES, FLUSH_BYTES, normal
 
 Call = Callable[[], Tensor]
@@ -149,6 +149,23 @@ def fp8(m: int, n: int, k: int, by_row: bool) -> Row:
     return Row(name=name, flops=2.0 * m * n * k, make=make, goal=1.0)
 
 
+def grouped(m: int, n: int, k: int, experts: int, even: bool) -> Row:
+    """Rows of experts, as many of each or of random counts, beside torch's product of groups."""
+
+    def make() -> Made:
+        a, b = normal(m, k), normal(experts, n, k).mT
+        share = (
+            torch.ones(experts) if even else torch.rand(experts, generator=torch.Generator().manual_seed(0))
+        )
+        ends = (share.cumsum(0) / share.sum() * m).round().to("cuda", torch.int32)
+        rival = getattr(F, "grouped_mm", None) or torch._grouped_mm
+        rivals: dict[str, Call] = {"torch": lambda: rival(a, b, offs=ends)}
+        return {"dotcu": lambda: grouped_matmul(a, b, ends)}, rivals
+
+    name = f"{experts} {'even' if even else 'uneven'} groups {m}x{n}x{k} nt"
+    return Row(name=name, flops=2.0 * m * n * k, make=make)
+
+
 def tf32(size: int) -> Row:
     """A product of float32 in tf32, beside cuBLAS."""
 
@@ -167,6 +184,8 @@ ROWS = (
     *(product(*shape, group=True) for shape in SHAPES),
     fp8(4096, 7168, 2048, False), fp8(8192, 8192, 8192, False),
     fp8(4096, 7168, 2048, True), fp8(8192, 8192, 8192, True),
+    grouped(8192, 14336, 4096, 8, True), grouped(8192, 14336, 4096, 8, False),
+    grouped(16384, 1408, 2048, 64, False), grouped(512, 4096, 4096, 64, False),
     tf32(4096), ladder(4096), swiglu(8192, 11008, 4096), with_gelu(8192, 4096, 4096),
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.gallery import matmul, matmul_fp8, matmul_swiglu, quantize_fp8
+from dotcu.gallery import grouped_matmul, matmul, matmul_fp8, matmul_swiglu, quantize_fp8
 from quick import quick, quick_pairs
 
 SIZES = [(2, 2, 20), (20, 2, 2), (3, 7, 11), (1, 1, 1), (16, 16, 16), (17, 33, 15), (40, 1, 40), (1, 100, 1)]
@@ -184,3 +184,36 @@ def test_tf32_reads_ten_bits_of_each_mantissa(device: torch.device) -> None:
 def test_a_kernel_that_there_is_not_is_refused(device: torch.device) -> None:
     with pytest.raises(ValueError, match="naive, tiled, mma"):
         matmul(torch.ones(2, 2, device=device), torch.ones(2, 2, device=device), algorithm="cutlass")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "ends"),
+    [
+        ("mma", (13, 13, 90)),
+        pytest.param("mma", (0, 60, 60), marks=pytest.mark.slow),
+        pytest.param("persistent", (0, 70, 199), marks=pytest.mark.slow),
+        pytest.param("persistent", (13, 150, 150), marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("transposed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_each_group_of_rows_has_its_own_factor(
+    kernel: str, ends: tuple[int, ...], transposed: bool, device: torch.device
+) -> None:
+    a = torch.randn(200 if kernel == "persistent" else 90, 72, device=device).bfloat16()
+    b = torch.randn(3, 72, 40, device=device).bfloat16()
+    b = b.mT.contiguous().mT if transposed else b
+    with dotcu.simulate(arch="sm_90a"):
+        got = grouped_matmul(a, b, torch.tensor(ends, dtype=torch.int32, device=device), algorithm=kernel)
+    expected, begin = torch.zeros(len(a), 40, dtype=torch.float64, device=device), 0
+    for factor, end in zip(b.double(), ends, strict=True):
+        expected[begin:end] = a[begin:end].double() @ factor
+        begin = end
+    torch.testing.assert_close(got, expected.bfloat16(), rtol=2**-7, atol=1e-3)
+
+
+def test_groups_must_fit_their_factors() -> None:
+    a, b = torch.ones(4, 8).bfloat16(), torch.ones(2, 8, 3).bfloat16()
+    with pytest.raises(ValueError, match="E ends"):
+        grouped_matmul(a, b, torch.tensor([4], dtype=torch.int32))
+    with pytest.raises(TypeError, match="int32"):
+        grouped_matmul(a, b, torch.tensor([2, 4]))

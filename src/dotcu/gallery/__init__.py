@@ -20,7 +20,7 @@ from dotcu.gallery.cumsum.op import cumsum, reverse_cumsum
 from dotcu.gallery.fast_add.op import fast_add
 from dotcu.gallery.gemv.op import gemv
 from dotcu.gallery.layer_norm.op import layer_norm, layer_norm_backward
-from dotcu.gallery.matmul.op import matmul, matmul_fp8, matmul_swiglu
+from dotcu.gallery.matmul.op import grouped_matmul, matmul, matmul_fp8, matmul_swiglu
 from dotcu.gallery.matmul_tile.op import matmul_swiglu_tile, matmul_tile
 from dotcu.gallery.quantize_fp8.op import quantize_fp8
 from dotcu.gallery.reduce_scatter.op import reduce_scatter
@@ -50,6 +50,7 @@ __all__ = [
     "cumsum",
     "fast_add",
     "gemv",
+    "grouped_matmul",
     "layer_norm",
     "layer_norm_backward",
     "matmul",

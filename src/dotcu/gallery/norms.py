@@ -133,8 +133,8 @@ def forward_rows(rows: tuple[Tensor | None, ...], weights: tuple[Tensor, ...]) -
 
 def backward_launch(
     kernels: tuple[dotcu.Kernel, dotcu.Kernel, dotcu.Kernel], x: Tensor, weight: Tensor, width: int,
-    choices: tuple[int, ...], most_lanes: int, staged: int, most_stages: int, most_resident: int,
-    *flags: bool,
+    choices: tuple[int, ...], ragged: tuple[int, ...], most_lanes: int, staged: int, most_stages: int,
+    most_resident: int, *flags: bool,
 ) -> BackwardLaunch:  # fmt: skip
     """Choose the launches of a backward.
 
@@ -143,6 +143,7 @@ def backward_launch(
         width: Elements of a vector that divides the rows and the tensors' addresses; where these are less
             than 16 bytes, rows of some length are read by words of 16 bytes anyhow.
         choices: Vectors of a thread, the best first.
+        ragged: The same for rows that begin anywhere.
         most_lanes: Threads of a row at most.
         staged: Tensors whose rows are copied to shared memory.
         most_stages: Rows of each in a block's shared memory at most.
@@ -155,7 +156,7 @@ def backward_launch(
     anywhere = width < most and n * x.element_size() >= LEAST_RAGGED_BYTES
     given_width, width = width, most if anywhere else width
     blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(sum_parts, x) else 1
-    split = _split_least if anywhere else _split
+    split, choices = (_split_least, ragged) if anywhere else (_split, choices)
     vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, most_lanes)
     columns = lanes * vectors * width
     given = n > blocks * columns
@@ -222,12 +223,12 @@ def _split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tup
 
 
 def _split_least(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:
-    """Return vectors of a thread, three at most, and threads of a row: as few as hold it, or all."""
+    """Return vectors of a thread and threads of a row: as few as hold it, or all."""
     ways = [
         (vectors, 1 << power)
         for vectors in choices
         for power in range(most_lanes.bit_length())
-        if vectors <= 3 and (1 << power >= WARP // 2 or vectors == 1)
+        if 1 << power >= WARP // 2 or vectors == 1
     ]
     holding = [way for way in ways if way[0] * way[1] * width >= n]
     return min(holding, key=math.prod) if holding else max(ways, key=math.prod)

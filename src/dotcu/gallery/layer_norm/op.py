@@ -22,8 +22,9 @@ SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
 """Vectors of a thread where lanes of a warp have a row, and where a block has it: of many vectors fewer
 threads wait for each other."""
 
-BACKWARD_LANES, BACKWARD_VECTORS = 512, (4, 2, 3, 1)
-"""Threads of a row at most; vectors of a thread, where registers hold two floats for each column besides."""
+BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 512, (4, 2, 3, 1), (2, 4, 1)
+"""Threads of a row at most; vectors of a thread, where registers hold two floats for each column besides, and
+the same of rows that begin anywhere."""
 
 STAGES, MOST_RESIDENT = 3, 3
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
@@ -90,7 +91,7 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor) -> norms.BackwardL
     stages = STAGES - 1 if x.dtype == torch.float64 else STAGES  # sums of doubles need room, too
     templates = backward_kernels.row_sums, backward_kernels.layer_norm_backward, backward_kernels.sum_parts
     return norms.backward_launch(
-        templates, x, weight, width, choices, BACKWARD_LANES,
+        templates, x, weight, width, choices, RAGGED_VECTORS, BACKWARD_LANES,
         2, stages, MOST_RESIDENT,
     )  # fmt: skip
 

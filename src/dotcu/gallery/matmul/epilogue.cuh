@@ -5,6 +5,7 @@
 #pragma once
 
 constexpr int BIAS = 1, OTHER = 2, GELU = 4, SILU = 8, SWIGLU = 16, SCALES = 32, ROW_SCALES = 64;
+constexpr int GROUPS = 128;  // each batch is of b alone, and multiplies a group of the rows of a
 
 __device__ inline float exp2_fast(float x) {
     float y;
@@ -25,6 +26,32 @@ __device__ inline float gelu(float x) {
     q = fmaf(y, q, -1.15017427f);
     q = fmaf(y, q, -1.00006478f);
     return fmaf(-y, exp2_fast(q), x > 0.f ? x : x == x ? 0.f : x);
+}
+
+// The scales of two rows and of two columns in each of some matrices of eight, with ROW_SCALES.
+template <int count>
+struct Scales {
+    float of_row[2], of_column[count ? count : 1][2];
+
+    __device__ void apply(float (&x)[4], int at) const {
+#pragma unroll
+        for (int i = 0; count && i < 4; ++i) x[i] *= of_row[i / 2] * of_column[at][i % 2];
+    }
+};
+
+template <int FLAGS, int count>
+__device__ auto scales_of(const float* a, const float* b, int row, int column, int m, int n) {
+    Scales<FLAGS & ROW_SCALES ? count : 0> scales;
+#pragma unroll
+    for (int i = 0; FLAGS & ROW_SCALES && i < 2; ++i) {
+        scales.of_row[i] = row + 8 * i < m ? a[row + 8 * i] : 0.f;
+#pragma unroll
+        for (int k = 0; k < count; ++k) {
+            const int at = column + 8 * k + i;
+            scales.of_column[k][i] = at < n ? b[at] : 0.f;
+        }
+    }
+    return scales;
 }
 
 // FLAGS: a sum of the constants above. Out: the type of bias, other and the result, unless that is
@@ -67,6 +94,15 @@ struct Epilogue {
         for (int i = 0; i < 4; ++i) x[i] = silu(x[i]) * up[i];
     }
 };
+
+// Writes zeros to the rows of a matrix of m x n that no group has.
+template <typename Out>
+__device__ void zero_rest(Out* out, const int* ends, int groups, int m, int n) {
+    long long i = 0;
+    for (int g = 0; g < groups; ++g) i = max(i, 1ll * ends[g] * n);
+    for (i += blockIdx.x * blockDim.x + threadIdx.x; i < 1ll * m * n; i += gridDim.x * blockDim.x)
+        out[i] = Out(0.f);
+}
 
 // Writes two rows of two columns, as above, to a matrix of m x n whose rows may be unaligned.
 template <typename Out>

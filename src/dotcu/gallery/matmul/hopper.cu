@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     matmul(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
            const __grid_constant__ CUtensorMap up, const __grid_constant__ CUtensorMap out_map,
            Out* out, const Extra* bias, const Extra* other, const float* scale_a,
-           const float* scale_b, float alpha, float beta, int batches, int m, int n, int k) {
+           const float* scale_b, const int* ends, float alpha, float beta, int batches, int m,
+           int n, int k) {
     using S = Shares<BM, BN, CLUSTER>;
     constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, BK = ROW / sizeof(T);
     constexpr bool PAIR = FLAGS & SWIGLU;
@@ -110,12 +111,21 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     const dotcu::tile_grid tiles{batches, (m + BM * S::blocks_down - 1) / (BM * S::blocks_down),
                                  (n + OUT_BN * S::blocks_across - 1) / (OUT_BN * S::blocks_across)};
     const int part = CLUSTER > 1 ? rank : 0;
-    auto tile_of = [&](int t) {
-        dotcu::tile at = tiles.grouped(t, GROUP);
-        at.row = (at.row * S::blocks_down + (S::share_b ? part : 0)) * BM;
+    dotcu::group_tiles groups{ends, batches, m, BM, tiles.columns};
+    static_assert(BLOCKS == 1 || !(FLAGS & GROUPS), "groups end anywhere");
+    auto find = [&](int t, dotcu::tile& at, int& end) {
+        if constexpr (FLAGS & GROUPS) {
+            if (!groups.find(t, at, end)) return false;
+        } else {
+            if (t >= tiles.count()) return false;
+            at = tiles.grouped(t, GROUP), end = m;
+            at.row = (at.row * S::blocks_down + (S::share_b ? part : 0)) * BM;
+        }
         at.column = (at.column * S::blocks_across + (S::share_b ? 0 : part)) * OUT_BN;
-        return at;
+        return true;
     };
+    dotcu::tile tile;
+    int end = m;  // of the tile's rows
     dotcu::ring<STAGES> at;
 
     if (warpgroup == CONSUMERS) {
@@ -125,13 +135,13 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                            SHARE_B = CLUSTER > 1 && S::share_b;
             constexpr int A_ROWS = SHARE_A ? BM / 2 : BM, B_ROWS = SHARE_B || PAIR ? BN / 2 : BN;
             const int a_part = SHARE_A ? part * A_ROWS : 0, b_part = SHARE_B ? part * B_ROWS : 0;
-            for (int t = blockIdx.x / BLOCKS; t < tiles.count(); t += gridDim.x / BLOCKS) {
-                const dotcu::tile tile = tile_of(t);
+            for (int t = blockIdx.x / BLOCKS; find(t, tile, end); t += gridDim.x / BLOCKS) {
+                const int of_a = FLAGS & GROUPS ? 0 : tile.batch;
                 for (int step = 0; step < steps; ++step, at.next()) {
                     unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
                     dotcu::mbarrier& full = pipe.acquire(at);
                     full.arrive_expect(A_BYTES + B_BYTES);
-                    load<A_MN, A_ROWS, SHARE_A>(stage + a_part * ROW, a, full, tile.batch,
+                    load<A_MN, A_ROWS, SHARE_A>(stage + a_part * ROW, a, full, of_a,
                                                 tile.row + a_part, (first_step + step) * BK);
                     stage += A_BYTES;
                     if constexpr (PAIR && SHARE_B) {
@@ -154,7 +164,9 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         const int first_row = warpgroup % S::down * S::rows;
         const int first_column = warpgroup / S::down * S::columns;
         const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
-        const Epilogue<FLAGS, Extra> epilogue{bias, other, scale_a, scale_b, alpha, beta, m, n};
+        if constexpr (FLAGS & SCALES) alpha *= *scale_a * *scale_b;
+        const Epilogue<FLAGS & ~(SCALES | ROW_SCALES), Extra> epilogue{
+            bias, other, scale_a, scale_b, alpha, beta, m, n};
         unsigned char* boxes = memory + STAGES * (A_BYTES + B_BYTES) + warpgroup * C_BOXES * BOX;
         constexpr int OUT_COLUMNS = PAIR ? S::columns / 2 : S::columns;
         static_assert(!PAIR || S::across == 1, "a warpgroup has both products of a pair");
@@ -165,8 +177,9 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                 pipe.release(used);
         };
         float d[S::high][S::columns / 2];
-        for (int t = blockIdx.x / BLOCKS; t < tiles.count(); t += gridDim.x / BLOCKS) {
-            const dotcu::tile tile = tile_of(t);
+        for (int t = blockIdx.x / BLOCKS; find(t, tile, end); t += gridDim.x / BLOCKS) {
+            const int batch = FLAGS & GROUPS ? 0 : tile.batch;
+            const bool store = TMA_STORE && (!(FLAGS & GROUPS) || tile.row + BM <= end);
             dotcu::ring<STAGES> used = at;
             for (int step = 0; step < steps; ++step) {
                 pipe.wait(at);
@@ -217,9 +230,10 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                     }
                     const int row = tile.row + first_row + 64 * (q / QUADS) + 16 * warp + lane / 4;
                     const int column = tile.column + first_column + q % QUADS * 8 + lane % 4 * 2;
-                    epilogue(x, tile.batch, row, column);
-                    write_quad(out + static_cast<long long>(tile.batch) * m * n, m, n, row, column,
-                               x);
+                    const auto scales = scales_of<FLAGS, 1>(scale_a, scale_b, row, column, m, n);
+                    scales.apply(x, 0);
+                    epilogue(x, batch, row, column);
+                    write_quad(out + static_cast<long long>(batch) * m * n, m, n, row, column, x);
                 }
                 continue;
             }
@@ -230,7 +244,10 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                 const int h = i / in_row, from = i % in_row * BOX_COLUMNS;
                 const int row = tile.row + first_row + 64 * h, column = tile.column + first_column;
                 unsigned char* box = boxes + i % C_BOXES * BOX;
-                if constexpr (TMA_STORE) {  // the store that last used the box has read it
+                const auto scales = scales_of<FLAGS, BOX_COLUMNS / 8>(  // all are on their way
+                    scale_a, scale_b, row + 16 * warp + lane / 4, column + from + lane % 4 * 2, m,
+                    n);
+                if (store) {  // the store that last used the box has read it
                     if (thread == 0) dotcu::tma_wait<C_BOXES - 1>();
                     dotcu::named_sync(1 + warpgroup, 128);
                 }
@@ -242,28 +259,29 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                         const int first = c / 2 + 4 * j;
 #pragma unroll
                         for (int l = 0; l < 4; ++l) x[j][l] = d[h][first + l];
+                        scales.apply(x[j], (c - from) / 8 + j);
                         if constexpr (PAIR) {
                             const float* second = &d[h][S::columns / 4 + first];
                             epilogue.pair(x[j], {second[0], second[1], second[2], second[3]});
                         } else {
-                            epilogue(x[j], tile.batch, row + 16 * warp + lane / 4,
+                            epilogue(x[j], batch, row + 16 * warp + lane / 4,
                                      column + c + 8 * j + lane % 4 * 2);
                         }
                     }
-                    if constexpr (TMA_STORE)
+                    if (store)
                         put<Out>(box, 16 * warp, c - from, lane, x);
                     else
 #pragma unroll
                         for (int j = 0; j < 2; ++j)
-                            write_quad(out + static_cast<long long>(tile.batch) * m * n, m, n,
+                            write_quad(out + static_cast<long long>(batch) * m * n, end, n,
                                        row + 16 * warp + lane / 4,
                                        column + c + 8 * j + lane % 4 * 2, x[j]);
                 }
-                if constexpr (TMA_STORE) {
+                if (store) {
                     dotcu::tma_fence();
                     dotcu::named_sync(1 + warpgroup, 128);
                     if (thread == 0) {
-                        dotcu::tma_store(out_map, box, tile.batch, row, column + from);
+                        dotcu::tma_store(out_map, box, batch, row, column + from);
                         dotcu::tma_commit();
                     }
                 }
@@ -271,5 +289,6 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         }
         if (TMA_STORE && thread == 0) dotcu::tma_wait<0>();
     }
+    if constexpr (FLAGS & GROUPS) zero_rest(out, ends, batches, m, n);
     if constexpr (BLOCKS > 1) dotcu::cluster_sync();  // others still use this shared memory
 }

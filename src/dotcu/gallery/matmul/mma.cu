@@ -78,8 +78,8 @@ template <typename T, typename Out, int BM, int BN, int DOWN, int ACROSS, int ST
 __global__ void __launch_bounds__(32 * DOWN * ACROSS)
     matmul_mma(dotcu::tensor<const T, 3> a, dotcu::tensor<const T, 3> b,
                dotcu::tensor<const T, 3> up, Out* out, const Extra* bias, const Extra* other,
-               const float* scale_a, const float* scale_b, float alpha, float beta, int batches,
-               int m, int n, int k) {
+               const float* scale_a, const float* scale_b, const int* ends, float alpha, float beta,
+               int batches, int m, int n, int k) {
     constexpr int THREADS = 32 * DOWN * ACROSS, BK = ROW / sizeof(T), STAGE = (BM + BN) * ROW;
     constexpr int ROWS = BM / DOWN, COLUMNS = BN / ACROSS;  // of a warp
     constexpr bool PAIR = FLAGS & SWIGLU;
@@ -90,13 +90,19 @@ __global__ void __launch_bounds__(32 * DOWN * ACROSS)
     const int warp_row = warp % DOWN * ROWS, warp_column = warp / DOWN;
 
     const dotcu::tile_grid tiles{batches, (m + BM - 1) / BM, (n + OUT_BN - 1) / OUT_BN};
-    for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
-        const dotcu::tile tile = tiles.grouped(t, GROUP);
-        const int row = tile.row * BM, column = tile.column * OUT_BN;
+    dotcu::group_tiles groups{ends, batches, m, BM, tiles.columns};
+    for (int t = blockIdx.x; FLAGS & GROUPS || t < tiles.count(); t += gridDim.x) {
+        dotcu::tile tile = tiles.grouped(t, GROUP);
+        int row = tile.row * BM, end = m;  // and the end of the tile's rows
+        if constexpr (FLAGS & GROUPS) {
+            if (!groups.find(t, tile, end)) break;
+            row = tile.row;
+        }
+        const int column = tile.column * OUT_BN, batch = FLAGS & GROUPS ? 0 : tile.batch;
         auto copy = [&](int step) {
             if (step < steps) {
                 unsigned char* to = memory + step % STAGES * STAGE;
-                load<BM, THREADS, VEC_A, A_MN>(to, a, tile.batch, row, step * BK);
+                load<BM, THREADS, VEC_A, A_MN>(to, a, batch, row, step * BK);
                 to += BM * ROW;
                 load<B_ROWS, THREADS, VEC_B, B_MN>(to, b, tile.batch, column, step * BK);
                 if constexpr (PAIR)
@@ -139,7 +145,7 @@ __global__ void __launch_bounds__(32 * DOWN * ACROSS)
         }
         __syncthreads();  // before the next tile's copies
 
-        Out* matrix = out + static_cast<long long>(tile.batch) * m * n;
+        Out* matrix = out + static_cast<long long>(batch) * m * n;
 #pragma unroll
         for (int i = 0; i < ROWS / 16; ++i) {
 #pragma unroll
@@ -150,9 +156,10 @@ __global__ void __launch_bounds__(32 * DOWN * ACROSS)
                 if constexpr (PAIR)
                     epilogue.pair(x, d[i][COLUMNS / 16 + j]);
                 else
-                    epilogue(x, tile.batch, r, c);
-                write_quad(matrix, m, n, r, c, x);
+                    epilogue(x, batch, r, c);
+                write_quad(matrix, end, n, r, c, x);
             }
         }
     }
+    if constexpr (FLAGS & GROUPS) zero_rest(out, ends, batches, m, n);
 }

@@ -32,7 +32,7 @@ STEPS = ("wgmma", "specialized", "clusters")
 TOLERANCE = {torch.float64: 1e-12}
 """The reference adds up in another order, and in float64 there is nothing more exact to tell them apart."""
 
-BIAS, OTHER, GELU, SILU, SWIGLU, SCALES, ROW_SCALES = 1, 2, 4, 8, 16, 32, 64
+BIAS, OTHER, GELU, SILU, SWIGLU, SCALES, ROW_SCALES, GROUPS = 1, 2, 4, 8, 16, 32, 64, 128
 """Epilogues as the kernels count them."""
 
 OF_OTHERS = SWIGLU | SCALES | ROW_SCALES
@@ -211,6 +211,30 @@ def matmul_fp8(
     return out
 
 
+@dotcu.op("dotcu::grouped_matmul", dtypes=HALVES)
+def grouped_matmul(a: Tensor, b: Tensor, ends: Tensor, *, algorithm: str | None = None) -> Tensor:
+    """Multiply groups of the rows of a matrix by a matrix each, as the experts of a model do.
+
+    Args:
+        a: A matrix of M x K elements, bfloat16 or float16: the rows of the groups, one after the other.
+        b: E matrices of K x N elements, of the same dtype.
+        ends: E numbers in int32 that do not decrease, on a's device: where each group's rows end. They are
+            read by the kernel alone, so that groups may differ from call to call without a wait.
+        algorithm: "mma" or "persistent"; by default the one that the GPU has.
+
+    Returns:
+        M x N elements. Rows that no group has are zeros.
+
+    Note:
+        There is no gradient.
+    """
+    _require_groups(a, b, ends)
+    out = a.new_empty((a.shape[0], b.shape[2]))
+    a = a if a.stride(-1) == 1 else a.contiguous()
+    _on_tensor_cores(a, b, None, out, None, None, None, None, 1.0, 1.0, GROUPS, algorithm, ends.contiguous())
+    return out
+
+
 def _launch(
     a: Tensor,
     b: Tensor,
@@ -320,12 +344,14 @@ def _on_tensor_cores(
     beta: float,
     flags: int,
     kernel: str | None,
+    ends: Tensor | None = None,
 ) -> None:
     """Launch mma.cu or hopper.cu.
 
     Args:
         up: SwiGLU's second matrix, with the strides of b.
         flags: What the epilogue does.
+        ends: Of the groups of a's rows that multiply one matrix of b each.
     """
     if out.numel() == 0:
         return
@@ -336,11 +362,11 @@ def _on_tensor_cores(
     a, b, to = (x if x.dim() == 3 else x.unsqueeze(0) for x in (a, b, out))
     up = None if up is None else up.mT if up.dim() == 3 else up.mT.unsqueeze(0)
     both = a.dtype in HALVES  # tensor cores read other types with K innermost only
-    a, a_mn = _lines(a, both)
+    a, a_mn = _lines(a, both and ends is None)  # groups begin anywhere
     b, b_mn = _lines(b.mT, both)
     up = b if up is None else _lines(up, both)[0]
-    numbers = (alpha, beta, *to.shape, a.shape[1] if a_mn else a.shape[2])
-    rest = (bias, other, scale_a, scale_b, *numbers)
+    numbers = (alpha, beta, b.shape[0], *to.shape[1:], a.shape[1] if a_mn else a.shape[2])
+    rest = (bias, other, scale_a, scale_b, ends, *numbers)
     if kernel == "mma" or (kernel is None and dotcu.capability(out)[0] != 9):
         chosen, grid, block, smem = _choose_mma(a, b, up, out, a_mn, b_mn, flags)
         chosen(a, b, up, out, *rest, grid=grid, block=block, smem_bytes=smem)
@@ -394,7 +420,9 @@ def _choose_hopper(
     a: Tensor, b: Tensor, to: Tensor, a_mn: bool, b_mn: bool, flags: int
 ) -> tuple[dotcu.Kernel, tuple[int, int, bool], int, int, int]:
     """The kernel, rows of the boxes of a and b, whether TMA stores; grid, cluster, bytes of shared memory."""
-    (batches, m, n), sms = to.shape, dotcu.sm_count(to)
+    (_, m, n), batches, sms = to.shape, b.shape[0], dotcu.sm_count(to)
+    if flags & GROUPS:  # those of equal groups: the others are not known here
+        m = dotcu.cdiv(m, batches)
     steps = dotcu.cdiv(a.shape[1 if a_mn else 2] * a.element_size(), ROW)
     instance = _instance(batches, m, n, steps, sms, flags, b_mn)
     if not flags & OF_OTHERS:
@@ -406,7 +434,7 @@ def _choose_hopper(
     of_b = BOX_ROWS if b_mn else bn // (2 if flags & SWIGLU else sharing if below else 1)
     tiles = _tiles(instance, batches, m, n, flags)
     waves = dotcu.cdiv(tiles, sms // (sharing * split))  # as many blocks as have equally many tiles
-    grid = sharing * split * dotcu.cdiv(tiles, waves)
+    grid = sms if flags & GROUPS else sharing * split * dotcu.cdiv(tiles, waves)
     extra = to.dtype
     kernel = hopper_kernels.matmul[
         a.dtype, to.dtype, bm, bn, stages, sharing, split, c_boxes, GROUP, a_mn, b_mn, tma_store, flags, extra
@@ -431,6 +459,8 @@ def _instance(batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_
         waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
         if split > 1 and (waves > 1 or steps < 2 * split):
             return math.inf
+        if flags & GROUPS and sharing * split > 1:
+            return math.inf
         if flags & SWIGLU and (bm < 128 or bn % 128 or split > 1):  # halves of whole boxes
             return math.inf
         if b_mn and bn // sharing % BOX_ROWS:
@@ -447,6 +477,7 @@ def _choose_mma(
 ) -> tuple[dotcu.Kernel, int, int, int]:
     """The kernel, grid, threads and bytes of shared memory."""
     most, (batches, m, n) = TMA_BYTES // a.element_size(), (a.shape[0], *out.shape[-2:])
+    m += b.shape[0] * MMA_LARGE[0] if flags & GROUPS else 0  # each group may begin a tile
     vectors = [vector_width(most, x.stride()[:-1], x) for x in (a, b, up)]
 
     def tiles(instance: MmaInstance) -> int:
@@ -510,6 +541,20 @@ def _require_extra(
             )
 
 
+def _require_groups(a: Tensor, b: Tensor, ends: Tensor) -> None:
+    if a.dtype not in HALVES or a.dtype != b.dtype or ends.dtype != torch.int32:
+        raise TypeError(
+            "grouped_matmul takes matrices of one dtype out of bfloat16, float16, and ends in int32 "
+            f"(got {a.dtype}, {b.dtype} and {ends.dtype}).\nType: counts.cumsum(0, dtype=torch.int32)"
+        )
+    if (a.dim(), b.dim()) != (2, 3) or a.shape[1] != b.shape[1] or ends.shape != b.shape[:1] or not len(b):
+        raise ValueError(
+            "grouped_matmul takes (M, K) rows, (E, K, N) matrices, one or more, and E ends "
+            f"(got {tuple(a.shape)}, {tuple(b.shape)} and {tuple(ends.shape)}).\n"
+            "Type: grouped_matmul(rows, weights.mT, ends), of weights (E, N, K)"
+        )
+
+
 def _require_pair(a: Tensor, gate: Tensor, up: Tensor) -> None:
     if any(x.dtype not in HALVES or x.dtype != a.dtype for x in (a, gate, up)):
         raise TypeError(
@@ -545,6 +590,12 @@ def _require_fp8(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: T
         )
 
 
+@grouped_matmul.fake
+def _(a: Tensor, b: Tensor, ends: Tensor, *, algorithm: str | None = None) -> Tensor:
+    _require_groups(a, b, ends)
+    return a.new_empty((a.shape[0], b.shape[2]))
+
+
 @matmul.sharding
 def _(
     a: Tensor, b: Tensor, bias: Tensor | None = None, other: Tensor | None = None, **rest: Any
@@ -555,6 +606,11 @@ def _(
     rules.append(f"b:1{' bias:0' * (bias is not None)}{' other:1' * (other is not None)} -> 1")
     linear = bias is None and other is None and rest.get("activation") is None
     return [*rules, "a:1 b:0 -> sum"] if linear else rules
+
+
+@grouped_matmul.sharding
+def _(a: Tensor, b: Tensor, ends: Tensor, **rest: Any) -> list[str]:
+    return ["b:2 -> 1", "a:1 b:1 -> sum"]
 
 
 @matmul_swiglu.sharding
@@ -606,6 +662,17 @@ def _(a: Tensor, gate: Tensor, up: Tensor, **launch: Any) -> Tensor:
     wide = torch.promote_types(a.dtype, torch.float32)
     x = a.to(wide)
     return (F.silu(x @ gate.to(wide)) * (x @ up.to(wide))).to(a.dtype)
+
+
+@grouped_matmul.reference
+def _(a: Tensor, b: Tensor, ends: Tensor, **launch: Any) -> Tensor:
+    wide = torch.promote_types(a.dtype, torch.float32)
+    out = torch.zeros((a.shape[0], b.shape[2]), dtype=wide, device=a.device)
+    begin = 0
+    for group, end in enumerate(ends.tolist()):
+        out[begin:end] = a[begin:end].to(wide) @ b[group].to(wide)
+        begin = max(begin, end)
+    return out.to(a.dtype)
 
 
 @matmul_fp8.reference
@@ -682,6 +749,12 @@ def _(a: Tensor, gate: Tensor, up: Tensor, **launch: Any) -> tuple[int, int]:
     return (a.numel() + 2 * gate.numel() + rows * n) * a.element_size(), 4 * a.numel() * n
 
 
+@grouped_matmul.work
+def _(a: Tensor, b: Tensor, ends: Tensor, **launch: Any) -> tuple[int, int]:
+    elements = a.numel() + b.numel() + a.shape[0] * b.shape[2]
+    return elements * a.element_size(), 2 * a.numel() * b.shape[2]
+
+
 @matmul_fp8.work
 def _(a: Tensor, b: Tensor, *rest: Any, **launch: Any) -> tuple[int, int]:
     (m, k), n = a.shape, b.shape[1]
@@ -731,6 +804,22 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     a, b = random(40, 48).to(dtype), random(48, 56).to(dtype)
     bias = random(56).to(torch.bfloat16)
     yield dotcu.Sample(a, b, scales(40, 1), scales(1, 56), bias, algorithm=algorithm)
+
+
+@grouped_matmul.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    random = random_tensors(device, dtype, -1, 1)
+
+    def ends(*numbers: int) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+    yield dotcu.Sample(random(90, 72), random(3, 72, 80), ends(13, 13, 90))
+    yield dotcu.Sample(random(70, 33), random(2, 41, 33).mT, ends(3, 60))
+    yield dotcu.Sample(random(40, 9).T, random(1, 40, 7), ends(9))
+    yield dotcu.Sample(random(5, 0), random(2, 0, 6), ends(2, 5))
+    yield dotcu.Sample(random(0, 5), random(2, 5, 6), ends(0, 0))
+    if _has_wgmma(device):
+        yield dotcu.Sample(random(200, 72), random(3, 136, 72).mT, ends(70, 71, 199), algorithm="persistent")
 
 
 def _has_wgmma(device: torch.device) -> bool:

@@ -21,8 +21,9 @@ FORWARD_VECTORS = (4, 3, 5, 7, 2, 1)
 LONG_VECTORS = 8
 """Vectors of a thread where a row is a block's and nothing is added: fewer threads wait for each other."""
 
-BACKWARD_LANES, BACKWARD_VECTORS = 1024, (2, 4, 3, 5, 1)
-"""Threads of a row at most, and vectors of a thread, where registers hold a float for each column besides."""
+BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 1024, (2, 4, 3, 5, 1), (3, 4, 2, 1)
+"""Threads of a row at most; vectors of a thread, where registers hold a float for each column besides, and
+the same of rows that begin anywhere."""
 
 STAGES, MOST_RESIDENT = 3, 2
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
@@ -105,7 +106,7 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | No
     choices = (1,) if n <= norms.WARP * width else BACKWARD_VECTORS
     templates = backward_kernels.row_sums, backward_kernels.rms_norm_backward, backward_kernels.sum_parts
     return norms.backward_launch(
-        templates, x, weight, width, choices, BACKWARD_LANES,
+        templates, x, weight, width, choices, RAGGED_VECTORS, BACKWARD_LANES,
         3 if adds else 2, STAGES, MOST_RESIDENT, adds,
     )  # fmt: skip
 

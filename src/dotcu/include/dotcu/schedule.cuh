@@ -40,4 +40,27 @@ struct tile_grid {
     }
 };
 
+// The tiles of groups of rows of one matrix: group g has the rows from ends[g - 1] to ends[g], and
+// its own factor. Where the groups are is read on the device; each thread walks over them, so that
+// `t` may not decrease from call to call.
+struct group_tiles {
+    const int* ends;
+    int groups, rows, high, columns;      // rows of the matrix and of a tile; tiles side by side
+    int group = 0, begin = 0, first = 0;  // where the walk is: its first row, and its first tile
+
+    // Gives the tile, whose row is its first one in the matrix, and the end of its group.
+    __device__ bool find(int t, tile& at, int& end) {
+        for (; group < groups; ++group) {
+            end = max(begin, min(ends[group], rows));
+            const int down = (end - begin + high - 1) / high, of_group = t - first;
+            if (of_group < down * columns) {
+                at = {group, begin + of_group % down * high, of_group / down};
+                return true;
+            }
+            first += down * columns, begin = end;
+        }
+        return false;
+    }
+};
+
 }  // namespace dotcu
