@@ -47,13 +47,14 @@ __global__ void __launch_bounds__(128 * TILES)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int slice = warp / TILES, tile = warp % TILES;
     const int heads = q.size(2), tokens = q.size(1), d = q.size(3), page_size = k.size(1);
-    const int of_k = k.size(2), head = blockIdx.y % of_k, first_row = blockIdx.y / of_k * rows;
-    const int batch = blockIdx.z, length = lengths[batch];
+    const int of_k = k.size(2), head = blockIdx.x % of_k, first_row = blockIdx.x / of_k * rows;
+    const int batch = blockIdx.z,
+              length = min(lengths[batch], static_cast<int>(table.size(1)) * page_size);
     const int before = length - tokens;  // the position of the first query
     // The keys of this part: first .. end - 1.
     const int seen = max(0, before - left), step = 16 * slices;
-    const int part = (max(0, length - seen) + gridDim.x * step - 1) / (gridDim.x * step) * step;
-    const int first = seen + blockIdx.x * part, end = min(length, first + part);
+    const int part = (max(0, length - seen) + gridDim.y * step - 1) / (gridDim.y * step) * step;
+    const int first = seen + blockIdx.y * part, end = min(length, first + part);
     const int own = first + 16 * slice, steps = max(0, end - own + step - 1) / step;
 
     for (int i = threadIdx.x; i < rows * columns / 8; i += 128 * TILES) {
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(128 * TILES)
         const float* x = &total[r][c];
         if (parts) {
             const long long to =
-                (((long long)blockIdx.x * gridDim.z + batch) * tokens + token) * heads + query_head;
+                (((long long)blockIdx.y * gridDim.z + batch) * tokens + token) * heads + query_head;
             if (c == 0) part_lse[to] = logs;
             for (int e = 0; e < 8; ++e) parts[to * d + c + e] = x[e] * inverse;
         } else {
@@ -226,36 +227,50 @@ __global__ void __launch_bounds__(128 * TILES)
     }
 }
 
-// The results of all parts: a warp for each query and head.
+// The results of all parts: a block for each query and head, whose warps take parts in turn. A lane
+// has the columns 4 * lane on, and those 128 further right.
 template <typename T>
 __global__ void __launch_bounds__(128)
     attention_combine(const float* parts, const float* part_lse, dotcu::tensor<T, 4> out,
                       float* lse, int count) {
-    const int tokens = out.size(1), heads = out.size(2), d = out.size(3), lane = threadIdx.x % 32;
-    const long long rows = out.size(0) * tokens * heads;
-    const long long row = blockIdx.x * 4ll + threadIdx.x / 32;
-    if (row >= rows) return;
-    const int head = row % heads, token = row / heads % tokens;
-    const long long batch = row / heads / tokens;
-    float most = -infinity, all = 0, x[8] = {};
-    for (int i = lane; i < count; i += 32) most = fmaxf(most, part_lse[i * rows + row]);
+    const int tokens = out.size(1), heads = out.size(2), d = out.size(3);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = blockIdx.x, rows = gridDim.x;
+    const int head = row % heads, token = row / heads % tokens, batch = row / heads / tokens;
+    float most = -infinity, all = 0;
+    for (int i = lane; i < count; i += 32) {
+        most = fmaxf(most, part_lse[(long long)i * rows + row]);
+    }
     for (int other = 16; other > 0; other /= 2) {
         most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
     }
-    for (int i = 0; i < count && most > -infinity; ++i) {
-        const float w = exp2_of((part_lse[i * rows + row] - most) * log2_e);
-        if (w == 0) continue;
-        const float* from = parts + (i * rows + row) * d;
-        for (int c = 0; c < 8; ++c) {
-            if (lane + 32 * c < d) x[c] += w * from[lane + 32 * c];
-        }
+    float4 x[2] = {};
+#pragma unroll 4
+    for (int i = warp; i < count; i += 4) {
+        const long long part = (long long)i * rows + row;
+        const float logs = part_lse[part];
+        const float w = logs == -infinity ? 0 : exp2_of((logs - most) * log2_e);
         all += w;
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            if (w == 0 || 4 * lane + 128 * c >= d) continue;
+            const auto y = *reinterpret_cast<const float4*>(parts + part * d + 4 * lane + 128 * c);
+            x[c].x += w * y.x, x[c].y += w * y.y, x[c].z += w * y.z, x[c].w += w * y.w;
+        }
     }
-    for (int c = 0; c < 8; ++c) {
-        const int column = lane + 32 * c;
-        if (column < d) out(batch, token, head, column) = all > 0 ? x[c] / all : 0;
+    __shared__ float4 sums[4][64];
+    __shared__ float weights[4];
+    sums[warp][lane] = x[0], sums[warp][lane + 32] = x[1];
+    if (lane == 0) weights[warp] = all;
+    __syncthreads();
+    all = weights[0] + weights[1] + weights[2] + weights[3];
+    const auto* columns = reinterpret_cast<const float*>(sums);
+    for (int c = threadIdx.x; c < d; c += 128) {
+        const float sum = columns[c] + columns[256 + c] + columns[512 + c] + columns[768 + c];
+        out(batch, token, head, c) = all > 0 ? sum / all : 0;
     }
-    if (lane == 0) {
-        lse[(batch * heads + head) * tokens + token] = all > 0 ? most + logf(all) : -infinity;
+    if (threadIdx.x == 0) {
+        lse[((long long)batch * heads + head) * tokens + token] =
+            all > 0 ? most + logf(all) : -infinity;
     }
 }

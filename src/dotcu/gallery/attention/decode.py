@@ -18,8 +18,11 @@ kernels = dotcu.load("decode.cu")
 STAGES = (6, 3, 3, 4, 3)
 """By `HEAD_DIMS`: steps that a block has in shared memory, of 64 keys; up to 128, two blocks fit."""
 
-BLOCKS_PER_SM = 8
-"""How many a GPU gets at least, where the keys suffice: of them two or one run at the same time."""
+AT_ONCE = 2
+"""Blocks that a multiprocessor runs at the same time."""
+
+ROUNDS = 4
+"""How often it gets as many at least, so that sequences may differ in length; once, where heads are few."""
 
 LEAST_KEYS = 256
 """Of a part, so that it is worth a block."""
@@ -72,17 +75,17 @@ def attention_decode(
         return out, lse
     kernel, grid, block, smem_bytes = _choose(q, k_cache, block_table, softcap > 0)
     parts = part_lse = None
-    if grid[0] > 1:
-        parts = lse.new_empty((grid[0], b, tokens, h, d))
-        part_lse = lse.new_empty((grid[0], b, tokens, h))
+    if grid[1] > 1:
+        parts = lse.new_empty((grid[1], b, tokens, h, d))
+        part_lse = lse.new_empty((grid[1], b, tokens, h))
     numbers = h // heads, SIDE if window is None else window, scale_of("attention_decode", q, scale), softcap
     kernel(
         mapped(q), k_cache, v_cache, block_table, lengths.contiguous(), out, lse, parts, part_lse, *numbers,
         grid=grid, block=block, smem_bytes=smem_bytes,
     )  # fmt: skip
     if parts is not None:
-        rows = dotcu.cdiv(b * tokens * h, 4)
-        kernels.attention_combine[q.dtype](parts, part_lse, out, lse, grid[0], grid=rows, block=128)
+        combine = kernels.attention_combine[q.dtype]
+        combine(parts, part_lse, out, lse, grid[1], grid=b * tokens * h, block=128)
     return out, lse
 
 
@@ -90,7 +93,7 @@ def attention_decode(
 def _choose(
     q: Tensor, k_cache: Tensor, block_table: Tensor, capped: bool
 ) -> tuple[dotcu.Kernel, tuple[int, int, int], int, int]:
-    """The kernel, its grid of parts, heads and sequences, its block, and shared memory."""
+    """The kernel, its grid of heads, parts and sequences, its block, and shared memory."""
     b, tokens, h, width = q.shape
     heads, keys = k_cache.shape[2], block_table.shape[1] * k_cache.shape[1]
     at = next(i for i, size in enumerate(HEAD_DIMS) if size >= width)
@@ -98,11 +101,12 @@ def _choose(
     rows = tokens * (h // heads)
     tiles = 1 if rows <= 16 else 2 if rows <= 32 else 4
     row_blocks = dotcu.cdiv(rows, 16 * tiles)
-    fill = dotcu.cdiv(BLOCKS_PER_SM * dotcu.sm_count(q), b * heads * row_blocks)
+    slots, blocks = AT_ONCE * dotcu.sm_count(q), b * heads * row_blocks
+    fill = slots // blocks if 2 * blocks <= slots else dotcu.cdiv(ROUNDS * slots, blocks)
     parts = max(1, min(fill, dotcu.cdiv(keys, LEAST_KEYS)))
     smem_bytes = dotcu.cdiv(d, 64) * 128 * (128 * stages + 16 * tiles) + 2 * 4 * 4 * 16 * tiles
     kernel = kernels.attention_decode[q.dtype, d, tiles, stages, capped]
-    return kernel, (parts, heads * row_blocks, b), 128 * tiles, smem_bytes
+    return kernel, (heads * row_blocks, parts, b), 128 * tiles, smem_bytes
 
 
 def _require(
@@ -180,7 +184,7 @@ def _(
 ) -> tuple[Tensor, Tensor]:
     out, lse = torch.zeros_like(q), q.new_zeros((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
     factor, tokens, page = scale_of("attention_decode", q, scale), q.shape[1], k_cache.shape[1]
-    for b, length in enumerate(lengths.tolist()):
+    for b, length in enumerate(lengths.clamp(max=block_table.shape[1] * page).tolist()):
         blocks = block_table[b, : -(-length // page)].long()
         k, v = (x[blocks].flatten(0, 1)[:length].transpose(0, 1)[None] for x in (k_cache, v_cache))
         # The queries before the last ones are zeros, so that the last ones are at their positions.

@@ -49,13 +49,13 @@ __device__ Tile tile_at(int index, int row_blocks, int tiles, int together, int 
                         const int* key_starts, int sequences) {
     Tile tile{};
     if (query_starts) {
-        const Sequence own = sequence_at(query_starts, sequences, ROWS, index / heads);
+        const Sequence own = sequence_at(query_starts, sequences, ROWS, index / heads, queries);
+        const Sequence seen = sequence_of(key_starts, sequences, own.index, keys);
         const int blocks = (own.count + ROWS - 1) / ROWS;
         tile.head = index % heads, tile.query_start = own.start, tile.queries = own.count;
         tile.row =
             ROWS * (MASK == all_keys || own.block >= blocks ? own.block : blocks - 1 - own.block);
-        tile.key_start = key_starts[own.index];
-        tile.keys = key_starts[own.index + 1] - tile.key_start;
+        tile.key_start = seen.start, tile.keys = seen.count;
     } else {
         const int of_group = together * row_blocks, group = index / of_group;
         const int all_heads = tiles / row_blocks, start = group * together;

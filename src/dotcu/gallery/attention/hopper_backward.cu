@@ -25,6 +25,8 @@
 // step reads rows of the next sequence: their weights are 0, as their lse is infinite.
 //
 // Cost: 10 B H queries keys d FLOPs, half of them where causal.
+#include <dotcu/vector.cuh>
+
 #include "tiles.cuh"
 
 template <typename T, int D, int M, bool SUMS>
@@ -32,22 +34,28 @@ __global__ void __launch_bounds__(256)
     attention_rows(dotcu::tensor<const T, 4> out, dotcu::tensor<const T, 4> grad, const float* lse,
                    float* lse2, float* delta, float* sums, const int* starts, int sequences,
                    long long all_rows) {
-    const int lane = threadIdx.x % 32, head = blockIdx.y, heads = gridDim.y;
+    const int head = blockIdx.y, heads = gridDim.y;
     const Sequence own = block_at(starts, sequences, M, blockIdx.x, out.size(2));
     const int batch = starts ? 0 : own.index;
     const long long to = head * all_rows + (long long)blockIdx.x * M;
     if (own.block * M >= own.count) return;
-    for (int i = threadIdx.x / 32; i < M; i += 8) {
+    constexpr int lanes = D <= 64 ? 8 : D <= 128 ? 16 : 32;  // of a row, with 8 columns each
+    const int lane = threadIdx.x % lanes;
+#pragma unroll
+    for (int i = threadIdx.x / lanes; i < M; i += 256 / lanes) {
         const int row = own.start + own.block * M + i;
         const bool inside = own.block * M + i < own.count;
         float sum = 0;
-        if (inside) {
-            for (int c = lane; c < out.size(3); c += 32) {
-                sum += static_cast<float>(out(batch, head, row, c)) *
-                       static_cast<float>(grad(batch, head, row, c));
-            }
+        if (inside && lane * 8 < out.size(3)) {
+            using Chunk = dotcu::vector<T, 8>;
+            const auto x = *reinterpret_cast<const Chunk*>(&out(batch, head, row, lane * 8));
+            const auto y = *reinterpret_cast<const Chunk*>(&grad(batch, head, row, lane * 8));
+#pragma unroll
+            for (int c = 0; c < 8; ++c) sum += static_cast<float>(x[c]) * static_cast<float>(y[c]);
         }
-        for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+        for (int other = lanes / 2; other > 0; other /= 2) {
+            sum += __shfl_xor_sync(~0u, sum, other);
+        }
         if (lane > 0) continue;
         const long long at = ((long long)batch * heads + head) * out.size(2) + row;
         const float x = inside ? lse[at] : infinity;
@@ -91,9 +99,10 @@ __global__ void __launch_bounds__(384, 1)
     int batch = 0, head = blockIdx.x % heads, query_start = 0, key_start = 0, block;
     long long row_start;
     if (query_starts) {
-        const Sequence own = sequence_at(key_starts, sequences, 128, blockIdx.x / heads);
+        const Sequence own = sequence_at(key_starts, sequences, 128, blockIdx.x / heads, keys);
+        const Sequence seeing = sequence_of(query_starts, sequences, own.index, queries);
         block = own.block, keys = own.count, key_start = own.start;
-        query_start = query_starts[own.index], queries = query_starts[own.index + 1] - query_start;
+        query_start = seeing.start, queries = seeing.count;
         row_start = (query_start / M + own.index) * (long long)M;
         if (128 * block >= keys) return;
     } else {

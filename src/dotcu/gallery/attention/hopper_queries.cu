@@ -50,9 +50,10 @@ __global__ void __launch_bounds__(384, 1)
     int block = gridDim.x / pairs - 1 - blockIdx.x / pairs;  // the longest first
     long long row_start = (long long)batch * padded;
     if (query_starts) {
-        const Sequence own = sequence_at(query_starts, sequences, 128, blockIdx.x / heads);
+        const Sequence own = sequence_at(query_starts, sequences, 128, blockIdx.x / heads, queries);
+        const Sequence seen = sequence_of(key_starts, sequences, own.index, keys);
         block = own.block, queries = own.count, query_start = own.start;
-        key_start = key_starts[own.index], keys = key_starts[own.index + 1] - key_start;
+        key_start = seen.start, keys = seen.count;
         row_start = (query_start / padded + own.index) * (long long)padded;
         if (128 * block >= queries) return;
     }

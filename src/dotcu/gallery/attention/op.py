@@ -164,8 +164,8 @@ def attention_varlen(
         q: Queries (rows of all sequences, H, D), of any float type; D is a multiple of 8, up to 256.
         k: Keys (rows of all sequences, H / groups, D) of the same dtype.
         v: Values, of k's shape and dtype.
-        cu_seq_q: int32 (B + 1), on the device: the first row of each sequence in q, from 0 on, and the number
-            of all. A sequence may be empty.
+        cu_seq_q: int32 (B + 1), on the device: the first row of each sequence in q, from 0 on, and the end of
+            the last one. A sequence may be empty. Rows behind the last are one more sequence.
         cu_seq_k: The same for k and v.
         max_q: The length of the longest sequence in q. It and max_k only decide which tiles are taken.
         max_k: The same for k and v.
@@ -245,7 +245,7 @@ def _forward(
     """Write the result and the log-sum-exp: of B sequences, or of packed ones in a batch of one."""
     if out.numel() == 0:
         return
-    sequences = 0 if starts is None else starts.shape[0] - 1
+    sequences = 0 if starts is None else starts.shape[0]
     packed = starts, key_starts, sequences
     if _is_plain(q):
         kernel, grid = _choose_plain(plain.attention_plain, q, q)
@@ -288,7 +288,7 @@ def _backward(
         for x in by:
             x.zero_()
         return
-    lse, sequences = lse.contiguous(), 0 if starts is None else starts.shape[0] - 1
+    lse, sequences = lse.contiguous(), 0 if starts is None else starts.shape[0]
     packed, of_queries = (starts, key_starts, sequences), (starts, sequences)
     if _is_plain(q):
         plainly = (*packed, *reach(causal, window), scale, softcap)
@@ -297,7 +297,7 @@ def _backward(
         kernel, grid = _choose_plain(plain_backward.attention_plain_keys, q, k)
         kernel(q, k, v, out, grad, lse, by_k, by_v, *plainly, grid=grid, block=256)
         return
-    q, k, v, grad = mapped(q), mapped(k), mapped(v), mapped(grad)
+    q, k, v, grad, out = mapped(q), mapped(k), mapped(v), mapped(grad), mapped(out)
     d, m, all_rows, numbers, key_blocks, query_blocks = _choose_backward(q, k, sequences, causal, window)
     masked, capped, heads = _masked(causal, window), softcap > 0, q.shape[1]
     sums_up = d <= LARGEST_AT_ONCE and not deterministic
@@ -399,7 +399,7 @@ def _choose(
     blocks = queries // rows + sequences if sequences else dotcu.cdiv(queries, rows)
     tiles = b * h * blocks
     together = _together(b * k.shape[1], group, keys, d) if masked else 1
-    numbers = (group, queries, keys, blocks, tiles, together, *reach(causal, window))
+    numbers = (group, queries, int(k.shape[2]), blocks, tiles, together, *reach(causal, window))
     row_bytes = dotcu.cdiv(d, 64) * 128
     ahead = 2 if row_bytes * (2 * rows + 4 * columns) <= AHEAD_BYTES else 1
     smem_bytes = row_bytes * (ahead * rows + 4 * columns) + 1024
@@ -522,9 +522,10 @@ def _(
     return gradients_of(grad, q, k, v, out, lse, scores, factor)
 
 
-def _each(cu_seq_q: Tensor, cu_seq_k: Tensor) -> Iterator[tuple[slice, slice]]:
+def _each(q: Tensor, k: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor) -> Iterator[tuple[slice, slice]]:
     """The rows of each sequence in q, and in k."""
-    for of_q, of_k in zip(pairwise(cu_seq_q.tolist()), pairwise(cu_seq_k.tolist()), strict=True):
+    ends = [*cu_seq_q.tolist(), q.shape[0]], [*cu_seq_k.tolist(), k.shape[0]]
+    for of_q, of_k in zip(*(pairwise(min(end, x[-1]) for end in x) for x in ends), strict=True):
         yield slice(*of_q), slice(*of_k)
 
 
@@ -543,7 +544,7 @@ def _varlen(
     softcap: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     out, lse = torch.zeros_like(q), q.new_zeros((q.shape[1], q.shape[0]), dtype=_sum_type(q))
-    for i, j in _each(cu_seq_q, cu_seq_k):
+    for i, j in _each(q, k, cu_seq_q, cu_seq_k):
         one, keys, values = _batch(q[i]), _batch(k[j]), _batch(v[j])
         scores, _ = scores_of(one, keys, scale_of("attention_varlen", one, scale), causal, window, softcap)
         result, logs = weighted(one, keys, values, scores)
@@ -570,7 +571,7 @@ def _(
     deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     by_q, by_k, by_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    for i, j in _each(cu_seq_q, cu_seq_k):
+    for i, j in _each(q, k, cu_seq_q, cu_seq_k):
         one, keys, values = _batch(q[i]), _batch(k[j]), _batch(v[j])
         factor = scale_of("attention_varlen", one, scale)
         scores = scores_of(one, keys, factor, causal, window, softcap)
@@ -666,7 +667,7 @@ def _(
     scale: float | None = None,
     softcap: float = 0.0,
 ) -> tuple[int, int]:
-    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(cu_seq_q, cu_seq_k))
+    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(q, k, cu_seq_q, cu_seq_k))
     return 2 * q.nbytes + k.nbytes + v.nbytes + 4 * q[..., 0].numel(), 4 * q.shape[1] * q.shape[2] * pairs
 
 
@@ -688,7 +689,7 @@ def _(
     softcap: float = 0.0,
     deterministic: bool = False,
 ) -> tuple[int, int]:
-    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(cu_seq_q, cu_seq_k))
+    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(q, k, cu_seq_q, cu_seq_k))
     return 4 * q.nbytes + 4 * k.nbytes, 10 * q.shape[1] * q.shape[2] * pairs
 
 

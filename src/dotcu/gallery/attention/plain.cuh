@@ -58,7 +58,8 @@ struct Rows {
         if (!starts) return;
         int s = 0;
         while (s + 1 < sequences && first[s + 1] <= i) ++s;
-        start = starts[s], count = starts[s + 1] - start;
+        start = min(starts[s], all),
+        count = (s + 1 < sequences ? min(starts[s + 1], all) : all) - start;
     }
 };
 

@@ -38,23 +38,30 @@ struct Sequence {
     int index, block, start, count;
 };
 
+// The rows of a sequence, of `all` that there are. Those behind the last one are one more.
+__device__ inline Sequence sequence_of(const int* starts, int sequences, int index, int all) {
+    const int start = min(starts[index], all);
+    return {index, 0, start, (index + 1 < sequences ? min(starts[index + 1], all) : all) - start};
+}
+
 // Blocks are numbered through all sequences. Sequence s has those from starts[s] / size + s on: at
 // least as many as its rows need, so that their number, total / size + sequences, is known without
 // the lengths. A block may be behind its sequence's rows.
-__device__ inline Sequence sequence_at(const int* starts, int sequences, int size, int block) {
+__device__ inline Sequence sequence_at(const int* starts, int sequences, int size, int block,
+                                       int all) {
     int low = 0;
     for (int high = sequences; high - low > 1;) {
         const int middle = (low + high) / 2;
         (starts[middle] / size + middle <= block ? low : high) = middle;
     }
-    const int start = starts[low];
-    return {low, block - (start / size + low), start, starts[low + 1] - start};
+    const Sequence rows = sequence_of(starts, sequences, low, all);
+    return {low, block - (rows.start / size + low), rows.start, rows.count};
 }
 
-// The same for sequences of `rows` each, where they are not packed.
+// The same for sequences of `rows` each where they are not packed, else of as many together.
 __device__ inline Sequence block_at(const int* starts, int sequences, int size, int block,
                                     int rows) {
-    if (starts) return sequence_at(starts, sequences, size, block);
+    if (starts) return sequence_at(starts, sequences, size, block, rows);
     const int blocks = (rows + size - 1) / size;
     return {block / blocks, block % blocks, 0, rows};
 }
