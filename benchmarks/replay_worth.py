@@ -34,7 +34,10 @@ from calls.timing import Skipped, Timed, first_line, measure
 from dotcu import gallery
 
 ROWS, COLUMNS = 64, 256
-ELSEWHERE = {"attention", "attention_backward", "gemv", "matmul_fp8", "matmul_swiglu"}
+ELSEWHERE = {
+    *("attention", "attention_backward", "attention_decode", "attention_varlen", "attention_varlen_backward"),
+    *("gemv", "matmul_fp8", "matmul_swiglu"),
+}
 """What attention.py, matmul.py and gallery.py measure: operators of half types and of eight bits."""
 
 BODY, REPLAYED = "body each time", "replayed"

@@ -16,6 +16,8 @@ UNMEASURED = {
     "all_reduce_add_rms_norm",
     "reduce_scatter",
     "attention",
+    "attention_decode",
+    "attention_varlen",
     "matmul",
     "matmul_fp8",
     "matmul_swiglu",

@@ -26,7 +26,8 @@ from quick import quick
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
 DERIVED = [name for name in OPERATORS if name.endswith("backward") or "tile" in name]
-DERIVED += ["reverse_cumsum", "add_rms_norm", "attention", "gemv", "matmul_fp8", "matmul_swiglu"]
+DERIVED += ["reverse_cumsum", "add_rms_norm", "attention", "attention_decode", "attention_varlen", "gemv"]
+DERIVED += ["matmul_fp8", "matmul_swiglu"]
 OVER_RANKS = ["all_reduce", "all_reduce_", "all_reduce_add_rms_norm", "reduce_scatter"]
 DERIVED += OVER_RANKS
 """Operators with tests of their own on every way through their kernels."""

@@ -7,10 +7,10 @@ or `norms.py` where its `op.py` imports them.
 from dotcu.gallery.add.op import add
 from dotcu.gallery.all_reduce.op import all_reduce, all_reduce_
 from dotcu.gallery.all_reduce_add_rms_norm.op import all_reduce_add_rms_norm
-from dotcu.gallery.attention.decode import attention_decode
 from dotcu.gallery.attention.op import (
     attention,
     attention_backward,
+    attention_decode,
     attention_varlen,
     attention_varlen_backward,
 )
