@@ -38,12 +38,18 @@ ANY = 1 << 62
 TILES = (
     (16, 8, 1024, (1, 1, 8, 2, 4)),
     (16, 8, 4096, (1, 2, 4, 2, 4)),
-    (16, 8, ANY, (1, 2, 4, 2, 3)),
-    (16, MOST_ROWS, ANY, (1, 4, 2, 2, 3)),
-    (8, 8, ANY, (2, 2, 4, 1, 4)),
+    (16, 8, ANY, (1, 8, 1, 2, 4)),
+    (16, MOST_ROWS, 4096, (1, 4, 2, 2, 3)),
+    (16, MOST_ROWS, ANY, (2, 4, 2, 1, 3)),
+    (8, 8, 2048, (2, 2, 4, 1, 4)),
+    (8, 8, ANY, (2, 8, 1, 1, 4)),
     (8, MOST_ROWS, ANY, (2, 4, 1, 1, 4)),
+    (4, 8, 2048, (2, 2, 4, 1, 4)),
+    (4, 8, ANY, (2, 8, 1, 1, 3)),
+    (4, MOST_ROWS, ANY, (2, 4, 1, 1, 4)),
 )
-"""The tile for weights of 16 bits, or of 8 and fewer; for so many rows of x, and of weights, at most.
+"""The tile for weights of so many bits; for so many rows of x, and of weights, at most. Weights of fewer bits
+need more rows in a block, as each block reads all of x.
 
 Their shared memory is within the 99 KB that every GPU since sm_80 has. They were chosen by trials on an
 H100, which no command of benchmarks/ repeats.
@@ -121,8 +127,7 @@ def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Pla
 
 def _tile(m: int, n: int, bits: int) -> Tile:
     """Return the first tile for weights of so many bits that takes m rows of x and n of weights."""
-    kind = 16 if bits == 16 else 8
-    return next(tile for of, rows, most, tile in TILES if (of, True, True) == (kind, m <= rows, n <= most))
+    return next(tile for of, rows, most, tile in TILES if (of, True, True) == (bits, m <= rows, n <= most))
 
 
 def _cluster(tiles: int, steps: int, sms: int) -> int:

@@ -111,16 +111,17 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     const dotcu::tile_grid tiles{batches, (m + BM * S::blocks_down - 1) / (BM * S::blocks_down),
                                  (n + OUT_BN * S::blocks_across - 1) / (OUT_BN * S::blocks_across)};
     const int part = CLUSTER > 1 ? rank : 0;
-    dotcu::group_tiles groups{ends, batches, m, BM, tiles.columns};
-    static_assert(BLOCKS == 1 || !(FLAGS & GROUPS), "groups end anywhere");
+    dotcu::group_tiles groups{ends, batches, m, BM * S::blocks_down, tiles.columns};
+    static_assert(SPLIT == 1 || !(FLAGS & GROUPS), "the blocks of a split have one tile");
     auto find = [&](int t, dotcu::tile& at, int& end) {
         if constexpr (FLAGS & GROUPS) {
             if (!groups.find(t, at, end)) return false;
         } else {
             if (t >= tiles.count()) return false;
             at = tiles.grouped(t, GROUP), end = m;
-            at.row = (at.row * S::blocks_down + (S::share_b ? part : 0)) * BM;
+            at.row *= S::blocks_down * BM;
         }
+        at.row += (S::share_b ? part : 0) * BM;
         at.column = (at.column * S::blocks_across + (S::share_b ? 0 : part)) * OUT_BN;
         return true;
     };

@@ -434,7 +434,7 @@ def _choose_hopper(
     of_b = BOX_ROWS if b_mn else bn // (2 if flags & SWIGLU else sharing if below else 1)
     tiles = _tiles(instance, batches, m, n, flags)
     waves = dotcu.cdiv(tiles, sms // (sharing * split))  # as many blocks as have equally many tiles
-    grid = sms if flags & GROUPS else sharing * split * dotcu.cdiv(tiles, waves)
+    grid = sharing * split * (sms // (sharing * split) if flags & GROUPS else dotcu.cdiv(tiles, waves))
     extra = to.dtype
     kernel = hopper_kernels.matmul[
         a.dtype, to.dtype, bm, bn, stages, sharing, split, c_boxes, GROUP, a_mn, b_mn, tma_store, flags, extra
@@ -459,7 +459,7 @@ def _instance(batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_
         waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
         if split > 1 and (waves > 1 or steps < 2 * split):
             return math.inf
-        if flags & GROUPS and sharing * split > 1:
+        if flags & GROUPS and split > 1:
             return math.inf
         if flags & SWIGLU and (bm < 128 or bn % 128 or split > 1):  # halves of whole boxes
             return math.inf

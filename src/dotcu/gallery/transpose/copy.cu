@@ -17,10 +17,10 @@ __global__ void __launch_bounds__(threads)
     const char* x = static_cast<const char*>(from) + tile.from + tile.r * row + tile.c * column;
     char* out = static_cast<char*>(to) + tile.to + tile.r * pitch + tile.c * sizeof(T);
     dotcu::vector<T, 1> in[batch];
-    each_element<batch, threads>(tile.rows, tile.columns, row, column, [&](int k, long long at) {
-        in[k] = dotcu::load<1>(reinterpret_cast<const T*>(x + at));
+    each_element<batch, threads>(tile.rows, tile.columns, [&](int k, unsigned r, unsigned c) {
+        in[k] = dotcu::load<1>(reinterpret_cast<const T*>(x + r * row + c * column));
     });
-    each_element<batch, threads>(
-        tile.rows, tile.columns, pitch, sizeof(T),
-        [&](int k, long long at) { dotcu::store(reinterpret_cast<T*>(out + at), in[k]); });
+    each_element<batch, threads>(tile.rows, tile.columns, [&](int k, unsigned r, unsigned c) {
+        dotcu::store(reinterpret_cast<T*>(out + r * pitch) + c, in[k]);
+    });
 }

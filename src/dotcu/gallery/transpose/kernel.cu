@@ -69,15 +69,14 @@ __global__ void __launch_bounds__(threads)
     const char* x = static_cast<const char*>(from) + tile.from + tile.r * row + tile.c * column;
     char* out = static_cast<char*>(to) + tile.to + tile.c * pitch + tile.r * sizeof(T);
     dotcu::vector<T, 1> in[batch];
-    each_element<batch, threads>(tile.rows, tile.columns, row, column, [&](int k, long long at) {
-        in[k] = dotcu::load<1>(reinterpret_cast<const T*>(x + at));
+    each_element<batch, threads>(tile.rows, tile.columns, [&](int k, size_t r, size_t c) {
+        in[k] = dotcu::load<1>(reinterpret_cast<const T*>(x + r * row + c * column));
     });
-    each_element<batch, threads>(tile.rows, tile.columns, 1, apart,
-                                 [&](int k, unsigned at) { line[at] = in[k]; });
+    each_element<batch, threads>(tile.rows, tile.columns, [&](int k, unsigned r, unsigned c) {
+        line[c * apart + r] = in[k];
+    });
     __syncthreads();
-    each_element<batch, threads>(tile.columns, tile.rows, apart, 1,
-                                 [&](int k, unsigned at) { in[k] = line[at]; });
-    each_element<batch, threads>(
-        tile.columns, tile.rows, pitch, sizeof(T),
-        [&](int k, long long at) { dotcu::store(reinterpret_cast<T*>(out + at), in[k]); });
+    each_element<batch, threads>(tile.columns, tile.rows, [&](int, size_t c, size_t r) {
+        dotcu::store(reinterpret_cast<T*>(out + c * pitch) + r, line[c * apart + r]);
+    });
 }

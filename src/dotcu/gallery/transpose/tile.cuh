@@ -27,19 +27,15 @@ __device__ Tile tile_of_block(long long rows, long long columns, unsigned height
     return tile;
 }
 
-// Calls f(k, offset) for the elements of a thread, one row of them after the other. Offsets are
-// those of (row, column), without a division or a product for each element.
+// Calls f(k, r, c) for the elements of a thread, one row of them after the other.
 template <int batch, int threads, typename F>
-__device__ void each_element(unsigned rows, unsigned columns, long long row, long long column,
-                             F f) {
+__device__ void each_element(unsigned rows, unsigned columns, F f) {
     const unsigned down = threads / columns, across = threads % columns;
     unsigned r = threadIdx.x / columns, c = threadIdx.x % columns;
-    long long offset = r * row + c * column;
-    const long long step = down * row + across * column, next_row = row - columns * column;
 #pragma unroll
     for (int k = 0; k < batch; ++k) {
-        if (r < rows) f(k, offset);
-        r += down, c += across, offset += step;
-        if (c >= columns) c -= columns, ++r, offset += next_row;
+        if (r < rows) f(k, r, c);
+        r += down, c += across;
+        if (c >= columns) c -= columns, ++r;
     }
 }
