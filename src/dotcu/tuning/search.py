@@ -19,7 +19,7 @@ KEPT = (0.1, 0.05, 0.03)
 """The shares of the best time that no halving drops, by round: few samples err by as much. Rounds after these
 are alike, and together are the more precise."""
 
-MOST_ROUNDS = 9
+MOST_ROUNDS = 7
 """Rounds of timing: 200 candidates are halved to a few in six, and those on the border of a tie go on."""
 
 FEWEST = 2

@@ -61,7 +61,7 @@ from dotcu.workers import Channel
 ROUNDS: tuple[Protocol, ...] = (
     Protocol(blocks=3, most_blocks=3, calls=1, most_calls=20, block_s=0.01, warmup_most_s=0.0, least_s=0.0),
     Protocol(blocks=4, most_blocks=5, calls=2, most_calls=40, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
-    Protocol(blocks=6, most_blocks=10, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
+    Protocol(blocks=5, most_blocks=8, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(
         blocks=20, most_blocks=40, calls=10, most_calls=60, block_s=0.03, warmup_most_s=0.2, noise=0.002
     ),
@@ -287,7 +287,7 @@ class Session:
             try:
                 requests[candidate] = self._requests(candidate, samples[0])
                 reached = [*requests[candidate]]
-                for sample in samples[1:]:
+                for sample in samples[1:] if candidate not in self.request.gated else ():
                     with suppress(Exception):  # the gate says what is wrong with it
                         reached += self._requests(candidate, sample)
                 units.update({each.unit: threading.Event() for each in reached if each.unit not in units})
