@@ -121,6 +121,7 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
     except (ValueError, NameError, TypeError, RuntimeError, IndexError) as error:
         raise SchemaError(_explain(body, name, mutates_args, str(error))) from error
     _require_defaults(f"{name}{text}", parsed)
+    _require_names(f"{name}{text}", parsed)
     if mutates_args and parsed.returns:
         raise SchemaError(
             f"{name}: the body writes {', '.join(mutates_args)} and also returns a value "
@@ -129,6 +130,22 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
         )
     _require_use(f"{name}{text}", parsed)
     return _signature((namespace, short, overload), text, parsed)
+
+
+_TAKEN = frozenset({"cls", "kernel"})
+"""Names of the parameters of TorchInductor's `FallbackKernel.create`, which takes defaults by name.
+
+Source: torch 2.11 and 2.13, torch/_inductor/ir.py."""
+
+
+def _require_names(schema: str, parsed: Any) -> None:
+    for argument in parsed.arguments:
+        if argument.name in _TAKEN and (argument.kwarg_only or argument.has_default_value()):
+            raise SchemaError(
+                f"{schema}: torch.compile cannot pass an argument called {argument.name} by name, since "
+                "TorchInductor has a parameter of that name.\n"
+                f"Call it otherwise: {argument.name}_name"
+            )
 
 
 def _signature(names: tuple[str, str, str], text: str, parsed: Any) -> Signature:

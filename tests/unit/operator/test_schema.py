@@ -53,6 +53,16 @@ def test_mutates_args_must_name_arguments() -> None:
         infer(body, name="lib::body", overload="", mutates_args=("b",))
 
 
+def test_a_name_that_inductor_has_taken_is_refused() -> None:
+    def body(a: Tensor, *, kernel: str = "fast") -> Tensor: ...
+
+    def positional(a: Tensor, kernel: int) -> Tensor: ...
+
+    with pytest.raises(errors.SchemaError, match="called kernel by name"):
+        infer(body, name="lib::body", overload="", mutates_args=())
+    assert infer(positional, name="lib::body", overload="", mutates_args=()).arguments == ("a", "kernel")
+
+
 def test_an_operator_without_tensors_is_refused() -> None:
     def body(n: int) -> Tensor: ...
 
