@@ -40,6 +40,11 @@ GPT2 = Sizes(layers=12, width=768, heads=12, vocabulary=50304, batch=16, tokens=
 """GPT-2 of 124 million parameters, whose vocabulary of 50,257 is padded to a multiple of 64, as usual."""
 
 
+def plain_linear(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tensor:
+    product = F.linear(x, weight, bias)
+    return product if residual is None else residual + product
+
+
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
@@ -51,12 +56,13 @@ class Functions:
     name: str
     layer_norm: Callable[[Tensor, Tensor, Tensor], Tensor]
     cross_entropy: Callable[[Tensor, Tensor], Tensor]
-    linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear
+    linear: Callable[..., Tensor] = plain_linear
     attention: Callable[[Tensor, Tensor, Tensor], Tensor] = causal_attention
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    product: Tensor = gallery.matmul(x.flatten(0, 1), weight.T, bias)
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tensor:
+    other = None if residual is None else residual.flatten(0, 1)
+    product: Tensor = gallery.matmul(x.flatten(0, 1), weight.T, bias, other)
     return product.unflatten(0, x.shape[:2])
 
 
@@ -100,17 +106,18 @@ class Block(nn.Module):
         self.functions = functions
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attend(self.before_attention(x))
-        return x + self.through(self.down, F.gelu(self.through(self.up, self.before_mlp(x))))
+        x = self.attend(self.before_attention(x), x)
+        return self.through(self.down, F.gelu(self.through(self.up, self.before_mlp(x))), x)
 
-    def through(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """Apply a linear layer, by one of the functions."""
-        return self.functions.linear(x, layer.weight, layer.bias)
+    def through(self, layer: nn.Linear, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Apply a linear layer, by one of the functions, and add a residual."""
+        return self.functions.linear(x, layer.weight, layer.bias, residual)
 
-    def attend(self, x: Tensor) -> Tensor:
-        """Let each token look at those before it."""
+    def attend(self, x: Tensor, residual: Tensor) -> Tensor:
+        """Let each token look at those before it, and add a residual."""
         q, k, v = self.through(self.qkv, x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.through(self.project, self.functions.attention(q, k, v).transpose(1, 2).flatten(2))
+        attended = self.functions.attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.through(self.project, attended, residual)
 
 
 class Transformer(nn.Module):

@@ -698,7 +698,7 @@ def _(ctx: Any, grad: Tensor) -> Any:
     a, b, bias = ctx.saved_tensors
     needs_a, needs_b = ctx.needs_input_grad[:2]
     alpha, beta, activation = (ctx.epilogue[name] for name in ("alpha", "beta", "activation"))
-    by_other = grad * beta if ctx.adds else None
+    by_other = None if not ctx.adds else grad if beta == 1.0 else grad * beta
     if activation is not None:
         sum = matmul(a, b, bias, alpha=alpha, **ctx.launch)
         backward = torch.ops.aten.gelu_backward if activation == "gelu" else torch.ops.aten.silu_backward
