@@ -90,10 +90,14 @@ def plan(target: str, architectures: Sequence[str]) -> CachePlan:
             raise CompileError(f"For {own}:\n" + "\n".join(reply.compile_errors))
         notes |= dict.fromkeys(reply.notes)
         for unit in {**reply.kernels, **reply.queried, **dict.fromkeys(_declared(operators))}:
-            if not unit.names:
+            is_plain = not any("<" in each for each in unit.names)
+            late = sorted(each for each in unit.variables.late if is_plain or each.startswith("&"))
+            if not unit.names and not late:
                 continue
             wanted = own if simulated or not unit.is_tile else _target(name, of_tiles=True)
-            requests[unit.inputs(wanted, simulated=simulated)] = None
+            inputs = unit.inputs(wanted, simulated=simulated)
+            alone = (replace(inputs, names=(each,)) for each in late)  # as `CompiledUnit.alone` asks for it
+            requests |= dict.fromkeys((inputs, *alone))
     return CachePlan(requests=tuple(requests), notes=tuple(notes))
 
 
