@@ -9,24 +9,25 @@ bound.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from dotcu import process, serialize, settings
-from dotcu.compile import cache
+from dotcu.compile import cache, diagnostics
 from dotcu.compile.cache import DamagedEntry, Store
-from dotcu.errors import CacheError, JitDisabled
-from dotcu.extension import dependencies, diagnostics
-from dotcu.extension.dependencies import Dependencies
+from dotcu.compile.diagnostics import Diagnostic, count
+from dotcu.errors import CacheError, CompileError, JitDisabled
 from dotcu.extension.plan import (
     HEADER,
     NativeRequest,
@@ -38,11 +39,108 @@ from dotcu.extension.plan import (
     link_words,
     units,
 )
+from dotcu.process import Finished
+
+_SYSTEM = ("/usr/include", "/usr/lib", "/usr/share")
+_HAS_INCLUDE = re.compile(r"__has_include\s*\(\s*[<\"]([^>\"]+)[>\"]")
+_WORD = re.compile(r"(?:\\.|[^\s\\]|\\(?=\s))+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dependencies:
+    """The state of the files that a compile depends on.
+
+    Attributes:
+        user: The digest of the content of each of the user's files.
+        system: Size in bytes and time in nanoseconds of each other.
+        absent: Files that do not exist and would have been read.
+    """
+
+    user: Mapping[str, str]
+    system: Mapping[str, tuple[int, int]]
+    absent: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*self.user, *self.system)
+
+    def changed(self) -> str:
+        """Return the first file that is no longer what it was, "" where all are."""
+        for path, digest in self.user.items():
+            if content(path) != digest:
+                return path
+        for path, known in self.system.items():
+            if _stat(path) != known:
+                return path
+        return next((path for path in self.absent if Path(path).exists()), "")
+
+    def touched_since(self, time_ns: int) -> str:
+        """Return a user's file that was written since a time, or is gone; "" if there is none."""
+        return next((path for path in self.user if _stat(path)[1] >= time_ns or _stat(path)[0] < 0), "")
+
+
+def content(path: str | Path) -> str:
+    """Return the digest of a file, "" where it cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _stat(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - thousands of files: a Path of each costs more than the call
+    except OSError:
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
+
+
+def read_depfile(depfile: str) -> tuple[str, ...]:
+    """Return the files that a depfile names, in its order, each once."""
+    _, _, after = depfile.replace("\\\n", " ").partition(": ")
+    rule = after.partition("\n")[0]
+    words = (re.sub(r"\\([\s\\#])", r"\1", word).replace("$$", "$") for word in _WORD.findall(rule))
+    return tuple(dict.fromkeys(words))
+
+
+def gather(files: Sequence[str], *, folders: Sequence[Path], toolkits: Sequence[Path]) -> Dependencies:
+    """Note the state of the files of a depfile.
+
+    Args:
+        folders: The user's include folders, in the order of the search.
+        toolkits: Folders whose files are not the user's: torch, CUDA, Python.
+    """
+    roots = tuple(f"{root}/" for root in (*_SYSTEM, *toolkits, *(path.resolve() for path in toolkits)))
+    users = [file for file in files if not os.path.abspath(file).startswith(roots)]  # noqa: PTH100
+    others = set(files).difference(users)
+    return Dependencies(
+        user={file: content(file) for file in users},
+        system={file: _stat(file) for file in files if file in others},
+        absent=tuple(sorted(_absent(users, files, folders))),
+    )
+
+
+def _absent(users: Sequence[str], files: Iterable[str], folders: Sequence[Path]) -> set[str]:
+    """Return missing paths that come before a file that was found, or that `__has_include` names."""
+    siblings = list(dict.fromkeys(str(Path(file).parent) for file in users))
+    searched = list(map(str, folders))
+    candidates = set()
+    for file in users:
+        with suppress(OSError):
+            for name in _HAS_INCLUDE.findall(Path(file).read_text(errors="replace")):
+                candidates |= {f"{place}/{name}" for place in (*siblings, *searched)}
+    for file in files:
+        index = next((index for index, place in enumerate(searched) if file.startswith(f"{place}/")), None)
+        if index is not None:  # it could have been found before in these
+            name = file[len(searched[index]) :]
+            candidates |= {f"{place}{name}" for place in (*siblings, *searched[:index])}
+    return {path for path in candidates if not os.path.exists(path)}  # noqa: PTH110
+
 
 _log = logging.getLogger("dotcu")
 
 COMPILE_S = 3600.0
-_OBJECT, _DEPENDENCIES = "unit.o", "dependencies.json"
+_OBJECT, _DEPENDENCIES = "unit.o", "json"
 _TEXT, _PRECOMPILED = "extension.h", "extension.h.gch"
 
 _SAME_FLAGS = ("-m", "-f", "-std", "-g", "-O0", "-pthread")
@@ -162,22 +260,22 @@ def _compile(
             timeout_s=COMPILE_S,
         )
         if done.status != 0 or not target.is_file():
-            raise diagnostics.explain(unit.source.name, done, store, unit.key)
+            raise explain(unit.source.name, done, store, unit.key)
         if done.stderr.strip():
             _log.info("%s: %s", unit.source.name, done.stderr.strip())
-        files = dependencies.read_depfile(depfile.read_text(errors="surrogateescape"))
+        files = read_depfile(depfile.read_text(errors="surrogateescape"))
         data = target.read_bytes()
     # GCC names no header that it read in precompiled form
     if header:
         files = tuple(file for file in dict.fromkeys((*files, *header[1].files)) if file != str(header[0]))
-    return data, dependencies.gather(files, folders=unit.include, toolkits=tools.folders())
+    return data, gather(files, folders=unit.include, toolkits=tools.folders())
 
 
 def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: Sequence[bytes]) -> Path:
     """Return the linked library, or program, in the cache."""
     words = link_words(request, tools)
     digests = [hashlib.sha256(data).hexdigest() for data in objects]
-    digests += [dependencies.content(path) for path in link_inputs(request)]
+    digests += [content(path) for path in link_inputs(request)]
     digest = key("link", words, [request.name, *digests], tools)
     name = f"{request.name}.so" if tools.torch else request.name
     if store.get(digest, cache.open_entry) is None:
@@ -206,7 +304,7 @@ def _link(
         first = next((i for i, word in enumerate(words) if word.startswith(("-L", "-l"))), len(words))
         done = process.run([*words[:first], *files, *words[first:], "-o", target], timeout_s=COMPILE_S)
         if done.status != 0 or not target.is_file():
-            raise diagnostics.explain(f"linking {shown}", done, store, digest)
+            raise explain(f"linking {shown}", done, store, digest)
         return target.read_bytes()
 
 
@@ -265,10 +363,10 @@ def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Map
         )
         if done.status != 0 or not target.is_file():
             log = f"{done.line}\n{done.stdout}{done.stderr}"
-            diagnostics.keep_log(store, key("log", words, [], tools), log)
+            keep_log(store, key("log", words, [], tools), log)
             return None
-        read = [file for file in dependencies.read_depfile(depfile.read_text()) if file != str(source)]
-        state = dependencies.gather(read, folders=(), toolkits=tools.folders())
+        read = [file for file in read_depfile(depfile.read_text()) if file != str(source)]
+        state = gather(read, folders=(), toolkits=tools.folders())
         files = {
             _TEXT: source.read_bytes(),
             _PRECOMPILED: target.read_bytes(),
@@ -318,3 +416,132 @@ def free_bytes() -> int | None:
         limit = int((_CGROUP / "memory.max").read_text())
         known.append(max(0, limit - int((_CGROUP / "memory.current").read_text())))
     return min(known, default=None)
+
+
+LOGS = 16
+"""The number of logs of failed compiles that stay, the newest."""
+
+_HOST = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? "
+    r"(?P<severity>fatal error|error|warning|note): (?P<text>.*)$"
+)
+_LINKER = re.compile(r"(?P<text>(?:undefined reference to|multiple definition of|cannot find) .*)$")
+_NVCC = re.compile(r"^nvcc fatal +: (?P<text>.*)$")
+_TOOL = re.compile(r"^\S+: (?:fatal )?error: (?P<text>.*)$")
+
+_QUALIFIER = re.compile(r"__attribute__\(\((global|device|host|shared|constant|managed)\)\)")
+"""What `__global__` and its like are when the compiler shows a line. Source: crt/host_defines.h."""
+
+# A pattern in the output, and what to do about it.
+_REMEDIES = (
+    (r"Python\.h: No such file", "Python's headers are missing. Install them: apt install python3-dev"),
+    (r"unsupported GNU version", "This nvcc does not take this g++. Choose an older one: export CXX=g++-12"),
+    (
+        r"Unsupported gpu architecture",
+        "This nvcc makes no code for it. Name another: arch='sm_80', or take a newer nvcc.",
+    ),
+    (
+        r"No space left on device",
+        "The disk is full. Make room, or choose another: export DOTCU_CACHE_DIR=DIRECTORY",
+    ),
+    (
+        r"Killed signal|out of memory",
+        "Memory ran out. A file on the stable ABI takes a tenth: docs/howto/native.md",
+    ),
+)
+
+
+def explain(step: str, done: Finished, store: Store, key: str) -> CompileError:
+    """Return the error for a command that failed: its first complaint, and the file with the whole output.
+
+    Args:
+        step: The step that failed: a source's name, or "linking scale".
+    """
+    log = f"{done.line}\n{done.stdout}{done.stderr}"
+    complaints = parse(f"{done.stdout}{done.stderr}")
+    errors = [one for one in complaints if "error" in one.severity]
+    first = str(errors[0]) if errors else (done.stderr or done.stdout).strip()[-2000:]
+    head = f"{step}: {count(len(errors))}" + (", the first of them" if len(errors) > 1 else "")
+    remedies = [remedy for pattern, remedy in _REMEDIES if re.search(pattern, log)]
+    lines = [f"{head}:" if errors else f"{step}: status {done.status}:", first, *remedies[:1]]
+    kept = keep_log(store, key, log)
+    return CompileError(
+        "\n".join([*lines, f"The whole output: {kept}" if kept else f"The command: {done.line}"]),
+        diagnostics=complaints, log=log, command=done.line,
+    )  # fmt: skip
+
+
+def keep_log(store: Store, key: str, log: str) -> Path | None:
+    """Write a log where it stays until others have come; None if the cache cannot be written.
+
+    Args:
+        key: The cache key of the step that failed.
+    """
+    folder = store.root / "logs"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{key[:16]}.log"
+        file.write_text(log, errors="surrogateescape")
+        for old in sorted(folder.iterdir(), key=lambda path: -path.stat().st_mtime)[LOGS:]:
+            old.unlink()
+        return file
+    return None
+
+
+def parse(log: str) -> tuple[Diagnostic, ...]:
+    """Read the output of GCC, Clang, nvcc and the linker, in its order."""
+    host = _of_host(log.splitlines())
+    device = diagnostics.parse_log(as_written(log), str, _lines)
+    if not device:
+        return tuple(host or _of_tools(log.splitlines()))
+    whole = (replace(one, severity="error") if "error" in one.severity else one for one in device)
+    return (*whole, *host)
+
+
+def as_written(log: str) -> str:
+    """nvcc's output with the qualifiers in lines of source as the user wrote them, and carets moved along."""
+    lines = log.splitlines()
+    for index, (line, below) in enumerate(pairwise(lines)):
+        if below.strip() != "^":
+            continue
+        caret = below.index("^")
+        before, after = (_QUALIFIER.sub(r"__\1__", part) for part in (line[:caret], line[caret:]))
+        lines[index : index + 2] = [before + after, " " * len(before) + "^"]
+    return "\n".join(lines)
+
+
+def _of_host(lines: Sequence[str]) -> list[Diagnostic]:
+    complaints = []
+    for line in lines:
+        match = _HOST.match(line)
+        if match is None or match["severity"] == "note":
+            continue
+        own, number = _lines(match["file"]), int(match["line"])
+        complaints.append(
+            Diagnostic(
+                severity="warning" if match["severity"] == "warning" else "error",
+                file=match["file"],
+                line=number,
+                column=int(match["column"] or 0),
+                message=match["text"],
+                source=own[number - 1].rstrip() if 0 < number <= len(own) else "",
+            )
+        )
+    return complaints
+
+
+def _of_tools(lines: Sequence[str]) -> list[Diagnostic]:
+    """Return what the linker, nvcc itself, or a compiler's driver says, of no line of a source."""
+    matches = [next(filter(None, (p.search(line) for p in (_LINKER, _NVCC, _TOOL))), None) for line in lines]
+    return [
+        Diagnostic(severity="error", file="", line=0, column=0, message=match["text"])
+        for match in matches
+        if match is not None and "ld returned" not in match["text"]
+    ]
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text(errors="replace").splitlines()
+    except OSError:
+        return []

@@ -29,9 +29,8 @@ from dotcu.errors import (
     SourceError,
     ToolchainError,
 )
-from dotcu.kernel.arguments.layout import TypeLayout
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, packing_plan
-from dotcu.kernel.arguments.signature import read_parameters
+from dotcu.kernel.arguments.signature import TypeLayout, read_parameters
 from dotcu.kernel.arguments.tensor_map import BYTES, MAP_ALIGNMENT
 from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds

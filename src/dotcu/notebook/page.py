@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dotcu import report_base
-from dotcu.benchmark.reports.grid import Grid, Line
+from dotcu.benchmark.reports.table import Grid, Line
 
 if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport

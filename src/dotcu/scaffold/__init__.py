@@ -5,7 +5,6 @@ everything goes to a folder next to the goal first, and is renamed.
 """
 
 from dotcu.scaffold.operator import plan_operator
-from dotcu.scaffold.project import ScaffoldPlan, plan_project
-from dotcu.scaffold.writing import add, create
+from dotcu.scaffold.project import ScaffoldPlan, add, create, plan_project
 
 __all__ = ["ScaffoldPlan", "add", "create", "plan_operator", "plan_project"]

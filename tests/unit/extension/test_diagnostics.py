@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from dotcu.compile.cache import Store
-from dotcu.extension import diagnostics
+from dotcu.extension import build
 from dotcu.process import Finished
 
 
 def explained(tmp_path: Path, stderr: str, what: str = "a.cpp") -> list[str]:
     done = Finished(command=("g++", "a.cpp"), status=1, stdout="", stderr=stderr)
-    return str(diagnostics.explain(what, done, Store(tmp_path / "cache"), "ab" * 32)).splitlines()
+    return str(build.explain(what, done, Store(tmp_path / "cache"), "ab" * 32)).splitlines()
 
 
 def test_an_error_of_gcc_has_the_line_and_a_caret(tmp_path: Path) -> None:
@@ -70,9 +70,7 @@ def test_a_known_remedy_is_reported(tmp_path: Path, log: str, remedy: str) -> No
 
 def test_the_newest_logs_stay(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    kept = [
-        diagnostics.keep_log(store, f"{index:064d}"[::-1], "log") for index in range(diagnostics.LOGS + 3)
-    ]
-    assert len({path for path in kept if path and path.exists()}) == diagnostics.LOGS
+    kept = [build.keep_log(store, f"{index:064d}"[::-1], "log") for index in range(build.LOGS + 3)]
+    assert len({path for path in kept if path and path.exists()}) == build.LOGS
     assert kept[-1] is not None
     assert kept[-1].exists()

@@ -27,8 +27,15 @@ from dotcu.compile.cubin import BinaryKernel
 from dotcu.compile.target import Version
 from dotcu.elf import HostBinary
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry
-from dotcu.inspection.binaries.manylinux import floor_of
-from dotcu.inspection.binaries.runs_on import GPUS, GpuSupport, capability, dotted, gpu_support, ptx_since
+from dotcu.inspection.binaries.runs_on import (
+    GPUS,
+    GpuSupport,
+    capability,
+    dotted,
+    floor_of,
+    gpu_support,
+    ptx_since,
+)
 from dotcu.inspection.binaries.wheel import Wheel
 
 VERSION = 2

@@ -17,7 +17,7 @@ from pathlib import Path
 from dotcu.compile import prebuilt
 from dotcu.elf import HostBinary
 from dotcu.errors import PrebuiltCodeError, UsageError
-from dotcu.inspection.binaries.manylinux import floor_of, glibc_minor_of
+from dotcu.inspection.binaries.runs_on import floor_of, glibc_minor_of
 
 _BINARY_HEADS = (b"\x7fELF", bytes.fromhex("50ed55ba"))
 _PTX_SUFFIX = ".ptx"

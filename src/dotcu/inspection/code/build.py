@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from dotcu.compile.object_code import PROBE
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
 from dotcu.errors import ArgumentError, DotcuError, EnvironmentFault, SourceError, ToolchainError, UsageError
-from dotcu.inspection.code import ptx, sass, tile
+from dotcu.inspection.code import ptx, sass
 from dotcu.inspection.code.ptx import PtxLine, SourceLocation
 from dotcu.inspection.code.sass import SassFunction
 from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
@@ -34,7 +34,9 @@ from dotcu.kernel.declarations import (
     template_head,
     with_headers,
 )
-from dotcu.tile_ir import TileFunction
+from dotcu.tile_ir import TileFunction, TileOperation
+from dotcu.tile_ir.module import Region
+from dotcu.tile_ir.text import describe_operation
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit
@@ -112,7 +114,7 @@ class KernelCode:
     def ptx(self) -> tuple[PtxLine, ...]:
         """Its PTX, line by line, with that of the functions that it calls; of a tile kernel its Tile IR."""
         if self.tile is not None:
-            return tile.lines_of(self.tile, self.files)
+            return lines_of(self.tile, self.files)
         return ptx.lines_of(self.ptx_text, self.symbol, self.files)
 
     @cached_property
@@ -385,3 +387,39 @@ def _disassembled(codes: tuple[KernelCode, ...]) -> BuildResult:
         unknown = {line.number for line in code.ptx if line.statements and not line.chain}
         kernels.append((code, function and sass.without_guessed_lines(function, unknown)))
     return BuildResult(kernels=tuple(kernels), notes=notes)
+
+
+def lines_of(function: TileFunction, files: Mapping[str, str]) -> tuple[PtxLine, ...]:
+    """Return the lines of a tile kernel.
+
+    Args:
+        function: The kernel.
+        files: The names to show for the files that its operations name.
+    """
+    parameters = ", ".join(f"%{value}: {function.types[value]}" for value in function.body.arguments)
+    heads = [(f"entry @{function.name}({parameters}) {{", None)]
+    rows = [*heads, *_rows(function, function.body, "  "), ("}", None)]
+    return tuple(
+        PtxLine(number=number, text=text)
+        if operation is None
+        else PtxLine(
+            number=number,
+            text=text,
+            chain=tuple(SourceLocation(files.get(at.file, at.file), at.line) for at in operation.lines),
+            statements=(text.strip(),),
+            opcodes=(operation.name,),
+        )
+        for number, (text, operation) in enumerate(rows, 1)
+    )
+
+
+def _rows(function: TileFunction, block: Region, indent: str) -> Iterator[tuple[str, TileOperation | None]]:
+    """Yield the text of each operation, and of the braces around those that it runs."""
+    for operation in block.operations:
+        head = indent + describe_operation(operation, function)
+        for number, region in enumerate(operation.regions):
+            arguments = ", ".join(f"%{value}: {function.types[value]}" for value in region.arguments)
+            opening = f"({arguments}) {{" if arguments else "{"
+            yield (f"{head} {opening}", operation) if number == 0 else (f"{indent}}} else {opening}", None)
+            yield from _rows(function, region, indent + "  ")
+        yield (f"{indent}}}", None) if operation.regions else (head, operation)

@@ -30,8 +30,7 @@ import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError, SourceError
-from dotcu.kernel.arguments.layout import Member, TypeLayout
-from dotcu.kernel.arguments.signature import CType, KernelParameter
+from dotcu.kernel.arguments.signature import CType, KernelParameter, Member, TypeLayout
 from dotcu.kernel.arguments.tensor_map import BYTES, TensorMap, Tiled, tiled
 from dotcu.kernel.arguments.values import (
     ADDRESS,

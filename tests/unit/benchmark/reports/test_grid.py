@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from dotcu.benchmark.reports.grid import Column, Grid, Line
+from dotcu.benchmark.reports.table import Column, Grid, Line
 
 COLUMNS = (Column(right=False), Column(head="µs"), Column(head="n", spare=2), Column(head="host", spare=1))
 

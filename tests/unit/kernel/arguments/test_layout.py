@@ -16,8 +16,8 @@ from dotcu import settings
 from dotcu.call_cache.trace import trace
 from dotcu.errors import ArgumentError, FindingError, GradientError
 from dotcu.kernel import Module, load_inline, simulate
-from dotcu.kernel.arguments.layout import TypeLayout
 from dotcu.kernel.arguments.pack import Placement, pack, tensors_in
+from dotcu.kernel.arguments.signature import TypeLayout
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.launch import GpuDevice
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
