@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import shipped
-from dotcu.inspection.binaries.reading import read
+from dotcu.inspection.binaries.report import read
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src"

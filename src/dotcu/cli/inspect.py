@@ -94,7 +94,7 @@ def command(
         "block": block, "smem_bytes": smem_bytes,
     }  # fmt: skip
     from dotcu.inspection.code.diff import diff as difference
-    from dotcu.inspection.code.emit import emit as emitted
+    from dotcu.inspection.code.listing import emit as emitted
 
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         report = _inspect(target, **how)

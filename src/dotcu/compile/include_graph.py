@@ -33,7 +33,7 @@ from dotcu.compile.host_split.detect import (
     stand_ins,
 )
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source.includes import Include, rewrite_includes, scan_includes
+from dotcu.compile.source.lexer import Include, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, read_text
 
 if TYPE_CHECKING:

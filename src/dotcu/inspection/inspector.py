@@ -26,8 +26,7 @@ from dotcu.inspection.code.build import (
     build_all,
     kernels_in_source,
 )
-from dotcu.inspection.code.occupancy import kernel_occupancy
-from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
+from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts, kernel_occupancy
 from dotcu.kernel.declarations import template_example
 
 if TYPE_CHECKING:

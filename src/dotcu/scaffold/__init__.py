@@ -4,7 +4,6 @@ What is to be written is planned (`plan_project`, `plan_operator`): paths with t
 everything goes to a folder next to the goal first, and is renamed.
 """
 
-from dotcu.scaffold.operator import plan_operator
-from dotcu.scaffold.project import ScaffoldPlan, add, create, plan_project
+from dotcu.scaffold.project import ScaffoldPlan, add, create, plan_operator, plan_project
 
 __all__ = ["ScaffoldPlan", "add", "create", "plan_operator", "plan_project"]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dotcu.tile_ir.module import (
     Assumption,
+    Promise,
     SourceLine,
     TileFunction,
     TileModule,
     TileOperation,
     TileType,
+    promises,
+    text,
 )
-from dotcu.tile_ir.promises import Promise, promises
 from dotcu.tile_ir.reader import read
-from dotcu.tile_ir.text import text
 
 __all__ = [
     "Assumption",

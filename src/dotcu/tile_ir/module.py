@@ -1,4 +1,6 @@
-"""Tile IR as values: types, operations with their source lines, functions and a module."""
+"""Tile IR as values: types, operations with their source lines, functions and a module; their text, and
+what a kernel promises of its parameters.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 DYNAMIC = -(1 << 63)
 """An extent or a stride that is known at run time only."""
@@ -258,3 +262,216 @@ class TileModule:
     producer: str
     functions: Mapping[str, TileFunction]
     variables: Mapping[str, TileConstant] = field(default_factory=dict)
+
+
+_COLUMN = 96
+_DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}
+
+
+def text(module: TileModule) -> str:
+    """Return a module as text: its kernels, each operation with the source line that it came from."""
+    lines: list[str] = []
+    for name, value in module.variables.items():
+        constant = "constant " if value.read_only else ""
+        lines.append(f"global {constant}@{name} = {_literal(value)} : {value.type}")
+    for function in module.functions.values():
+        lines += ["", *_function(function)]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _function(function: TileFunction) -> Iterator[str]:
+    arguments = ", ".join(f"%{v}: {function.types[v]}" for v in function.body.arguments)
+    hints = f" hints = {_attribute(function.hints)}" if function.hints else ""
+    yield f"entry @{function.name}({arguments}){hints} {{"
+    yield from _operations(function, function.body, "  ")
+    yield "}"
+
+
+def _operations(function: TileFunction, block: Region, indent: str) -> Iterator[str]:
+    for operation in block.operations:
+        head = indent + describe_operation(operation, function)
+        if not operation.regions:
+            yield _placed(head, operation)
+            continue
+        for at, region in enumerate(operation.regions):
+            arguments = ", ".join(f"%{v}: {function.types[v]}" for v in region.arguments)
+            opening = f"({arguments}) {{" if arguments else "{"
+            yield _placed(f"{head} {opening}", operation) if at == 0 else f"{indent}}} else {opening}"
+            yield from _operations(function, region, indent + "  ")
+        yield indent + "}"
+
+
+def describe_operation(operation: TileOperation, function: TileFunction) -> str:
+    """Return an operation as text, without its regions: `%7 = addi %5, %6 overflow=none : tile<i32>`."""
+    results = ", ".join(f"%{value}" for value in operation.results)
+    parts = [f"{results} = {operation.name}" if results else operation.name]
+    if groups := _operands(operation):
+        parts.append(groups)
+    parts += [f"{name}={_attribute(value)}" for name, value in operation.attributes.items()]
+    shown = operation.results or operation.inputs
+    types = list(dict.fromkeys(str(function.types[value]) for value in shown))
+    return " ".join(parts) + (f" : {', '.join(types)}" if types else "")
+
+
+def _operands(operation: TileOperation) -> str:
+    shown = []
+    for name, values in operation.operands.items():
+        if not values:
+            continue
+        numbers = ", ".join(f"%{value}" for value in values)
+        if name in ("index", "dynamicShape", "dynamicStrides", "indices", "initValues"):
+            numbers = f"{name}[{numbers}]"
+        elif name in ("mask", "paddingValue", "token"):
+            numbers = f"{name}={numbers}"
+        shown.append(numbers)
+    return ", ".join(shown)
+
+
+def _placed(line: str, operation: TileOperation) -> str:
+    place = operation.line
+    return f"{line:<{_COLUMN}}  // {place.file.rsplit('/', 1)[-1]}:{place.line}" if place else line
+
+
+def _attribute(value: Any) -> str:
+    if isinstance(value, TileConstant):
+        return _literal(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_attribute(each)}" for name, each in value.items()) + "}"
+    if type(value) is tuple:
+        return f"[{', '.join(map(_attribute, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, str) and not value.isidentifier() else str(value)
+
+
+def _literal(literal: TileConstant) -> str:
+    type_, data, _ = literal
+    if type_.element == "i1":
+        return str(any(data)).lower() if len(data) == 1 else f"0x{data.hex()}"
+    if len(data) == type_.itemsize and type_.element in _DTYPES:
+        return str(np.frombuffer(data, "<" + _DTYPES[type_.element])[0])
+    if type_.element == "bf16" and len(data) == 2:
+        return str(np.frombuffer(b"\0\0" + data, "<f4")[0])
+    shown = data[:32].hex()
+    return f"0x{shown}" + ("..." if len(data) > 32 else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """A promise of one parameter, which a launch that breaks it must not be made with.
+
+    Attributes:
+        parameter: The number of the parameter.
+        predicate: What holds of `scale * parameter + offset`.
+        scale: See there.
+        offset: See there.
+        line: Where it is promised.
+    """
+
+    parameter: int
+    predicate: Assumption
+    scale: int = 1
+    offset: int = 0
+    line: SourceLine | None = None
+
+    def holds(self, value: int) -> bool:
+        """Return whether a parameter's value, signed where it is an integer, keeps the promise."""
+        value = self.scale * value + self.offset
+        low, high = self.predicate.low, self.predicate.high
+        if self.predicate.kind == "div_by":
+            return value % self.predicate.divisor == 0
+        return (low is None or value >= low) and (high is None or value <= high)
+
+
+_A_SIZE = Assumption("bounded", low=0)
+
+
+def promises(function: TileFunction) -> tuple[Promise, ...]:
+    """Return what a kernel promises of its parameters, in the order of its operations."""
+    origins = {value: (number, 1, 0) for number, value in enumerate(function.body.arguments)}
+    constants: dict[int, int] = {}
+    found: dict[tuple[int, int, int, Assumption], Promise] = {}
+    for operation in function.body.operations:
+        if operation.name == "constant" and (number := _integer(operation.attributes["value"])) is not None:
+            constants[operation.results[0]] = number
+        elif operation.name == "assume" and operation.inputs[0] in origins:
+            parameter, scale, offset = origins[operation.inputs[0]]
+            predicate: Assumption = operation.attributes["predicate"]
+            if predicate.kind != "same_elements" and predicate.every is None:
+                promise = Promise(
+                    parameter=parameter,
+                    predicate=predicate,
+                    scale=scale,
+                    offset=offset,
+                    line=operation.line,
+                )
+                found.setdefault(_key(promise), promise)
+        elif operation.name == "make_tensor_view":
+            for size in operation.operands["dynamicShape"]:
+                parameter, *computed = origins.get(size, (-1,))
+                known = (one.predicate.low for one in found.values() if _key(one)[:3] == (parameter, 1, 0))
+                if computed == [1, 0] and all(low is None or low < 0 for low in known):
+                    promise = Promise(parameter=parameter, predicate=_A_SIZE, line=operation.line)
+                    found[_key(promise)] = promise
+        folded = _folded(operation, constants)
+        traced = _traced(operation, origins, constants) if folded is None else None
+        if folded is not None:
+            constants[operation.results[0]] = folded
+        elif traced is not None:
+            origins[operation.results[0]] = traced
+    return tuple(found.values())
+
+
+def _key(promise: Promise) -> tuple[int, int, int, Assumption]:
+    return promise.parameter, promise.scale, promise.offset, promise.predicate
+
+
+def _folded(operation: TileOperation, constants: Mapping[int, int]) -> int | None:
+    """Return a result that is known beforehand: cuda_tile.h picks an extent by sums of (i == 0) * size."""
+    if operation.name not in ("cmpi", "exti", "muli", "addi"):
+        return None
+    left, *right = (constants.get(value) for value in operation.inputs)
+    if operation.name == "muli" and 0 in (left, *right):
+        return 0
+    if left is None or None in right:
+        return None
+    if operation.name == "exti":
+        return left if left >= 0 else None
+    if operation.name == "cmpi":
+        return int(left == right[0]) if operation.attributes["comparison_predicate"] == "equal" else None
+    return left + (right[0] or 0) if operation.name == "addi" and 0 in (left, *right) else None
+
+
+Origin = tuple[int, int, int]
+
+
+def _traced(
+    operation: TileOperation, origins: Mapping[int, Origin], constants: Mapping[int, int]
+) -> Origin | None:
+    """Return the parameter, factor and offset that a result is made of, None if it is not of that form."""
+    if operation.name in ("assume", "ptr_to_ptr", "ptr_to_int", "reshape", "broadcast"):
+        return origins.get(operation.inputs[0])
+    if operation.name == "exti" and operation.attributes["signedness"] == "signed":
+        return origins.get(operation.inputs[0])
+    if operation.name not in ("addi", "subi", "muli"):
+        return None
+    left, right = operation.inputs
+    if left in constants and operation.name != "subi":
+        left, right = right, left
+    if left not in origins or right not in constants:
+        return None
+    (parameter, scale, offset), number = origins[left], constants[right]
+    if number == (1 if operation.name == "muli" else 0):
+        return origins[left]
+    if operation.attributes["overflow"] not in ("no_signed_wrap", "no_wrap"):
+        return None
+    if operation.name == "muli":
+        return parameter, scale * number, offset * number
+    return parameter, scale, offset + (number if operation.name == "addi" else -number)
+
+
+def _integer(literal: TileConstant) -> int | None:
+    type_, data, _ = literal
+    if not type_.element.startswith("i") or type_.element in ("i1", "i4") or len(data) != type_.itemsize:
+        return None
+    return int.from_bytes(data, "little", signed=True)

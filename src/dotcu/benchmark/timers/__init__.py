@@ -9,8 +9,15 @@ import torch
 
 from dotcu.benchmark.results import Means
 from dotcu.benchmark.timers.cupti import Cupti
-from dotcu.benchmark.timers.events import Events, Graph
-from dotcu.benchmark.timers.timer import TimedCall, TimedCallFailed, Timer, TimerFailed, TimingKernels
+from dotcu.benchmark.timers.timer import (
+    Events,
+    Graph,
+    TimedCall,
+    TimedCallFailed,
+    Timer,
+    TimerFailed,
+    TimingKernels,
+)
 from dotcu.errors import EnvironmentFault
 
 __all__ = ["TimedCall", "TimedCallFailed", "Timer", "TimerFailed", "after", "choose"]

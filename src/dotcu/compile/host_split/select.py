@@ -48,8 +48,7 @@ from dotcu.compile.host_split.detect import (
     with_macro_words,
 )
 from dotcu.compile.host_split.parse import Classified, ParsedDeclaration, parse_declarations
-from dotcu.compile.source.includes import scan_includes
-from dotcu.compile.source.lexer import code_only, directives, variants, without_comments
+from dotcu.compile.source.lexer import code_only, directives, scan_includes, variants, without_comments
 from dotcu.compile.source.source import printable
 
 _NAMESPACE = re.compile(r"\bnamespace\s+(\w+)\s*(?:::|\{)")

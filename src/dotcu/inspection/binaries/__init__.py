@@ -5,7 +5,6 @@
 `read()` is the entry point. It decompresses nothing, and needs no GPU and no toolkit.
 """
 
-from dotcu.inspection.binaries.reading import read
-from dotcu.inspection.binaries.report import Architecture, BinaryReport
+from dotcu.inspection.binaries.report import Architecture, BinaryReport, read
 
 __all__ = ["Architecture", "BinaryReport", "read"]

@@ -35,8 +35,7 @@ from dotcu.kernel.declarations import (
     with_headers,
 )
 from dotcu.tile_ir import TileFunction, TileOperation
-from dotcu.tile_ir.module import Region
-from dotcu.tile_ir.text import describe_operation
+from dotcu.tile_ir.module import Region, describe_operation
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit

@@ -21,8 +21,15 @@ from dotcu.simulator.tile.access import TensorView, TileAccess
 from dotcu.simulator.tile.arithmetic import ELEMENTWISE, work_of
 from dotcu.simulator.tile.elements import constant, dtype_of
 from dotcu.simulator.tile.structure import STRUCTURE, reduce_tiles, scan_tiles
-from dotcu.tile_ir.module import DYNAMIC, ELEMENT_BITS, Region, TileFunction, TileOperation, TileType
-from dotcu.tile_ir.text import describe_operation
+from dotcu.tile_ir.module import (
+    DYNAMIC,
+    ELEMENT_BITS,
+    Region,
+    TileFunction,
+    TileOperation,
+    TileType,
+    describe_operation,
+)
 
 if TYPE_CHECKING:
     from dotcu.simulator.tile.launch import TileLaunch

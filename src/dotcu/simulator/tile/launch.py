@@ -24,9 +24,8 @@ from dotcu.simulator.tile.access import EXTENTS, TensorView, TileAccess
 from dotcu.simulator.tile.decode import TileCode, TileDecoder, run_region
 from dotcu.simulator.tile.elements import from_bits, is_float
 from dotcu.simulator.tile.races import BlockOrder, BlockShadow
-from dotcu.tile_ir.module import Assumption, TileConstant, TileModule, TileOperation
+from dotcu.tile_ir.module import Assumption, TileConstant, TileModule, TileOperation, describe_operation
 from dotcu.tile_ir.reader import read
-from dotcu.tile_ir.text import describe_operation
 
 _LARGEST_GRID = (1 << 31) - 1
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dotcu.benchmark.timers import TimedCall, TimedCallFailed
-from dotcu.benchmark.timers.events import elapsed_us
-from dotcu.benchmark.timers.timer import TimerFailed
+from dotcu.benchmark.timers.timer import TimerFailed, elapsed_us
 from fake_timer import FakeTimer
 
 

@@ -15,7 +15,7 @@ from dotcu.compile import ObjectCode, toolchain
 from dotcu.elf import Image
 from dotcu.errors import UsageError
 from dotcu.inspection.binaries import read
-from dotcu.inspection.binaries.reading import kind_of, mapped, read_ptx
+from dotcu.inspection.binaries.report import kind_of, mapped, read_ptx
 from dotcu.inspection.binaries.runs_on import floor_of
 
 DATA = Path(__file__).parent / "data"

@@ -8,7 +8,7 @@ import pytest
 from dotcu.compile import CompileOptions, Target, inline_source, toolchain
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.inspection.code.build import BuildRequest, FailedBuild, compile_kernels, kernels_in_source
-from dotcu.inspection.code.emit import KINDS, emit
+from dotcu.inspection.code.listing import KINDS, emit
 from dotcu.inspection.code.report import InspectedKernel, InspectReport
 from dotcu.inspection.code.sass import disassemble
 from inspecting import everything, inspected, needs_nvdisasm

@@ -7,8 +7,14 @@ import pytest
 
 from dotcu.compile import Resources, Target
 from dotcu.inspection.code.build import KernelCode, LaunchShape
-from dotcu.inspection.code.occupancy import ASSUMED, BOUND, SEEN, KernelOccupancy, kernel_occupancy
-from dotcu.inspection.code.report import occupancy_lines
+from dotcu.inspection.code.report import (
+    ASSUMED,
+    BOUND,
+    SEEN,
+    KernelOccupancy,
+    kernel_occupancy,
+    occupancy_lines,
+)
 from dotcu.kernel.config import LIMITS, occupancy
 from inspecting import everything
 

@@ -7,13 +7,13 @@ import pytest
 
 from dotcu.compile import Target
 from dotcu.inspection.code.build import FailedBuild, LaunchShape
-from dotcu.inspection.code.occupancy import kernel_occupancy
 from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import (
     InspectedKernel,
     InspectReport,
     SimulatedCounts,
     UninstantiatedTemplate,
+    kernel_occupancy,
 )
 from dotcu.simulator import Counters, LineCounters
 from inspecting import everything, line_of, needs_nvdisasm

@@ -9,7 +9,7 @@ import pytest
 
 import dotcu
 from dotcu.errors import UsageError
-from dotcu.inspection.code.emit import emit
+from dotcu.inspection.code.listing import emit
 from dotcu.inspection.code.report import InspectReport, SimulatedCounts
 from dotcu.inspection.html.page import page_of, render
 from dotcu.simulator import LineCounters
