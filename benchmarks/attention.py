@@ -123,7 +123,8 @@ def decode(b: int, keys: int, tokens: int, h: int, of_k: int, d: int, page: int)
 
         rivals: dict[str, tile.Call] = {"reading": lambda: cache.view(torch.float32).sum()}
         rivals["cuDNN"] = lambda: sdpa(SDPBackend.CUDNN_ATTENTION)
-        rivals["FlashAttention"] = lambda: sdpa(SDPBackend.FLASH_ATTENTION)
+        if tokens == 1:  # it takes no mask
+            rivals["FlashAttention"] = lambda: sdpa(SDPBackend.FLASH_ATTENTION)
         return lambda: attention_decode(q, cache[0], cache[1], table, lengths)[0], rivals
 
     name = f"attention_decode {b}x{tokens} queries, {keys} keys, {h}/{of_k}x{d}, pages of {page}"

@@ -15,6 +15,7 @@
 // Cost: 4 d bytes of the cache for each key and head of k. Bound by memory. Sources: Flash-Decoding
 // (Dao et al. 2023); PagedAttention (Kwon et al. 2023).
 #include <dotcu/async.cuh>
+#include <dotcu/grid.cuh>
 #include <dotcu/mma.cuh>
 
 #include "tiles.cuh"
@@ -57,25 +58,6 @@ __global__ void __launch_bounds__(128 * TILES)
     const int first = seen + blockIdx.y * part, end = min(length, first + part);
     const int own = first + 16 * slice, steps = max(0, end - own + step - 1) / step;
 
-    for (int i = threadIdx.x; i < rows * columns / 8; i += 128 * TILES) {
-        const int r = i / (columns / 8), c = i % (columns / 8), row = first_row + r;
-        Chunk x{};
-        if (row < tokens * group && c * 8 < d) {
-            x = *reinterpret_cast<const Chunk*>(
-                &q(batch, row / group, head * group + row % group, c * 8));
-        }
-        *reinterpret_cast<Chunk*>(chunk(shared.q, r, c)) = x;
-    }
-    if (d < D) {  // what no copy writes
-        for (int i = threadIdx.x; i < slices * STAGES * 16 * (D / 8); i += 128 * TILES) {
-            const int r = i / (D / 8), c = i % (D / 8);
-            if (c * 8 < d) continue;
-            *reinterpret_cast<Chunk*>(chunk(shared.k[0][0], r, c)) = Chunk{};
-            *reinterpret_cast<Chunk*>(chunk(shared.v[0][0], r, c)) = Chunk{};
-        }
-    }
-    __syncthreads();
-
     // Where key lane % 16 of a step is in the cache; behind the end, the last one again.
     const auto place_of = [&](int t) -> long long {
         if (t >= steps) return 0;
@@ -109,6 +91,24 @@ __global__ void __launch_bounds__(128 * TILES)
         dotcu::commit_copies();
         place = place_of(t + 1);
     }
+    for (int i = threadIdx.x; i < rows * columns / 8; i += 128 * TILES) {
+        const int r = i / (columns / 8), c = i % (columns / 8), row = first_row + r;
+        Chunk x{};
+        if (row < tokens * group && c * 8 < d) {
+            x = *reinterpret_cast<const Chunk*>(
+                &q(batch, row / group, head * group + row % group, c * 8));
+        }
+        *reinterpret_cast<Chunk*>(chunk(shared.q, r, c)) = x;
+    }
+    if (d < D) {  // what no copy writes
+        for (int i = threadIdx.x; i < slices * STAGES * 16 * (D / 8); i += 128 * TILES) {
+            const int r = i / (D / 8), c = i % (D / 8);
+            if (c * 8 < d) continue;
+            *reinterpret_cast<Chunk*>(chunk(shared.k[0][0], r, c)) = Chunk{};
+            *reinterpret_cast<Chunk*>(chunk(shared.v[0][0], r, c)) = Chunk{};
+        }
+    }
+    __syncthreads();
 #pragma unroll 1
     for (int t = 0; t < steps; ++t) {
         dotcu::wait_for_copies<STAGES - 2>();
@@ -171,6 +171,7 @@ __global__ void __launch_bounds__(128 * TILES)
         }
     }
 
+    dotcu::launch_later();
     // The results of the slices, one after the other, in the memory of the ring.
     auto* total = reinterpret_cast<float (*)[D + 8]>(&shared);
     static_assert(sizeof(float) * rows * (D + 8) <= sizeof(shared.k) + sizeof(shared.v));
@@ -238,6 +239,7 @@ __global__ void __launch_bounds__(128)
     const int row = blockIdx.x, rows = gridDim.x;
     const int head = row % heads, token = row / heads % tokens, batch = row / heads / tokens;
     float most = -infinity, all = 0;
+    dotcu::wait_for_earlier();
     for (int i = lane; i < count; i += 32) {
         most = fmaxf(most, part_lse[(long long)i * rows + row]);
     }

@@ -42,7 +42,10 @@ FEW_QUERIES = 1024
 """Up to as many queries a tile has two warpgroups of them: its tail counts more than what it reads."""
 
 L2_BYTES = 8 * 2**20
-"""What the keys and values that are read at the same time may take: queries and results pass L2, too."""
+"""What those keys and values may take that are read at the same time: queries and results pass L2, too."""
+
+L2_MANY = 32 * 2**20
+"""The same for many keys, of whose heads each has few tiles: several are needed to fill the GPU."""
 
 AHEAD_BYTES = 224 * 2**10
 """Shared memory up to which a block of the forward has the queries of its next tile, too."""
@@ -386,9 +389,9 @@ def _masked(causal: bool, window: int | None) -> int:
     return WINDOW if window is not None else CAUSAL if causal else ALL
 
 
-def _together(heads_of_k: int, group: int, keys: int, d: int) -> int:
+def _together(heads_of_k: int, group: int, keys: int, d: int, l2_bytes: int = L2_BYTES) -> int:
     """Heads of q whose keys and values L2 holds at the same time."""
-    return group * max(1, min(heads_of_k, L2_BYTES // (4 * keys * d)))
+    return group * max(1, min(heads_of_k, l2_bytes // (4 * keys * d)))
 
 
 @dotcu.by_layout
@@ -413,7 +416,8 @@ def _choose(
     rows = 64 * groups
     blocks = queries // rows + sequences if sequences else dotcu.cdiv(queries, rows)
     tiles = b * h * blocks
-    together = _together(b * k.shape[1], group, keys, d) if masked else 1
+    l2_bytes = L2_BYTES if keys <= FEW_KEYS else L2_MANY
+    together = _together(b * k.shape[1], group, keys, d, l2_bytes) if masked else 1
     numbers = (group, queries, int(k.shape[2]), blocks, tiles, together, *reach(causal, window))
     row_bytes = dotcu.cdiv(d, 64) * 128
     ahead = 2 if row_bytes * (2 * rows + 4 * columns) <= AHEAD_BYTES else 1
@@ -831,7 +835,7 @@ def attention_decode(
     )  # fmt: skip
     if parts is not None:
         combine = decode.attention_combine[q.dtype]
-        combine(parts, part_lse, out, lse, grid[1], grid=b * tokens * h, block=128)
+        combine(parts, part_lse, out, lse, grid[1], grid=b * tokens * h, block=128, programmatic=True)
     return out, lse
 
 
