@@ -29,8 +29,7 @@ from dotcu.elf import ElfSymbol, HostBinary
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries import BinaryReport
-from dotcu.inspection.binaries.manylinux import is_provided
-from dotcu.inspection.binaries.runs_on import dotted
+from dotcu.inspection.binaries.runs_on import dotted, is_provided
 from dotcu.shipping.contents import PYPI_BYTES, size_line
 
 if TYPE_CHECKING:

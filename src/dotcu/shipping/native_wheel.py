@@ -17,7 +17,7 @@ from dotcu.elf import undefined_symbols
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.extension.build import NativeBuild
 from dotcu.inspection import binaries
-from dotcu.inspection.binaries.manylinux import floor_of
+from dotcu.inspection.binaries.runs_on import floor_of
 from dotcu.shipping.audit import CUDAS, TORCHS, Audit, audit, is_one_of
 from dotcu.shipping.building import pip_wheel
 from dotcu.shipping.native_library import NativePlan
