@@ -9,6 +9,14 @@ import pytest
 import torch
 
 import dotcu
+from dotcu.checking.trials.ranks import join
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _group_of_one() -> None:
+    """On a GPU the operators over ranks need a process group, and one rank is enough."""
+    if torch.cuda.is_available() and not torch.distributed.is_initialized():
+        join(0, 1, "")
 
 
 @pytest.fixture(autouse=True)

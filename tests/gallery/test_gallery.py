@@ -145,7 +145,8 @@ def test_samples_include_empty_strided_and_odd_ones(name: str) -> None:
         for tensor in sample.tensors
     ]
     assert any(tensor.numel() == 0 for tensor in tensors)
-    assert any(not tensor.is_contiguous() for tensor in tensors)
+    symmetric = name in ("all_reduce_", "reduce_scatter")  # which takes contiguous memory alone
+    assert symmetric or any(not tensor.is_contiguous() for tensor in tensors)
     odd = any(tensor.numel() % 32 for tensor in tensors)
     assert odd or name in ("attention", "attention_tile")  # whose rows are multiples of 8, or of 64
 

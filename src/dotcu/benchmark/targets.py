@@ -363,7 +363,7 @@ def _baselines(
         if isinstance(baseline, str) and baseline in KNOWN:
             baselines[baseline] = partial(prepare, baseline)
             continue
-        function = _callable(baseline)
+        function = callable_of(baseline)
         own = getattr(function, "__name__", type(function).__name__).strip("<>")
         located = [baseline] if isinstance(baseline, str) else []
         names = (own, *located, *(f"{own}-{i}" for i in range(2, 100)))
@@ -372,7 +372,8 @@ def _baselines(
     return baselines
 
 
-def _callable(baseline: Baseline) -> Callable[..., Any]:
+def callable_of(baseline: Baseline) -> Callable[..., Any]:
+    """Return the function that a baseline is, or that its location names."""
     if callable(baseline):
         return baseline
     if ":" in baseline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,19 +41,20 @@ def command(
     first_call: Annotated[
         bool, typer.Option("--first-call", help="show where the time of the first call goes")
     ] = False,
+    ranks: Annotated[
+        int | None, typer.Option(metavar="N", help="operators over GPUs, on so many; beside the link")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time operators, and compare with others and with the GPU's limits."""
     if cold and warm:
         raise UsageError("--cold and --warm were given together; give one of them, or neither for both.")
-    if first_call:
+    if first_call or ranks is not None:
         options = {
             "--against": against, "--shapes": shapes, "--dtypes": dtypes, "--cold": cold, "--warm": warm,
             "--save": save, "--compare": compare, "--plot": plot, "--device": device, "--gpu": gpu,
         }  # fmt: skip
-        _first_call(
-            target, [option for option, value in options.items() if value not in (None, False)], as_json
-        )
+        _otherwise(target, ranks, options, as_json)
         return
     _look_ahead(save=save, compare=compare, plot=plot)
     from dotcu.benchmark.bencher import prepare
@@ -63,9 +64,9 @@ def command(
     wanted: dict[str, Any] = {
         "against": _names(against), "shapes": shapes, "dtypes": _names(dtypes), "device": device, "gpu": gpu,
     }  # fmt: skip
-    given = {name: value for name, value in wanted.items() if value is not None}
+    chosen = {name: value for name, value in wanted.items() if value is not None}
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
-        plan = prepare([operator for _, operator in resolve(target, verb="bench")], l2=l2, **given)
+        plan = prepare([operator for _, operator in resolve(target, verb="bench")], l2=l2, **chosen)
         rows, interrupted = progress.collect(plan.run(), progress.measuring(plan.total))
         report = plan.report(rows, interrupted=interrupted)
     files = {"--save": save, "--compare": compare, "--plot": plot}
@@ -88,6 +89,15 @@ def command(
         raise typer.Exit(EXIT_FAILED)
 
 
+def _otherwise(target: str, ranks: int | None, options: Mapping[str, Any], as_json: bool) -> None:
+    """Time something else than calls on one GPU: a first call, or ranks."""
+    given = {option: value for option, value in options.items() if value not in (None, False)}
+    if ranks is None:
+        _first_call(target, list(given), as_json)
+    else:
+        _ranks(target, ranks, given, as_json)
+
+
 def _first_call(target: str, given: Sequence[str], as_json: bool) -> None:
     from dotcu.benchmark.first_call import first_call
 
@@ -98,6 +108,22 @@ def _first_call(target: str, given: Sequence[str], as_json: bool) -> None:
         )
     place, _, name = target.partition(":")
     console.report(first_call(place, name or None), as_json)
+
+
+def _ranks(target: str, ranks: int, given: Mapping[str, Any], as_json: bool) -> None:
+    from dotcu.benchmark.ranks import bench_ranks
+
+    other = [option for option in given if option not in ("--shapes", "--dtypes", "--against")]
+    if other:
+        raise UsageError(
+            f"--ranks was given together with {', '.join(other)}.\nIt goes with --shapes, --dtypes, "
+            f"--against and --json.\nType: dotcu bench {target} --ranks {ranks}"
+        )
+    dtypes, against = (_names(given.get(option)) or () for option in ("--dtypes", "--against"))
+    report = bench_ranks(target, ranks, shapes=given.get("--shapes", ""), dtypes=dtypes, against=against)
+    console.report(report, as_json)
+    if not report.passed:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -> None:

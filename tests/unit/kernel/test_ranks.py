@@ -27,12 +27,12 @@ __global__ void add_up(const float* const* parts, unsigned* const* pads, int ran
 }
 
 __global__ void two_by_mail(const float* x, unsigned char* const* boxes, int rank, float* out, int n) {
-    const dotcu::mail<2> mail(boxes, rank, 64);
+    const dotcu::mail<2> mail(boxes, rank, 64, n);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) mail.send(i, {__float_as_uint(x[i]), 7});
-    uint2 data[2];
-    if (i < n) mail.receive(i, data);
-    if (i < n) out[i] = __uint_as_float(data[1 - rank].x);
+    uint2 data[1][2];
+    mail.receive<1>(i, 0, n, data);
+    if (i < n) out[i] = __uint_as_float(data[0][1 - rank].x);
     mail.end();
 }
 
@@ -87,7 +87,7 @@ def test_mail_of_a_call_is_not_taken_for_that_of_another() -> None:
     lengths = (40, 3, 40, 64)
 
     def swap(rank: int) -> list[Tensor]:
-        work = dotcu.workspace("test::mail", 1024 + 2 * 64 * 16, torch.device("cpu"))
+        work = dotcu.workspace("test::mail", 2 * 32 + 2 * 64 * 16, torch.device("cpu"))
         outs = []
         for call, n in enumerate(lengths):
             x, out = torch.full((n,), 10.0 * call + rank), torch.empty(n)
@@ -99,6 +99,16 @@ def test_mail_of_a_call_is_not_taken_for_that_of_another() -> None:
         for rank, outs in enumerate(dotcu.simulate_ranks(2, swap, seed=seed)):
             for call, out in enumerate(outs):
                 assert (out == 10 * call + 1 - rank).all()
+
+
+def test_a_rank_that_sends_another_size_ends_the_kernel() -> None:
+    def swap(rank: int) -> None:
+        work = dotcu.workspace("test::sizes", 2 * 32 + 2 * 64 * 16, torch.device("cpu"))
+        x, out = torch.ones(4 + rank), torch.empty(4 + rank)
+        kernels.two_by_mail(x, work.pointers, rank, out, 4 + rank, grid=2, block=32)
+
+    with pytest.raises(FindingError, match="trap"):
+        dotcu.simulate_ranks(2, swap)
 
 
 def test_all_gather_gives_each_rank_what_all_have_and_its_number() -> None:

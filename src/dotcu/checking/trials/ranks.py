@@ -48,7 +48,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if GROUP not in subject.overload.signature.arguments:
         return
     if subject.on_gpu and not torch.distributed.is_initialized():
-        _join(_stores.HashStore(), 0, 1)
+        join(0, 1, "")
     cases = subject.given(dtype_of(subject))
     if subject.reference is None or not cases:
         yield skipped(subject, CHECK, "no reference" if cases else "no samples")
@@ -185,8 +185,7 @@ def serve(request: Any, channel: Channel) -> None:
     wanted = from_plain(RankRequest, request)
     device = torch.device(wanted.trial.device)
     torch.cuda.set_device(device)
-    store = _stores.FileStore(wanted.store, wanted.ranks)
-    _join(store, wanted.rank, wanted.ranks)
+    join(wanted.rank, wanted.ranks, wanted.store)
     overloads = {
         overload.qualified_name: overload
         for _, operator in resolve(wanted.trial.target)
@@ -196,7 +195,7 @@ def serve(request: Any, channel: Channel) -> None:
     for case in subject.given(dtype_of(subject)):
         try:
             sample = of_rank(subject, case.make(), wanted.rank, wanted.ranks)
-            wrong = different(subject, sample, _symmetric, graph=True)
+            wrong = different(subject, sample, symmetric, graph=True)
         except Exception as error:
             if not subject.refuses(error):
                 raise
@@ -206,14 +205,22 @@ def serve(request: Any, channel: Channel) -> None:
     torch.distributed.destroy_process_group()
 
 
-def _join(store: Any, rank: int, ranks: int) -> None:
-    """Join a process group for tensors on CPU and GPU."""
+def join(rank: int, ranks: int, store: str) -> None:
+    """Join a process group for tensors on CPU and GPU.
+
+    Args:
+        rank: Of this process.
+        ranks: The size of the group.
+        store: A file where the ranks meet; empty for a group of one.
+    """
+    where = _stores.FileStore(store, ranks) if store else _stores.HashStore()
+    limit = timedelta(seconds=WAIT_S)
     torch.distributed.init_process_group(
-        "cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=WAIT_S)
+        "cpu:gloo,cuda:nccl", store=where, rank=rank, world_size=ranks, timeout=limit
     )
 
 
-def _symmetric(sample: Sample) -> Sample:
+def symmetric(sample: Sample) -> Sample:
     """Return a sample whose tensors are in memory that all ranks reach, if they are contiguous."""
     from torch.distributed import _symmetric_memory
 

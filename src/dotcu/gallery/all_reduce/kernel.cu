@@ -18,15 +18,21 @@
 template <typename T, int ranks>
 __global__ void all_reduce(const T* x, unsigned char* const* boxes, int rank, T* out, long long n,
                            long long places, bool whole) {
-    constexpr int lanes = letter_lanes<T>;
-    const dotcu::mail<ranks> mail(boxes, rank, places);
+    constexpr int lanes = letter_lanes<T>, count = at_once<ranks>;
+    const dotcu::mail<ranks> mail(boxes, rank, places, static_cast<unsigned>(n));
     const long long letters = (n + lanes - 1) / lanes, stride = dotcu::threads_of_grid();
-    for (long long at = dotcu::thread_of_grid(); at < letters; at += stride)
+    const long long first = dotcu::thread_of_grid();
+    for (long long at = first; at < letters; at += stride)
         mail.send(at, pack(x, at * lanes, n, whole));
-    for (long long at = dotcu::thread_of_grid(); at < letters; at += stride) {
-        const uint2 own = pack(x, at * lanes, n, whole);
-        const auto sum = add_mail<T>(mail, at, rank, own);
-        unpack(out, at * lanes, n, whole, dotcu::to<T>(sum));
+    for (long long at = first; at < letters; at += count * stride) {
+        uint2 own[count];
+        dotcu::vector<dotcu::wide<T>, lanes> sums[count];
+#pragma unroll
+        for (int i = 0; i < count; ++i) own[i] = pack(x, (at + i * stride) * lanes, n, whole);
+        add_mail<T, count>(mail, at, stride, letters, rank, own, sums);
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+            unpack(out, (at + i * stride) * lanes, n, whole, dotcu::to<T>(sums[i]));
     }
     mail.end();
 }

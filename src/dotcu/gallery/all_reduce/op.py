@@ -15,8 +15,8 @@ kernels = dotcu.load("kernel.cu")
 
 BLOCK = 512
 
-MAIL_BLOCKS, MAIL_HEADER = 128, 1024
-"""The grid of every kernel on a workspace, and the bytes of its header, which have a word for each block."""
+MAIL_BLOCKS, MAIL_HEAD = 128, 32
+"""The grid of every kernel on a workspace, and the bytes of its head for each block and rank."""
 
 LETTER, PLACE, CALLS = 8, 16, 2
 """Bytes of a tensor in a letter; bytes of the letter; calls that a workspace has places for."""
@@ -27,7 +27,7 @@ MAIL_BYTES = 2**20
 SIGNALS = 512
 """Words of a signal pad, of which a block takes two for each rank."""
 
-MEETING_BLOCKS = 128
+MEETING_BLOCKS = 64
 
 
 @dotcu.op("dotcu::all_reduce", dtypes=FLOATS, sharding="replicated")
@@ -86,7 +86,7 @@ def mailboxes(name: str, device: torch.device, group_name: str) -> tuple[Any, in
         group_name: As for `all_reduce`.
     """
     places = MAIL_BYTES // LETTER
-    return dotcu.workspace(name, MAIL_HEADER + CALLS * places * PLACE, device, group_name), places
+    return dotcu.workspace(name, MAIL_BLOCKS * MAIL_HEAD + CALLS * places * PLACE, device, group_name), places
 
 
 def meeting_blocks(vectors: int, ranks: int) -> int:

@@ -19,11 +19,14 @@ __device__ dotcu::vector<dotcu::wide<T>, lanes> add_up(const dotcu::vector<T, la
     return sum;
 }
 
-// Calls done(v, sum) for each of the vectors from `first` to `last` of all ranks' tensors: a thread
-// has several on their way at once, as a link's latency needs.
+// Vectors or letters of each rank that a thread has on their way: as a link's latency needs.
+template <int ranks>
+constexpr int at_once = ranks < 8 ? 8 / ranks : 1;
+
+// Calls done(v, sum) for each of the vectors from `first` to `last` of all ranks' tensors.
 template <typename T, int lanes, int ranks, typename Done>
 __device__ void add_peers(const T* const* tensors, long long first, long long last, Done done) {
-    constexpr int steps = ranks < 8 ? 8 / ranks : 1;
+    constexpr int steps = at_once<ranks>;
     const long long stride = dotcu::threads_of_grid();
     for (long long v = first + dotcu::thread_of_grid(); v < last; v += steps * stride) {
         dotcu::vector<T, lanes> x[steps][ranks];
@@ -50,20 +53,17 @@ using letter_of = dotcu::vector<T, letter_lanes<T>>;
 // of 8 bytes.
 template <typename T>
 __device__ uint2 pack(const T* x, long long at, long long n, bool whole) {
+    if (whole) return at < n ? *reinterpret_cast<const uint2*>(x + at) : uint2{0, 0};
     letter_of<T> value;
-    if (whole) {
-        value = dotcu::load<letter_lanes<T>>(x + at);
-    } else {
 #pragma unroll
-        for (int k = 0; k < letter_lanes<T>; ++k) value[k] = at + k < n ? x[at + k] : T(0.0f);
-    }
+    for (int k = 0; k < letter_lanes<T>; ++k) value[k] = at + k < n ? x[at + k] : T(0.0f);
     return __builtin_bit_cast(uint2, value);
 }
 
 template <typename T>
 __device__ void unpack(T* to, long long at, long long n, bool whole, const letter_of<T>& value) {
     if (whole) {
-        dotcu::store(to + at, value);
+        if (at < n) dotcu::store(to + at, value);
     } else {
 #pragma unroll
         for (int k = 0; k < letter_lanes<T>; ++k)
@@ -71,15 +71,19 @@ __device__ void unpack(T* to, long long at, long long n, bool whole, const lette
     }
 }
 
-// The sum of this rank's letter and what the others sent at a place.
-template <typename T, int ranks>
-__device__ dotcu::vector<dotcu::wide<T>, letter_lanes<T>> add_mail(const dotcu::mail<ranks>& mail,
-                                                                   long long place, int rank,
-                                                                   uint2 own) {
-    uint2 data[ranks];
-    mail.receive(place, data);
-    letter_of<T> x[ranks];
+// The sums of this rank's letters and of what the others sent, at `count` places from `first` on.
+template <typename T, int count, int ranks>
+__device__ void add_mail(const dotcu::mail<ranks>& mail, long long first, long long stride,
+                         long long end, int rank, const uint2* own,
+                         dotcu::vector<dotcu::wide<T>, letter_lanes<T>>* sums) {
+    uint2 data[count][ranks];
+    mail.template receive<count>(first, stride, end, data);
 #pragma unroll
-    for (int r = 0; r < ranks; ++r) x[r] = __builtin_bit_cast(letter_of<T>, r == rank ? own : data[r]);
-    return add_up(x);
+    for (int i = 0; i < count; ++i) {
+        letter_of<T> x[ranks];
+#pragma unroll
+        for (int r = 0; r < ranks; ++r)
+            x[r] = __builtin_bit_cast(letter_of<T>, r == rank ? own[i] : data[i][r]);
+        sums[i] = add_up(x);
+    }
 }

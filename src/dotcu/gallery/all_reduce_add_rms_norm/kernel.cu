@@ -13,6 +13,16 @@
 
 #include "../all_reduce/sums.cuh"
 
+// Elements of weight from `at` on, zeros beyond n.
+template <int lanes, typename W>
+__device__ dotcu::vector<W, lanes> scales_at(const W* weight, int at, int n, bool whole) {
+    if (whole) return dotcu::load_if<lanes>(at < n, weight + at, W(0.0f));
+    dotcu::vector<W, lanes> value;
+#pragma unroll
+    for (int k = 0; k < lanes; ++k) value[k] = at + k < n ? weight[at + k] : W(0.0f);
+    return value;
+}
+
 // `letters`: 8 bytes of a row, for each of the block's threads at most.
 template <typename T, typename W, int ranks, int letters, int threads>
 __global__ void __launch_bounds__(threads)
@@ -20,45 +30,50 @@ __global__ void __launch_bounds__(threads)
                             const W* weight, T* sum, T* out, long long rows, int n, float eps,
                             long long places, bool whole) {
     using Wide = dotcu::wide<T>;
-    constexpr int lanes = letter_lanes<T>;
+    constexpr int lanes = letter_lanes<T>, count = letters < at_once<ranks> ? letters : at_once<ranks>;
     __shared__ Wide of_warp[threads / dotcu::warp_size];
-    const dotcu::mail<ranks> mail(boxes, rank, places);
-    const int of_row = (n + lanes - 1) / lanes;
+    const dotcu::mail<ranks> mail(boxes, rank, places, static_cast<unsigned>(rows * n));
+    const int of_row = (n + lanes - 1) / lanes, me = static_cast<int>(threadIdx.x);
     for (long long row = blockIdx.x; row < rows; row += gridDim.x)
-        for (int at = threadIdx.x; at < of_row; at += threads)
+        for (int at = me; at < of_row; at += threads)
             mail.send(row * of_row + at, pack(x + row * n, at * lanes, n, whole));
 
     for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
-        letter_of<T> held[letters];
+        uint2 own[letters], more[letters];
+        dotcu::vector<W, lanes> scales[letters];
+#pragma unroll
+        for (int i = 0; i < letters; ++i) {  // all that needs no letter, before the first is awaited
+            const int at = (me + i * threads) * lanes;
+            own[i] = pack(x + row * n, at, n, whole);
+            more[i] = pack(residual + row * n, at, n, whole);
+            scales[i] = scales_at<lanes>(weight, at, n, whole);
+        }
+        dotcu::vector<Wide, lanes> held[letters];
         Wide squares = 0;
 #pragma unroll
+        for (int i = 0; i < letters; i += count)
+            add_mail<T, count>(mail, row * of_row + me + i * threads, threads, (row + 1) * of_row, rank,
+                               own + i, held + i);
+#pragma unroll
         for (int i = 0; i < letters; ++i) {
-            const int at = threadIdx.x + i * threads;
-            if (at >= of_row) break;
-            const uint2 own = pack(x + row * n, at * lanes, n, whole);
-            auto total = add_mail<T>(mail, row * of_row + at, rank, own);
-            const uint2 more = pack(residual + row * n, at * lanes, n, whole);
-            const auto added = dotcu::widen<Wide>(__builtin_bit_cast(letter_of<T>, more));
+            const int at = (me + i * threads) * lanes;
+            const auto added = dotcu::widen<Wide>(__builtin_bit_cast(letter_of<T>, more[i]));
 #pragma unroll
-            for (int k = 0; k < lanes; ++k) total[k] += added[k];
-            held[i] = dotcu::to<T>(total);
-            unpack(sum + row * n, at * lanes, n, whole, held[i]);
-            const auto rounded = dotcu::widen<Wide>(held[i]);
+            for (int k = 0; k < lanes; ++k) held[i][k] += added[k];
+            const auto rounded = dotcu::to<T>(held[i]);
+            unpack(sum + row * n, at, n, whole, rounded);
+            held[i] = dotcu::widen<Wide>(rounded);
 #pragma unroll
-            for (int k = 0; k < lanes; ++k) squares += rounded[k] * rounded[k];
+            for (int k = 0; k < lanes; ++k)
+                if (at + k < n) squares += held[i][k] * held[i][k];
         }
         squares = dotcu::reduce_block<threads>(squares, of_warp, dotcu::plus());
         const Wide scale = 1 / sqrt(squares / n + static_cast<Wide>(eps));
 #pragma unroll
         for (int i = 0; i < letters; ++i) {
-            const int at = threadIdx.x + i * threads;
-            if (at >= of_row) break;
-            auto value = dotcu::widen<Wide>(held[i]);
 #pragma unroll
-            for (int k = 0; k < lanes; ++k)
-                if (at * lanes + k < n)
-                    value[k] *= scale * static_cast<Wide>(weight[at * lanes + k]);
-            unpack(out + row * n, at * lanes, n, whole, dotcu::to<T>(value));
+            for (int k = 0; k < lanes; ++k) held[i][k] *= scale * static_cast<Wide>(scales[i][k]);
+            unpack(out + row * n, (me + i * threads) * lanes, n, whole, dotcu::to<T>(held[i]));
         }
         __syncthreads();  // of_warp is written again
     }

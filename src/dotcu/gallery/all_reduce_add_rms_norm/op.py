@@ -39,7 +39,7 @@ def all_reduce_add_rms_norm(
     if x.numel():
         x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
         n, size = int(x.shape[-1]), x.element_size()
-        whole = vector_width(LETTER // size, (n,), x, residual, out, sum) * size == LETTER
+        whole = vector_width(LETTER // size, (n,), x, residual, out, sum, weight) * size == LETTER
         most = dotcu.cdiv(dotcu.cdiv(n * size, LETTER), THREADS)
         letters = next(count for count in LETTERS if count >= most)
         peers, places = mailboxes("dotcu::all_reduce_add_rms_norm", x.device, group_name)

@@ -31,17 +31,26 @@ struct patience {
     unsigned tries = 0;
     unsigned long long start = 0;
 
-    __device__ void try_again([[maybe_unused]] int rank, [[maybe_unused]] int other) {
+    // Returns true now and then, when there is time to look what is wrong.
+    __device__ bool try_again([[maybe_unused]] int rank, [[maybe_unused]] int other) {
 #if !DOTCU_SIMULATED
-        if (++tries % 1024 != 0) return;
+        if (++tries % 1024 != 0) return false;
         unsigned long long now;
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
         if (start == 0) start = now;
-        if (now - start < DOTCU_PEERS_TIMEOUT_S * 1000000000ull) return;
-        printf("dotcu/peers.cuh: rank %d waited %d s for rank %d, in block %d\n", rank,
-               DOTCU_PEERS_TIMEOUT_S, other, static_cast<int>(blockIdx.x));
+        if (now - start < DOTCU_PEERS_TIMEOUT_S * 1000000000ull) return true;
+        if (is_first()) {
+            printf("dotcu/peers.cuh: rank %d waited %d s for rank %d, in block %d\n", rank,
+                   DOTCU_PEERS_TIMEOUT_S, other, static_cast<int>(blockIdx.x));
+        }
         __trap();
 #endif
+        return false;
+    }
+
+    // Of the warp's threads that are here, to say what is wrong.
+    static __device__ bool is_first() {
+        return static_cast<int>(threadIdx.x % 32) == __ffs(static_cast<int>(__activemask())) - 1;
     }
 };
 
@@ -85,61 +94,88 @@ struct alignas(16) letter {
 };
 
 // What every rank sends to every other in one launch: 8 bytes at each place, of which there are
-// `places`. A workspace has a header of 4 bytes for each block, up to mail_header, and room for two
+// `places`. A workspace has a head of mail_head bytes for each block and rank, and room for two
 // calls: a rank that sends its next one has what all sent in this one, so all are done with the last.
-constexpr int mail_header = 1024;
+constexpr int mail_head = 32;
 
 template <int ranks>
 class mail {
 public:
-    // All threads of a block construct it.
-    __device__ mail(unsigned char* const* boxes, int rank, long long places)
-        : boxes_(boxes), rank_(rank), places_(places) {
+    // All threads of a block construct it. `size`: of what is sent, equal on all ranks. Else the
+    // kernel ends.
+    __device__ mail(unsigned char* const* boxes, int rank, long long places, unsigned size)
+        : boxes_(boxes), rank_(rank), places_(places), size_(size) {
         number_ = *counter() + 1;
         if (number_ == 0) number_ = 2;  // no letter was ever of call 0, and calls take turns
+        const int other = static_cast<int>(threadIdx.x);
+        if (other < ranks && other != rank_) {
+            asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(size_at(boxes_[other], rank_)),
+                         "l"(call() | size_)
+                         : "memory");
+        }
     }
 
     // Sends 8 bytes to each other rank.
     __device__ void send(long long place, uint2 data) const {
-        const unsigned long long call = static_cast<unsigned long long>(number_) << 32;
 #pragma unroll
         for (int other = 0; other < ranks; ++other) {
             if (other == rank_) continue;
             asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(
                              at(boxes_[other], rank_, place)),
-                         "l"(call | data.x), "l"(call | data.y)
+                         "l"(call() | data.x), "l"(call() | data.y)
                          : "memory");
         }
     }
 
-    // Waits for what each other rank sends, and puts it beside what this one has.
-    __device__ void receive(long long place, uint2 (&data)[ranks]) const {
-        letter got[ranks];
+    // Waits for what each other rank sends to `count` places from `first` on, as far as they are
+    // before `end`: it asks for all before it waits for one.
+    template <int count>
+    __device__ void receive(long long first, long long stride, long long end,
+                            uint2 (&data)[count][ranks]) const {
+        letter got[count][ranks];
 #pragma unroll
-        for (int other = 0; other < ranks; ++other)
-            if (other != rank_) got[other] = read(other, place);
+        for (int i = 0; i < count; ++i)
 #pragma unroll
-        for (int other = 0; other < ranks; ++other) {
-            if (other == rank_) continue;
-            for (detail::patience wait; !is_of_call(got[other]); wait.try_again(rank_, other))
-                got[other] = read(other, place);
-            data[other] = {static_cast<unsigned>(got[other].words[0]),
-                           static_cast<unsigned>(got[other].words[1])};
+            for (int other = 0; other < ranks; ++other)
+                if (other != rank_ && first + i * stride < end)
+                    got[i][other] = read(other, first + i * stride);
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+#pragma unroll
+            for (int other = 0; other < ranks; ++other) {
+                if (other == rank_ || first + i * stride >= end) continue;
+                for (detail::patience wait; !is_of_call(got[i][other]);) {
+                    got[i][other] = read(other, first + i * stride);
+                    if (wait.try_again(rank_, other)) compare(other);
+                }
+                data[i][other] = {static_cast<unsigned>(got[i][other].words[0]),
+                                  static_cast<unsigned>(got[i][other].words[1])};
+            }
         }
     }
 
     // Ends the call: all threads of the block make it, when they have received.
     __device__ void end() const {
+        const int other = static_cast<int>(threadIdx.x);
+        if (other < ranks && other != rank_)
+            for (detail::patience wait; !compare(other);) wait.try_again(rank_, other);
         __syncthreads();
         if (threadIdx.x == 0) *counter() = number_;
     }
 
 private:
+    __device__ unsigned long long call() const {
+        return static_cast<unsigned long long>(number_) << 32;
+    }
     __device__ unsigned* counter() const {
         return reinterpret_cast<unsigned*>(boxes_[rank_]) + blockIdx.x;
     }
+    __device__ unsigned long long* size_at(unsigned char* box, int from) const {
+        const unsigned slot = 1 + (number_ % 2) * ranks + from;
+        return reinterpret_cast<unsigned long long*>(box) + slot * gridDim.x + blockIdx.x;
+    }
     __device__ letter* at(unsigned char* box, int from, long long place) const {
-        return reinterpret_cast<letter*>(box + mail_header) +
+        return reinterpret_cast<letter*>(box + mail_head * ranks * gridDim.x) +
                ((number_ % 2) * ranks + from) * places_ + place;
     }
     __device__ letter read(int other, long long place) const {
@@ -153,11 +189,27 @@ private:
     __device__ bool is_of_call(const letter& got) const {
         return got.words[0] >> 32 == number_ && got.words[1] >> 32 == number_;
     }
+    // Returns whether another rank has said what it sends; ends the kernel if it sends another size.
+    __device__ bool compare(int other) const {
+        unsigned long long said;
+        asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
+                     : "=l"(said)
+                     : "l"(size_at(boxes_[rank_], other))
+                     : "memory");
+        if (said >> 32 != number_) return false;
+        if (static_cast<unsigned>(said) != size_) {
+            if (blockIdx.x == 0 && detail::patience::is_first())
+                printf("dotcu/peers.cuh: rank %d sends %u elements, and rank %d %u\n", rank_, size_,
+                       other, static_cast<unsigned>(said));
+            __trap();
+        }
+        return true;
+    }
 
     unsigned char* const* boxes_;
     int rank_;
     long long places_;
-    unsigned number_;
+    unsigned size_, number_;
 };
 
 }  // namespace dotcu
