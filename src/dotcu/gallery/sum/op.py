@@ -57,6 +57,9 @@ MOST_LANES = 8
 ACROSS, ACROSS_FEW = 32, 8
 """Vectors side by side that a block reads, and those where else too few blocks were busy."""
 
+LINES_BYTES = 256
+"""Bytes side by side that a block reads of narrow vectors at least, where there are as many."""
+
 TALL = 1024
 
 Launch = tuple[dotcu.Kernel, tuple[int, ...], Any, Any, int]
@@ -169,7 +172,7 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> 
     if parts > 1:
         last = _rows_kernel(wide, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM, 0
         return (rows, parts), (kernel, (rows, n), (rows, parts), threads, 0), last
-    kernel = _rows_kernel(x.dtype, out.dtype, team, PART_BATCH if vectors > ROW_BATCH * team else ROW_BATCH)
+    kernel = _rows_kernel(x.dtype, out.dtype, team)
     return (), (kernel, (rows, n), dotcu.cdiv(rows, threads // team), threads, 0), None
 
 
@@ -197,7 +200,7 @@ def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int)
     multiprocessors, parts = dotcu.sm_count(x), 1
     columns, wide = out.numel(), sum_type(x.dtype)
     vectors = columns // lanes
-    block = _columns_block(vectors, n, inner // lanes, block_size, multiprocessors)
+    block = _columns_block(vectors, n, inner // lanes, lanes * x.element_size(), block_size, multiprocessors)
     worthwhile = n // (2 * COLUMN_BATCH * block[1])
     if worthwhile > 1:
         kernel = _columns_kernel(x.dtype, wide, lanes)
@@ -207,7 +210,9 @@ def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int)
     if parts > 1:
         first = _columns(x.dtype, wide, (columns, n, inner), parts, lanes, block)
         lanes = min(lanes, VECTOR_BYTES // wide.itemsize)
-        block = _columns_block(columns // lanes, parts, inner // lanes, block_size, multiprocessors)
+        block = _columns_block(
+            columns // lanes, parts, inner // lanes, lanes * wide.itemsize, block_size, multiprocessors
+        )
         last = _columns(wide, out.dtype, (columns, parts, inner), 1, lanes, block)
         return (columns // inner, parts, inner), first, last
     return (), _columns(x.dtype, out.dtype, (columns, n, inner), 1, lanes, block), None
@@ -227,13 +232,14 @@ def _columns(
 
 
 def _columns_block(
-    vectors: int, n: int, inner_vectors: int, block_size: int, multiprocessors: int
+    vectors: int, n: int, inner_vectors: int, vector_bytes: int, block_size: int, multiprocessors: int
 ) -> tuple[int, int]:
     """Threads side by side and along n: as many of these as have half a batch to load, or more."""
     threads = _power_up_to(block_size)
     wide = n >= TALL or vectors >= ACROSS * multiprocessors
+    most = max(ACROSS, LINES_BYTES // vector_bytes) if wide else ACROSS_FEW
     across, along = 1, 1
-    while across < (ACROSS if wide else ACROSS_FEW) and across < inner_vectors:
+    while across < most and across < inner_vectors and across < threads:
         across *= 2
     while along < threads // across and COLUMN_BATCH // 2 * along < n:
         along *= 2
