@@ -543,9 +543,12 @@ def _(
 
 def _each(q: Tensor, k: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor) -> Iterator[tuple[slice, slice]]:
     """The rows of each sequence in q, and in k."""
-    ends = [*cu_seq_q.tolist(), q.shape[0]], [*cu_seq_k.tolist(), k.shape[0]]
-    for of_q, of_k in zip(*(pairwise(min(end, x[-1]) for end in x) for x in ends), strict=True):
-        yield slice(*of_q), slice(*of_k)
+
+    def rows(starts: Tensor, count: int) -> Iterator[slice]:
+        for first, end in pairwise((*starts.clamp(max=count).tolist(), count)):
+            yield slice(first, end)
+
+    yield from zip(rows(cu_seq_q, q.shape[0]), rows(cu_seq_k, k.shape[0]), strict=True)
 
 
 @attention_varlen.reference
