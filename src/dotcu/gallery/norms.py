@@ -79,7 +79,13 @@ def row_configurations() -> Iterator[Rows]:
 
 
 def holds(rows: Rows, dtype: torch.dtype, n: int, count: int) -> bool:
-    """Return whether threads hold a row of n elements, and most of them something of it, or take steps."""
+    """Return whether threads hold a row of n elements, and most of them something of it, or take steps.
+
+    Args:
+        rows: The configuration.
+        n: Elements of a row.
+        count: Rows, of any number.
+    """
     held = math.prod(rows) * (VECTOR_BYTES // dtype.itemsize)
     return n <= held < 2 * max(n, VECTOR_BYTES) or (n > held and rows[:2] == STEP)
 
