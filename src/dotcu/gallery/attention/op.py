@@ -467,11 +467,8 @@ def _require_varlen(
         )
     _require(_batch(q), _batch(k), _batch(v), window, softcap)
     shapes = tuple(cu_seq_q.shape), tuple(cu_seq_k.shape)
-    if (
-        not cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
-        or len({*shapes, shapes[0][:1]}) > 1
-        or shapes[0] < (2,)
-    ):
+    alike = shapes[0] == shapes[1] and cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    if not alike or cu_seq_q.dim() != 1 or cu_seq_q.shape[0] < 2:
         raise ValueError(
             "cu_seq_q and cu_seq_k are int32 (sequences + 1), for at least one sequence "
             f"(got {cu_seq_q.dtype} {shapes[0]} and {cu_seq_k.dtype} {shapes[1]}).\n"
@@ -768,6 +765,10 @@ def _packed(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Any, ...
         )
         q, k, v = random(sum(lengths), h, d), random(sum(of_keys), of_k, d), random(sum(of_keys), of_k, d)
         yield q, k, v, *starts, max(lengths), max(of_keys), causal, window
+    q, k, v = random(21, 3, 2, 64).unbind(1)
+    at = torch.tensor((0, 8, 21), dtype=torch.int32, device=device)
+    yield q, k, v, at, at, 13, 13, False, None
+    yield q[:0], k, v, at * 0, at, 0, 13, False, None
 
 
 @attention_varlen.samples
@@ -994,7 +995,10 @@ def _paged(
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(*_paged(device, dtype, 1, 4, 2, 64, 16, (70, 1, 0)))
     yield dotcu.Sample(*_paged(device, dtype, 3, 8, 1, 128, 5, (2, 150)), window=40)
-    yield dotcu.Sample(*_paged(device, dtype, 2, 2, 2, 80, 64, (40,)), scale=0.5, softcap=2.0)
+    q, k, v, table, lengths = _paged(device, dtype, 2, 2, 16, 80, 2, (30,))
+    k, v = k.transpose(1, 2), v.transpose(1, 2)  # of each page, the heads one after the other
+    yield dotcu.Sample(q, k, v, table[:, :2], lengths, scale=0.5, softcap=2.0)
+    yield dotcu.Sample(q[:0], k, v, table[:0], lengths[:0])
 
 
 class InPlaceOfSdpa(TorchFunctionMode):
