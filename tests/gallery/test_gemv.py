@@ -51,6 +51,16 @@ def test_weights_of_each_format_are_multiplied(kind: str, dtype: torch.dtype, de
         close(gemv(x, weight, scale), x, weight, scale)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "rows"), [("same", 3), ("same", 64), ("e4m3", 8), ("int4 128", 8)])
+def test_tiles_for_many_rows_of_weights_are_right(kind: str, rows: int, device: torch.device) -> None:
+    weight, scale = weights(kind, 4200, 256, BF16)
+    x, weight = torch.randn(rows, 256).to(device, BF16), weight.to(device)
+    scale = None if scale is None else scale.to(device)
+    with dotcu.simulate():
+        close(gemv(x, weight, scale), x, weight, scale)
+
+
 @pytest.mark.parametrize("shape", quick([(2, 17, 37), (64, 130, 8)], SHAPES), ids=str)
 def test_any_shape_is_right(shape: tuple[int, int, int], device: torch.device) -> None:
     m, n, k = shape
