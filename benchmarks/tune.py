@@ -29,6 +29,7 @@ import torch
 from calls.host import machine
 from dotcu.benchmark.device import BenchDevice
 from dotcu.benchmark.results import Protocol
+from dotcu.benchmark.timers import Timer
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.kernel.scope import in_body, observing_every_call, scope_variable
@@ -55,8 +56,8 @@ GALLERY = {
     "matmul:matmul": tuple(
         f"{m}x{k}:{k}x{n}"
         for m, k, n in (
-            (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (5120, 5120, 5120),
-            (8192, 8192, 8192), (512, 4096, 4096), (4096, 4096, 1024), (8192, 4096, 14336),
+            (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (5120, 5120, 5120), (512, 4096, 4096),
+            (8192, 4096, 14336),
         )
     ),
     "attention:attention": tuple(
@@ -317,15 +318,16 @@ class Tried:
 
     op: Any
     case: str
+    shapes: tuple[str, ...]
     space: list[dict[str, Any]]
     rejected: tuple[int, ...]
 
     @staticmethod
-    def of(op: Any, row: TuneRow) -> Tried:
-        """Return the case of a row."""
+    def of(op: Any, row: TuneRow, shapes: Sequence[str]) -> Tried:
+        """Return the case of a row, which is one of some shapes."""
         space = [dict(values_of(each)) for each in op.tunable.space]
         rejected = tuple(sorted({space.index(dict(each.configuration)) for each in row.rejected}))
-        return Tried(op=op, case=row.case, space=space, rejected=rejected)
+        return Tried(op=op, case=row.case, shapes=tuple(shapes), space=space, rejected=rejected)
 
     @property
     def passed(self) -> list[int]:
@@ -334,11 +336,11 @@ class Tried:
 
     def search(self, among: Sequence[int] = (), *, earlier: int | None = None) -> Figures:
         """Search among those that passed; return the event at the end."""
-        dtype, _, shapes = self.case.partition("-")
         left_out = {*self.passed} - {*among} if among else set()
         request = TuneRequest(
-            target="", overload=self.op.qualified_name, device="cuda:0", dtype=dtype, case=self.case,
-            shapes=(shapes,), gated=tuple(self.passed), rejected=(*self.rejected, *sorted(left_out)),
+            target="", overload=self.op.qualified_name, device="cuda:0", dtype=self.case.partition("-")[0],
+            case=self.case,
+            shapes=self.shapes, gated=tuple(self.passed), rejected=(*self.rejected, *sorted(left_out)),
             default=among[0] if among else 0, earlier=earlier,
         )  # fmt: skip
         events: list[Any] = []
@@ -362,20 +364,23 @@ class Runs:
         folder: Of the operators.
         runs: From the start, and as many over a file.
         shapes: How many of the product.
+        most_s: Seconds of an exhaustive search.
         operators: Of the gallery.
     """
 
-    def __init__(self, folder: Path, runs: int, shapes: int, operators: Sequence[str]) -> None:
+    def __init__(self, folder: Path, runs: int, shapes: int, most_s: float, operators: Sequence[str]) -> None:
         self._product, self._operators = write(folder), operators
-        self._runs, self._shapes = runs, SHAPES[:shapes]
+        self._runs, self._shapes, self._most_s = runs, SHAPES[:shapes], most_s
         self._report: TuneReport | None = None
 
     def _operator(self, file: str, name: str) -> Any:
         return resolve(f"{self._product.with_name(file)}:{name}")[0][1]
 
-    def _tuned(self) -> TuneReport:
+    def _tuned(self, timer: Timer | None = None) -> TuneReport:
+        """Tune the product, by `dotcu tune`'s worker or, with a timer, in this process."""
         if self._report is None:
-            plan, rows = prepare(self._operator("matmul_ops.py", "matmul"), shapes=self._shapes), []
+            op, rows = self._operator("matmul_ops.py", "matmul"), []
+            plan = prepare(op, shapes=self._shapes, timer=timer)
             for row in plan.run():
                 rows.append(row)
                 print(f"{row.case}: {values_text(row.configuration)}, {row.seconds:.1f} s", flush=True)
@@ -396,7 +401,8 @@ class Runs:
     def exhaustive(self) -> Figures:
         """Time every configuration for long, and the choice once more beside the fastest of them."""
         op = self._operator("matmul_ops.py", "matmul")
-        rows = [self._against_all(Tried.of(op, row), row) for row in self._tuned().rows]
+        report = self._tuned(BenchDevice(torch.device("cuda")).timer)
+        rows = [self._against_all(Tried.of(op, row, self._shapes), row) for row in report.rows]
         worst = max(row["over_fastest"] for row in rows)
         return {"budget": BUDGET, "goal": 1.02, "worst": worst, "rows": rows}
 
@@ -406,7 +412,8 @@ class Runs:
         tried.search()
         halving_s, began = time.monotonic() - began, time.monotonic()
         tried.times(tried.passed, _blocks(3))
-        blocks = max(6, int(3 * BUDGET * halving_s / (time.monotonic() - began)))
+        once_s = (time.monotonic() - began) / 3
+        blocks = max(6, int(min(BUDGET * halving_s, self._most_s) / once_s))
         began = time.monotonic()
         times = tried.times(tried.passed, _blocks(blocks))
         seconds = time.monotonic() - began
@@ -415,7 +422,7 @@ class Runs:
         best = min(last, key=lambda each: last[each])
         return {
             "case": row.case, "seconds": round(halving_s, 1), "exhaustive_seconds": round(seconds, 1),
-            "choice": tried.space[winner], "us": last[winner],
+            "times": round(seconds / halving_s, 1), "choice": tried.space[winner], "us": last[winner],
             "fastest": tried.space[best], "fastest_us": last[best],
             "over_fastest": round(last[winner] / last[best], 4),
         }  # fmt: skip
@@ -433,7 +440,7 @@ class Runs:
     def _choices(self, op: Any, shapes: str) -> Figures:
         timer = BenchDevice(torch.device("cuda")).timer
         (row,) = prepare(op, shapes=shapes, timer=timer).run()
-        before, tried = op.tunable.file.read_bytes(), Tried.of(op, row)
+        before, tried = op.tunable.file.read_bytes(), Tried.of(op, row, [shapes])
         began = time.monotonic()
         events = [tried.search() for _ in range(self._runs)]
         seconds = (time.monotonic() - began) / self._runs
@@ -469,7 +476,7 @@ class Runs:
             for case, row in zip(cases, plan.run(), strict=False):
                 rows.append({"op": name, "case": row.case, "status": row.status, "reason": row.reason})
                 if row.status == "tuned":
-                    rows[-1] |= self._beside_default(Tried.of(op, row), case, row)
+                    rows[-1] |= self._beside_default(Tried.of(op, row, GALLERY[target]), case, row)
                 print(json.dumps(rows[-1]), flush=True)
         return {"goal": {"worst": 1.0, "best": 1.05}, "rows": rows}
 
@@ -540,6 +547,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--runs", type=int, default=20, help="of equal")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="of the product")
+    parser.add_argument("--most", type=float, default=600.0, help="seconds of an exhaustive search")
     parser.add_argument("--operators", nargs="*", choices=list(GALLERY), help="of gallery; all by default")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args(words)
@@ -547,7 +555,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.save and args.save.exists():
         figures |= json.loads(args.save.read_text())
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder), args.runs, args.shapes, args.operators or list(GALLERY))
+        runs = Runs(Path(folder), args.runs, args.shapes, args.most, args.operators or list(GALLERY))
         for part in args.parts:
             found = getattr(runs, part)()
             if part == "gallery" and part in figures:  # those of other operators stay

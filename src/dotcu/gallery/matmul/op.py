@@ -64,6 +64,9 @@ INSTANCES: tuple[tuple[Instance, float, float], ...] = (
 )
 """With each, what a wave of its blocks takes on an H100 in microseconds: its ends, and 128 bytes of K."""
 
+SMS = 132
+"""Multiprocessors of an H100 and an H200."""
+
 
 class Blocks(NamedTuple):
     """An instance as a configuration. An entry of a file is for one product alone: the table's model gives
@@ -628,7 +631,17 @@ def _(
     return ["a:0 scale_a:0 -> 0", f"b:1{scaled} -> 1"]
 
 
-@matmul.configurations(exact=True)
+def _is_possible(
+    row: Blocks, dtype: torch.dtype, batches: int, m: int, n: int, steps: int, a_mn: bool, b_mn: bool,
+    flags: int,
+) -> bool:  # fmt: skip
+    """Return whether an instance takes a product: blocks that share K must all run at once, on an H100."""
+    waves = dotcu.cdiv(_tiles(row, batches, m, n, flags), SMS // (row.sharing * row.split))
+    split_fits = row.split == 1 or (waves == 1 and steps >= 2 * row.split)
+    return split_fits and not (b_mn and row.bn // row.sharing % BOX_ROWS)
+
+
+@matmul.configurations(exact=True, when=_is_possible)
 def _() -> Iterator[Blocks]:
     for instance, _, _ in INSTANCES:
         yield Blocks(*instance)
