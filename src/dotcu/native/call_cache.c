@@ -201,12 +201,36 @@ static PyObject *call_with(const CallCache *self, PyObject *function, const Argu
     return result;
 }
 
+static uint32_t mixed(uint32_t hash, uint64_t value) { return (hash ^ (uint32_t)(value ^ value >> 32)) * 16777619u; }
+
+/* Returns the entry for calls with these layouts and values, and their hash; a collision costs a recording only. */
+static uint32_t *refused_of(CallCache *self, const Argument *arguments, uint32_t *hash) {
+    *hash = 2166136261u;
+    for (int i = 0; i < self->argument_count; ++i) {
+        const Argument *given = &arguments[i];
+        const Tensor *tensor = &given->tensor;
+        Value value = {.i = (int64_t)(intptr_t)given->value};
+        if (given->kind == KIND_TENSOR) value.i = tensor->address % 64 + 64 * tensor->dtype;
+        if (given->kind == KIND_INT) value.i = PyLong_AsLongLong(given->value);
+        if (given->kind == KIND_FLOAT) value.f = PyFloat_AsDouble(given->value);
+        *hash = mixed(*hash, (uint64_t)value.i);
+        for (int64_t j = 0; given->kind == KIND_TENSOR && j < tensor->dim; ++j)
+            *hash = mixed(mixed(*hash, (uint64_t)tensor->sizes[j]), (uint64_t)tensor->strides[j]);
+    }
+    PyErr_Clear(); /* an int beyond 64 bits */
+    *hash |= !*hash;
+    return &self->refused[*hash % (sizeof self->refused / sizeof *self->refused)];
+}
+
 /* Traces the body, unless Python knows that this call cannot be recorded; then that is no attempt. */
 static PyObject *trace_with(CallCache *self, const Argument *arguments, uint8_t *attempts) {
+    uint32_t hash, *refused = refused_of(self, arguments, &hash);
+    if (*refused == hash) return call_with(self, self->body, arguments);
     ++*attempts;
     PyObject *pair = call_with(self, self->on_trace, arguments), *result = NULL;
     int counts = 1;
     if (pair && PyArg_ParseTuple(pair, "Op", &result, &counts)) Py_INCREF(result);
+    if (!counts) *refused = hash;
     if (!counts && *attempts) --*attempts;
     Py_XDECREF(pair);
     return result;
@@ -377,6 +401,7 @@ static PyObject *cache_clear(PyObject *object, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!p", &PyTuple_Type, &dependencies, &traces)) return NULL;
     drop_calls(self);
     memset(self->attempts, 0, sizeof self->attempts);
+    memset(self->refused, 0, sizeof self->refused);
     self->traces = traces;
     Py_INCREF(dependencies);
     self->dependencies = dependencies;

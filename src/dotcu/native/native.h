@@ -204,6 +204,7 @@ typedef struct {
     bool floats[MAX_ARGUMENTS], has_default[MAX_ARGUMENTS], written[MAX_ARGUMENTS];
     bool traces;          /* the body may be traced, to record a call */
     uint8_t attempts[256]; /* traces so far, by the hash of a call's kinds */
+    uint32_t refused[256]; /* hashes of calls that cannot be recorded though others of their kinds may be */
     RecordedCall *calls[MOST_CALLS];
 } CallCache;
 extern PyType_Spec dotcu_call_cache_spec;
