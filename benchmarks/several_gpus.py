@@ -6,7 +6,9 @@
 Each case is first compared with NCCL's result, in CUDA graphs too, then timed in a graph of 20 calls,
 alternating, as the median of 20 replays. Bus bandwidth is the bytes that must leave a GPU over the time; its
 limit is a copy to the next GPU by all at once. Multicast is off for both.
-With --check nothing is timed. With --dtensor the host time of a call on DTensors is compared, on one CPU.
+With --check nothing is timed. With --dtensor it is the host time that a call on DTensors takes beyond one on
+tensors, of an operator of dotcu and of one of torch.library, with the Python calls that it makes: on one CPU,
+one rank, the least of many.
 
 Exit codes: 0 done, 1 a result is wrong, 3 there are fewer than two GPUs.
 """
@@ -14,10 +16,14 @@ Exit codes: 0 done, 1 a result is wrong, 3 there are fewer than two GPUs.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import functools
 import json
 import os
 import statistics
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -37,6 +43,7 @@ SIZES = tuple(2**power for power in (13, 15, 17, 19, 20, 21, 23, 26, 28))
 
 NORMED = ((1, 8192), (64, 8192))
 WAIT = timedelta(seconds=20)
+DOTCU = Path(gallery.__file__).parents[1]
 
 Call = Callable[[], object]
 
@@ -204,6 +211,63 @@ def run(number: int, ranks: int, options: argparse.Namespace) -> None:
         sys.exit(1)
 
 
+def host_us(call: Call) -> float:
+    """Return the least CPU microseconds of a call."""
+    least = float("inf")
+    for _ in range(500):
+        start = time.thread_time_ns()
+        for _ in range(4):
+            call()
+        least = min(least, (time.thread_time_ns() - start) / 4e3)
+    return least
+
+
+def python_calls(call: Call) -> Counter[str]:
+    """Return how often one call calls functions of Python, by file."""
+    profile = cProfile.Profile()
+    profile.runcall(call)
+    found: Counter[str] = Counter()
+    for entry in profile.getstats():
+        if not isinstance(entry.code, str):
+            found[entry.code.co_filename] += entry.callcount
+    return found
+
+
+def on_dtensors() -> None:
+    """Print what a call on DTensors takes beyond one on tensors."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.experimental import register_sharding
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+
+    @torch.library.custom_op("several_gpus::swiglu", mutates_args=())
+    def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+        return torch.nn.functional.silu(gate) * up
+
+    swiglu.register_fake(lambda gate, up: torch.empty_like(gate))
+    register_sharding(torch.ops.several_gpus.swiglu.default)(
+        lambda gate, up: [([where], [where, where]) for where in (Replicate(), Shard(0))]
+    )
+    plain = [torch.randn(8, 8) for _ in range(2)]
+    split = [distribute_tensor(x, mesh, [Shard(0)]) for x in plain]
+    with torch.no_grad():
+        for name, op in (("torch.library.custom_op", swiglu), ("dotcu.op", gallery.swiglu)):
+            calls = [functools.partial(op, *plain), functools.partial(op, *split)]
+            for call in 20 * calls:
+                call()
+            alone, sharded = map(host_us, calls)
+            more = python_calls(calls[1])
+            more.subtract(python_calls(calls[0]))
+            own = sum(count for file, count in more.items() if Path(file).is_relative_to(DOTCU))
+            print(
+                f"{name}: {alone:.1f} us on tensors, {sharded:.1f} on DTensors, {sharded - alone:.1f} more; "
+                f"{more.total()} more Python calls, {own} of them of dotcu"
+            )
+    dist.destroy_process_group()
+
+
 def main() -> int:
     """Start a process for each GPU."""
     parser = argparse.ArgumentParser(
@@ -211,7 +275,11 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="compare only")
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
+    parser.add_argument("--dtensor", action="store_true", help="the host time of calls on DTensors, instead")
     options = parser.parse_args()
+    if options.dtensor:
+        on_dtensors()
+        return 0
     ranks = torch.cuda.device_count()
     if ranks < 2:
         print("there are fewer than two GPUs here")

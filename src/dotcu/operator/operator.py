@@ -291,12 +291,12 @@ class LaunchingOperator(LaunchingOverload, Operator):
                 base=self,
             )
             self.overloads[name] = self._launching[name] = added
-            if added.declared_sharding is not None:
-                added.register_sharding()
             self.entries_installed = False
             register.refresh(self.signature)
             for each in self.overloads.values():
                 each._call = each.torch_op
+                if each.declared_sharding is not None:  # DTensor knows it by torch's object, which is new
+                    each.register_sharding()
             self._call = register.packet(self.signature)
             _redirect_earlier(self)
             return added

@@ -143,9 +143,10 @@ class Registration:
 
     def implement_sharding(self, rules: Rules) -> None:
         """Give DTensor the strategies of an operator, once DTensor is imported, which takes a second."""
-        _of_dtensor[self.operator] = lambda: _implement_sharding(self, rules)
+        name = self.signature.qualified_name
+        _of_dtensor[name] = lambda: _implement_sharding(self, rules)
         if _DTENSOR in sys.modules:
-            _of_dtensor.pop(self.operator)()
+            _of_dtensor.pop(name)()
         elif _waiting not in sys.meta_path:
             sys.meta_path.insert(0, _waiting)
 
@@ -182,7 +183,7 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
 
 def withdraw(registration: Registration) -> None:
     """Remove an overload from the dispatcher, and the entries before what torch calls for it."""
-    _of_dtensor.pop(registration.operator, None)
+    _of_dtensor.pop(registration.signature.qualified_name, None)
     for operator in (registration.operator, packet(registration.signature)):
         operator._op = getattr(operator._op, "fallback", operator._op)
     registration.library._destroy()
@@ -293,7 +294,7 @@ def put_before(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
 
 
 _DTENSOR = "torch.distributed.tensor"
-_of_dtensor: dict[Any, Callable[[], None]] = {}
+_of_dtensor: dict[str, Callable[[], None]] = {}
 
 
 def _find_dtensor(name: str, path: Any = None, target: Any = None) -> Any:

@@ -118,6 +118,22 @@ def test_inference_mode_has_the_same_shardings(ranks: Ranks) -> None:
         assert [str(p) for p in add(ranks.place(x, 0, 1), 2).placements] == ["S(0)", "S(1)"]
 
 
+def test_an_overload_that_is_added_after_dtensor_is_imported_leaves_the_first_its_sharding(
+    ranks: Ranks,
+) -> None:
+    @dotcu.op("dtensors::negated", sharding="elementwise")
+    def negated(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    negated.reference(lambda x: -x)
+
+    @negated.overload("out", mutates_args=("out",))
+    def negated_out(x: Tensor, *, out: Tensor) -> None: ...
+
+    x = torch.randn(8, 8)
+    torch.testing.assert_close(ranks.whole(negated(ranks.place(x, 0, 1))), -x)
+
+
 def overloads() -> list[Overload]:
     """Return those that do not communicate themselves."""
     ops = (getattr(dotcu.gallery, name) for name in dotcu.gallery.__all__)
