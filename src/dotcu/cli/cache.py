@@ -94,10 +94,8 @@ def plan(
         ]
         console.show(console.table(("source", "target", "kernels"), shown))
     chosen = f" --arch {','.join(arch)}" if arch else ""
-    console.print_line(
-        f"{len(compiles)} compiles at most, and one for the members of each struct. "
-        f"To do them now, type: dotcu cache pack {target}{chosen}"
-    )
+    console.print_line(f"{len(compiles)} compiles at most, and one for the members of each struct.")
+    console.print_line(f"To do them now, type: dotcu cache pack {target}{chosen}")
 
 
 def pack(
