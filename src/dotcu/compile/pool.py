@@ -142,7 +142,9 @@ def _ask(worker: workers.Worker, one: BuildInputs) -> Iterator[BuildInputs]:
         while (text := worker.receive()) is not None:
             for record in of_text(text):  # as if this process had compiled
                 note_compile(record.dotcu_compile)
-                logging.getLogger(record.name).handle(record)
+                logger = logging.getLogger(record.name)
+                if logger.isEnabledFor(record.levelno):
+                    logger.handle(record)
     yield one
 
 

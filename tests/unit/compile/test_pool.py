@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import logging
 import threading
 from pathlib import Path
 
@@ -39,6 +40,25 @@ def test_other_processes_compile_into_the_cache(
     assert [unit.code(target).object.cached for unit in units[1:]] == [True, True]
     with pytest.raises(dotcu.errors.CompileError):
         units[0].code(target)
+
+
+def test_a_worker_says_no_more_than_the_process_that_started_it(caplog: pytest.LogCaptureFixture) -> None:
+    records = [logging.makeLogRecord({"name": "dotcu", "levelno": level}) for level in (20, 30)]
+    for record in records:
+        record.dotcu_compile = {"seconds": 1.0}
+
+    class Worker:
+        replies = iter([pool.as_text(records), None])
+
+        def send(self, request: str) -> None: ...
+
+        def receive(self) -> str | None:
+            return next(self.replies)
+
+    kernels = dotcu.load_inline("__global__ void g() {}")
+    with caplog.at_level(logging.WARNING, "dotcu"):
+        list(pool._ask(Worker(), kernels.g.unit.inputs(Target.parse("sm_80"))))
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
 def test_few_are_left_to_who_wants_them() -> None:
