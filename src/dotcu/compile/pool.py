@@ -162,20 +162,21 @@ def _compiles() -> Iterator[list[logging.LogRecord]]:
     """Collect the log records of the compiles of a block."""
     records: list[logging.LogRecord] = []
 
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if getattr(record, "dotcu_compile", None) is not None:
-                record.msg, record.args = record.getMessage(), ()
-                records.append(record)
+    def keep(record: logging.LogRecord) -> bool:
+        if getattr(record, "dotcu_compile", None) is None:
+            return True
+        record.msg, record.args = record.getMessage(), ()
+        records.append(record)
+        return False
 
-    logger, handler = logging.getLogger("dotcu"), Collector()
+    logger = logging.getLogger("dotcu")
     before = logger.level
-    logger.addHandler(handler)
+    logger.addFilter(keep)
     logger.setLevel(logging.INFO)
     try:
         yield records
     finally:
-        logger.removeHandler(handler)
+        logger.removeFilter(keep)
         logger.setLevel(before)
 
 
