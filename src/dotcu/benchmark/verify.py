@@ -24,8 +24,8 @@ from dotcu.benchmark.results import OWN, Status
 from dotcu.benchmark.targets import BenchTarget, Call, Results
 from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.workload import free_bytes
-from dotcu.checking import streams
 from dotcu.checking.memory import opaque, require_memory, same_bits, shared, snapshot, span
+from dotcu.checking.trials import gpu
 from dotcu.errors import BodyError
 from dotcu.operator import Sample
 from dotcu.tracebacks import first_lines
@@ -121,7 +121,7 @@ def _call(
         if on_gpu and others_asleep:
             torch.cuda.synchronize()
             here = torch.cuda.current_stream()
-            streams.sleep([stream for stream in streams.pool() if stream != here], SLEEP_CLOCKS)
+            gpu.sleep([stream for stream in gpu.side_streams() if stream != here], SLEEP_CLOCKS)
         result = call(sample)
         got = target.results(sample, result)
         error = unreadable(target, got)

@@ -4,7 +4,7 @@
 
 Benchmark, inspection, shipping and watching also use `target` (find operators), `subject` (an overload on
 a device), `cases` (its samples, and calls derived from them), `numerics` (the oracle, bounds, closeness),
-`memory` (guarded copies, poison, bits, plain results), `streams`, `running` (trials, here and in workers).
+`memory` (guarded copies, poison, bits, plain results), `running` (trials, here and in workers).
 """
 
 from __future__ import annotations

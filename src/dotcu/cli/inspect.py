@@ -162,7 +162,7 @@ def _inspect(target: str, **how: Any) -> InspectReport:
 
 def _page(report: InspectReport, other: InspectReport | None) -> str:
     from dotcu.inspection.code.diff import diff
-    from dotcu.inspection.html.page import changes_of, page_of, render
+    from dotcu.inspection.page import changes_of, page_of, render
 
     if not report.kernels and not report.failed:
         raise UsageError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from dotcu.checking import numerics, streams
+from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh, same_bits
 from dotcu.checking.subject import Subject
@@ -130,7 +130,7 @@ def look_at_streams(subject: Subject, case: Case) -> Outcome:
 
     All four, since one fault may show in several: the one in whose round it must show is among them.
     """
-    pool = streams.pool()
+    pool = side_streams()
     outcome: Outcome = Passed()
     faults = []
     for name, stream in (("a side stream", pool[0]), ("the default stream", torch.cuda.default_stream())):
@@ -167,7 +167,7 @@ def _called(
     """
     sample = case.make()
     torch.cuda.synchronize()
-    streams.sleep(asleep, clocks)
+    sleep(asleep, clocks)
     with torch.cuda.stream(stream):
         refill(sample, values)
         results = tuple(tensor.clone() for tensor in subject.call(sample))
@@ -255,3 +255,22 @@ def _one_way(subject: Subject, case: Case, place: torch.device, current: torch.d
     if isinstance(outcome, Failed):
         return Failed(reason=f"gives wrong values {where}", evidence=f"{outcome.reason}\n{outcome.evidence}")
     return outcome
+
+
+# --------- streams that sleep, so that missing waits between streams show
+
+POOL = 32
+"""The number of streams that torch hands out, one after the other."""
+
+
+def side_streams() -> list[torch.cuda.Stream]:
+    """Every side stream of the current device that a body could get from torch."""
+    streams = {stream.cuda_stream: stream for stream in (torch.cuda.Stream() for _ in range(POOL))}
+    return list(streams.values())
+
+
+def sleep(streams: Sequence[torch.cuda.Stream], clocks: int) -> None:
+    """Delay everything that is queued on some streams from now on, by a number of GPU clocks."""
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(clocks)

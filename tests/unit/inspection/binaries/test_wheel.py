@@ -13,7 +13,7 @@ from binary_files import elf, fatbin, wheel_file
 from dotcu.elf import HostBinary
 from dotcu.errors import UsageError
 from dotcu.inspection import binaries
-from dotcu.inspection.binaries.wheel import Wheel, archive, read_wheel, unpacked
+from dotcu.inspection.binaries.report import Wheel, opened_wheel, read_wheel, unpacked
 
 ANY = "py3-none-any"
 LINUX = "py3-none-manylinux_2_17_x86_64"
@@ -28,7 +28,7 @@ def binary(*versions: str, machine: str = "x86_64") -> HostBinary:
 
 def read(folder: Path, tag: str, inside: str | None = None, **hosts: HostBinary) -> Wheel:
     path = wheel_file(folder, tag, {}, inside=inside)
-    with archive(path) as opened:
+    with opened_wheel(path) as opened:
         return read_wheel(opened, path, {name.replace("__", "."): one for name, one in hosts.items()})
 
 
@@ -91,7 +91,7 @@ def test_an_archive_without_tags_is_no_wheel(tmp_path: Path) -> None:
     path = tmp_path / "archive.whl"
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("notes.txt", "none")
-    with archive(path) as opened:
+    with opened_wheel(path) as opened:
         found = read_wheel(opened, path, {})
     assert found.tags == ()
     assert "no .dist-info/WHEEL" in found.problems[0]
@@ -107,7 +107,7 @@ def test_binaries_are_found_by_their_bytes_and_gone_after_their_turn(tmp_path: P
     }
     path = wheel_file(tmp_path, LINUX, members)
     seen = []
-    with archive(path) as opened:
+    with opened_wheel(path) as opened:
         for name, file in unpacked(opened):
             assert file.read_bytes() == members[name]
             assert not any(earlier.exists() for _, earlier in seen)
@@ -121,7 +121,7 @@ def test_a_wheel_cut_short_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with (
         pytest.raises(UsageError, match=r"cannot be unpacked: .*\nRequired: a whole wheel"),
-        archive(path),
+        opened_wheel(path),
     ):
         pass
 

@@ -11,7 +11,7 @@ import dotcu
 from dotcu.errors import UsageError
 from dotcu.inspection.code.listing import emit
 from dotcu.inspection.code.report import InspectReport, SimulatedCounts
-from dotcu.inspection.html.page import page_of, render
+from dotcu.inspection.page import page_of, render
 from dotcu.simulator import LineCounters
 
 SOURCE = """\

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dotcu.inspection.html.page import render
+from dotcu.inspection.page import render
 from html_pages import InBrowser
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -19,7 +19,7 @@ from dotcu.compile import Target
 from dotcu.inspection.code.build import FailedBuild
 from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
-from dotcu.inspection.html.page import METRICS, encode, page_of, render
+from dotcu.inspection.page import METRICS, encode, page_of, render
 from dotcu.simulator import LineCounters
 from html_pages import page_with, scale
 from inspecting import needs_nvdisasm
