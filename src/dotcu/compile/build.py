@@ -11,6 +11,7 @@ import functools
 import hashlib
 import itertools
 import logging
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -369,7 +370,8 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     if not remote and settings.current().jit == "error":
         raise _jit_disabled(plan, store)
     made = store.path(plan.build_digest)
-    with stopwatch.during("store"), store.lock(plan.build_digest, made.is_dir) as locked:
+    is_made = functools.partial(os.path.isdir, made)
+    with stopwatch.during("store"), store.lock(plan.build_digest, is_made) as locked:
         entry, outcome = _get(plan, store, again=True)  # another thread or process may have been faster
         if entry is None and remote:
             with span("store", **_about_span(plan), store=shown(remote)) as seen:

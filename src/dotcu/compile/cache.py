@@ -143,9 +143,9 @@ def layers() -> tuple[Store, ...]:
 def _layers(folders: tuple[Path, ...]) -> tuple[Store, ...]:
     found = tuple(Store(folder.absolute(), writable=False) for folder in folders)
     for store in found:
-        if not store.root.is_dir():
+        if not os.access(store.root, os.R_OK | os.X_OK):
             _log.warning(
-                "%s, of DOTCU_CACHE_DIRS, has no folder %s: it is no cache of dotcu, or is not mounted. "
+                "%s, of DOTCU_CACHE_DIRS, has no folder %s to read: it is no cache, or is not mounted. "
                 "Its kernels are compiled here. See what it holds: ls -l %s",
                 store.directory, LAYOUT, store.directory,
             )  # fmt: skip
@@ -590,8 +590,11 @@ class Store:
         reason = getattr(error, "strerror", None) or str(error)
         if self.directory not in _warned:
             _warned.add(self.directory)
+            remedy = (
+                "Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY" if self.writable
+                else f"It is a layer, of DOTCU_CACHE_DIRS. See whose it is: ls -l {self.directory}"
+            )  # fmt: skip
             _log.warning(
                 "The cache %s: cannot %s: %s. Kernels are compiled all the same, and again in the next "
-                "process. Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY",
-                self.directory, doing, reason.lower(),
+                "process. %s", self.directory, doing, reason.lower(), remedy,
             )  # fmt: skip

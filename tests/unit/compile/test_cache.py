@@ -416,6 +416,28 @@ def test_a_layer_below_the_cache_is_read_and_never_written(
     assert "absent, of DOTCU_CACHE_DIRS, has no folder v1" in warnings[0]
 
 
+def test_a_layer_that_is_denied_costs_warnings_and_a_compile(
+    make: Build,
+    cache_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    layer, stat = tmp_path / "denied", Path.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if layer in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(Path, "is_dir", lambda path: bool(path.stat()))  # as Python up to 3.13 has it
+    with settings.override(cache_dirs=(layer,)):
+        assert not make(KERNEL).cached
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any("denied, of DOTCU_CACHE_DIRS, has no folder v1 to read" in each for each in said)
+
+
 def test_a_damaged_layer_costs_a_warning_and_a_compile(
     make: Build, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
