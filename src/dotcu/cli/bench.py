@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import console, progress
-from dotcu.cli.options import AsJson, File, Target, Word
+from dotcu.cli import AsJson, File, Target, Word, console, progress
 from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu import settings
-from dotcu.cli import console, progress
-from dotcu.cli.options import AsJson, File, Word, Words
+from dotcu.cli import AsJson, File, Word, Words, console, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:

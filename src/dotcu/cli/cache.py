@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu import settings
-from dotcu.cli import console, progress
-from dotcu.cli.options import AsJson, File, Target, Words
+from dotcu.cli import AsJson, File, Target, Words, console, progress
 from dotcu.errors import EXIT_FAILED, CacheError, UsageError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from dotcu import workers
-from dotcu.cli import console, progress
-from dotcu.cli.options import AsJson, Device, Seed, Target, Words
+from dotcu.cli import AsJson, Device, Seed, Target, Words, console, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import console
-from dotcu.cli.options import AsJson, File, Files, Number, Word, Words
+from dotcu.cli import AsJson, File, Files, Number, Word, Words, console
 from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError
 
 if TYPE_CHECKING:

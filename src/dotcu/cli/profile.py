@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dotcu.cli import console
-from dotcu.cli.options import AsJson, File, Target, Word
+from dotcu.cli import AsJson, File, Target, Word, console
 from dotcu.errors import EXIT_ENVIRONMENT
 
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dotcu.cli import console
-from dotcu.cli.options import Files, Word, Words
+from dotcu.cli import Files, Word, Words, console
 
 
 def command(

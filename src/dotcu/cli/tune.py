@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from dotcu.cli import console, progress
-from dotcu.cli.options import AsJson, Files, Seed, Target, Word
+from dotcu.cli import AsJson, Files, Seed, Target, Word, console, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import typer
 from rich.live import Live
 
 from dotcu import _without_torch
-from dotcu.cli import console
-from dotcu.cli.options import Device, Seed, Target
+from dotcu.cli import Device, Seed, Target, console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

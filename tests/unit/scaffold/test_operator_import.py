@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dotcu.errors import UsageError
-from dotcu.scaffold.project import with_import
+from dotcu.scaffold import with_import
 
 INIT = Path("__init__.py")
 LINE = "from mylib.clip import clip as clip\n"

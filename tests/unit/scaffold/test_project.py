@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dotcu import scaffold
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.scaffold import create, plan_project, project
+from dotcu.scaffold import create, plan_project
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -171,14 +172,14 @@ def test_nothing_is_left_where_writing_ends_early(
 
 def test_what_comes_to_be_there_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_project(tmp_path / "mylib")
-    write = project._write
+    write = scaffold._write
 
     def write_beside_another(folder: Path, files: dict[str, str]) -> None:
         write(folder, files)
         plan.folder.mkdir()
         (plan.folder / "mine").write_text("mine")
 
-    monkeypatch.setattr(project, "_write", write_beside_another)
+    monkeypatch.setattr(scaffold, "_write", write_beside_another)
     with pytest.raises(UsageError, match="exists now"):
         create(plan)
     assert [path.name for path in tmp_path.rglob("*")] == ["mylib", "mine"]
