@@ -222,7 +222,7 @@ def test_queries_see_the_blocks_of_their_sequence(
 ) -> None:
     most = max(-(-length // page) for length in lengths)
     cache = normal(device, 40, page, heads[1], d), normal(device, 40, page, heads[1], d) / 2
-    cache = tuple(x.repeat(-(-len(lengths) * most // 40), 1, 1, 1) for x in cache)  # type: ignore[assignment]
+    cache = tuple(x.repeat(len(lengths) * most // 40 + 1, 1, 1, 1) for x in cache)  # type: ignore[assignment]
     for x in cache:
         x[0] = math.nan  # of no sequence
     table = torch.randperm(len(cache[0]) - 1)[: len(lengths) * most].int().add(1).view(-1, most).to(device)
