@@ -417,7 +417,7 @@ def _choose(
     blocks = queries // rows + sequences if sequences else dotcu.cdiv(queries, rows)
     tiles = b * h * blocks
     l2_bytes = L2_BYTES if keys <= FEW_KEYS else L2_MANY
-    together = _together(b * k.shape[1], group, keys, d, l2_bytes) if masked else 1
+    together = _together(b * k.shape[1], group, keys, d, l2_bytes) if masked and not sequences else 1
     numbers = (group, queries, int(k.shape[2]), blocks, tiles, together, *reach(causal, window))
     row_bytes = dotcu.cdiv(d, 64) * 128
     ahead = 2 if row_bytes * (2 * rows + 4 * columns) <= AHEAD_BYTES else 1
