@@ -534,6 +534,8 @@ class Store:
                 while not locked:
                     try:
                         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        # closing the file would leave the lock to a child that was forked meanwhile
+                        stack.callback(fcntl.flock, file, fcntl.LOCK_UN)
                         locked = True
                     except BlockingIOError:
                         tried = time.monotonic()  # a hundred may wait for one compile: a look costs less

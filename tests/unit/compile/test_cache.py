@@ -416,6 +416,20 @@ def test_a_layer_below_the_cache_is_read_and_never_written(
     assert "absent, of DOTCU_CACHE_DIRS, has no folder v1" in warnings[0]
 
 
+def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.lock("ab"):
+        # a fork has every open file of its parent, as this child has that of the lock
+        opened = {
+            Path(os.path.realpath(each)).name: int(each.name) for each in Path("/proc/self/fd").iterdir()
+        }
+        program, file = [sys.executable, "-c", "input()"], opened["ab.lock"]
+        child = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=[file])
+    with store.lock("ab", lambda: True) as locked:
+        assert locked
+    child.communicate(b"")
+
+
 def test_a_layer_that_is_denied_costs_warnings_and_a_compile(
     make: Build,
     cache_dir: Path,
