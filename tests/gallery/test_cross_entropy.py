@@ -67,6 +67,7 @@ def test_more_rows_than_blocks_are_all_read(device: torch.device) -> None:
     torch.testing.assert_close(lse, torch.logsumexp(logits, -1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", quick([True], [True, False]))
 @pytest.mark.parametrize(("ignored", "reduction"), quick_pairs(QUICK_GRADIENTS, [3, -100, 0], REDUCTIONS))
 def test_gradients_of_both_results_are_right(

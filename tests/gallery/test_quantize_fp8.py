@@ -104,6 +104,7 @@ def test_values_times_scales_are_near_the_tensor(dtype: torch.dtype, device: tor
     assert (error <= x.float().abs() / 16 + most * 2.0**-18).all()
 
 
+@pytest.mark.slow
 def test_strides_and_offsets_are_followed(device: torch.device) -> None:
     x = torch.randn(40, 130, device=device).to(torch.bfloat16)
     for cut in (x[:, 1:], x[:, :128], x[1::2, 2:50], x.T, x[:1].expand(7, -1), x.view(8, 5, 130)[:, 1:, ::2]):

@@ -75,6 +75,7 @@ def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, d
         close(got, wanted, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", quick([torch.bfloat16], HALVES), ids=str)
 def test_half_types_take_a_weight_of_float32(dtype: torch.dtype, device: torch.device) -> None:
     x, weight = random(device, dtype, 4, 96), random(device, torch.float32, 96)

@@ -155,6 +155,7 @@ def test_a_shift_that_the_noise_hides_is_unclear() -> None:
     assert share(found, "unclear") >= 0.9
 
 
+@pytest.mark.slow
 def test_a_shift_below_the_least_is_no_change() -> None:
     found = verdicts(Noise(sample=0.002, block=0.0005), shift=0.005)
     assert share(found, "same") >= 0.99
