@@ -62,6 +62,9 @@ LARGEST_AT_ONCE = 128
 DECODE_STAGES = (6, 3, 3, 4, 3)
 """By `HEAD_DIMS`: steps that a block has in shared memory, of 64 keys; up to 128, two blocks fit."""
 
+SMEM_KB = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227}
+"""Shared memory of a block by compute capability; others have 99 KB. Source: CUDA C++ Programming Guide."""
+
 AT_ONCE = 2
 """Blocks that a multiprocessor runs at the same time."""
 
@@ -804,7 +807,7 @@ def attention_decode(
 
     Args:
         q: Queries (B, S, H, D) in bfloat16 or float16, of the last S tokens of each sequence, 1 to 8; D is a
-            multiple of 8, up to 256.
+            multiple of 8, up to 256, or to 128 where a block has less than 128 KB of shared memory.
         k_cache: Keys (blocks, tokens of a block, H / groups, D), with those of the last S tokens. It may be
             strided in all but the last dimension, by multiples of 16 bytes.
         v_cache: Values, of k_cache's shape and strides.
@@ -851,14 +854,16 @@ def _choose_decode(
     b, tokens, h, width = q.shape
     heads, keys = k_cache.shape[2], block_table.shape[1] * k_cache.shape[1]
     at = next(i for i, size in enumerate(HEAD_DIMS) if size >= width)
-    d, stages = HEAD_DIMS[at], DECODE_STAGES[at]
-    rows = tokens * (h // heads)
+    d, rows = HEAD_DIMS[at], tokens * (h // heads)
     tiles = 1 if rows <= 16 else 2 if rows <= 32 else 4
     row_blocks = dotcu.cdiv(rows, 16 * tiles)
     slots, blocks = AT_ONCE * dotcu.sm_count(q), b * heads * row_blocks
     fill = slots // blocks if 2 * blocks <= slots else dotcu.cdiv(ROUNDS * slots, blocks)
     parts = max(1, min(fill, dotcu.cdiv(keys, LEAST_KEYS)))
-    smem_bytes = dotcu.cdiv(d, 64) * 128 * (128 * stages + 16 * tiles) + 2 * 4 * 4 * 16 * tiles
+    row_bytes, fixed_bytes = dotcu.cdiv(d, 64) * 128, 512 * tiles
+    fits = (1024 * SMEM_KB.get(dotcu.capability(q), 99) - fixed_bytes) // row_bytes - 16 * tiles
+    stages = max(2, min(DECODE_STAGES[at], fits // 128))
+    smem_bytes = row_bytes * (128 * stages + 16 * tiles) + fixed_bytes
     kernel = decode.attention_decode[q.dtype, d, tiles, stages, capped]
     return kernel, (heads * row_blocks, parts, b), 128 * tiles, smem_bytes
 
