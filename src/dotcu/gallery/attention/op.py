@@ -62,7 +62,7 @@ LARGEST_AT_ONCE = 128
 DECODE_STAGES = (6, 3, 3, 4, 3)
 """By `HEAD_DIMS`: steps that a block has in shared memory, of 64 keys; up to 128, two blocks fit."""
 
-SMEM_KB = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227}
+SMEM_KB = ((8, 0), 163), ((8, 7), 163), ((9, 0), 227), ((10, 0), 227), ((10, 3), 227)
 """Shared memory of a block by compute capability; others have 99 KB. Source: CUDA C++ Programming Guide."""
 
 AT_ONCE = 2
@@ -861,7 +861,8 @@ def _choose_decode(
     fill = slots // blocks if 2 * blocks <= slots else dotcu.cdiv(ROUNDS * slots, blocks)
     parts = max(1, min(fill, dotcu.cdiv(keys, LEAST_KEYS)))
     row_bytes, fixed_bytes = dotcu.cdiv(d, 64) * 128, 512 * tiles
-    fits = (1024 * SMEM_KB.get(dotcu.capability(q), 99) - fixed_bytes) // row_bytes - 16 * tiles
+    most_kb = next((kb for capability, kb in SMEM_KB if capability == dotcu.capability(q)), 99)
+    fits = (1024 * most_kb - fixed_bytes) // row_bytes - 16 * tiles
     stages = max(2, min(DECODE_STAGES[at], fits // 128))
     smem_bytes = row_bytes * (128 * stages + 16 * tiles) + fixed_bytes
     kernel = decode.attention_decode[q.dtype, d, tiles, stages, capped]
