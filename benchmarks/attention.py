@@ -56,8 +56,8 @@ BACKWARD = (
 MIXED = (1613, 1280, 2911, 1344, 92, 3708, 3255, 2010, 557, 3190, 1, 3041, 888, 0, 2400, 3906)
 
 PACKED: tuple[tuple[str, tuple[int, ...], int, int, bool], ...] = (
-    ("16 to 3906", MIXED, 16, 128, True), ("4 of 8192", (8192,) * 4, 16, 128, True),
-    ("8192, 63 of 128", (8192, *(128,) * 63), 16, 128, True), ("16 to 3906", MIXED, 16, 64, False),
+    ("0 to 3906", MIXED, 16, 128, True), ("4 of 8192", (8192,) * 4, 16, 128, True),
+    ("8192, 63 of 128", (8192, *(128,) * 63), 16, 128, True), ("0 to 3906", MIXED, 16, 64, False),
 )  # fmt: skip
 """A name, the lengths of the sequences, heads, head dimension, causal."""
 

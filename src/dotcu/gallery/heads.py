@@ -139,7 +139,8 @@ def weighted(q: Tensor, k: Tensor, v: Tensor, scores: Tensor) -> tuple[Tensor, T
         scores: (B, H, S, T).
     """
     values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
-    weights = torch.softmax(scores, -1).nan_to_num(0.0)
+    blind = (scores == -math.inf).all(-1, keepdim=True)
+    weights = torch.softmax(scores, -1).masked_fill(blind, 0.0)
     return (weights @ values).to(q.dtype), torch.logsumexp(scores, -1)
 
 
@@ -167,7 +168,8 @@ def gradients_of(
     """
     group, (values_of, slope) = q.shape[1] // k.shape[1], scores
     keys, values = (x.to(values_of.dtype).repeat_interleave(group, 1) for x in (k, v))
-    dy, p = grad.to(values_of.dtype), torch.exp(values_of - lse.unsqueeze(-1)).nan_to_num(0.0)
+    p = torch.exp(values_of - lse.unsqueeze(-1)).masked_fill(values_of == -math.inf, 0.0)
+    dy = grad.to(values_of.dtype)
     ds = p * slope * (dy @ values.mT - (dy * out).sum(-1, keepdim=True)) * scale
 
     def shared(x: Tensor) -> Tensor:

@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(128 * TILES)
         for (int s = 0; s < slices; ++s) {
             all += shared.sum[s][r] * weight(s, r), most = fmaxf(most, shared.top[s][r]);
         }
-        const float inverse = all > 0 ? 1 / all : 0;
-        const float logs = all > 0 ? most * ln_2 + logf(all) : -infinity;
+        const float inverse = all != 0 ? 1 / all : 0;
+        const float logs = all != 0 ? most * ln_2 + logf(all) : -infinity;
         const float* x = &total[r][c];
         if (parts) {
             const long long to =
@@ -269,10 +269,10 @@ __global__ void __launch_bounds__(128)
     const auto* columns = reinterpret_cast<const float*>(sums);
     for (int c = threadIdx.x; c < d; c += 128) {
         const float sum = columns[c] + columns[256 + c] + columns[512 + c] + columns[768 + c];
-        out(batch, token, head, c) = all > 0 ? sum / all : 0;
+        out(batch, token, head, c) = all != 0 ? sum / all : 0;
     }
     if (threadIdx.x == 0) {
         lse[((long long)batch * heads + head) * tokens + token] =
-            all > 0 ? most + logf(all) : -infinity;
+            all != 0 ? most + logf(all) : -infinity;
     }
 }

@@ -254,12 +254,12 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         T* base = out.data + tile.batch * out.stride(0) + tile.head * out.stride(1);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            const float all = row_sum(sum[h]), inverse = all > 0 ? 1 / all : 0;
+            const float all = row_sum(sum[h]), inverse = all != 0 ? 1 / all : 0;
             const bool inside = row + 8 * h < tile.queries;
             const long long i = tile.query_start + row + 8 * h;
             if (inside && lane % 4 == 0) {
                 lse[((long long)tile.batch * heads + tile.head) * out.size(2) + i] =
-                    all > 0 ? top[h] * factor * ln_2 + logf(all) : -infinity;
+                    all != 0 ? top[h] * factor * ln_2 + logf(all) : -infinity;
             }
             store_row<T, D>(base + i * out.stride(2), columns, inside, o, h, inverse);
         }

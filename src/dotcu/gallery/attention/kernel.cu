@@ -33,7 +33,7 @@ __global__ void attention_plain(dotcu::tensor<const T, 4> q, dotcu::tensor<const
         total.add(p, Row<A>(v, b, g, keys.start + j));
         sum = sum * shrink + p, top = high;
     }
-    for (A& x : total.x) x = sum > 0 ? x / sum : 0;
+    for (A& x : total.x) x = sum != 0 ? x / sum : 0;
     total.write(out, b, h, i);
-    lse[row] = sum > 0 ? top + log(sum) : none;
+    lse[row] = sum != 0 ? top + log(sum) : none;
 }
