@@ -20,6 +20,7 @@ UNMEASURED = {
     "attention_varlen",
     "matmul",
     "matmul_fp8",
+    "grouped_matmul",
     "matmul_swiglu",
     "gemv",
     "reverse_cumsum",
