@@ -154,7 +154,7 @@ def _tile(rows: int, columns: int, elements: int) -> tuple[int, int]:
     if columns > rows:
         width, height = _tile(columns, rows, elements)
         return height, width
-    width = dotcu.cdiv(columns, dotcu.cdiv(columns, elements))
+    width = _even(columns, elements)
     return torch.sym_min(rows, elements // width), width
 
 
@@ -170,7 +170,7 @@ def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     rows, row, pitch = dims[longest] if longest >= 0 else (1, 0, 0)
     rest = dims[:longest] + dims[longest + 1 : -1] if longest >= 0 else ()
     batch = _of_bytes(BATCHES, size)
-    width = dotcu.cdiv(columns, dotcu.cdiv(columns, batch * THREADS))
+    width = _even(columns, batch * THREADS)
     height = torch.sym_max(torch.sym_min(rows, batch * THREADS // width), 1)
     arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
@@ -191,6 +191,13 @@ def _longest(dims: tuple[Dim, ...]) -> int:
         if size > dims[longest][0]:
             longest = d
     return longest
+
+
+def _even(columns: int, most: int) -> int:
+    """Return the columns of equal parts, of so many at most; 1 where there are none."""
+    parts: int = torch.sym_max(1, dotcu.cdiv(columns, most))
+    width: int = torch.sym_max(1, dotcu.cdiv(columns, parts))
+    return width
 
 
 def _of_bytes(table: tuple[T, ...], size: int) -> T:
