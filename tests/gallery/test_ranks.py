@@ -95,6 +95,12 @@ def test_the_norm_is_of_the_sum_and_the_residual(count: int, dtype: torch.dtype,
         close(out, torch.nn.functional.rms_norm(sum.double(), (70,), weight.double(), 1e-6))
 
 
+def test_eps_of_a_double_is_no_float() -> None:
+    x, weight = torch.full((1, 8), 1e-4, dtype=torch.float64), torch.ones(8, dtype=torch.float64)
+    (got,) = ranks(1, lambda rank: all_reduce_add_rms_norm(x, torch.zeros_like(x), weight, 0.1)[0])
+    close(got, torch.nn.functional.rms_norm(x, (8,), weight, 0.1))
+
+
 def test_a_rank_whose_call_failed_can_call_again() -> None:
     xs = inputs(2, 40)
 

@@ -27,7 +27,7 @@ __device__ dotcu::vector<W, lanes> scales_at(const W* weight, int at, int n, boo
 template <typename T, typename W, int ranks, int letters, int threads>
 __global__ void __launch_bounds__(threads)
     all_reduce_add_rms_norm(const T* x, unsigned char* const* boxes, int rank, const T* residual,
-                            const W* weight, T* sum, T* out, long long rows, int n, float eps,
+                            const W* weight, T* sum, T* out, long long rows, int n, dotcu::wide<T> eps,
                             long long places, bool whole) {
     using Wide = dotcu::wide<T>;
     constexpr int lanes = letter_lanes<T>, count = letters < at_once<ranks> ? letters : at_once<ranks>;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(threads)
                 if (at + k < n) squares += held[i][k] * held[i][k];
         }
         squares = dotcu::reduce_block<threads>(squares, of_warp, dotcu::plus());
-        const Wide scale = 1 / sqrt(squares / n + static_cast<Wide>(eps));
+        const Wide scale = 1 / sqrt(squares / n + eps);
 #pragma unroll
         for (int i = 0; i < letters; ++i) {
 #pragma unroll
