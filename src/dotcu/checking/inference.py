@@ -19,6 +19,7 @@ from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials.fresh_values import moved
+from dotcu.checking.trials.ranks import GROUP
 from dotcu.checking.trials.sharding import (
     RANKS,
     REDUCE,
@@ -123,10 +124,10 @@ def _infer(subject: Subject) -> FoundSharding:
     declared = subject.overload.declared_sharding
     known = "" if declared is None else "by a function" if callable(declared) else as_source(declared)
     cases = subject.whole(dtype_of(subject))[:MOST_SAMPLES]
-    if not cases:
-        return FoundSharding(
-            overload=subject.name, sometimes={}, declared=known, reason="no sample with elements"
-        )
+    communicates = GROUP in subject.overload.signature.arguments  # alone it does nothing of what it is for
+    if communicates or not cases:
+        reason = f"it communicates over its {GROUP}" if communicates else "no sample with elements"
+        return FoundSharding(overload=subject.name, sometimes={}, declared=known, reason=reason)
     right: dict[str, int] = {}
     wrong: dict[str, int] = {}
     of_case: list[dict[str, Rule]] = []

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import dotcu
+import dotcu.gallery
 from dotcu.checking.inference import FoundSharding, infer, write
 from dotcu.checking.subject import Subject
 from dotcu.cli import main
@@ -24,7 +24,7 @@ OPS = """
 import torch
 from torch import Tensor
 
-import dotcu
+import dotcu.gallery
 
 
 @dotcu.op("{namespace}::twice")
@@ -147,3 +147,8 @@ def test_an_overload_of_a_changed_file_is_not_written(ops: Path) -> None:
     ops.write_text("\n" + ops.read_text())
     with pytest.raises(dotcu.errors.UsageError, match="has changed since twice was defined"):
         write(twice, ("elementwise",))
+
+
+def test_an_operator_that_communicates_itself_is_not_tried() -> None:
+    assert found(dotcu.gallery.all_reduce).reason == "it communicates over its group_name"
+    assert not found(dotcu.gallery.all_reduce).holds
