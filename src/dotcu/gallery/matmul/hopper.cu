@@ -211,18 +211,32 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             dotcu::wgmma_wait<0>(d);
             if (thread < CLUSTER) free(used);
 
-            // Of a split, each block has a part of the sums over k: it adds up all parts of some
-            // boxes.
-            float4* parts = reinterpret_cast<float4*>(memory) +
-                            warpgroup * S::high * S::columns / 8 * 128 + thread;
             if constexpr (SPLIT > 1) {
+                // Each block has a part of the sums over k: it adds up all parts of some columns.
+                constexpr int QUADS = S::columns / 8, ALL = S::high * QUADS;
+                float4* parts = reinterpret_cast<float4*>(memory) + warpgroup * ALL * 128 + thread;
                 dotcu::named_sync(1 + CONSUMERS, 128 * CONSUMERS);  // no stage is still read
 #pragma unroll
-                for (int q = 0; q < S::high * S::columns / 8; ++q) {
-                    const float* x = &d[q / (S::columns / 8)][q % (S::columns / 8) * 4];
+                for (int q = 0; q < ALL; ++q) {
+                    const float* x = &d[q / QUADS][q % QUADS * 4];
                     parts[q * 128] = make_float4(x[0], x[1], x[2], x[3]);
                 }
                 dotcu::cluster_sync();
+                for (int q = rank; q < ALL; q += SPLIT) {
+                    float x[4] = {};
+#pragma unroll
+                    for (int r = 0; r < SPLIT; ++r) {
+                        const float4 part = dotcu::shared_of(parts, r)[q * 128];
+                        x[0] += part.x, x[1] += part.y, x[2] += part.z, x[3] += part.w;
+                    }
+                    const int row = tile.row + first_row + 64 * (q / QUADS) + 16 * warp + lane / 4;
+                    const int column = tile.column + first_column + q % QUADS * 8 + lane % 4 * 2;
+                    const auto scales = scales_of<FLAGS, 1>(scale_a, scale_b, row, column, m, n);
+                    scales.apply(x, 0);
+                    epilogue(x, batch, row, column);
+                    write_quad(out + static_cast<long long>(batch) * m * n, m, n, row, column, x);
+                }
+                continue;
             }
 
 #pragma unroll
@@ -230,20 +244,6 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                 constexpr int in_row = OUT_COLUMNS / BOX_COLUMNS;
                 const int h = i / in_row, from = i % in_row * BOX_COLUMNS;
                 const int row = tile.row + first_row + 64 * h, column = tile.column + first_column;
-                if constexpr (SPLIT > 1) {
-                    if ((i + warpgroup) % SPLIT != rank) continue;
-#pragma unroll
-                    for (int q = from / 8; q < (from + BOX_COLUMNS) / 8; ++q) {
-                        float* x = &d[h][q * 4];
-                        x[0] = x[1] = x[2] = x[3] = 0;
-#pragma unroll
-                        for (int r = 0; r < SPLIT; ++r) {
-                            const float4 part =
-                                dotcu::shared_of(parts, r)[(h * S::columns / 8 + q) * 128];
-                            x[0] += part.x, x[1] += part.y, x[2] += part.z, x[3] += part.w;
-                        }
-                    }
-                }
                 unsigned char* box = boxes + i % C_BOXES * BOX;
                 const auto scales = scales_of<FLAGS, BOX_COLUMNS / 8>(  // all are on their way
                     scale_a, scale_b, row + 16 * warp + lane / 4, column + from + lane % 4 * 2, m,

@@ -431,7 +431,7 @@ def _choose_hopper(
     if not flags & OF_OTHERS:
         instance = matmul.configuration(a.dtype, batches, m, n, steps, a_mn, b_mn, flags, default=instance)
     bm, bn, stages, sharing, split, c_boxes = instance
-    tma_store = n * to.element_size() % TMA_BYTES == 0
+    tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
     below = bn >= bm  # the blocks that share an operand
     of_a = BOX_ROWS if a_mn else bm // (1 if below else sharing)
     of_b = BOX_ROWS if b_mn else bn // (2 if flags & SWIGLU else sharing if below else 1)
