@@ -14,6 +14,7 @@ import dotcu
 from dotcu.gallery.common import FLOATS, random_tensors, sum_type, vector_width
 
 kernels = dotcu.load("kernel.cu")
+line_kernels = dotcu.load("lines.cu")
 mma_kernels = dotcu.load("mma.cu")
 hopper_kernels = dotcu.load("hopper.cu")
 wgmma_kernels = dotcu.load("step_wgmma.cu")
@@ -407,7 +408,7 @@ def _copy_lines(x: Tensor, out: Tensor, pitch: int) -> None:
     """Copy lines (B, rows, K) into memory that has them `pitch` elements apart, at multiples of 16 bytes."""
     (batches, rows, columns), lanes = x.shape, TMA_BYTES // x.element_size()
     threads = batches * rows * dotcu.cdiv(pitch, lanes)
-    kernels.matmul_lines[x.dtype](
+    line_kernels.matmul_lines[x.dtype](
         dotcu.strided(x), out, rows, columns, pitch, out.numel(), grid=dotcu.cdiv(threads, 256), block=256
     )
 
@@ -462,7 +463,7 @@ def _instance(batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_
         waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
         if split > 1 and (waves > 1 or steps < 2 * split):
             return math.inf
-        if flags & GROUPS and split > 1:
+        if flags & GROUPS and sharing * split > 1:  # right with clusters, and not timed yet
             return math.inf
         if flags & SWIGLU and (bm < 128 or bn % 128 or split > 1):  # halves of whole boxes
             return math.inf
