@@ -162,6 +162,9 @@ def backward_launch(
     anywhere = width < most and n * x.element_size() >= LEAST_RAGGED_BYTES
     given_width, width = width, most if anywhere else width
     blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(sum_parts, x) else 1
+    shared_bytes = SHARED_BYTES * _quarters(sum_parts, sums)
+    a_vector = staged * most_lanes * VECTOR_BYTES  # a word more for each warp besides: see below
+    ragged = tuple(v for v in ragged if v * a_vector * (WARP + 1) // WARP <= shared_bytes) or (1,)
     split, choices = (_split_least, ragged) if anywhere else (_split, choices)
     vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, most_lanes)
     columns = lanes * vectors * width
@@ -172,7 +175,6 @@ def backward_launch(
     stage_bytes = staged * rows_of_block * columns * x.element_size()
     if anywhere:  # a word more for each warp, or row in it
         stage_bytes += stage_bytes // min(lanes, WARP)
-    shared_bytes = SHARED_BYTES * _quarters(sum_parts, sums)
     stages = max(1, min(most_stages, shared_bytes // stage_bytes))
     exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     types: tuple[Any, ...] = (x.dtype, weight.dtype, sums)

@@ -18,6 +18,10 @@
 // written at once.
 #pragma once
 
+#ifndef __CUDACC_RTC__
+#include <cstdio>  // NVRTC knows printf
+#endif
+
 #ifndef DOTCU_PEERS_TIMEOUT_S
 #define DOTCU_PEERS_TIMEOUT_S 600  // as torch's groups have it
 #endif
