@@ -217,3 +217,13 @@ def test_groups_must_fit_their_factors() -> None:
         grouped_matmul(a, b, torch.tensor([4], dtype=torch.int32))
     with pytest.raises(TypeError, match="int32"):
         grouped_matmul(a, b, torch.tensor([2, 4]))
+
+
+@pytest.mark.parametrize("algorithm", ["mma", None])
+def test_one_row_in_float8_has_the_scale_of_each_column(algorithm: str | None, device: torch.device) -> None:
+    a = torch.ones(1, 16, device=device).to(torch.float8_e4m3fn)
+    b = torch.ones(4, 16, device=device).to(torch.float8_e4m3fn).T
+    of_row, of_columns = torch.ones(1, 1, device=device), torch.tensor([[1.0, 2.0, 3.0, 4.0]], device=device)
+    with dotcu.simulate(arch="sm_90a"):
+        got = matmul_fp8(a, b, of_row, of_columns, algorithm=algorithm)
+    assert got.tolist() == [[16.0, 32.0, 48.0, 64.0]]

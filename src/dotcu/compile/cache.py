@@ -32,7 +32,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from dotcu import settings
 from dotcu.errors import CacheError
@@ -207,6 +207,7 @@ def _size(folder: Path) -> int:
 
 _guard = threading.Lock()
 _thread_locks: dict[Path, threading.Lock] = {}
+_locked: set[IO[bytes]] = set()
 # Under _guard, and by str: a Path is hashed in Python, so that other threads, or a fork, come in between.
 _memory: OrderedDict[tuple[str, str], CacheEntry] = OrderedDict()
 
@@ -216,6 +217,16 @@ def _after_fork() -> None:
     global _guard
     _guard = threading.Lock()
     _thread_locks.clear()
+    for file in _locked:  # a file that stays open keeps the lock when the parent dies
+        file.close()
+    _locked.clear()
+
+
+def _unlock(file: IO[bytes]) -> None:
+    """Unlock, which closing alone would not do where a child that was just forked has the file open."""
+    _locked.discard(file)
+    if not file.closed:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 if hasattr(os, "register_at_fork"):
@@ -534,8 +545,8 @@ class Store:
                 while not locked:
                     try:
                         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        # closing the file would leave the lock to a child that was forked meanwhile
-                        stack.callback(fcntl.flock, file, fcntl.LOCK_UN)
+                        _locked.add(file)
+                        stack.callback(_unlock, file)
                         locked = True
                     except BlockingIOError:
                         tried = time.monotonic()  # a hundred may wait for one compile: a look costs less

@@ -128,6 +128,7 @@ class TunedFile:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if path.read_text(encoding="utf-8") == text:
                 return
+        path = path.resolve()  # a link stays one
         whole = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             whole.write_text(text, encoding="utf-8")
@@ -161,7 +162,7 @@ def read(path: Path) -> TunedFile:
                 "If a later dotcu wrote it, type: pip install --upgrade dotcu"
             )
         return serialize.from_plain(TunedFile, values)
-    except (OSError, ValueError, msgspec.ValidationError) as error:
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(

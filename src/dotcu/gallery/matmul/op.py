@@ -209,7 +209,7 @@ def matmul_fp8(
     """
     _require_fp8(a, b, scale_a, scale_b, bias)
     out = a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16)
-    flags = (SCALES if scale_a.numel() == 1 else ROW_SCALES) | BIAS * (bias is not None)
+    flags = (SCALES if scale_a.numel() == scale_b.numel() == 1 else ROW_SCALES) | BIAS * (bias is not None)
     scales = scale_a.contiguous(), scale_b.contiguous()
     _on_tensor_cores(a, b, None, out, bias, None, *scales, 1.0, 1.0, flags, algorithm)
     return out
@@ -430,7 +430,10 @@ def _choose_hopper(
     steps = dotcu.cdiv(a.shape[1 if a_mn else 2] * a.element_size(), ROW)
     instance = _instance(batches, m, n, steps, sms, flags, b_mn)
     if not flags & OF_OTHERS:
-        instance = matmul.configuration(a.dtype, batches, m, n, steps, a_mn, b_mn, flags, default=instance)
+        tuned = matmul.configuration(a.dtype, batches, m, n, steps, a_mn, b_mn, flags, default=instance)
+        at_once = sms // (tuned[3] * tuned[4])  # of a GPU with fewer multiprocessors than the tuned one
+        if tuned[4] == 1 or _tiles(tuned, batches, m, n, flags) <= at_once:
+            instance = tuned
     bm, bn, stages, sharing, split, c_boxes = instance
     tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
     below = bn >= bm  # the blocks that share an operand
@@ -574,7 +577,7 @@ def _require_pair(a: Tensor, gate: Tensor, up: Tensor) -> None:
 
 
 def _require_fp8(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None) -> None:
-    if a.dtype not in EIGHTS or a.dtype != b.dtype or scale_a.dtype != torch.float32 != scale_b.dtype:
+    if a.dtype not in EIGHTS or a.dtype != b.dtype or {scale_a.dtype, scale_b.dtype} != {torch.float32}:
         raise TypeError(
             f"matmul_fp8 takes float8 matrices of one dtype and float32 scales (got {a.dtype}, "
             f"{b.dtype}, {scale_a.dtype}, {scale_b.dtype}).\nType: a, scale_a = quantize_fp8(x)"
@@ -627,7 +630,7 @@ def _(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, **rest: Any
 ) -> list[str]:
     scaled = f" scale_b:{scale_b.ndim - 1}{' bias:0' * (bias is not None)}"
-    if scale_a.ndim == 0 or scale_a.shape[0] == 1:
+    if scale_a.numel() == scale_b.numel() == 1:
         return ["a:0 -> 0"]
     return ["a:0 scale_a:0 -> 0", f"b:1{scaled} -> 1"]
 

@@ -21,7 +21,7 @@ def reduce_scatter(x: Tensor, group_size: int, group_name: str = "") -> Tensor:
     Args:
         x: Symmetric memory, contiguous, of one shape and dtype out of `FLOATS` on all ranks. Its dimension 0
             is a multiple of `group_size`.
-        ranks: How many ranks the group has: the result's shape depends on it.
+        group_size: How many ranks the group has: the result's shape depends on it.
         group_name: The name of a process group; all ranks if empty.
     """
     out: Tensor = _part(x, group_size)
