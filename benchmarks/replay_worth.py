@@ -36,9 +36,11 @@ from dotcu import gallery
 ROWS, COLUMNS = 64, 256
 ELSEWHERE = {
     *("attention", "attention_backward", "attention_decode", "attention_varlen", "attention_varlen_backward"),
-    *("gemv", "matmul_fp8", "matmul_swiglu"),
+    *("gemv", "grouped_matmul", "matmul_fp8", "matmul_swiglu"),
+    *("all_reduce", "all_reduce_", "all_reduce_add_rms_norm", "reduce_scatter"),
 }
-"""What attention.py, matmul.py and gallery.py measure: operators of half types and of eight bits."""
+"""What attention.py, matmul.py, gallery.py and several_gpus.py measure: operators of half types and of eight
+bits, and over several GPUs."""
 
 BODY, REPLAYED = "body each time", "replayed"
 

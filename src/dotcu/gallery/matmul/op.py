@@ -577,7 +577,8 @@ def _require_pair(a: Tensor, gate: Tensor, up: Tensor) -> None:
 
 
 def _require_fp8(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None) -> None:
-    if a.dtype not in EIGHTS or a.dtype != b.dtype or {scale_a.dtype, scale_b.dtype} != {torch.float32}:
+    wrong = a.dtype not in EIGHTS or scale_a.dtype != torch.float32 or scale_b.dtype != torch.float32
+    if wrong or a.dtype != b.dtype:
         raise TypeError(
             f"matmul_fp8 takes float8 matrices of one dtype and float32 scales (got {a.dtype}, "
             f"{b.dtype}, {scale_a.dtype}, {scale_b.dtype}).\nType: a, scale_a = quantize_fp8(x)"
