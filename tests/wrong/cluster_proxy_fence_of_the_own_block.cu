@@ -1,5 +1,5 @@
-// Each block writes to the other's shared memory, from which a bulk copy then reads; the fence is for
-// the block's own.
+// Each block writes to the other's shared memory, from which a bulk copy then reads; the fence is
+// for the block's own.
 #include <dotcu/cluster.cuh>
 
 __global__ void swap(const int* x, int* out) {

@@ -4,12 +4,13 @@
 //     one_shot      inputs: each rank's x in symmetric memory; out: of n elements
 //     two_shots     tensors: the same, and the sum takes the place of x
 //
-// Idea: a small sum costs latency. all_reduce sends x to all others and adds up what comes, one trip
-// over the link and no meeting: each word says which call it is of. A large sum costs what crosses
-// the link. one_shot reads all of each other's x: n (ranks - 1) elements come in. two_shots adds up
-// one part on each rank and writes it to all: 2 n (ranks - 1) / ranks, as many for two ranks and
-// fewer for more. Both meet before they read, and before another kernel may write x. Blocks of one
-// number work on the same elements on all ranks, so no block waits for another one of its own.
+// Idea: a small sum costs latency. all_reduce sends x to all others and adds up what comes, one
+// trip over the link and no meeting: each word says which call it is of. A large sum costs what
+// crosses the link. one_shot reads all of each other's x: n (ranks - 1) elements come in. two_shots
+// adds up one part on each rank and writes it to all: 2 n (ranks - 1) / ranks, as many for two
+// ranks and fewer for more. Both meet before they read, and before another kernel may write x.
+// Blocks of one number work on the same elements on all ranks, so no block waits for another one of
+// its own.
 //
 // Cost: n elements read and written, ranks - 1 times n sent (twice as many bytes by mail); n
 // (ranks - 1) additions. Bound by the link's latency up to some 100 KB, then by its bandwidth.
@@ -41,9 +42,10 @@ template <typename T, int lanes, int ranks>
 __global__ void one_shot(const T* const* inputs, unsigned* const* pads, int rank, T* out,
                          long long n) {
     dotcu::meet_ranks<0>(pads, rank, ranks);
-    add_peers<T, lanes, ranks>(inputs, 0, n / lanes, [&](long long v, const dotcu::vector<T, lanes>& sum) {
-        dotcu::store(out + v * lanes, sum);
-    });
+    add_peers<T, lanes, ranks>(inputs, 0, n / lanes,
+                               [&](long long v, const dotcu::vector<T, lanes>& sum) {
+                                   dotcu::store(out + v * lanes, sum);
+                               });
     dotcu::meet_ranks<1>(pads, rank, ranks);
 }
 
@@ -52,9 +54,11 @@ __global__ void two_shots(T* const* tensors, unsigned* const* pads, int rank, lo
     const long long part = (n / lanes + ranks - 1) / ranks, first = rank * part;
     const long long last = first + part < n / lanes ? first + part : n / lanes;
     dotcu::meet_ranks<0>(pads, rank, ranks);
-    add_peers<T, lanes, ranks>(tensors, first, last, [&](long long v, const dotcu::vector<T, lanes>& sum) {
+    add_peers<T, lanes, ranks>(tensors, first, last,
+                               [&](long long v, const dotcu::vector<T, lanes>& sum) {
 #pragma unroll
-        for (int r = 0; r < ranks; ++r) dotcu::store(tensors[r] + v * lanes, sum);
-    });
+                                   for (int r = 0; r < ranks; ++r)
+                                       dotcu::store(tensors[r] + v * lanes, sum);
+                               });
     dotcu::meet_ranks<1>(pads, rank, ranks);
 }

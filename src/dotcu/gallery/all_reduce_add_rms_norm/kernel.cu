@@ -27,10 +27,11 @@ __device__ dotcu::vector<W, lanes> scales_at(const W* weight, int at, int n, boo
 template <typename T, typename W, int ranks, int letters, int threads>
 __global__ void __launch_bounds__(threads)
     all_reduce_add_rms_norm(const T* x, unsigned char* const* boxes, int rank, const T* residual,
-                            const W* weight, T* sum, T* out, long long rows, int n, dotcu::wide<T> eps,
-                            long long places, bool whole) {
+                            const W* weight, T* sum, T* out, long long rows, int n,
+                            dotcu::wide<T> eps, long long places, bool whole) {
     using Wide = dotcu::wide<T>;
-    constexpr int lanes = letter_lanes<T>, count = letters < at_once<ranks> ? letters : at_once<ranks>;
+    constexpr int lanes = letter_lanes<T>,
+                  count = letters < at_once<ranks> ? letters : at_once<ranks>;
     __shared__ Wide of_warp[threads / dotcu::warp_size];
     const dotcu::mail<ranks> mail(boxes, rank, places, static_cast<unsigned>(rows * n));
     const int of_row = (n + lanes - 1) / lanes, me = static_cast<int>(threadIdx.x);
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(threads)
         uint2 own[letters], more[letters];
         dotcu::vector<W, lanes> scales[letters];
 #pragma unroll
-        for (int i = 0; i < letters; ++i) {  // all that needs no letter, before the first is awaited
+        for (int i = 0; i < letters;
+             ++i) {  // all that needs no letter, before the first is awaited
             const int at = (me + i * threads) * lanes;
             own[i] = pack(x + row * n, at, n, whole);
             more[i] = pack(residual + row * n, at, n, whole);
@@ -52,8 +54,8 @@ __global__ void __launch_bounds__(threads)
         Wide squares = 0;
 #pragma unroll
         for (int i = 0; i < letters; i += count)
-            add_mail<T, count>(mail, row * of_row + me + i * threads, threads, (row + 1) * of_row, rank,
-                               own + i, held + i);
+            add_mail<T, count>(mail, row * of_row + me + i * threads, threads, (row + 1) * of_row,
+                               rank, own + i, held + i);
 #pragma unroll
         for (int i = 0; i < letters; ++i) {
             const int at = (me + i * threads) * lanes;

@@ -6,9 +6,9 @@
 //     ...                                       // read and write the memory of peers
 //     dotcu::meet_ranks<1>(pads, rank, ranks);
 //
-// Mail, in memory that dotcu.workspace gives: small tensors, without meeting. Each word travels with
-// the number of its call, so a receiver needs no other signal: one trip over the link. A kernel
-// constructs dotcu::mail, sends, receives all that the others send, and calls end().
+// Mail, in memory that dotcu.workspace gives: small tensors, without meeting. Each word travels
+// with the number of its call, so a receiver needs no other signal: one trip over the link. A
+// kernel constructs dotcu::mail, sends, receives all that the others send, and calls end().
 //
 // You must guarantee that all ranks make the same launches in the same order, on one stream for a
 // tensor's signals or a workspace; that a kernel's meetings take turns 0, 1, 0, 1 and are even in
@@ -77,9 +77,9 @@ __device__ inline void await_signal(unsigned* word, int rank = 0, int other = 0)
 }
 
 // Lets the blocks of one number meet on all ranks. Each block has at least as many threads as there
-// are ranks, and all of them call it. A pad has two words for each pair of a block and a rank, which
-// are 0 again when the kernel ends. They take turns: a word is set again only by a rank that has
-// seen this one pass the turn after it, and so clear it.
+// are ranks, and all of them call it. A pad has two words for each pair of a block and a rank,
+// which are 0 again when the kernel ends. They take turns: a word is set again only by a rank that
+// has seen this one pass the turn after it, and so clear it.
 template <int turn>
 __device__ inline void meet_ranks(unsigned* const* pads, int rank, int ranks) {
     static_assert(turn == 0 || turn == 1, "meetings take turns");
@@ -99,12 +99,13 @@ struct alignas(16) letter {
 
 // What every rank sends to every other in one launch: 8 bytes at each place, of which there are
 // `places`. A workspace has a head of mail_head bytes for each block and rank, and room for two
-// calls: a rank that sends its next one has what all sent in this one, so all are done with the last.
+// calls: a rank that sends its next one has what all sent in this one, so all are done with the
+// last.
 constexpr int mail_head = 32;
 
 template <int ranks>
 class mail {
-public:
+  public:
     // All threads of a block construct it. `size`: of what is sent, equal on all ranks. Else the
     // kernel ends.
     __device__ mail(unsigned char* const* boxes, int rank, long long places, unsigned size)
@@ -167,7 +168,7 @@ public:
         if (threadIdx.x == 0) *counter() = number_;
     }
 
-private:
+  private:
     __device__ unsigned long long call() const {
         return static_cast<unsigned long long>(number_) << 32;
     }
@@ -193,7 +194,8 @@ private:
     __device__ bool is_of_call(const letter& got) const {
         return got.words[0] >> 32 == number_ && got.words[1] >> 32 == number_;
     }
-    // Returns whether another rank has said what it sends; ends the kernel if it sends another size.
+    // Returns whether another rank has said what it sends; ends the kernel if it sends another
+    // size.
     __device__ bool compare(int other) const {
         unsigned long long said;
         asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
