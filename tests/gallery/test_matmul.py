@@ -227,3 +227,16 @@ def test_one_row_in_float8_has_the_scale_of_each_column(algorithm: str | None, d
     with dotcu.simulate(arch="sm_90a"):
         got = matmul_fp8(a, b, of_row, of_columns, algorithm=algorithm)
     assert got.tolist() == [[16.0, 32.0, 48.0, 64.0]]
+
+
+def test_a_tuned_split_of_k_is_left_out_where_its_blocks_do_not_run_at_once(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    space = matmul.tunable
+    split = next(each for each in space.space if each.split > 1)
+    a = torch.randn(2 * split.bm, 64 * 8, device=device).bfloat16()
+    b = torch.randn(64 * 8, 2 * split.bn, device=device).bfloat16()
+    monkeypatch.setattr(dotcu, "sm_count", lambda x: 2 * split.sharing * split.split)
+    with dotcu.simulate(arch="sm_90a"), space.using(split):
+        found = matmul(a, b, algorithm="persistent")
+    torch.testing.assert_close(found, (a.double() @ b.double()).bfloat16(), rtol=2**-7, atol=1e-2)

@@ -430,6 +430,39 @@ def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None
     child.communicate(b"")
 
 
+def test_a_dead_holders_lock_is_free_though_its_child_lives(tmp_path: Path, python: Python) -> None:
+    holder = f"""
+import os, sys, threading, time
+from pathlib import Path
+from dotcu.compile.cache import Store
+
+held = threading.Event()
+
+def hold():
+    with Store(Path({str(tmp_path)!r})).lock("ab"):
+        held.set()
+        time.sleep(600)
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+if os.fork() == 0:
+    print("forked", flush=True)
+    os.read(0, 1)
+    os._exit(0)
+os.wait()
+"""
+    process = subprocess.Popen(python(holder), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as told:
+        assert told.readline() == b"forked\n"
+    process.kill()
+    process.wait()
+    with Store(tmp_path).lock("ab", lambda: True) as locked:
+        assert locked
+    assert process.stdin is not None
+    process.stdin.close()
+
+
 def test_a_layer_that_is_denied_costs_warnings_and_a_compile(
     make: Build,
     cache_dir: Path,

@@ -238,6 +238,15 @@ def test_a_file_is_sorted_and_reads_back(space: Configurations) -> None:
     assert space.file.read_text() == text
 
 
+def test_a_link_to_a_shared_file_stays_one(tmp_path: Path) -> None:
+    shared, link = tmp_path / "shared.toml", tmp_path / "ops.tuned.toml"
+    shared.write_text("")
+    link.symlink_to(shared)
+    TunedFile().write(link)
+    assert link.is_symlink()
+    assert tuned.read(shared) == TunedFile()
+
+
 def test_of_two_entries_for_one_place_the_later_stays() -> None:
     old, new = entry("f", 1, date="2026-01-01"), entry("f", 1, date="2026-02-01", block=32)
     for pair in ((old, new), (new, old)):
@@ -246,6 +255,7 @@ def test_of_two_entries_for_one_place_the_later_stays() -> None:
 
 BROKEN = {
     "half written": lambda text: text[: len(text) // 2],
+    "too deep": lambda text: text + "deep = " + "[" * 5000 + "]" * 5000 + "\n",
     "of a later format": lambda text: text.replace("format = 1", "format = 2"),
     "a text for a number": lambda text: text.replace("median_us = 3.0", 'median_us = "3"'),
     "without a digest": lambda text: text.replace("digest =", "digits ="),
