@@ -233,6 +233,7 @@ def test_a_tuned_split_of_k_is_left_out_where_its_blocks_do_not_run_at_once(
     monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     space = matmul.tunable
+    assert space is not None
     split = next(each for each in space.space if each.split > 1)
     a = torch.randn(2 * split.bm, 64 * 8, device=device).bfloat16()
     b = torch.randn(64 * 8, 2 * split.bn, device=device).bfloat16()

@@ -80,7 +80,7 @@ def hand_over(overload: LaunchingOverload, among: Iterable[Any] | None) -> None:
         raise EnvironmentFault(
             f"torch {torch.__version__} has no {_MODULE}.register_custom_op_autotuning, by which Inductor "
             f"chooses among configurations.\n"
-            'Type: pip install --upgrade "torch>=2.13", or leave the choice to dotcu tune.'
+            'Type: pip install --upgrade "torch>=2.11", or leave the choice to dotcu tune.'
         ) from error
     operator = register.packet(_configured(overload.signature)).default
     configs = [config(_call(operator, _text(each))) for each in chosen]
