@@ -729,6 +729,7 @@ def _inputs(device: torch.device, dtype: torch.dtype) -> Iterator[Inputs]:
         (1, 1, 1, 70, 70, 80, False, 20, 0.0),
         (1, 1, 1, 20, 85, 256, True, 7, 0.0),
         (1, 1, 1, 20, 65, 192, False, None, 0.0),
+        (2, 2, 1, 1, 9, 64, False, 3, 1.0),
     ):
         if dtype not in HALVES and d > 80:
             continue
@@ -771,6 +772,9 @@ def _packed(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Any, ...
     q, k, v = random(21, 3, 2, 64).unbind(1)
     at = torch.tensor((0, 8, 21), dtype=torch.int32, device=device)
     yield q, k, v, at, at, 13, 13, False, None
+    yield q, k, v, at, at, 13, 13, True, 4, 0.5, 2.0
+    few = torch.tensor((0, 2, 5), dtype=torch.int32, device=device)
+    yield q[:5], k, v, few, at, 3, 13, True, None
     yield q[:0], k, v, at * 0, at, 0, 13, False, None
 
 
@@ -1000,6 +1004,7 @@ def _paged(
 @attention_decode.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(*_paged(device, dtype, 1, 4, 2, 64, 16, (70, 1, 0)))
+    yield dotcu.Sample(*_paged(device, dtype, 1, 4, 2, 64, 16, (33,)), scale=0.3)
     yield dotcu.Sample(*_paged(device, dtype, 3, 8, 1, 128, 5, (2, 150)), window=40)
     q, k, v, table, lengths = _paged(device, dtype, 2, 2, 16, 80, 2, (30,))
     k, v = k.transpose(1, 2), v.transpose(1, 2)  # of each page, the heads one after the other
