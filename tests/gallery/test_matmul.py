@@ -155,7 +155,7 @@ def test_epilogues_see_sums_that_are_not_rounded(device: torch.device) -> None:
     sum = 0.125 * (a.double() @ b.double()) + bias.double()
     expected = torch.nn.functional.gelu(sum) + 2 * other.double()
     for kernel in ("mma", "persistent"):
-        options = {"alpha": 0.125, "beta": 2.0, "activation": "gelu", "kernel": kernel}
+        options = {"alpha": 0.125, "beta": 2.0, "activation": "gelu", "algorithm": kernel}
         assert near(matmul(a, b, bias, other, **options), expected), kernel
 
 
