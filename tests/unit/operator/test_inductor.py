@@ -90,7 +90,7 @@ def test_what_inductor_cannot_choose_for_is_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UsageError, match="declares no configurations"):
         square.autotune_in_inductor()
     monkeypatch.setattr(inductor, "import_module", lambda name: SimpleNamespace())
-    with pytest.raises(EnvironmentFault, match=r"pip install --upgrade \"torch>=2.13\""):
+    with pytest.raises(EnvironmentFault, match=r"pip install --upgrade \"torch>=2.11\""):
         scale.autotune_in_inductor()
 
 
