@@ -181,10 +181,11 @@ def count_check(overload: Overload, sample: Sample) -> str:
         return ""
     assert overload.body is not None
     ours = fresh(sample)
-    with torch.no_grad(), simulate(checks=()), _DataMoveRecorder() as moves:
+    moves: dict[str, None] = {}
+    with torch.no_grad(), simulate(checks=()), _record_moves(moves):
         overload.body(*ours.args, **ours.kwargs)
-    if moves.names:
-        return f"{UNCOUNTED}: it also calls {', '.join(moves.names)}"
+    if moves:
+        return f"{UNCOUNTED}: it also calls {', '.join(moves)}"
     return f"on {sample!r} {'; '.join(notes)}"
 
 
@@ -223,17 +224,15 @@ _UNMOVED = frozenset(
 )
 
 
-class _DataMoveRecorder(OperatorMode):
-    """Records torch operations that move data, which the simulator does not count, by name."""
+def _record_moves(names: dict[str, None]) -> OperatorMode:
+    """Record torch operations that move data, which the simulator does not count, by name."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: dict[str, None] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def handle(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = func._schema.name
         aliases = [one.alias_info for one in func._schema.returns]
         is_view = bool(aliases) and all(one is not None and not one.is_write for one in aliases)
         if not is_view and name.removeprefix("aten::") not in _UNMOVED:
-            self.names[name] = None
-        return func(*args, **(kwargs or {}))
+            names[name] = None
+        return func(*args, **kwargs)
+
+    return OperatorMode(handle)

@@ -169,58 +169,44 @@ def poisoning(byte: int, native: Any = None) -> Iterator[PoisonedBuffers]:
         native: An OpOverload that a library computes. What that allocates of torch is filled as well.
     """
     allocated: PoisonedBuffers = []
-    in_library = _PoisonNative(native, _Poison(byte, allocated, banded=("cpu", "cuda")))
-    with around_bodies(lambda: _Poison(byte, allocated)), in_library if native else nullcontext():
+    in_library = _poison_native(native, _poison(byte, allocated, banded=("cpu", "cuda")))
+    with around_bodies(lambda: _poison(byte, allocated)), in_library if native else nullcontext():
         yield allocated
 
 
-class _PoisonNative(OperatorMode):
+def _poison_native(operator: Any, poison: OperatorMode) -> OperatorMode:
     """Poison what a library allocates in its kernel for one operator."""
 
-    def __init__(self, operator: Any, poison: _Poison) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._operator, self._poison = operator, poison
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def handle(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
         places = {tensor.device.type if type(tensor) is Tensor else "" for tensor in tensors}
-        if func is not self._operator or places not in ({"cpu"}, {"cuda"}):  # or not plain ones of one device
-            return func(*args, **(kwargs or {}))
+        if func is not operator or places not in ({"cpu"}, {"cuda"}):  # or not plain ones of one device
+            return func(*args, **kwargs)
         key = torch._C.DispatchKey.CPU if places == {"cpu"} else torch._C.DispatchKey.CUDA
-        with self._poison:  # called through the dispatcher again, it would come back here
-            return func.redispatch(torch._C.DispatchKeySet(key), *args, **(kwargs or {}))
+        with poison:  # called through the dispatcher again, it would come back here
+            return func.redispatch(torch._C.DispatchKeySet(key), *args, **kwargs)
+
+    return OperatorMode(handle)
 
 
-class _Poison(OperatorMode):
-    supports_higher_order_operators = True
-
-    def __init__(self, byte: int, allocated: PoisonedBuffers, *, banded: Sequence[str] = ("cuda",)) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._byte, self._allocated, self._with_bands = byte, allocated, banded
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+def _poison(byte: int, allocated: PoisonedBuffers, *, banded: Sequence[str] = ("cuda",)) -> OperatorMode:
+    def handle(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload) or func.overloadpacket not in ALLOCATE:
             return result
-        if type(result) is not Tensor or "out" in (kwargs or {}):
+        if type(result) is not Tensor or "out" in kwargs:
             return result
         size = result.untyped_storage().nbytes()
-        if result.device.type in self._with_bands:
-            banded, buffer = _between_bands(result)
-            buffer[BAND_BYTES : BAND_BYTES + size].fill_(self._byte)
-            self._allocated.append((buffer, size))
-            return banded
+        if result.device.type in banded:
+            inner, buffer = _between_bands(result)
+            buffer[BAND_BYTES : BAND_BYTES + size].fill_(byte)
+            allocated.append((buffer, size))
+            return inner
         if result.device.type == "cpu":  # past the dispatcher: for the simulator it stays unwritten
-            ctypes.memset(result.untyped_storage().data_ptr(), self._byte, size)
+            ctypes.memset(result.untyped_storage().data_ptr(), byte, size)
         return result
+
+    return OperatorMode(handle)
 
 
 def bits(tensor: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from dotcu.checking.budget import Budget
 from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
@@ -21,6 +20,7 @@ from dotcu.checking.numerics import Oracle, oracle, outputs
 from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.scope import current_scope
+from dotcu.kernel.simulation import FunctionMode
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies
 
@@ -39,20 +39,17 @@ def _calls(judged: str, called: str) -> ReferenceCalls:
     )
 
 
-class _RefusedOperator(TorchFunctionMode):
+def _refuse(overload: Overload) -> FunctionMode:
     """Refuse calls of an operator that a library computes: no body reports them."""
+    name = overload.signature.packet_name if overload.body is None else ""
 
-    def __init__(self, overload: Overload) -> None:
-        super().__init__()
-        self._name = overload.signature.packet_name if overload.body is None else ""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def handle(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called = getattr(func, "overloadpacket", func)  # an OpOverload, or the packet of several
-        if self._name and getattr(called, "_qualified_op_name", "") == self._name:
-            raise _calls(self._name, self._name)
-        return func(*args, **(kwargs or {}))
+        if name and getattr(called, "_qualified_op_name", "") == name:
+            raise _calls(name, name)
+        return func(*args, **kwargs)
+
+    return FunctionMode(handle)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,7 +114,7 @@ class Subject:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with around_bodies(refuse), _RefusedOperator(self.overload):
+            with around_bodies(refuse), _refuse(self.overload):
                 result = function(*args, **kwargs)
             return self.gives(Sample(*args, **kwargs), result) if self._gives_writes else result
 

@@ -11,16 +11,17 @@ import ctypes
 import functools
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from dotcu.compile.target import Target
@@ -320,42 +321,64 @@ ALLOCATE = {
 _PRUNE_AT = 64
 
 
+Handler: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+"""Takes a function of torch and its arguments, and returns the result of the call."""
+
+
 class OperatorMode(TorchDispatchMode):
-    """A dispatch mode that leaves torch._dynamo, seconds of imports, to those who compile.
+    """A dispatch mode that calls `handle`, and leaves torch._dynamo to those who compile: seconds of imports.
 
     torch imports it at the first operation in a mode, to keep the mode from being compiled. Until something
     else has imported it, nothing is compiled.
     """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        plain = cls.__torch_dispatch__
-        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-        uncompiled = cls.__torch_dispatch__
-
-        @functools.wraps(plain)
-        def dispatch(*args: Any, **kwargs: Any) -> Any:
-            return (uncompiled if "torch._dynamo" in sys.modules else plain)(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
-
-
-class Allocations(OperatorMode):
-    """The masks of the storages that `torch.empty` allocated while this mode was active."""
-
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    def __init__(self, handle: Handler) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._masks: dict[int, tuple[StorageWeakRef, NDArray[np.uint8]]] = {}
+        self._handle = handle
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    def _call(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return self._handle(func, args, kwargs or {})
+
+    __torch_dispatch__ = _call
+
+
+_uncompiled = OperatorMode.__torch_dispatch__  # as torch has wrapped it
+
+
+def _dispatch(mode: OperatorMode, *args: Any) -> Any:
+    return _uncompiled(mode, *args) if "torch._dynamo" in sys.modules else mode._call(*args)
+
+
+OperatorMode.__torch_dispatch__ = _dispatch  # type: ignore[assignment]
+
+
+class FunctionMode(TorchFunctionMode):
+    """A mode that calls `handle` for the functions of torch, before they reach the dispatcher."""
+
+    def __init__(self, handle: Handler) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = dict(kwargs or {})
+        return self._handle(func, args, kwargs or {})
+
+
+class Allocations(OperatorMode):
+    """The masks of the storages that `torch.empty` allocated while this mode was active."""
+
+    def __init__(self) -> None:
+        super().__init__(self._run)
+        self._masks: dict[int, tuple[StorageWeakRef, NDArray[np.uint8]]] = {}
+
+    def _run(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         result = func(*args, **named)
         if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: its parts were not seen
             return result

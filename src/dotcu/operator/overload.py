@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dotcu.compile import Target
@@ -27,6 +26,7 @@ from dotcu.kernel.scope import (
     listening_for_kernels,
     refuse_captured_warming,
 )
+from dotcu.kernel.simulation import OperatorMode
 from dotcu.operator import autograd, register
 from dotcu.operator.caching import CallCacheInfo
 from dotcu.operator.execution import device_of
@@ -436,14 +436,10 @@ def _declared(overload: Overload, device: torch.device) -> list[Sample]:
     return [sample for dtype in overload.dtypes for sample in overload.make_samples(device, dtype)]
 
 
-class _Zeroed(TorchDispatchMode):
+def _zeroed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Fill what a body allocates: its launches are skipped, and it may index by what they would write."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        return result.zero_() if "empty" in func.__name__ else result
+    result = func(*args, **kwargs)
+    return result.zero_() if "empty" in func.__name__ else result
 
 
 def _compile_ahead(
@@ -456,8 +452,7 @@ def _compile_ahead(
             if overload.body is not None:
                 own = sample.map_tensors(torch.clone)
                 skipped = entering_scope(LaunchPolicy.SKIP, operator=overload.qualified_name)
-                mode: AbstractContextManager[object] = _Zeroed()  # type: ignore[no-untyped-call]
-                with suppress(Exception), skipped, mode:  # a body that reads values may fail
+                with suppress(Exception), skipped, OperatorMode(_zeroed):  # a body that reads values may fail
                     overload.body(*own.args, **own.kwargs)
     builds: dict[BuildInputs, None] = {}
     for unit in dict.fromkeys(request.unit for request in requests):

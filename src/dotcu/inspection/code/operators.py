@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
@@ -24,7 +24,7 @@ from dotcu.inspection.code.report import SimulatedCounts
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
-from dotcu.kernel.simulation import OperatorMode
+from dotcu.kernel.simulation import FunctionMode, OperatorMode
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.execution import around_bodies
 from dotcu.simulator import Counters
@@ -173,23 +173,18 @@ def samples_on_cpu(overload: Overload) -> Iterator[tuple[str, Sample]]:
                 yield f"{str(dtype).removeprefix('torch.')}, sample {number}", sample
 
 
-class _PretendGpu(TorchFunctionMode):
-    """Tensors say that they are on a GPU, so that a body takes the branch that it takes there."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in (_IS_CUDA, _IS_CPU):
-            return bool(func == _IS_CUDA)
-        return func(*args, **(kwargs or {}))
+def _pretend_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Have tensors say that they are on a GPU, so that a body takes the branch that it takes there."""
+    return bool(func == _IS_CUDA) if func in (_IS_CUDA, _IS_CPU) else func(*args, **kwargs)
 
 
 def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
     """Run a body, and record the launches that it would make."""
     arch = str(target).replace("compute_", "sm_")
+    as_on_gpu = partial(FunctionMode, _pretend_gpu)
     try:
         try:
-            requests = _requests(call, arch, _PretendGpu if target.kind == "sm" else nullcontext)
+            requests = _requests(call, arch, as_on_gpu if target.kind == "sm" else nullcontext)
         except Exception as error:
             if isinstance(error, DotcuError) or target.kind != "sm":
                 raise
@@ -222,26 +217,18 @@ class _ReadsValues(Exception):
     """A body asked a tensor for its values."""
 
 
-class _OfUnwrittenValues(OperatorMode):
+def _refuse_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse what depends on the values of tensors: launches are skipped, and write none."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if not _DEPENDING.isdisjoint(func.tags):
-            raise _ReadsValues(str(func))
-        return func(*args, **(kwargs or {}))
+    if not _DEPENDING.isdisjoint(func.tags):
+        raise _ReadsValues(str(func))
+    return func(*args, **kwargs)
 
 
-class _OfUnwrittenMemory(TorchFunctionMode):
+def _refuse_memory(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse what takes the memory of a tensor past the dispatcher."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if getattr(func, "__name__", "") in _TAKING_MEMORY:
-            raise _ReadsValues(func.__name__)
-        return func(*args, **(kwargs or {}))
+    if getattr(func, "__name__", "") in _TAKING_MEMORY:
+        raise _ReadsValues(func.__name__)
+    return func(*args, **kwargs)
 
 
 _DEPENDING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -263,8 +250,7 @@ def _requests(
         body = call.overload.body
         assert body is not None  # an overload of a library is not traced
         try:
-            of_values: AbstractContextManager[object] = _OfUnwrittenValues()  # type: ignore[no-untyped-call]
-            with skipped, around(), _OfUnwrittenMemory(), of_values:
+            with skipped, around(), FunctionMode(_refuse_memory), OperatorMode(_refuse_values):
                 body(*call.sample.args, **call.sample.kwargs)
             return requests
         except _ReadsValues:
