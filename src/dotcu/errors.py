@@ -60,7 +60,7 @@ class DotcuError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows: the user's own lines and the message, none of dotcu's lines."""
-        shown: list[str] = import_module("dotcu.notebook.traceback").lines(self)
+        shown: list[str] = import_module("dotcu.tracebacks").notebook_lines(self)
         return shown
 
 

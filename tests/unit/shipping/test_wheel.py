@@ -12,6 +12,7 @@ import pytest
 import shipped
 from dotcu import process
 from dotcu.cli.main import parser
+from dotcu.shipping.clean import TRIAL
 from dotcu.shipping.contents import contents
 
 pytestmark = pytest.mark.slow
@@ -61,7 +62,7 @@ def test_it_runs_in_another_process_without_a_compiler(made: shipped.Made, tmp_p
     with zipfile.ZipFile(wheel(made)) as opened:
         opened.extractall(tmp_path / "site")
     done = process.run(
-        [sys.executable, "-m", "dotcu.cli.trial", made.name],
+        [sys.executable, "-c", TRIAL, made.name],
         timeout_s=300,
         folder=tmp_path,
         environment={
