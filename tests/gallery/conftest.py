@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.checking.trials.ranks import join
+from dotcu.checking.trials.ranks import alone
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _group_of_one() -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _group_of_one() -> Iterator[None]:
     """On a GPU the operators over ranks need a process group, and one rank is enough."""
-    if torch.cuda.is_available() and not torch.distributed.is_initialized():
-        join(0, 1, "")
+    with alone() if torch.cuda.is_available() else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

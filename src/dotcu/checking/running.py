@@ -81,7 +81,8 @@ def plan(subject: Subject) -> Iterator[Trial]:
     """
     wanted = set(of_level(subject.level))
     for plan_kind in _PLANS:
-        yield from (trial for trial in plan_kind(subject) if wanted & set(trial.checks))
+        chosen = (trial for trial in plan_kind(subject) if wanted & set(trial.checks))
+        yield from (ranks.in_group(subject, trial) for trial in chosen)
 
 
 # ---------------------------------------------------------------- in this process

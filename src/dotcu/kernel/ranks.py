@@ -129,6 +129,8 @@ def all_gather(tensor: Tensor, group: Any = None) -> tuple[list[Tensor], int]:
     if not _initialized():
         return [tensor.clone()], 0
     named = _group(group, "dotcu.all_gather")
+    if named.size() == 1:
+        return [tensor.clone()], 0
     tensor = tensor.contiguous()
     gathered = [torch.empty_like(tensor) for _ in range(named.size())]
     try:
@@ -164,7 +166,7 @@ _known: dict[tuple[Any, ...], Peers] = {}
 """By addresses, shape and dtype: the arrays of pointers that kernels and captured graphs read."""
 
 _workspaces: dict[tuple[str, int, torch.device, str], tuple[Any, Peers]] = {}
-"""With the group that each was made for: another one may have its name later."""
+"""With the group that each was made for: another one may have its name later. Groups of one share theirs."""
 
 
 def _on_gpu(tensor: Tensor, group: Any) -> Peers:
@@ -182,7 +184,8 @@ def _on_gpu(tensor: Tensor, group: Any) -> Peers:
         addresses = [address + offset for address in handle.buffer_ptrs]
     key = (*addresses, *pads, tensor.shape, tensor.dtype)
     if key not in _known:
-        _require_alike(tensor, offset, group)
+        if group.size() > 1:
+            _require_alike(tensor, offset, group)
         pointers, signals = (
             torch.tensor(each, dtype=torch.int64, device=tensor.device) for each in (addresses, pads)
         )
@@ -230,21 +233,23 @@ def _require_same(said: Sequence[str]) -> None:
 def _workspace_on_gpu(name: str, nbytes: int, device: torch.device, group: Any) -> Peers:
     from torch.distributed import _symmetric_memory as symmetric
 
-    key = (name, nbytes, device, group.group_name)
+    several = group if group.size() > 1 else None
+    key = (name, nbytes, device, several.group_name if several else "")
     of_group, known = _workspaces.get(key, (None, None))
-    if known is not None and of_group is group:
+    if known is not None and of_group is several:
         return known
     if cuda.capturing():
         raise CaptureError(
             f"The first call of {name} meets the other ranks, which a CUDA graph cannot hold.\n"
             "Call it once before the capture."
         )
-    allocate = symmetric.empty if group.size() > 1 else torch.empty
+    allocate = symmetric.empty if several else torch.empty
     memory = allocate(nbytes * group.size(), dtype=torch.uint8, device=device).zero_()
     made = _on_gpu(memory, group)
     torch.cuda.synchronize(device)
-    torch.distributed.barrier(group)  # all are zero before one writes into another's
-    _workspaces[key] = group, made
+    if several:
+        torch.distributed.barrier(several)  # all are zero before one writes into another's
+    _workspaces[key] = several, made
     _kept.append(memory)
     return made
 

@@ -23,7 +23,7 @@ from dotcu.checking.memory import fresh
 from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import TrialRequest, request_for, resolve
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict, skipped, trial
 from dotcu.checking.trials.sharding import dtype_of, unlike
 from dotcu.kernel import simulate_ranks
 from dotcu.operator import Sample
@@ -47,8 +47,6 @@ def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each sample of a dtype and number of ranks; on GPUs one for all samples."""
     if GROUP not in subject.overload.signature.arguments:
         return
-    if subject.on_gpu and not torch.distributed.is_initialized():
-        join(0, 1, "")
     cases = subject.given(dtype_of(subject))
     if subject.reference is None or not cases:
         yield skipped(subject, CHECK, "no reference" if cases else "no samples")
@@ -59,6 +57,18 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield skipped(subject, CHECK, "this machine has one GPU; --device simulator has any number of ranks")
     else:
         yield trial(subject, CHECK, "", look_on_gpus, torch.cuda.device_count())
+
+
+def in_group(subject: Subject, trial: Trial) -> Trial:
+    """Return a trial that runs in a group of one, if its operator meets the ranks of a group on a GPU."""
+    if GROUP not in subject.overload.signature.arguments or not subject.on_gpu:
+        return trial
+
+    def run() -> Iterator[Verdict]:
+        with alone():
+            yield from trial.run()
+
+    return replace(trial, run=run)
 
 
 def look(subject: Subject, case: Case) -> Outcome:
@@ -205,6 +215,19 @@ def serve(request: Any, channel: Channel) -> None:
     torch.distributed.destroy_process_group()
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Join a group of one for a block, and leave it; in a process that has a group, that one stays."""
+    if torch.distributed.is_initialized():
+        yield
+        return
+    join(0, 1, "")
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def join(rank: int, ranks: int, store: str) -> None:
     """Join a process group for tensors on CPU and GPU.
 
@@ -214,10 +237,9 @@ def join(rank: int, ranks: int, store: str) -> None:
         store: A file where the ranks meet; empty for a group of one.
     """
     where = _stores.FileStore(store, ranks) if store else _stores.HashStore()
+    backends = "cpu:gloo,cuda:nccl" if torch.distributed.is_nccl_available() else "gloo"
     limit = timedelta(seconds=WAIT_S)
-    torch.distributed.init_process_group(
-        "cpu:gloo,cuda:nccl", store=where, rank=rank, world_size=ranks, timeout=limit
-    )
+    torch.distributed.init_process_group(backends, store=where, rank=rank, world_size=ranks, timeout=limit)
 
 
 def symmetric(sample: Sample) -> Sample:

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Outcome, Passed, trial
+from dotcu.checking.trials import ranks
 
 kernels = dotcu.load_inline(r"""
 #include <dotcu/peers.cuh>
@@ -90,3 +93,49 @@ def test_ranks_that_race_fail_the_check_of_races() -> None:
 def test_alone_both_are_right(operator: dotcu.Operator) -> None:
     report = dotcu.check(operator, only=f"{operator.qualified_name}/call/float32-s0", device="simulator")
     assert report.passed, str(report)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Subject:
+    """add_all as a GPU's, without one."""
+    monkeypatch.setattr(Subject, "given", lambda self, dtype: [])
+    (overload,) = add_all.overloads.values()
+    return Subject(overload=overload, device=torch.device("cuda"))
+
+
+def in_a_group(subject: Subject) -> bool:
+    """Run a trial, and say whether it was in a process group."""
+    seen: list[bool] = []
+
+    def look(subject: Subject) -> Outcome:
+        seen.append(torch.distributed.is_initialized())
+        return Passed()
+
+    assert list(ranks.in_group(subject, trial(subject, "ranks", "", look)).run()) == [("ranks", Passed())]
+    return seen == [True]
+
+
+def test_a_process_has_a_group_while_a_trial_runs_and_none_after_it(on_gpu: Subject) -> None:
+    list(ranks.plan(on_gpu))
+    assert not torch.distributed.is_initialized()
+    assert in_a_group(on_gpu)
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_group_of_ones_own_is_used_and_stays(on_gpu: Subject) -> None:
+    ranks.join(0, 1, "")
+    try:
+        own = torch.distributed.group.WORLD
+        assert in_a_group(on_gpu)
+        assert torch.distributed.group.WORLD is own
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_trial_that_fails_leaves_the_group(on_gpu: Subject) -> None:
+    def look(subject: Subject) -> Outcome:
+        raise ValueError("of the operator")
+
+    with pytest.raises(ValueError, match="of the operator"):
+        list(ranks.in_group(on_gpu, trial(on_gpu, "ranks", "", look)).run())
+    assert not torch.distributed.is_initialized()
