@@ -172,6 +172,17 @@ def test_packed_sequences_agree_with_each_alone(
         close(mine, yours.nan_to_num(0.0), 16)
 
 
+def test_a_batch_without_keys_gives_what_each_sequence_without_keys_does(device: torch.device) -> None:
+    cu, q = starts(device, (3, 0, 2)), normal(device, 5, 2, 64).requires_grad_()
+    k, v = (normal(device, 0, 1, 64).requires_grad_() for _ in range(2))
+    out, lse = attention_varlen(q, k, v, cu, cu * 0, 3, 0, True)
+    assert torch.equal(out, torch.zeros_like(out))
+    assert bool((lse == -math.inf).all())
+    by_q, by_k, by_v = torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
+    assert torch.equal(by_q, torch.zeros_like(q))
+    assert by_k.shape == by_v.shape == k.shape
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("seed", [0, 1])

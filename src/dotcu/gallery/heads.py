@@ -37,8 +37,10 @@ def scale_of(name: str, q: Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(q.shape[3]) if scale is None else scale
 
 
-def require_heads(name: str, q: Tensor, k: Tensor, v: Tensor, dtypes: Sequence[torch.dtype]) -> None:
-    """Require q (B, H, S, D), and k and v (B, H / groups, T, D), T > 0, of one dtype.
+def require_heads(
+    name: str, q: Tensor, k: Tensor, v: Tensor, dtypes: Sequence[torch.dtype], *, empty: bool = False
+) -> None:
+    """Require q (B, H, S, D), and k and v (B, H / groups, T, D) of one dtype.
 
     Args:
         name: The operator.
@@ -46,6 +48,7 @@ def require_heads(name: str, q: Tensor, k: Tensor, v: Tensor, dtypes: Sequence[t
         k: Keys.
         v: Values.
         dtypes: Those that it takes.
+        empty: Takes T = 0, too.
 
     Raises:
         TypeError: Another dtype.
@@ -63,9 +66,10 @@ def require_heads(name: str, q: Tensor, k: Tensor, v: Tensor, dtypes: Sequence[t
             f"{name} takes q (B, H, S, D), and k and v (B, H / groups, T, D) "
             f"(got {shapes[0]}, {shapes[1]} and {shapes[2]}).\nPut heads before positions: q.transpose(1, 2)"
         )
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[2] == 0:
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1] or (k.shape[2] == 0 and not empty):
+        keys = "" if empty else ", and at least one key"
         raise ValueError(
-            f"{name} takes heads of q that are a multiple of k's, and at least one key "
+            f"{name} takes heads of q that are a multiple of k's{keys} "
             f"(got q {shapes[0]} and k {shapes[1]}).\n"
             f"Leave heads of q out, such as all but {k.shape[1]}: q[:, :{k.shape[1]}]"
         )

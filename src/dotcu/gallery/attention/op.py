@@ -114,7 +114,7 @@ def attention(
         The result, of q's shape, dtype and layout, and the log-sum-exp (B, H, S) in float32, or float64,
         which has no gradient. A query that sees no key has the result 0 and the log-sum-exp -inf.
     """
-    _require(q, k, v, window, softcap)
+    _require("attention", q, k, v, window, softcap)
     out, lse = _like(q), q.new_empty(q.shape[:3], dtype=_sum_type(q))
     settings = causal, window, scale_of("attention", q, scale), softcap
     _forward(q, k, v, out, lse, *settings)
@@ -152,7 +152,7 @@ def attention_backward(
         deterministic: Gives the same bits in every run, in more time: the gradient by q is not added up by
             atomics. Head dimensions above 128 always do.
     """
-    _require(q, k, v, window, softcap)
+    _require("attention", q, k, v, window, softcap)
     require_gradient("attention", grad, q, out, lse, sums=_sum_type(q))
     by = _like(q), _like(k), _like(v)
     settings = causal, window, scale_of("attention", q, scale), softcap
@@ -264,7 +264,8 @@ def _forward(
     longest: tuple[int, int] | None = None,
 ) -> None:
     """Write the result and the log-sum-exp: of B sequences, or of packed ones in a batch of one."""
-    if out.numel() == 0:
+    if out.numel() == 0 or k.numel() == 0:
+        out.zero_(), lse.fill_(-math.inf)
         return
     sequences = 0 if starts is None else starts.shape[0]
     packed = starts, key_starts, sequences
@@ -305,7 +306,7 @@ def _backward(
 ) -> None:
     """Write the gradients by q, k and v."""
     by_q, by_k, by_v = by
-    if q.numel() == 0:
+    if q.numel() == 0 or k.numel() == 0:
         for x in by:
             x.zero_()
         return
@@ -462,13 +463,13 @@ def _queries_smem(d: int, n: int) -> int:
 def _require_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, window: int | None, softcap: float
 ) -> None:
-    if not q.dim() == k.dim() == v.dim() == 3:
+    if not q.dim() == k.dim() == v.dim() == 3 or k.shape != v.shape or q.shape[2] != k.shape[2]:
         raise ValueError(
             "attention_varlen takes q (rows, H, D), and k and v (rows, H / groups, D) "
             f"(got {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}).\n"
             "Pack sequences (length, H, D): torch.cat(sequences)"
         )
-    _require(_batch(q), _batch(k), _batch(v), window, softcap)
+    _require("attention_varlen", _batch(q), _batch(k), _batch(v), window, softcap, empty=True)
     shapes = tuple(cu_seq_q.shape), tuple(cu_seq_k.shape)
     alike = shapes[0] == shapes[1] and cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     if not alike or cu_seq_q.dim() != 1 or cu_seq_q.shape[0] < 2:
@@ -479,18 +480,20 @@ def _require_varlen(
         )
 
 
-def _require(q: Tensor, k: Tensor, v: Tensor, window: int | None, softcap: float) -> None:
-    require_heads("attention", q, k, v, DTYPES)
+def _require(
+    name: str, q: Tensor, k: Tensor, v: Tensor, window: int | None, softcap: float, *, empty: bool = False
+) -> None:
+    require_heads(name, q, k, v, DTYPES, empty=empty)
     d = int(q.shape[3])
     if d % 8 or not 0 < d <= 256:
         raise ValueError(
-            f"attention takes head dimensions that are multiples of 8 up to 256 (got {d}).\n"
+            f"{name} takes head dimensions that are multiples of 8 up to 256 (got {d}).\n"
             "Pad it with zeros, and pass scale=: F.pad(q, (0, -q.shape[-1] % 8))"
         )
     if (window is not None and window < 0) or not 0 <= softcap < math.inf:
         raise ValueError(
             f"window and softcap are not negative (got {window} and {softcap}).\n"
-            "Leave them out to see all keys: attention(q, k, v)"
+            f"Leave them out to see all keys: {name}(..., window=None, softcap=0.0)"
         )
 
 
@@ -776,6 +779,7 @@ def _packed(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Any, ...
     few = torch.tensor((0, 2, 5), dtype=torch.int32, device=device)
     yield q[:5], k, v, few, at, 3, 13, True, None
     yield q[:0], k, v, at * 0, at, 0, 13, False, None
+    yield q[:5], k[:0], v[:0], few, at * 0, 3, 0, False, None
 
 
 @attention_varlen.samples
