@@ -4,6 +4,7 @@ Packed sequences beside torch's `varlen_attn`; decode beside SDPA of keys and va
 already, and beside reading the cache alone (a sum).
 
     python benchmarks/attention.py [--budget SECONDS] [--save FILE] [--only WORD ...]
+    python benchmarks/attention.py --write FILE
 
 Measured as by benchmarks/tile.py: alternately, on a cold L2, random normal data, by CUDA events; a
 ratio is the median of the rounds' ratios, the rival's time over dotcu's. A result is compared with
@@ -15,6 +16,7 @@ Exit codes: 0 every goal held, 1 one did not, 2 wrong usage, 3 no GPU.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from itertools import accumulate
@@ -29,6 +31,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tile
 from dotcu.gallery import attention, attention_decode, attention_varlen
+from rivals import pages
 
 
 def result_first(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
@@ -146,7 +149,16 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=300.0, metavar="SECONDS", help="stop after as many")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the rows as JSON")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases with one of these words")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="put a run's tables into the README instead"
+    )
     options = parser.parse_args()
+    if options.write:
+        figures = json.loads(options.write.read_text(encoding="utf-8"))
+        page = pages.FOLDERS / "attention" / "README.md"
+        tables = pages.filled(page.read_text(encoding="utf-8"), pages.of_rows(figures), "attention")
+        page.write_text(tables, encoding="utf-8")
+        return 0
     if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
         print("no Hopper GPU: the figures are of one")
         return 3

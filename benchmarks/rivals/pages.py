@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "gallery_h200.json"
 README = ROOT / "README.md"
 FOLDERS = ROOT / "src" / "dotcu" / "gallery"
 
-FIRST, LAST = "<!-- figures: written by benchmarks/gallery.py -->", "<!-- end of figures -->"
-BETWEEN = re.compile(f"{re.escape(FIRST)}.*?{re.escape(LAST)}", re.DOTALL)
+FIRST, LAST = "<!-- figures: written by benchmarks/{}.py -->", "<!-- end of figures -->"
 
 HOMES = {"add_rms_norm": "rms_norm", "permute_copy": "transpose"}
 """Operators that live in another's folder."""
@@ -51,10 +51,12 @@ def write(figures: Mapping[str, Any]) -> None:
     README.write_text(filled(README.read_text(encoding="utf-8"), in_short(figures)), encoding="utf-8")
 
 
-def filled(page: str, table: str) -> str:
+def filled(page: str, table: str, by: str = "gallery") -> str:
     """A page with the table in its place."""
-    assert BETWEEN.search(page), f"no place for figures: {FIRST}"
-    return BETWEEN.sub(lambda _: f"{FIRST}\n\n{table}\n\n{LAST}", page)
+    first = FIRST.format(by)
+    between = re.compile(f"{re.escape(first)}.*?{re.escape(LAST)}", re.DOTALL)
+    assert between.search(page), f"no place for figures: {first}"
+    return between.sub(lambda _: f"{first}\n\n{table}\n\n{LAST}", page)
 
 
 def of_folder(figures: Mapping[str, Any], folder: str) -> str:
@@ -63,9 +65,22 @@ def of_folder(figures: Mapping[str, Any], folder: str) -> str:
     others = list(dict.fromkeys(row["contender"] for case in cases for row in case["rows"][1:]))
     head = ["case", "µs", "% of limit", *others]
     lines = [[_title(case, folder), *_own(case), *(_other(case, name) for name in others)] for case in cases]
-    machine = figures["machine"]
-    told = f"{machine['gpu']}, torch {machine['torch']}, cold L2; others: their time over dotcu's."
-    return f"{told}\n\n{_table(head, lines)}"
+    return f"{_told(figures)}\n\n{_table(head, lines)}"
+
+
+def of_rows(figures: Mapping[str, Any]) -> str:
+    """A table for each kind of the rows that benchmarks/tile.py measures: the words that they begin with."""
+    tables = []
+    for kind, rows in itertools.groupby(figures["rows"], key=_kind):
+        measured = [row for row in rows if "ratio" in row]
+        others = list(dict.fromkeys(name for row in measured for name in row["ratio"]))
+        lines = []
+        for row in measured:
+            ratios = (f"{row['ratio'][name]:.2f}×" if name in row["ratio"] else "" for name in others)
+            tflops = f"{row['tflops']:.0f}" if "tflops" in row else ""
+            lines.append([row["case"].removeprefix(f"{kind} "), f"{row['us']['dotcu']:.1f}", tflops, *ratios])
+        tables.append(_table([kind, "µs", "TFLOP/s", *others], lines))
+    return "\n\n".join((_told(figures), *tables))
 
 
 def in_short(figures: Mapping[str, Any]) -> str:
@@ -97,6 +112,15 @@ def _best(case: Mapping[str, Any]) -> tuple[str, float]:
 
 def _title(case: Mapping[str, Any], folder: str) -> str:
     return str(case["case"]) if case["op"] == folder else f"`{case['op']}` {case['case']}"
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    return " ".join(itertools.takewhile(lambda word: not word[0].isdigit(), row["case"].split()))
+
+
+def _told(figures: Mapping[str, Any]) -> str:
+    machine = figures["machine"]
+    return f"{machine['gpu']}, torch {machine['torch']}, cold L2; others: their time over dotcu's."
 
 
 def _own(case: Mapping[str, Any]) -> tuple[str, str]:

@@ -50,6 +50,13 @@ def test_the_pages_of_the_gallery_have_the_tables_of_the_run(figures: Any) -> No
         assert page == pages.filled(page, pages.of_folder(figures, folder)), folder
 
 
+def test_the_page_of_attention_has_the_tables_of_its_run() -> None:
+    (run,) = pages.RESULTS.parent.glob("attention_*.json")
+    page = (pages.FOLDERS / "attention" / "README.md").read_text(encoding="utf-8")
+    tables = pages.of_rows(json.loads(run.read_text(encoding="utf-8")))
+    assert page == pages.filled(page, tables, "attention")
+
+
 def test_the_main_page_has_the_table_of_the_run(figures: Any) -> None:
     page = pages.README.read_text(encoding="utf-8")
     assert page == pages.filled(page, pages.in_short(figures))
