@@ -1,6 +1,6 @@
 """How fast is the gallery? Every operator beside torch eager, torch.compile, Liger and this GPU's limit.
 
-    python benchmarks/gallery.py [OPERATOR ...] [--grid] [--save FILE] [--write]
+    python benchmarks/gallery.py [OPERATOR ...] [--grid] [--save FILE] [--resume] [--write]
 
 Contenders of a case are called alternately, on a cold L2, and device time is reported;
 `docs/explanation/measuring.md` says how. A goal is a share of the limit that was measured for the case's mix
@@ -8,8 +8,9 @@ of reads and writes, or of a copy's for what is differentiated; and that those i
 faster, at 99 % confidence.
 `--grid` measures sixty odd shapes instead: no other may take less than 0.95 of an operator's time, and 75 %
 of the limit is the goal where a tensor has 64 MB or more.
-With operators named, only these are measured, and in FILE theirs are replaced, if it is of the same
-machine. `--write` puts the tables of FILE into the READMEs, and needs no GPU.
+With operators named, only these are measured. FILE is written after each case, which replaces the same case
+that it has from before, if it is of the same machine; `--resume` leaves out what FILE has. `--write` puts the
+tables of FILE into the READMEs, and needs no GPU.
 
 Exit codes: 0 every goal held, 1 one did not, 2 wrong usage, 3 no GPU.
 """
@@ -17,7 +18,6 @@ Exit codes: 0 every goal held, 1 one did not, 2 wrong usage, 3 no GPU.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -66,35 +66,38 @@ def show(case: dict[str, Any]) -> None:
         console.print(f"    short: {shortfall}", style="yellow")
 
 
-def run(wanted: Sequence[Case]) -> list[dict[str, Any]]:
-    """Measure one after the other; one that raises is a row that says so."""
-    done = []
-    for case in wanted:
-        try:
-            figures = measure(case)
-        except Exception as error:  # a peer's compiler, memory: the other cases are still worth having
-            reason = f"{type(error).__name__}: {error}"
-            rows = [{"contender": pages.OWN, "status": "failed", "reason": reason}]
-            figures = {"op": case.op, "case": case.name, "goal": case.percent, "rows": rows}
-            figures |= {"ahead": list(case.ahead), "least": case.least, "limit_us": None}
-        show(figures)
-        done.append(figures)
-        torch.cuda.empty_cache()
-    return done
+def run(case: Case) -> dict[str, Any]:
+    """Measure a case; one that raises is a row that says so."""
+    try:
+        figures = measure(case)
+    except Exception as error:  # a peer's compiler, memory: the other cases are still worth having
+        reason = f"{type(error).__name__}: {error}"
+        rows = [{"contender": pages.OWN, "status": "failed", "reason": reason}]
+        figures = {"op": case.op, "case": case.name, "goal": case.percent, "rows": rows}
+        figures |= {"ahead": list(case.ahead), "least": case.least, "limit_us": None}
+    show(figures)
+    torch.cuda.empty_cache()
+    return figures
 
 
-def merged(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """What a file has, with the operators that were measured again in place of the old."""
-    if not path.exists():
-        return found
+def of_file(path: Path | None, here: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cases that a file has, if there is one, of this machine."""
+    if path is None or not path.exists():
+        return []
     old = json.loads(path.read_text())
-    if old["machine"] != found["machine"]:
+    if old["machine"] != here:
         raise SystemExit(f"{path} holds for another machine: {old['machine']}. Name another file.")
-    again = {case["op"] for case in found["cases"]}
-    kept = {case["op"]: [] for case in (*old["cases"], *found["cases"])}
-    for case in (*(case for case in old["cases"] if case["op"] not in again), *found["cases"]):
-        kept[case["op"]].append(case)
-    return {"machine": old["machine"], "cases": [case for of_op in kept.values() for case in of_op]}
+    cases: list[dict[str, Any]] = old["cases"]
+    return cases
+
+
+def merged(
+    old: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]], order: Sequence[Case]
+) -> list[dict[str, Any]]:
+    """Return all cases, those that were measured again in place of the old, in the order of a list."""
+    places = {(case.op, case.name): place for place, case in enumerate(order)}
+    both = {(case["op"], case["case"]): case for case in (*old, *found)}
+    return [both[key] for key in sorted(both, key=lambda key: places.get(key, len(places)))]
 
 
 def main() -> int:
@@ -105,6 +108,7 @@ def main() -> int:
     parser.add_argument("operators", nargs="*", help="some of the gallery's; all unless named")
     parser.add_argument("--grid", action="store_true", help="sixty odd shapes instead of the usual ones")
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
+    parser.add_argument("--resume", action="store_true", help="leave out the cases that FILE has")
     parser.add_argument("--write", action="store_true", help="put the tables of FILE into the READMEs")
     options = parser.parse_args()
     if options.write:
@@ -120,12 +124,18 @@ def main() -> int:
             f"no such operator: {', '.join(sorted(unknown))}; there are {sorted({c.op for c in every})}"
         )
     wanted = [case for case in every if not options.operators or case.op in options.operators]
-    found: dict[str, Any] = {"machine": machine(), "cases": []}
-    for _, of_op in itertools.groupby(wanted, key=lambda case: case.op):
-        found["cases"] += run(list(of_op))
-        if options.save:  # after each operator: what is done stays if the rest is interrupted
-            options.save.write_text(json.dumps(merged(options.save, found), indent=1) + "\n")
-    short = [case for case in found["cases"] if shortfalls(case)]
+    here = machine()
+    old = of_file(options.save, here)
+    if options.resume:
+        done = {(case["op"], case["case"]) for case in old}
+        wanted = [case for case in wanted if (case.op, case.name) not in done]
+    found: list[dict[str, Any]] = []
+    for case in wanted:
+        found.append(run(case))
+        if options.save:  # after each case: what is done stays if the rest is interrupted
+            saved = {"machine": here, "cases": merged(old, found, every)}
+            options.save.write_text(json.dumps(saved, indent=1) + "\n")
+    short = [case for case in found if shortfalls(case)]
     console.print(f"{len(wanted) - len(short)} of {len(wanted)} cases hold their goals")
     return 1 if short else 0
 
