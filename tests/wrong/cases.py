@@ -458,6 +458,11 @@ def phase_that_is_not_flipped() -> Launch:
 
 
 @case
+def wait_that_tries_once() -> Launch:
+    return loaded(8, square().sum(0))
+
+
+@case
 def zeros_then_a_load_over_them() -> Launch:
     return loaded(8, square()[:4].sum(0), box=4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ class LaunchState:
         heap: Buffers that malloc() gave, in this launch or an earlier one, and free() did not take back.
         earlier: What the launch before wrote, if this one may start before that one ends.
         progress: Goes up whenever something changes that another lane may wait for.
+        tries: How often each wait on an mbarrier was told that its copies are still on their way.
         strong_reads: Reads so far of what other lanes may change meanwhile.
         steps: Instructions issued so far, in all chunks.
         ended: How many threads have ended.
@@ -72,6 +74,7 @@ class LaunchState:
     heap: list[Buffer] = field(default_factory=list)
     earlier: EarlierLaunch | None = None
     progress: int = 0
+    tries: Counter[int] = field(default_factory=Counter)
     strong_reads: int = 0
     steps: int = 0
     ended: int = 0

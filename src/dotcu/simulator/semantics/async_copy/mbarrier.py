@@ -164,7 +164,7 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
         over = unpack(part.view[part.indices]).parity != waited
         if not over.all():  # what the phase after an earlier one brings lands for those alone who wait for it
-            _settle(chunk, part.indices[~over])
+            _settle(chunk, part.indices[~over], access)
             over = unpack(part.view[part.indices]).parity != waited
             if not over.all():
                 chunk.lacking = partial(_lacking, _only(part, ~over))
@@ -358,10 +358,24 @@ def signal(
     return part
 
 
-def _settle(chunk: Chunk, objects: Array) -> None:
-    """Land the copies that some mbarriers track, and update the mbarriers."""
-    flight = chunk.in_flight
+_FIRST_TRIES = 2
+"""Tries of each wait in a launch that come before the copy has landed, so that one must try again."""
+
+
+def _settle(chunk: Chunk, objects: Array, access: Access) -> None:
+    """Land the copies that some mbarriers track, unless a wait first tries; update the mbarriers.
+
+    Args:
+        chunk: The blocks that run together.
+        objects: The mbarriers.
+        access: The access of the wait.
+    """
+    flight, tries = chunk.in_flight, chunk.grid.tries
     if flight is None or not flight.signals:
+        return
+    if tries[access.number] < _FIRST_TRIES and any(np.isin(s.objects, objects).any() for s in flight.signals):
+        tries[access.number] += 1
+        chunk.grid.progress += 1
         return
     view = chunk.shared.views[8]
     phases = dict(zip(objects.tolist(), unpack(view[objects]).parity.tolist(), strict=True))
