@@ -94,8 +94,9 @@ def test_blocks_of_a_cluster_share_a_long_row(device: torch.device) -> None:
         close(gemv(x, weight), x, weight, None)
 
 
-def test_gradients_are_those_of_a_product(device: torch.device) -> None:
-    tensors = [torch.randn(shape, device=device).to(BF16) for shape in ((3, 8), (4, 8), (4,))]
+@pytest.mark.parametrize("k", [8, 0])
+def test_gradients_are_those_of_a_product(k: int, device: torch.device) -> None:
+    tensors = [torch.randn(shape, device=device).to(BF16) for shape in ((3, k), (4, k), (4,))]
     x, weight, bias = (tensor.requires_grad_() for tensor in tensors)
     got = torch.autograd.grad(gemv(x, weight, None, bias).sum(), (x, weight, bias))
     wanted = torch.autograd.grad(torch.nn.functional.linear(x, weight, bias).sum(), (x, weight, bias))

@@ -71,6 +71,9 @@ def test_out_may_be_a_factor(device: torch.device) -> None:
     torch.testing.assert_close(matmul(a, b, out=a), expected)
 
 
+@pytest.mark.filterwarnings(
+    "ignore:Attempting to run cuBLAS:UserWarning"
+)  # torch's own, in autograd's thread
 def test_a_gradient_has_its_factors_layout(device: torch.device) -> None:
     a, b = torch.randn(20, 9, device=device).T, torch.randn(33, 20, device=device).T
     grad, factors = torch.randn(9, 33, device=device), (a.requires_grad_(), b.requires_grad_())
@@ -146,6 +149,18 @@ def test_blocks_that_share_k_add_up_the_same_each_time(device: torch.device) -> 
     first = matmul(a, b, algorithm="persistent")
     assert near(first, a.double() @ b.double())
     assert torch.equal(matmul(a, b, algorithm="persistent"), first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_a_tile_that_is_no_whole_number_of_boxes_is_right(layout: str, device: torch.device) -> None:
+    space = matmul.tunable
+    assert space is not None
+    a, b = halves(200, 136, device=device), halves(136, 440, device=device)
+    b = b if layout == "nn" else b.T.contiguous().T
+    with dotcu.simulate(arch="sm_90a"), space.using(next(each for each in space.space if each.bn == 224)):
+        found = matmul(a, b, algorithm="persistent")
+    assert near(found, a.double() @ b.double())
 
 
 @pytest.mark.slow

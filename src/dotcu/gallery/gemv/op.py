@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -243,9 +244,10 @@ def _(ctx: Any, inputs: Any, output: Tensor) -> None:
 def _(ctx: Any, grad: Tensor) -> Any:
     """Two products of torch's; a quantized weight is a constant."""
     x, weight, scale = ctx.saved_tensors
-    rows = grad.reshape(-1, grad.shape[-1])
+    count = math.prod(grad.shape[:-1])  # -1 is unknown where a size is 0
+    rows = grad.reshape(count, grad.shape[-1])
     by_x = grad @ dequantized(weight, scale, x.dtype)
-    by_weight = rows.T @ x.reshape(-1, x.shape[-1]) if scale is None else None
+    by_weight = rows.T @ x.reshape(count, x.shape[-1]) if scale is None else None
     return by_x, by_weight, None, rows.sum(0) if ctx.has_bias else None
 
 

@@ -4,6 +4,8 @@
 // once, as tensor cores leave them in a thread: x[0], x[1] of `row`, x[2], x[3] of `row` + 8.
 #pragma once
 
+#include <dotcu/mma.cuh>
+
 constexpr int BIAS = 1, OTHER = 2, GELU = 4, SILU = 8, SWIGLU = 16, SCALES = 32, ROW_SCALES = 64;
 constexpr int GROUPS = 128;  // each batch is of b alone, and multiplies a group of the rows of a
 
@@ -117,6 +119,30 @@ __device__ void write_quad(Out* out, int m, int n, int row, int column, const fl
         } else {
             to[0] = two[0];
             if (column + 1 < n) to[1] = two[1];
+        }
+    }
+}
+
+// Writes a warp's 16 rows of 16 columns, from (row, column) on, into a box of rows of 128 bytes
+// that is swizzled as TMA expects it.
+template <typename Out>
+__device__ void put(unsigned char* box, int row, int column, int lane, const float (&x)[2][4]) {
+    if constexpr (sizeof(Out) == 2) {
+        unsigned words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const Out two[2] = {Out(x[i / 2][i % 2 * 2]), Out(x[i / 2][i % 2 * 2 + 1])};
+            memcpy(&words[i], two, 4);
+        }
+        row += lane % 16;
+        dotcu::store_matrices(box + row * 128 + (column / 8 + lane / 16 ^ row % 8) * 16, words);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int r = row + lane / 4 + i % 2 * 8;
+            const int byte = (column + i / 2 * 8 + lane % 4 * 2) * sizeof(Out);
+            const Out two[2] = {Out(x[i / 2][i % 2 * 2]), Out(x[i / 2][i % 2 * 2 + 1])};
+            memcpy(box + r * 128 + (byte / 16 ^ r % 8) * 16 + byte % 16, two, sizeof(two));
         }
     }
 }

@@ -56,30 +56,6 @@ __device__ void load(unsigned char* to, const CUtensorMap& map, dotcu::mbarrier&
     }
 }
 
-// Writes a warp's 16 rows of 16 columns, from (row, column) on, into a box that is swizzled as TMA
-// expects it.
-template <typename Out>
-__device__ void put(unsigned char* box, int row, int column, int lane, const float (&x)[2][4]) {
-    if constexpr (sizeof(Out) == 2) {
-        unsigned words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const Out two[2] = {Out(x[i / 2][i % 2 * 2]), Out(x[i / 2][i % 2 * 2 + 1])};
-            memcpy(&words[i], two, 4);
-        }
-        row += lane % 16;
-        dotcu::store_matrices(box + row * ROW + (column / 8 + lane / 16 ^ row % 8) * 16, words);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int r = row + lane / 4 + i % 2 * 8;
-            const int byte = (column + i / 2 * 8 + lane % 4 * 2) * sizeof(Out);
-            const Out two[2] = {Out(x[i / 2][i % 2 * 2]), Out(x[i / 2][i % 2 * 2 + 1])};
-            memcpy(box + r * ROW + (byte / 16 ^ r % 8) * 16 + byte % 16, two, sizeof(two));
-        }
-    }
-}
-
 // TMA_STORE: rows of out are multiples of 16 bytes. C_BOXES: of each warpgroup, for its results.
 template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, int SPLIT, int C_BOXES,
           int GROUP, bool A_MN, bool B_MN, bool TMA_STORE, int FLAGS, typename Extra>
@@ -90,7 +66,8 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
            const float* scale_b, const int* ends, float alpha, float beta, int batches, int m,
            int n, int k) {
     using S = Shares<BM, BN, CLUSTER>;
-    constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, BK = ROW / sizeof(T);
+    constexpr int B_HIGH = B_MN ? (BN + 63) / 64 * 64 : BN;  // whole boxes
+    constexpr int A_BYTES = BM * ROW, B_BYTES = B_HIGH * ROW, BK = ROW / sizeof(T);
     constexpr bool PAIR = FLAGS & SWIGLU;
     constexpr int BLOCKS = CLUSTER * SPLIT;  // of a cluster
     static_assert(CLUSTER == 1 || SPLIT == 1, "a cluster shares operands, or a tile");
@@ -98,6 +75,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ dotcu::pipeline<STAGES> pipe;
     if (threadIdx.x == 0) pipe.init(1, CONSUMERS * CLUSTER);
+    if (threadIdx.x == 128 * CONSUMERS) dotcu::tma_prefetch(a), dotcu::tma_prefetch(b);
     if constexpr (BLOCKS > 1)
         dotcu::cluster_sync();
     else
@@ -134,7 +112,8 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         if (threadIdx.x % 128 == 0) {
             constexpr bool SHARE_A = CLUSTER > 1 && !S::share_b,
                            SHARE_B = CLUSTER > 1 && S::share_b;
-            constexpr int A_ROWS = SHARE_A ? BM / 2 : BM, B_ROWS = SHARE_B || PAIR ? BN / 2 : BN;
+            constexpr int A_ROWS = SHARE_A ? BM / 2 : BM,
+                          B_ROWS = SHARE_B || PAIR ? B_HIGH / 2 : B_HIGH;
             const int a_part = SHARE_A ? part * A_ROWS : 0, b_part = SHARE_B ? part * B_ROWS : 0;
             for (int t = blockIdx.x / BLOCKS; find(t, tile, end); t += gridDim.x / BLOCKS) {
                 const int of_a = FLAGS & GROUPS ? 0 : tile.batch;
@@ -170,6 +149,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             bias, other, scale_a, scale_b, alpha, beta, m, n};
         unsigned char* boxes = memory + STAGES * (A_BYTES + B_BYTES) + warpgroup * C_BOXES * BOX;
         constexpr int OUT_COLUMNS = PAIR ? S::columns / 2 : S::columns;
+        constexpr int IN_ROW = (OUT_COLUMNS + BOX_COLUMNS - 1) / BOX_COLUMNS;
         static_assert(!PAIR || S::across == 1, "a warpgroup has both products of a pair");
         auto free = [&](dotcu::ring<STAGES> used) {
             if constexpr (CLUSTER > 1)
@@ -182,6 +162,11 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             const int batch = FLAGS & GROUPS ? 0 : tile.batch;
             const bool store = TMA_STORE && (!(FLAGS & GROUPS) || tile.row + BM <= end);
             dotcu::ring<STAGES> used = at;
+            float scales_ahead[2] = {};  // into L1, while the products go on
+            if constexpr (FLAGS & ROW_SCALES) {
+                scales_ahead[0] = scale_a[min(tile.row + first_row + thread % S::rows, m - 1)];
+                scales_ahead[1] = scale_b[min(tile.column + first_column + 2 * thread, n - 1)];
+            }
             for (int step = 0; step < steps; ++step) {
                 pipe.wait(at);
                 const unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
@@ -208,7 +193,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                     used.next();
                 }
             }
-            dotcu::wgmma_wait<0>(d);
+            dotcu::wgmma_wait<0>(d, scales_ahead);
             if (thread < CLUSTER) free(used);
 
             if constexpr (SPLIT > 1) {
@@ -240,9 +225,9 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             }
 
 #pragma unroll
-            for (int i = 0; i < S::high * OUT_COLUMNS / BOX_COLUMNS; ++i) {
-                constexpr int in_row = OUT_COLUMNS / BOX_COLUMNS;
-                const int h = i / in_row, from = i % in_row * BOX_COLUMNS;
+            for (int i = 0; i < S::high * IN_ROW; ++i) {  // a row's last box may begin in another
+                const int h = i / IN_ROW;
+                const int from = min(i % IN_ROW * BOX_COLUMNS, OUT_COLUMNS - BOX_COLUMNS);
                 const int row = tile.row + first_row + 64 * h, column = tile.column + first_column;
                 unsigned char* box = boxes + i % C_BOXES * BOX;
                 const auto scales = scales_of<FLAGS, BOX_COLUMNS / 8>(  // all are on their way

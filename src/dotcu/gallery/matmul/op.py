@@ -46,6 +46,7 @@ ROW = 128
 
 BOX_ROWS = 64
 TMA_BYTES = 16
+WIDE = 1024
 GROUP = 8
 
 Instance = tuple[int, int, int, int, int, int]
@@ -54,6 +55,7 @@ Instance = tuple[int, int, int, int, int, int]
 INSTANCES: tuple[tuple[Instance, float, float], ...] = (
     ((128, 256, 4, 2, 1, 2), 1.9, 0.66),
     ((256, 128, 4, 2, 1, 2), 1.9, 0.67),
+    ((128, 224, 4, 2, 1, 2), 1.8, 0.59),
     ((128, 192, 5, 2, 1, 1), 1.6, 0.51),
     ((128, 128, 6, 2, 1, 1), 1.3, 0.37),
     ((128, 256, 4, 1, 1, 2), 1.9, 0.73),
@@ -80,6 +82,9 @@ class Blocks(NamedTuple):
     split: int
     boxes: int
 
+
+UNALIGNED = 1.7
+"""How much longer 128 bytes of K take blocks that share nothing, where they are in two of L2's lines each."""
 
 CLUSTER_START = 2.5
 """Microseconds that clusters start later."""
@@ -399,6 +404,7 @@ def _for_tma(x: Tensor) -> Tensor:
     fits = pitch >= x.shape[-1] and all(step >= pitch for step in outer)
     if fits and all(step % lanes == 0 for step in x.stride()[:-1]) and dotcu.is_aligned(x, TMA_BYTES):
         return x
+    lanes *= 1 if x.shape[-1] < WIDE else ROW // TMA_BYTES  # of long ones, at whole lines of L2
     padded = x.new_empty((*x.shape[:-1], dotcu.cdiv(x.shape[-1], lanes) * lanes))
     _copy_lines(x if x.dim() == 3 else x.unsqueeze(0), padded, padded.shape[-1])
     return padded[..., : x.shape[-1]]
@@ -416,7 +422,13 @@ def _copy_lines(x: Tensor, out: Tensor, pitch: int) -> None:
 def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
     """Return the tensor map that copies `rows` lines of 128 bytes at once."""
     box = (*(1,) * (x.dim() - 2), rows, ROW // x.element_size())
-    return dotcu.tensor_map(x, box=box, swizzle=ROW, l2_promotion=256)
+    whole = next(bytes for bytes in (256, 128, 0) if not bytes or _pitch(x) % bytes == 0)
+    return dotcu.tensor_map(x, box=box, swizzle=ROW, l2_promotion=whole)
+
+
+def _pitch(x: Tensor) -> int:
+    """Return the bytes from one line to the next."""
+    return x.stride(-2) * x.element_size()
 
 
 @dotcu.by_layout
@@ -428,7 +440,8 @@ def _choose_hopper(
     if flags & GROUPS:  # those of equal groups: the others are not known here
         m = dotcu.cdiv(m, batches)
     steps = dotcu.cdiv(a.shape[1 if a_mn else 2] * a.element_size(), ROW)
-    instance = _instance(batches, m, n, steps, sms, flags, b_mn)
+    aligned = all(_pitch(x) % ROW == 0 for x in (a, b))
+    instance = _instance(batches, m, n, steps, sms, flags, b_mn, aligned)
     if not flags & OF_OTHERS:
         tuned = matmul.configuration(a.dtype, batches, m, n, steps, a_mn, b_mn, flags, default=instance)
         at_once = sms // (tuned[3] * tuned[4])  # of a GPU with fewer multiprocessors than the tuned one
@@ -446,7 +459,8 @@ def _choose_hopper(
     kernel = hopper_kernels.matmul[
         a.dtype, to.dtype, bm, bn, stages, sharing, split, c_boxes, GROUP, a_mn, b_mn, tma_store, flags, extra
     ]
-    smem = stages * (bm + bn) * ROW + (2 * c_boxes * BOX_ROWS * ROW if tma_store else 0)
+    of_stage = bm + (dotcu.cdiv(bn, BOX_ROWS) * BOX_ROWS if b_mn else bn)
+    smem = stages * of_stage * ROW + (2 * c_boxes * BOX_ROWS * ROW if tma_store else 0)
     return kernel, (of_a, of_b, tma_store), grid, sharing * split, smem
 
 
@@ -457,7 +471,9 @@ def _tiles(instance: Instance, batches: int, m: int, n: int, flags: int) -> int:
     return batches * dotcu.cdiv(m, down) * dotcu.cdiv(n, across // 2 if flags & SWIGLU else across)
 
 
-def _instance(batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_mn: bool) -> Instance:
+def _instance(
+    batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_mn: bool, aligned: bool
+) -> Instance:
     """Return the instance whose waves of blocks take the least time."""
 
     def time(row: tuple[Instance, float, float]) -> float:
@@ -466,13 +482,12 @@ def _instance(batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_
         waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
         if split > 1 and (waves > 1 or steps < 2 * split):
             return math.inf
-        if flags & GROUPS and sharing * split > 1:  # right with clusters, and not timed yet
-            return math.inf
         if flags & SWIGLU and (bm < 128 or bn % 128 or split > 1):  # halves of whole boxes
             return math.inf
-        if b_mn and bn // sharing % BOX_ROWS:
+        if b_mn and dotcu.cdiv(bn, BOX_ROWS) % sharing:
             return math.inf
         start = CLUSTER_START if sharing > 1 else 0.0
+        step *= 1.0 if sharing > 1 or aligned else UNALIGNED
         return start + waves * (first + dotcu.cdiv(steps, split) * step)
 
     return min(INSTANCES, key=time)[0]
@@ -643,7 +658,7 @@ def _is_possible(
     """Return whether an instance takes a product: blocks that share K must all run at once, on an H100."""
     waves = dotcu.cdiv(_tiles(row, batches, m, n, flags), SMS // (row.sharing * row.split))
     split_fits = row.split == 1 or (waves == 1 and steps >= 2 * row.split)
-    return split_fits and not (b_mn and row.bn // row.sharing % BOX_ROWS)
+    return split_fits and not (b_mn and dotcu.cdiv(row.bn, BOX_ROWS) % row.sharing)
 
 
 @matmul.configurations(exact=True, when=_is_possible)

@@ -108,6 +108,11 @@ struct alignas(8) mbarrier {
     }
 };
 
+// Fetches a map, before the first copy needs it.
+__device__ inline void tma_prefetch(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 #define DOTCU_TMA_LOAD(dim, coordinates, ...)                                                    \
     if constexpr (multicast)                                                                     \
         asm volatile("cp.async.bulk.tensor." dim                                                 \
