@@ -7,8 +7,8 @@ Each case is first compared with NCCL's result, in CUDA graphs too, then timed i
 alternating, as the median of 20 replays. Bus bandwidth is the bytes that must leave a GPU over the time; its
 limit is a copy to the next GPU by all at once. Multicast is off for both.
 With --check nothing is timed. With --dtensor it is the host time that a call on DTensors takes beyond one on
-tensors, of an operator of dotcu and of one of torch.library, with the Python calls that it makes: on one CPU,
-one rank, the least of many.
+tensors, of an operator of dotcu and of one of torch.library that does the same, with the Python calls that it
+makes: one rank, the least of many.
 
 Exit codes: 0 done, 1 a result is wrong, 3 there are fewer than two GPUs.
 """
@@ -24,7 +24,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import _symmetric_memory as symmetric
 
-from calls.host import machine
+from calls.host import machine, processor
 from dotcu import gallery
 
 CALLS, REPLAYS = 20, 20
@@ -211,14 +211,17 @@ def run(number: int, ranks: int, options: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def host_us(call: Call) -> float:
-    """Return the least CPU microseconds of a call."""
-    least = float("inf")
+def host_us(calls: Sequence[Call]) -> list[float]:
+    """Return the least CPU microseconds of each call; they take turns."""
+    least = [float("inf")] * len(calls)
     for _ in range(500):
-        start = time.thread_time_ns()
-        for _ in range(4):
-            call()
-        least = min(least, (time.thread_time_ns() - start) / 4e3)
+        for i, call in enumerate(calls):
+            start = time.thread_time_ns()
+            for _ in range(4):
+                call()
+            least[i] = min(least[i], (time.thread_time_ns() - start) / 4e3)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
     return least
 
 
@@ -235,36 +238,42 @@ def python_calls(call: Call) -> Counter[str]:
 
 def on_dtensors() -> None:
     """Print what a call on DTensors takes beyond one on tensors."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor.experimental import register_sharding
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    mesh = dist.device_mesh.init_device_mesh(device, (1,))
 
     @torch.library.custom_op("several_gpus::swiglu", mutates_args=())
     def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-        return torch.nn.functional.silu(gate) * up
+        return gallery.swiglu(gate, up)  # the same work: after more of it, DTensor's own code is colder
 
     swiglu.register_fake(lambda gate, up: torch.empty_like(gate))
     register_sharding(torch.ops.several_gpus.swiglu.default)(
         lambda gate, up: [([where], [where, where]) for where in (Replicate(), Shard(0))]
     )
-    plain = [torch.randn(8, 8) for _ in range(2)]
-    split = [distribute_tensor(x, mesh, [Shard(0)]) for x in plain]
+    plain = [torch.randn(8, 8, device=device) for _ in range(2)]
+    split = [DTensor.from_local(x, mesh, [Shard(0)]) for x in plain]
+    operators = {"torch.library.custom_op": swiglu, "dotcu.op": gallery.swiglu}
+    calls = [functools.partial(op, *tensors) for op in operators.values() for tensors in (plain, split)]
     with torch.no_grad():
-        for name, op in (("torch.library.custom_op", swiglu), ("dotcu.op", gallery.swiglu)):
-            calls = [functools.partial(op, *plain), functools.partial(op, *split)]
-            for call in 20 * calls:
-                call()
-            alone, sharded = map(host_us, calls)
-            more = python_calls(calls[1])
-            more.subtract(python_calls(calls[0]))
-            own = sum(count for file, count in more.items() if Path(file).is_relative_to(DOTCU))
-            print(
-                f"{name}: {alone:.1f} us on tensors, {sharded:.1f} on DTensors, {sharded - alone:.1f} more; "
-                f"{more.total()} more Python calls, {own} of them of dotcu"
-            )
+        for call in 20 * calls:
+            call()
+        us = host_us(calls)
+        counts = [python_calls(call) for call in calls]
+    where = torch.cuda.get_device_name() if device == "cuda" else processor()
+    print(f"tensors on {where}, torch {torch.__version__}")
+    for i, name in enumerate(operators):
+        alone, sharded = us[2 * i : 2 * i + 2]
+        more = counts[2 * i + 1].copy()
+        more.subtract(counts[2 * i])
+        own = sum(count for file, count in more.items() if Path(file).is_relative_to(DOTCU))
+        print(
+            f"{name}: {alone:.1f} us on tensors, {sharded:.1f} on DTensors, {sharded - alone:.1f} more; "
+            f"{more.total()} more Python calls, {own} of them of dotcu"
+        )
     dist.destroy_process_group()
 
 

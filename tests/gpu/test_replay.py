@@ -15,11 +15,13 @@ from torch import Tensor
 import bodies
 import dotcu
 from dotcu import errors
+from dotcu.checking.trials.ranks import alone
 from dotcu.gallery.add.op import add
 from dotcu.gallery.fast_add.op import fast_add
 from dotcu.gallery.matmul.op import matmul
 from dotcu.gallery.square.op import square
 from dotcu.kernel.driver.errors import recent_launches
+from dotcu.operator import execution
 
 pytestmark = pytest.mark.gpu
 
@@ -291,3 +293,22 @@ def test_a_replayed_launch_with_clusters_gives_what_the_body_gives() -> None:
     x = torch.arange(6, device="cuda", dtype=torch.int32)
     with pytest.raises(errors.LaunchConfigError):
         replayed(x, 4)  # six blocks are no whole clusters: no plan fits, and the body says so
+
+
+def test_a_call_on_dtensors_replays_that_of_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    x = torch.randn(8, 8, device="cuda")
+    with alone(), torch.no_grad():
+        mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (1,))
+        split = distribute_tensor(x, mesh, [Shard(0)])
+        for _ in range(2):
+            square(split)
+
+        def no_body(*args: Any) -> None:
+            raise AssertionError("the body ran")
+
+        monkeypatch.setattr(execution, "compute", no_body)
+        got = square(split)
+        assert got.placements == (Shard(0),)
+        assert torch.equal(got.to_local(), x * x)

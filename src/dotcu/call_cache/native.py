@@ -106,6 +106,9 @@ class NativeCallCache(Protocol):
     def run(self, values: tuple[Any, ...], /) -> Any:
         """Compute below autograd with a value for each argument, by a recorded call or by the body."""
 
+    def serve(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute a call that is below autograd; NotImplemented if something must see its body run."""
+
 
 def make(arguments: Sequence[Argument], callbacks: Any, *, returns: int) -> NativeCallCache:
     """Make the native cache of an overload.

@@ -436,6 +436,29 @@ static PyObject *cache_run(PyObject *object, PyObject *given) {
     return compute(self, arguments, call, values);
 }
 
+/* A call that the dispatcher has brought below autograd, say a rank's part of one on DTensors. NotImplemented where
+ * something must see what a replayed call skips. */
+static PyObject *cache_serve(PyObject *object, PyObject *args, PyObject *kwargs) {
+    CallCache *self = (CallCache *)object;
+    Argument arguments[MAX_ARGUMENTS];
+    Value values[MAX_STEPS];
+    bool has_tensor = false;
+    if (!self->body || dotcu_state(false) != STATE_BELOW || !dotcu_unobserved()) Py_RETURN_NOTIMPLEMENTED;
+    if (dotcu_bind(self, args, kwargs, arguments) != BIND_YES) Py_RETURN_NOTIMPLEMENTED;
+    for (int i = 0; i < self->argument_count; ++i) {
+        if (arguments[i].kind != KIND_TENSOR) continue;
+        const int how = dotcu_read(&arguments[i]);
+        PyErr_Clear();
+        if (how == READ_UNSUPPORTED) Py_RETURN_NOTIMPLEMENTED;
+        has_tensor = true;
+    }
+    if (!has_tensor) Py_RETURN_NOTIMPLEMENTED;
+    if (!refresh(self)) return NULL;
+    RecordedCall *call = fitting(self, arguments, values);
+    PyErr_Clear();
+    return compute(self, arguments, call, values);
+}
+
 static int cache_traverse(PyObject *object, visitproc visit, void *arg) {
     CallCache *self = (CallCache *)object;
     Py_VISIT(Py_TYPE(object));
@@ -476,6 +499,8 @@ static PyMethodDef cache_methods[] = {
     {"clear", cache_clear, METH_VARARGS,
      "Drop every recorded call; set the dependencies of later ones, and whether to trace the body at all."},
     {"run", cache_run, METH_O, "Compute below autograd with a value for each argument."},
+    {"serve", (PyCFunction)(void (*)(void))cache_serve, METH_VARARGS | METH_KEYWORDS,
+     "Compute a call that is below autograd; NotImplemented if its body must run in sight of something."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot cache_slots[] = {

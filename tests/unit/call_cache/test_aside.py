@@ -92,6 +92,7 @@ def test_a_call_that_is_watched_goes_to_torch(double: Operator, watcher: str, wh
     x = torch.ones(3)
     with BELOW[where](), WATCHERS[watcher]():
         assert double(x) == "torch"
+        assert double.plans.serve(x) is NotImplemented
     assert double.asked == []
 
 
@@ -103,6 +104,7 @@ def inside(transform: Callable[[Callable[[Tensor], Tensor]], Any], double: Opera
         seen.extend([double(x), double(outside)])
         with torch._C._AutoDispatchBelowAutograd():
             seen.extend([double(x), double(outside)])
+            assert double.plans.serve(x) is double.plans.serve(outside) is NotImplemented
         return x.sum()
 
     transform(body)

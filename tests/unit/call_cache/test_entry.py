@@ -24,6 +24,16 @@ def test_run_replays_below_autograd(driver: Driver) -> None:
     assert double.plans.run((torch.ones(3, 3),)) == "body"
 
 
+def test_a_call_that_the_dispatcher_brings_is_served_below_autograd_alone(driver: Driver) -> None:
+    double, x = Operator(driver, [TENSOR], doubling()), torch.ones(3)
+    assert double.plans.serve(x) is NotImplemented
+    with torch._C._AutoDispatchBelowAutograd():
+        assert double.plans.serve(x).shape == double.plans.serve(x=x).shape == (3,)
+        assert double.plans.serve(torch.ones(3, 3)) == "body"
+        assert double.plans.serve(2.0) is NotImplemented
+    assert double.asked == ["body"]
+
+
 def test_a_call_that_is_recorded_runs_the_plan_that_was_found_for_it(driver: Driver) -> None:
     double, x, given = Operator(driver, [TENSOR], doubling()), torch.ones(3, requires_grad=True), []
 
