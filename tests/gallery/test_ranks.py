@@ -68,6 +68,30 @@ def test_a_large_sum_comes_from_the_memory_of_peers(count: int, monkeypatch: pyt
         close(got, torch.stack(xs).double().sum(0))
 
 
+@pytest.mark.parametrize("n", [123, 128])
+@pytest.mark.parametrize("count", RANKS)
+def test_a_large_sum_of_any_memory_and_the_gradient_go_by_copies(
+    count: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(all_reduce.body.__globals__, "MAIL_BYTES", 64)
+    monkeypatch.setitem(all_reduce.body.__globals__, "COPY_BYTES", 64)  # in several turns
+    xs, grads = inputs(count, n + 1), inputs(count, n)
+
+    def call(rank: int) -> tuple[Tensor, Tensor]:
+        x = xs[rank].requires_grad_()
+        total = all_reduce(x[rank % 2 :][:n], "", False)  # which are aligned in another way on each rank
+        total.backward(grads[rank])
+        assert x.grad is not None
+        return total.detach(), x.grad[rank % 2 :][:n]
+
+    results = ranks(count, call)
+    wanted = torch.stack([x.detach()[rank % 2 :][:n] for rank, x in enumerate(xs)]).double().sum(0)
+    for got, grad in results:
+        close(got, wanted)
+        assert torch.equal(got, results[0][0])
+        close(grad, torch.stack(grads).double().sum(0))
+
+
 @pytest.mark.parametrize("seed", quick([1], [None, 1]))
 @pytest.mark.parametrize("count", RANKS)
 def test_each_rank_gets_its_part(count: int, seed: int | None) -> None:

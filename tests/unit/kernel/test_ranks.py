@@ -61,6 +61,11 @@ __global__ void all_but_the_first(unsigned* const* pads, int* const* boxes, int 
     if (rank > 0) dotcu::meet_ranks<0>(pads, rank, ranks);
 }
 
+__global__ void of_other_sizes(unsigned* const* pads, int* const* boxes, int rank, int ranks) {
+    dotcu::meet_ranks<0>(pads, rank, ranks, 10 + rank);
+    dotcu::meet_ranks<1>(pads, rank, ranks, 10 + rank);
+}
+
 __global__ void past_the_peer(int* const* boxes, int rank, int ranks) {
     boxes[(rank + 1) % ranks][threadIdx.x + 1] = rank;
 }
@@ -163,6 +168,15 @@ def test_a_rank_that_does_not_come_is_a_deadlock_that_names_the_others() -> None
 
     with pytest.raises(FindingError, match=r"deadlock: no thread can continue: .* threads of rank 1 at line"):
         dotcu.simulate_ranks(3, wait)
+
+
+def test_ranks_that_meet_with_other_sizes_end_the_kernel() -> None:
+    def meet(rank: int) -> None:
+        peers = dotcu.peers(torch.zeros(4, dtype=torch.int32))
+        kernels.of_other_sizes(peers.signals, peers.pointers, rank, peers.size, grid=1, block=32)
+
+    with pytest.raises(FindingError, match="trap"):
+        dotcu.simulate_ranks(2, meet)
 
 
 def test_a_write_past_a_peers_tensor_is_out_of_bounds() -> None:

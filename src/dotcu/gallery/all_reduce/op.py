@@ -24,6 +24,9 @@ LETTER, PLACE, CALLS = 8, 16, 2
 MAIL_BYTES = 2**20
 """The bytes of a tensor up to which it goes by mail."""
 
+COPY_BYTES = 2**23
+"""The bytes of each rank's copies for a pair of ranks, where x is in no symmetric memory."""
+
 SIGNALS = 512
 """Words of a signal pad, of which a block takes two for each rank."""
 
@@ -31,13 +34,13 @@ MEETING_BLOCKS = 64
 
 
 @dotcu.op("dotcu::all_reduce", dtypes=FLOATS, sharding="replicated")
-def all_reduce(x: Tensor, group_name: str = "") -> Tensor:
+def all_reduce(x: Tensor, group_name: str = "", symmetric: bool = True) -> Tensor:
     """Add up x over the ranks of a group. Every rank gets the same bits.
 
     Args:
-        x: A tensor of one shape and dtype out of `FLOATS` on all ranks. Up to `MAIL_BYTES` it may be any;
-            above, it is symmetric memory.
+        x: A tensor of one shape and dtype out of `FLOATS` on all ranks.
         group_name: The name of a process group; all ranks if empty.
+        symmetric: Whether x is symmetric memory, if it has more than `MAIL_BYTES`. Any other is copied.
     """
     require_dtype("all_reduce", x.dtype, FLOATS)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -47,7 +50,7 @@ def all_reduce(x: Tensor, group_name: str = "") -> Tensor:
         whole = vector_width(LETTER // x.element_size(), (x.numel(),), x, out) * x.element_size() == LETTER
         kernel = kernels.all_reduce[x.dtype, peers.size]
         kernel(x, peers.pointers, peers.rank, out, x.numel(), places, whole, grid=MAIL_BLOCKS, block=BLOCK)
-    elif x.numel():
+    elif x.numel() and symmetric:
         peers, lanes = (
             dotcu.peers(x, group_name),
             vector_width(VECTOR_BYTES // x.element_size(), (x.numel(),), x),
@@ -55,6 +58,18 @@ def all_reduce(x: Tensor, group_name: str = "") -> Tensor:
         grid = meeting_blocks(x.numel() // lanes, peers.size)
         kernel = kernels.one_shot[x.dtype, lanes, peers.size]
         kernel(peers.pointers, peers.signals, peers.rank, out, x.numel(), grid=grid, block=BLOCK)
+    elif x.numel():
+        x = x.contiguous()
+        if not dotcu.is_aligned(x, VECTOR_BYTES):  # ranks share the vectors alike
+            x = x.clone()
+        peers = dotcu.workspace("dotcu::all_reduce, copies", COPY_BYTES, x.device, group_name)
+        lanes = vector_width(VECTOR_BYTES // x.element_size(), (x.numel(),))
+        vectors, room = x.numel() // lanes, COPY_BYTES * peers.size // (lanes * x.element_size())
+        kernel = kernels.by_copies[x.dtype, lanes, peers.size]
+        kernel(
+            x, peers.pointers, peers.signals, peers.rank, out, x.numel(), room,
+            grid=meeting_blocks(min(vectors, room), peers.size), block=BLOCK,
+        )  # fmt: skip
     return out
 
 
@@ -95,7 +110,7 @@ def meeting_blocks(vectors: int, ranks: int) -> int:
 
 
 @all_reduce.fake
-def _(x: Tensor, group_name: str = "") -> Tensor:
+def _(x: Tensor, group_name: str = "", symmetric: bool = True) -> Tensor:
     require_dtype("all_reduce", x.dtype, FLOATS)
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
@@ -106,7 +121,7 @@ def _(x: Tensor, group_name: str = "") -> None:
 
 
 @all_reduce.reference
-def _(x: Tensor, group_name: str = "") -> Tensor:
+def _(x: Tensor, group_name: str = "", symmetric: bool = True) -> Tensor:
     return total(x, group_name)[0].to(x.dtype)
 
 
@@ -129,7 +144,7 @@ def _(ctx: Any, inputs: Any, output: Tensor) -> None:
 
 @all_reduce.backward
 def _(ctx: Any, grad: Tensor) -> Any:
-    return all_reduce(grad, ctx.group_name), None
+    return all_reduce(grad, ctx.group_name, False), None, None  # autograd allocates no symmetric memory
 
 
 @all_reduce.samples

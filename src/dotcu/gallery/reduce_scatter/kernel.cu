@@ -15,10 +15,10 @@ template <typename T, int lanes, int ranks>
 __global__ void reduce_scatter(const T* const* inputs, unsigned* const* pads, int rank, T* out,
                                long long n) {
     const long long first = rank * (n / lanes);
-    dotcu::meet_ranks<0>(pads, rank, ranks);
+    dotcu::meet_ranks<0>(pads, rank, ranks, n);
     add_peers<T, lanes, ranks>(inputs, first, first + n / lanes,
                                [&](long long v, const dotcu::vector<T, lanes>& sum) {
                                    dotcu::store(out + (v - first) * lanes, sum);
                                });
-    dotcu::meet_ranks<1>(pads, rank, ranks);
+    dotcu::meet_ranks<1>(pads, rank, ranks, n);
 }

@@ -2,9 +2,12 @@
 //
 // Signals, on the pads that dotcu.peers gives: a block meets the blocks of its number on all ranks.
 //
-//     dotcu::meet_ranks<0>(pads, rank, ranks);  // what each wrote before, all see after
-//     ...                                       // read and write the memory of peers
-//     dotcu::meet_ranks<1>(pads, rank, ranks);
+//     dotcu::meet_ranks<0>(pads, rank, ranks, n);  // what each wrote before, all see after
+//     ...                                          // read and write the memory of peers
+//     dotcu::meet_ranks<1>(pads, rank, ranks, n);
+//
+// n is what all ranks must agree on, the number of elements say: a rank that meets with another one
+// ends the kernel with both.
 //
 // Mail, in memory that dotcu.workspace gives: small tensors, without meeting. Each word travels
 // with the number of its call, so a receiver needs no other signal: one trip over the link. A
@@ -60,34 +63,42 @@ struct patience {
 
 }  // namespace detail
 
-// Sets a word of another rank's pad, which is 0: what this thread's block wrote before is seen by
-// those who wait for it.
-__device__ inline void signal(unsigned* word) {
-    asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(word) : "memory");
+// Sets a word of another rank's pad, which is 0, to another value: what this thread's block wrote
+// before is seen by those who wait for it.
+__device__ inline void signal(unsigned* word, unsigned value = 1) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-// Waits for a word of the own pad, and clears it.
-__device__ inline void await_signal(unsigned* word, int rank = 0, int other = 0) {
+// Waits for a word of the own pad, clears it, and returns its value.
+__device__ inline unsigned await_signal(unsigned* word, int rank = 0, int other = 0) {
     unsigned value = 0;
     for (detail::patience wait;; wait.try_again(rank, other)) {
         asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
         if (value != 0) break;
     }
     asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(word) : "memory");
+    return value;
 }
 
 // Lets the blocks of one number meet on all ranks. Each block has at least as many threads as there
 // are ranks, and all of them call it. A pad has two words for each pair of a block and a rank,
 // which are 0 again when the kernel ends. They take turns: a word is set again only by a rank that
-// has seen this one pass the turn after it, and so clear it.
+// has seen this one pass the turn after it, and so clear it. `size`: equal on all ranks; else the
+// kernel ends. Its lower 31 bits travel with the signal, so the comparison takes no other trip.
 template <int turn>
-__device__ inline void meet_ranks(unsigned* const* pads, int rank, int ranks) {
+__device__ inline void meet_ranks(unsigned* const* pads, int rank, int ranks, long long size = 0) {
     static_assert(turn == 0 || turn == 1, "meetings take turns");
     __syncthreads();
     if (static_cast<int>(threadIdx.x) < ranks) {
         const int other = static_cast<int>(threadIdx.x), first = (2 * blockIdx.x + turn) * ranks;
-        signal(pads[other] + first + rank);
-        await_signal(pads[rank] + first + other, rank, other);
+        const unsigned own = static_cast<unsigned>(size) | 0x80000000u;  // no signal is 0
+        signal(pads[other] + first + rank, own);
+        const unsigned said = await_signal(pads[rank] + first + other, rank, other);
+        if (said != own) {
+            printf("dotcu/peers.cuh: rank %d passes %u elements, and rank %d %u\n", rank,
+                   own & 0x7fffffffu, other, said & 0x7fffffffu);
+            __trap();
+        }
     }
     __syncthreads();
 }
