@@ -7,8 +7,9 @@
     python benchmarks/tune.py faults               # configurations that hang, fault, are wrong
     python benchmarks/tune.py gallery              # writes the gallery's files for this GPU
 
-Several may be named, and then share what was tuned. `--save FILE` writes the figures as JSON. Needs a GPU.
-All but those of the gallery are operators in a temporary folder.
+Several may be named, and then share what was tuned. `--save FILE` writes the figures as JSON, joined to those
+that the file has of this machine: `--shapes` and `--operators` replace the rows of these, and runs of `equal`
+add up. Needs a GPU. All but those of the gallery are operators in a temporary folder.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ SHAPES = (
     "4096x512:512x4096", "128x2048:2048x2048", "4096x256:256x256", "512x512:512x512",
 )  # fmt: skip
 
-EQUAL_SHAPES = "2^24"
+EQUAL = {
+    "memory": ("scale_ops.py", "scale", "2^24"),
+    "product": ("small_ops.py", "matmul", SHAPES[2]),
+}
+"""Operators whose choices are compared from run to run: file, name and shapes. Memory bounds one of them."""
 
 GALLERY = {
     "softmax:softmax": ("65536x128", "32768x512", "16384x2048", "8192x4096", "4096x16384", "4096x32768"),
@@ -68,6 +73,9 @@ GALLERY = {
 
 BUDGET = 10
 """The time of an exhaustive search over that of a search by halves, both without compiling and checking."""
+
+CLOSE = 1.03
+"""The share of the best time up to which times are kept beside those of equal choices."""
 
 FINALISTS = 3
 """The fastest of an exhaustive search that are timed again, beside the choice of the other."""
@@ -294,10 +302,23 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
 '''
 
 
+def _small(text: str) -> str:
+    """Return the product with a part of its configurations, as another operator."""
+    for all_of, some in (
+        ("tuned_example::matmul", "tuned_example::small"),
+        ("bk in (8, 16, 32)", "bk in (32,)"),
+        ("tm in (2, 4, 8)", "tm in (4, 8)"),
+        ("tn in (2, 4, 8)", "tn in (4, 8)"),
+    ):
+        text = text.replace(all_of, some)
+    return text
+
+
 def write(folder: Path) -> Path:
     """Write the operators into a folder, and return the file of the product."""
     (folder / "matmul.cu").write_text(KERNEL)
     (folder / "matmul_ops.py").write_text(MATMUL)
+    (folder / "small_ops.py").write_text(_small(MATMUL))
     (folder / "scale_ops.py").write_text(SCALE)
     (folder / "fault_ops.py").write_text(FAULTS)
     return folder / "matmul_ops.py"
@@ -358,19 +379,11 @@ class Tried:
 
 
 class Runs:
-    """The parts of this benchmark, which share what was tuned.
+    """The parts of this benchmark, which share what was tuned; `main` has the options."""
 
-    Args:
-        folder: Of the operators.
-        runs: From the start, and as many over a file.
-        shapes: How many of the product.
-        most_s: Seconds of an exhaustive search.
-        operators: Of the gallery.
-    """
-
-    def __init__(self, folder: Path, runs: int, shapes: int, most_s: float, operators: Sequence[str]) -> None:
-        self._product, self._operators = write(folder), operators
-        self._runs, self._shapes, self._most_s = runs, SHAPES[:shapes], most_s
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        self._product, self._options = write(folder), options
+        self._runs, self._shapes = options.runs, tuple(options.shapes)
         self._report: TuneReport | None = None
 
     def _operator(self, file: str, name: str) -> Any:
@@ -413,7 +426,7 @@ class Runs:
         halving_s, began = time.monotonic() - began, time.monotonic()
         tried.times(tried.passed, _blocks(3))
         once_s = (time.monotonic() - began) / 3
-        blocks = max(6, int(min(BUDGET * halving_s, self._most_s) / once_s))
+        blocks = max(6, int(min(BUDGET * halving_s, self._options.most) / once_s))
         began = time.monotonic()
         times = tried.times(tried.passed, _blocks(blocks))
         seconds = time.monotonic() - began
@@ -428,47 +441,54 @@ class Runs:
         }  # fmt: skip
 
     def equal(self) -> Figures:
-        """Choose several times from the start, and as often over a file; what bounds one is memory."""
+        """Choose several times from the start, and as often over a file."""
         return {
-            name: self._choices(self._operator(file, name), shapes)
-            for file, name, shapes in (
-                ("scale_ops.py", "scale", EQUAL_SHAPES),
-                ("matmul_ops.py", "matmul", SHAPES[2]),
-            )
+            kind: self._choices(self._operator(*EQUAL[kind][:2]), EQUAL[kind][2])
+            for kind in self._options.equal
         }
 
     def _choices(self, op: Any, shapes: str) -> Figures:
         timer = BenchDevice(torch.device("cuda")).timer
         (row,) = prepare(op, shapes=shapes, timer=timer).run()
         before, tried = op.tunable.file.read_bytes(), Tried.of(op, row, [shapes])
+        in_file = tried.space.index(dict(row.configuration))
         began = time.monotonic()
-        events = [tried.search() for _ in range(self._runs)]
+        events = [self._said(tried, tried.search()) for _ in range(self._runs)]
         seconds = (time.monotonic() - began) / self._runs
-        found = Counter(event["winner"] for event in events)
-        winner, count = found.most_common(1)[0]
-        again = Counter(tried.search(earlier=winner)["winner"] for _ in range(self._runs))
+        over_file = [self._said(tried, tried.search(earlier=in_file))["winner"] for _ in range(self._runs)]
         list(prepare(op, shapes=shapes, timer=timer).run())
-        medians: dict[int, list[float]] = {}
+        us: dict[str, list[float]] = {}
         for event in events:
             for one, interval in event["times"].items():
-                medians.setdefault(int(one), []).append(interval["median_us"])
-        return {
-            "case": row.case, "configurations": row.candidates, "runs": self._runs, "equal": count,
-            "over_a_file_equal": again[winner], "seconds_of_a_run": round(seconds, 2),
-            "same_bytes": op.tunable.file.read_bytes() == before,
-            "rounds": sorted(event["rounds"] for event in events),
-            "chosen": {values_text(tried.space[one]): count for one, count in found.most_common()},
-            "us": {
-                values_text(tried.space[one]): [round(min(of_one), 2), round(max(of_one), 2)]
-                for one, of_one in sorted(medians.items(), key=lambda each: min(each[1]))[:6]
-            },
-        }  # fmt: skip
+                if interval["median_us"] <= CLOSE * event["median_us"]:
+                    us.setdefault(values_text(tried.space[int(one)]), []).append(interval["median_us"])
+        return _with_counts(
+            {
+                "case": row.case, "configurations": row.candidates, "runs": self._runs,
+                "chosen": Counter(values_text(tried.space[event["winner"]]) for event in events),
+                "over_a_file_equal": over_file.count(in_file),
+                "same_bytes": op.tunable.file.read_bytes() == before,
+                "seconds_of_a_run": round(seconds, 2), "rounds": [event["rounds"] for event in events],
+                "us": {text: [round(min(each), 2), round(max(each), 2)] for text, each in us.items()},
+            }
+        )  # fmt: skip
+
+    def _said(self, tried: Tried, event: Figures) -> Figures:
+        """Print what a run has chosen and how far the next ones were, and return it."""
+        best = min(each["median_us"] for each in event["times"].values())
+        near = {
+            values_text(tried.space[int(one)]): round(each["median_us"] / best, 4)
+            for one, each in event["times"].items()
+            if each["median_us"] <= CLOSE * best
+        }
+        print(f"{values_text(tried.space[event['winner']])}, {event['rounds']} rounds: {near}", flush=True)
+        return event
 
     def gallery(self) -> Figures:
         """Tune operators of the gallery, write their files, and time each choice beside the default."""
         timer = BenchDevice(torch.device("cuda")).timer
         rows: list[Figures] = []
-        for target in self._operators:
+        for target in self._options.operators:
             module, _, name = target.partition(":")
             op: Any = resolve(f"dotcu.gallery.{module}.op:{name}")[0][1]
             plan = prepare(op, shapes=GALLERY[target], dtypes=["bfloat16"], timer=timer)
@@ -516,6 +536,43 @@ class Runs:
         return {"seconds": round(report.seconds, 1), "rejected": reasons}
 
 
+def _with_counts(figures: Figures) -> Figures:
+    """Return the figures of equal choices with how many of them are."""
+    chosen: Counter[str] = Counter(figures["chosen"])
+    return {**figures, "chosen": dict(chosen.most_common()), "equal": max(chosen.values())}
+
+
+def joined(part: str, old: Figures, new: Figures) -> Figures:
+    """Return the figures of a part joined to earlier ones of the same machine."""
+    if "rows" in new:
+        again = {(row.get("op"), row["case"]) for row in new["rows"]}
+        rows = [row for row in old["rows"] if (row.get("op"), row["case"]) not in again] + new["rows"]
+        worst = {"worst": max(row["over_fastest"] for row in rows)} if part == "exhaustive" else {}
+        return new if part == "seconds" else {**new, **worst, "rows": rows}
+    if part == "equal":
+        return old | {kind: _added(old[kind], new[kind]) if kind in old else new[kind] for kind in new}
+    return new
+
+
+def _added(old: Figures, new: Figures) -> Figures:
+    """Return the figures of the runs of both."""
+    us = {
+        name: [min(low for low, _ in spans), max(high for _, high in spans)]
+        for name in {**old["us"], **new["us"]}
+        if (spans := [each["us"][name] for each in (old, new) if name in each["us"]])
+    }
+    runs = old["runs"] + new["runs"]
+    seconds = sum(each["runs"] * each["seconds_of_a_run"] for each in (old, new)) / runs
+    return _with_counts(
+        {
+            **new, "runs": runs, "chosen": Counter(old["chosen"]) + Counter(new["chosen"]), "us": us,
+            "over_a_file_equal": old["over_a_file_equal"] + new["over_a_file_equal"],
+            "same_bytes": old["same_bytes"] and new["same_bytes"],
+            "seconds_of_a_run": round(seconds, 2), "rounds": old["rounds"] + new["rounds"],
+        }
+    )  # fmt: skip
+
+
 def _blocks(count: int, calls: int = 1) -> Protocol:
     return Protocol(
         blocks=count, most_blocks=count, calls=calls, block_s=0.0, warmup_most_s=0.2, most_s=600.0
@@ -546,22 +603,27 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--runs", type=int, default=20, help="of equal")
-    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="of the product")
+    parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=SHAPES, help="of the product")
     parser.add_argument("--most", type=float, default=600.0, help="seconds of an exhaustive search")
-    parser.add_argument("--operators", nargs="*", choices=list(GALLERY), help="of gallery; all by default")
+    parser.add_argument(
+        "--operators", nargs="*", choices=list(GALLERY), default=list(GALLERY), help="of gallery"
+    )
+    parser.add_argument("--equal", nargs="*", choices=list(EQUAL), default=list(EQUAL), help="of equal")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args(words)
     figures: Figures = {"machine": machine()}
     if args.save and args.save.exists():
-        figures |= json.loads(args.save.read_text())
+        saved = json.loads(args.save.read_text())
+        if saved["machine"] != figures["machine"]:
+            parser.error(
+                f"{args.save} holds figures of another machine, {saved['machine']['gpu']}: name another"
+            )
+        figures |= saved
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder), args.runs, args.shapes, args.most, args.operators or list(GALLERY))
+        runs = Runs(Path(folder), args)
         for part in args.parts:
             found = getattr(runs, part)()
-            if part == "gallery" and part in figures:  # those of other operators stay
-                again = {row["op"] for row in found["rows"]}
-                found["rows"] += [row for row in figures[part]["rows"] if row["op"] not in again]
-            figures[part] = found
+            figures[part] = joined(part, figures[part], found) if part in figures else found
             print(json.dumps({part: figures[part]}, indent=1), flush=True)
             if args.save:
                 args.save.write_text(json.dumps(figures, indent=1) + "\n")

@@ -145,6 +145,7 @@ class _MeasurementRun:
         self._blocks: dict[str, list[Block]] = defaultdict(list)
         self._warm: _CallTimes = {}
         self._host_us: dict[str, tuple[float, ...]] = {}
+        self._noisy = ""
 
     def run(self) -> None:
         """Make the first calls, warm up, take host times, and measure blocks.
@@ -246,11 +247,22 @@ class _MeasurementRun:
             for name, own in calls.items():
                 self._blocks[name].append(Block(calls=own, before=before, after=after))
             before, taken = after, taken + 1
-            noise = math.inf
-            if taken >= protocol.blocks:  # it takes a while to compute
-                noises = (_median_noise(self._blocks[name], step_us, protocol) for name in self.remaining)
-                noise = max(noises, default=0.0)
+            noise = self._noise(step_us) if taken >= protocol.blocks else math.inf
             self.stopped = _why_stop(taken, perf_counter() - began, noise, protocol)
+
+    def _noise(self, step_us: float) -> float:
+        """Return the noise of the first median that is not known well enough, else that of the noisiest one.
+
+        It takes milliseconds for each, in which the device rests: the one that was too noisy is asked first.
+        """
+        protocol, most = self._conditions.protocol, 0.0
+        for name in sorted(self.remaining, key=lambda name: name != self._noisy):
+            noise = _median_noise(self._blocks[name], step_us, protocol)
+            if not noise <= protocol.noise:
+                self._noisy = name
+                return noise
+            most = max(most, noise)
+        return most
 
     def _timed(self, block: int, looks: list[Clocks] | None = None) -> _CallTimes:
         """Time a block at once; again without a contender that fails in it, or if records were lost.
@@ -402,11 +414,14 @@ class _Interleaving:
     def keep_busy(self, contenders: Mapping[str, Call]) -> None:
         """Queue untimed calls, interleaved, for as long as it takes to prepare the next block.
 
-        A GPU that rests meanwhile has power to spare. That cannot be avoided if calls change their inputs.
+        A GPU that rests meanwhile has power to spare. That cannot be avoided if calls change their inputs, or
+        if the host is slower than the device: it then queues calls for as long, and no longer.
         """
         if self._conditions.mutates:
             return
-        turn_us = sum(self.device_us[name] for name in contenders)
+        device_us = sum(self.device_us[name] for name in contenders)
+        host_us = 1e6 * sum(self._free_s[name] for name in contenders)
+        turn_us = max(device_us, host_us) if device_us else 0.0
         for _ in range(min(round(BETWEEN_US / turn_us), MOST_BETWEEN) if turn_us else 0):
             for name, call in contenders.items():
                 with suppress(Exception):  # in the next block it raises again

@@ -162,7 +162,11 @@ def read(path: Path) -> TunedFile:
                 "If a later dotcu wrote it, type: pip install --upgrade dotcu"
             )
         return serialize.from_plain(TunedFile, values)
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.\nSee what is there: ls -l {path.parent}"
+        ) from error
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(

@@ -127,7 +127,8 @@ class TuneReport(report_base.Report):
             times = f", {count} times" if count > 1 else ""
             lines.append(f"rejected: {op} {values_text(examples[op, reason])}{times}: {reason}")
         more = len(reasons) - _REASONS
-        return [*lines, f"rejected for {more} more reasons: --json has them"] if more > 0 else lines
+        reasons_text = "reason" if more == 1 else "reasons"
+        return [*lines, f"rejected for {more} more {reasons_text}: --json has them"] if more > 0 else lines
 
 
 def entries_table(entries: Sequence[tuple[str, TunedEntry, str]]) -> RenderableType:

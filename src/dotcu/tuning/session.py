@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from time import perf_counter
 from typing import Any
 
@@ -63,7 +64,7 @@ ROUNDS: tuple[Protocol, ...] = (
     Protocol(blocks=4, most_blocks=5, calls=2, most_calls=40, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(blocks=5, most_blocks=8, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(
-        blocks=20, most_blocks=40, calls=10, most_calls=60, block_s=0.03, warmup_most_s=0.2, noise=0.002
+        blocks=10, most_blocks=20, calls=10, most_calls=60, block_s=0.03, warmup_most_s=0.2, noise=0.002
     ),
 )
 """The protocol of each round, the last of all further ones: few samples of many, then more of few."""
@@ -88,6 +89,9 @@ TRY_S = {"cuda": 20.0, "cpu": 300.0}
 
 TIME_S = 300.0
 """Seconds for one round."""
+
+_COMPILED: set[BuildInputs] = set()
+"""What other processes have compiled for this one, so that no further case asks them again."""
 
 Report = Callable[[dict[str, Any]], object]
 
@@ -312,7 +316,9 @@ class Session:
         try:
             for unit, event in units.items():
                 wanted.setdefault(unit.inputs(target_of(index, is_tile=unit.is_tile)), []).append(event)
-            for done in compile_ahead(list(wanted)):
+            known = [each for each in wanted if each in _COMPILED]
+            for done in chain(known, compile_ahead([each for each in wanted if each not in _COMPILED])):
+                _COMPILED.add(done)
                 for event in wanted[done]:
                     event.set()
         finally:  # what is not there is compiled here

@@ -112,7 +112,7 @@ def test_merge_adds_the_entries_of_another_file(
     [
         (("--show", "--stale"), "were given together"),
         (("--budget", "-1"), "--budget 60"),
-        (("--merge", "missing.toml"), "missing.toml"),
+        (("--merge", "missing.toml"), "missing.toml cannot be read: No such file"),
         (("--dtypes", "float99"), "has no dtype"),
     ],
 )
