@@ -328,11 +328,10 @@ def find_prebuilt(
     manifest = _manifest(folder) if folder is not None else None
     if folder is None or manifest is None or source.name not in manifest.sources:
         return NO_PREBUILT
-    key, wanted_names = load_key(source, options), tuple(sorted(names))
-    load = next((one for one in manifest.sources[source.name] if one.key == key), None)
+    load, wanted_names = _load(manifest, source, options), tuple(sorted(names))
     built = next((one for one in load.kernels if one.names == wanted_names), None) if load else None
     if load is None or built is None:
-        return NoPrebuilt(reasons=(f"{folder} has no code for {', '.join(wanted_names)}",))
+        return NoPrebuilt(reasons=(f"{folder} has no code for {_shown(wanted_names)}",))
     changed = [source.name] * (text_digest(source) != built.text)
     for name, digest in load.headers.items():
         header = folder.parent / name
@@ -348,7 +347,7 @@ def find_prebuilt(
     if not fit:
         reasons = [f"{variant}: {reason}" for variant, reason in judged.items()]
         what = "for the simulator" if wanted.simulated else "that fits"
-        return NoPrebuilt(reasons=(f"{folder} has no {', '.join(built.names)} {what}", *reasons))
+        return NoPrebuilt(reasons=(f"{folder} has no {_shown(built.names)} {what}", *reasons))
     best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
     _log.info("%s for %s: prebuilt (%s)", source.name, best, folder)
     name, start, length = manifest.positions[best.record]
@@ -361,6 +360,23 @@ def find_prebuilt(
         command=f"prebuilt, in {folder}", files=files, build_digest=digest_of(data), cached=True, seconds=0.0,
         layouts=record.layouts, tile_ir=record.tile_ir, tile_cubins=record.tile_cubins,
     )  # fmt: skip
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names) or "kernels that macros make"
+
+
+def _load(manifest: PrebuiltManifest, source: Source, options: CompileOptions) -> PrebuiltSource | None:
+    key = load_key(source, options)
+    return next((one for one in manifest.sources.get(source.name, ()) if one.key == key), None)
+
+
+def templates(source: Source, options: CompileOptions) -> list[str]:
+    """Return the templates of which a wheel holds instantiations of a source."""
+    manifest = _manifest(source.path.parent / FOLDER) if source.path is not None else None
+    load = _load(manifest, source, options) if manifest is not None else None
+    names = (name for unit in load.kernels for name in unit.names) if load is not None else ()
+    return list(dict.fromkeys(name.partition("<")[0] for name in names if "<" in name))
 
 
 def is_prebuilt(path: Path) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from dotcu import compile as compiler
 from dotcu import settings, stopwatch
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.build import BuildInputs
+from dotcu.compile.object_code import is_kernel
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import (
     ArgumentError,
@@ -30,7 +31,7 @@ from dotcu.errors import (
     ToolchainError,
 )
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, packing_plan
-from dotcu.kernel.arguments.signature import TypeLayout, read_parameters
+from dotcu.kernel.arguments.signature import TypeLayout, qualified_name, read_parameters
 from dotcu.kernel.arguments.tensor_map import BYTES, MAP_ALIGNMENT
 from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds
@@ -117,8 +118,11 @@ class CompiledUnit:
         return symbol
 
     def alone(self, name: str) -> ObjectCode:
-        """Compile for one more name, of a kernel or `&` and a variable, to learn about it."""
-        code = self._alone.get(name)
+        """Compile for one more name, of a kernel or `&` and a variable, to learn about it.
+
+        The code of a wheel may know it.
+        """
+        code = self.object if name in self.object.lowered else self._alone.get(name)
         if code is None:
             target, simulated = self._target
             source, options = self.unit.source, self.unit.options
@@ -285,6 +289,15 @@ class CompiledUnit:
         }
         return {symbol: name for symbol, name in names.items() if name not in variables.constants}
 
+    @property
+    def variable_names(self) -> Iterator[str]:
+        """The names of the variables in the code that have one outside of it."""
+        for symbol in self.outline.module_variables:
+            with suppress(SourceError):  # a variable of a function
+                name, _ = qualified_name(symbol)
+                if QUALIFIED_NAME.fullmatch(name) and not name.startswith("__unnamed_"):
+                    yield name
+
     def variable_symbol(self, name: str) -> str | None:
         """Return the symbol of a variable; None if the compiler does not see it."""
         return self._about("&" + name).lowered.get("&" + name)
@@ -388,6 +401,7 @@ class CompilationUnit:
 
     Attributes:
         is_tile: The source is written in CUDA Tile C++, also where the kernels are ordinary ones.
+        is_plain: It has the source's kernels that are no templates, those that macros make among them.
     """
 
     def __init__(
@@ -399,9 +413,11 @@ class CompilationUnit:
         variables: ModuleVariables,
         *,
         is_tile: bool = False,
+        is_plain: bool = False,
     ) -> None:
         self.source = source
         self.is_tile = is_tile
+        self.is_plain = is_plain
         self.options = options
         self.names = tuple(names)
         self.parameter_names = parameter_names
@@ -409,6 +425,11 @@ class CompilationUnit:
         self._lock = ForkSafeLock()
         self._codes: dict[CodeTarget, CompiledUnit] = {}
         self._on_gpu: dict[int, CompiledUnit | NoPrebuilt] = {}
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """The names that only the compiler knows, of its kernels and of `&variables`."""
+        return tuple(sorted(one for one in self.variables.late if self.is_plain or not is_kernel(one)))
 
     def code(self, target: Target, *, simulated: bool = False) -> CompiledUnit:
         """Return the code for a target, perhaps in the simulator: that of a wheel, else compiled once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor
 
 from dotcu import compile as compiler
-from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
+from dotcu import settings
+from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
+from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
 from dotcu.kernel.arguments.pack import is_plain, memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
@@ -81,7 +84,7 @@ class Module:
         self.instantiate = self._read_instantiate(instantiate, templates)
         named = [(templates[name], row) for name, rows in self.instantiate.items() for row in rows]
         together = named if declared.has_state else []
-        self._plain = self._unit_of(plain, together)
+        self._plain = self._unit_of(plain, together, is_plain=True)
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in declared.kernels])
         for name in self.kernels:
@@ -110,7 +113,11 @@ class Module:
         return read
 
     def _unit_of(
-        self, plain: Sequence[Declaration], instances: Sequence[tuple[Declaration, tuple[str, ...]]]
+        self,
+        plain: Sequence[Declaration],
+        instances: Sequence[tuple[Declaration, tuple[str, ...]]],
+        *,
+        is_plain: bool = False,
     ) -> CompilationUnit:
         """Return a unit of plain kernels and instantiations of templates."""
         names = [d.name for d in plain] + [instance_name(*instance) for instance in instances]
@@ -122,6 +129,7 @@ class Module:
             {name: d.parameter_names for name, d in zip(names, declarations, strict=True)},
             self._variables,
             is_tile=self._declared.is_tile,
+            is_plain=is_plain,
         )
 
     def _kernel(self, declaration: Declaration) -> Kernel:
@@ -192,7 +200,15 @@ class Module:
         return replace(overload, line=same[0].line)
 
     def _discover(self, name: str) -> str:
-        """Add the kernels that the compiler sees and the scan does not; return why it could not be asked."""
+        """Add the kernels that the compiler sees and the scan does not; return why it could not be asked.
+
+        A wheel tells which of its kernels are templates: the compiler alone knows that of what macros make.
+        """
+        for template in prebuilt.templates(self.source, self.options):
+            if is_unknown(template, tuple(self.kernels.found)):
+                self._add(Declaration(template, ("...",), (), 0))
+        if not is_unknown(name, tuple(self.kernels.found)):
+            return ""
         kernel = None
         try:
             code = default_device().code(self._plain)
@@ -203,18 +219,30 @@ class Module:
                 if not is_template and plain not in self._declared.overloads:
                     self._add(Declaration(plain, (), (), 0, is_tile=symbol in tiles))
             if is_unknown(name, tuple(self.kernels.found)):
-                kernel = code.find_kernel(name)
+                kernel = self._assumed(name) or code.find_kernel(name)
         except DotcuError as error:
-            return f"The compiler could not be queried: {error}\n\n"
+            kernel = self._assumed(name)
+            if kernel is None:
+                return f"The compiler could not be queried: {error}\n\n"
         if kernel is not None:
             self._add(kernel)
         return ""
+
+    def _assumed(self, name: str) -> Declaration | None:
+        """Return a template where a macro may make one, and only a cache could be asked: it has none to tell.
+
+        If there is none of that name, the cache has no instantiation either.
+        """
+        in_wheel = self.source.path is not None and prebuilt.is_prebuilt(self.source.path)
+        may_be = settings.current().jit == "error" and not in_wheel and QUALIFIED_NAME.fullmatch(name)
+        return Declaration(name, ("...",), (), 0) if may_be and _makes(self, _TEMPLATES) else None
 
     def _add(self, declaration: Declaration) -> None:
         """Add a kernel that only the compiler sees; the code of the plain ones holds it."""
         with self._lock:
             if declaration.name not in self.kernels.found:
-                self._variables.late.add(declaration.name)
+                if not declaration.template_parameters:
+                    self._variables.late.add(declaration.name)
                 self.kernels.found[declaration.name] = self._kernel(declaration)
 
     def compile(self, arch: str) -> ObjectCode:
@@ -264,6 +292,24 @@ class Module:
         if known is None:
             raise KernelNotFound(not_found(self.name, name, "variable", names))
         return DeviceVariable(self, known)
+
+
+_DEFINED = r"^[ \t]*#[ \t]*define\b(?:\\\r?\n|[^\n])*?"
+_KERNELS_OR_VARIABLES = re.compile(_DEFINED + "__(?:global|tile_global|constant)__", re.MULTILINE)
+_TEMPLATES = re.compile(_DEFINED + r"\btemplate\b", re.MULTILINE)
+
+
+def _makes(module: Module, what: re.Pattern[str]) -> bool:
+    """Return whether a macro of a source may make something."""
+    files = include_graph(module.source, system_headers(()), options=module.options).files
+    return any(what.search(file.text) for file in files)
+
+
+def find_macro_made(module: Module) -> None:
+    """Ask the compiler for the kernels and variables that macros make, if a macro of the source may."""
+    if _makes(module, _KERNELS_OR_VARIABLES) and not module._discover(""):
+        seen = default_device().code(module._plain).variable_names
+        module._variables.late.update(f"&{name}" for name in seen if name not in module._variables.names)
 
 
 SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text in CXX_TYPES.items()}

@@ -59,7 +59,7 @@ class Job:
 
     def __str__(self) -> str:
         kind = ", simulated" if self.simulated else ""
-        return f"{self.locked.path}: {', '.join(self.unit.names)} for {self.target}{kind}"
+        return f"{self.locked.path}: {', '.join(self.unit.kernels)} for {self.target}{kind}"
 
 
 def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
@@ -149,7 +149,7 @@ def serve(request: str, channel: workers.Channel) -> None:
 
 
 def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:
-    names = (*job.unit.names, *("&" + name for name in job.locked.variables))
+    names = (*job.unit.names, *job.unit.late, *("&" + name for name in job.locked.variables))
     machine = job.target.kind == "sm"
     try:
         code = build_visible(
@@ -197,7 +197,7 @@ def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path
     for job, code in codes.items():
         unit = job.locked, job.unit
         if unit not in layouts:
-            names = [name for name in job.unit.names if takes_struct(code, name)]
+            names = [name for name in job.unit.kernels if takes_struct(code, name)]
             layouts[unit] = {}
             with suppress(SourceError):  # then such a struct takes its bytes alone
                 layouts[unit] = parameter_layouts(
@@ -308,14 +308,14 @@ def export(codes: Mapping[Job, ObjectCode], folder: Path) -> None:
     lines = []
     with replacing(folder, MANIFEST, "Name another folder, or remove it.") as new:
         for job, code in codes.items():
-            if job.simulated:
+            if job.simulated or not job.unit.kernels:
                 continue
             data = code.cubin if code.cubin is not None else without_probes(code.ptx).encode()
             suffix = "cubin" if code.cubin is not None else "ptx"
             tiles = {f"{host}.cubin": cubin for host, cubin in code.tile_cubins.items()}
-            stem = re.sub(r"\W+", "_", job.unit.names[0].split("<")[0])
+            stem = re.sub(r"\W+", "_", job.unit.kernels[0].split("<")[0])
             stem = f"{stem}-{digest_of(repr(job.unit.names).encode())[:8]}.{job.target}"
-            visible = {kernel: code.lowered[kernel] for kernel in job.unit.names if kernel in code.lowered}
+            visible = {kernel: code.lowered[kernel] for kernel in job.unit.kernels if kernel in code.lowered}
             for ending, file in {suffix: data, **tiles}.items():
                 some = {
                     k: symbol for k, symbol in visible.items() if code.is_tile(symbol) == (ending in tiles)

@@ -101,7 +101,8 @@ def contents(wheel: Path) -> Contents:
                 seen.add(variant.record)
                 pack, _, length = manifest.positions[variant.record]
                 share = round(sizes[posixpath.join(folder, pack)] * length / whole[pack])
-                by_kernel[", ".join(dict.fromkeys(each.split("<")[0] for each in row.names))] += share
+                kernels_of = ", ".join(dict.fromkeys(each.split("<")[0] for each in row.names))
+                by_kernel[kernels_of or "made by macros"] += share
                 by_architecture[str(variant.target)] += share
     return Contents(
         wheel=wheel, size_bytes=wheel.stat().st_size, by_architecture=dict(sorted(by_architecture.items())),

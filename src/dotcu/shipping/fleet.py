@@ -24,7 +24,7 @@ from dotcu.compile.target import plan_target
 from dotcu.errors import CompileError, SourceError, UsageError
 from dotcu.inspection.code.operators import trace_operators
 from dotcu.kernel.compiled import CompilationUnit
-from dotcu.kernel.module import live_modules
+from dotcu.kernel.module import find_macro_made, live_modules
 from dotcu.operator import Operator
 from dotcu.shipping import lock
 from dotcu.shipping.assembling import takes_struct
@@ -90,13 +90,13 @@ def plan(target: str, architectures: Sequence[str]) -> CachePlan:
             raise CompileError(f"For {own}:\n" + "\n".join(reply.compile_errors))
         notes |= dict.fromkeys(reply.notes)
         for unit in {**reply.kernels, **reply.queried, **dict.fromkeys(_declared(operators))}:
-            is_plain = not any("<" in each for each in unit.names)
-            late = sorted(each for each in unit.variables.late if is_plain or each.startswith("&"))
-            if not unit.names and not late:
+            if not unit.names and not unit.late:
                 continue
             wanted = own if simulated or not unit.is_tile else _target(name, of_tiles=True)
             inputs = unit.inputs(wanted, simulated=simulated)
-            alone = (replace(inputs, names=(each,)) for each in late)  # as `CompiledUnit.alone` asks for it
+            alone = (
+                replace(inputs, names=(each,)) for each in unit.late
+            )  # as `CompiledUnit.alone` asks for it
             requests |= dict.fromkeys((inputs, *alone))
     return CachePlan(requests=tuple(requests), notes=tuple(notes))
 
@@ -122,6 +122,7 @@ def _declared(operators: Sequence[Operator]) -> Iterator[CompilationUnit]:
         path = module.source.path
         if path is None or path.parent not in folders:
             continue
+        find_macro_made(module)
         yield module.units()[0]
         for name, rows in module.instantiate.items():
             for row in rows:

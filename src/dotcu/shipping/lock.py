@@ -15,6 +15,7 @@ from typing import Any
 
 from dotcu.compile import CompileOptions, Source, Target, read_source
 from dotcu.compile.include_graph import IncludeGraph, include_graph, system_headers
+from dotcu.compile.object_code import is_kernel
 from dotcu.errors import UsageError
 
 NAME = "dotcu.lock"
@@ -35,11 +36,18 @@ class LockedUnit:
         names: Their name expressions, sorted.
         headers: Those that their template arguments need and the source lacks.
         architectures: For which of the lock's they were reached, and whether by the simulator.
+        late: Those that only the compiler sees, since macros make them: kernels, and `&variables`.
     """
 
     names: tuple[str, ...]
     headers: tuple[str, ...]
     architectures: tuple[str, ...]
+    late: tuple[str, ...] = ()
+
+    @property
+    def kernels(self) -> list[str]:
+        """All of its kernels."""
+        return [name for name in (*self.names, *self.late) if is_kernel(name)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +116,9 @@ class Lock:
 
     def _kernels(self, unit: LockedUnit) -> dict[str, tuple[str, ...]]:
         headers = {"headers": unit.headers} if unit.headers else {}
-        differs = unit.architectures != self.architectures
-        return {"names": unit.names, **headers, **({"architectures": unit.architectures} if differs else {})}
+        late = {"late": unit.late} if unit.late else {}
+        differs = {"architectures": unit.architectures} if unit.architectures != self.architectures else {}
+        return {"names": unit.names, **late, **headers, **differs}
 
     def with_objects_of(self, before: Lock | None) -> Lock:
         """Return the lock with the objects that another has of sources that are the same."""
@@ -127,7 +136,7 @@ class Lock:
             (source.path, repr((source.options.key, source.include)), name, arch)
             for source in self.sources
             for unit in source.units
-            for name in unit.names
+            for name in unit.kernels
             for arch in unit.architectures
         }
 
@@ -159,6 +168,7 @@ def _read_source(values: Mapping[str, Any], architectures: tuple[str, ...]) -> L
             names=tuple(unit["names"]),
             headers=tuple(unit.get("headers", ())),
             architectures=tuple(unit.get("architectures", architectures)),
+            late=tuple(unit.get("late", ())),
         )
         for unit in values["kernels"]
     )

@@ -18,7 +18,7 @@ from dotcu.compile import CompileOptions, Target
 from dotcu.errors import CompileError, UsageError
 from dotcu.inspection.code.operators import trace_operators
 from dotcu.kernel.compiled import CompilationUnit
-from dotcu.kernel.module import live_modules
+from dotcu.kernel.module import find_macro_made, live_modules
 from dotcu.operator import Operator
 from dotcu.operator.configurations import Configurations
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
@@ -111,14 +111,13 @@ def _tuned(operators: Sequence[Operator], target: Target) -> Iterator[tuple[Oper
 
 
 def _named(root: Path) -> Iterator[CompilationUnit]:
-    """The plain kernels of the project's modules, and the instantiations that these name."""
+    """The plain kernels of the project's modules, of macros too, and the instantiations that these name."""
     for module in list(live_modules):
         path = module.source.path
         if path is None or not _is_in(path, root):
             continue
-        plain = module.units()[0]
-        if plain.names:
-            yield plain
+        find_macro_made(module)
+        yield module.units()[0]
         for name, rows in module.instantiate.items():
             for row in rows:
                 yield module.instantiation(module.kernels[name].declaration, row).unit
@@ -129,7 +128,7 @@ def _lock(
 ) -> Lock:
     by_source: dict[tuple[str, CompileOptions, tuple[str, ...]], dict[LockedUnit, CompilationUnit]] = {}
     for unit, reached_for in units.items():
-        if not unit.names:
+        if not unit.names and not unit.late:
             continue
         if unit.source.path is None:
             raise UsageError(
@@ -150,7 +149,7 @@ def _lock(
         include = tuple(each.relative_to(project.root).as_posix() for each in unit.source.include)
         headers = _headers(unit.source.path, unit.source.text)
         names = tuple(sorted(unit.names))
-        locked = LockedUnit(names=names, headers=headers, architectures=tuple(reached_for))
+        locked = LockedUnit(names=names, headers=headers, architectures=tuple(reached_for), late=unit.late)
         by_source.setdefault((path, unit.options, include), {})[locked] = unit
     sources = []
     for (path, options, include), of_source in by_source.items():

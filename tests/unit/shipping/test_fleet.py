@@ -25,6 +25,8 @@ from dotcu.shipping.lock import SIMULATED_TARGET, Lock, LockedSource, reached_by
 
 KERNELS = """#define KERNEL(name) __global__ void name
 KERNEL(negate)(float* out, long long n) { for (long long i = 0; i < n; i++) out[i] = -out[i]; }
+#define EACH(name) template <typename T> __global__ void name(T* out, T by) { *out *= by; }
+EACH(times)
 struct P { float by; const float* x; };
 template <typename T> __global__ void scale(const T* x, float by, T* out, long long n) {
     long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
@@ -50,6 +52,7 @@ def shift(x: Tensor, by: float) -> Tensor:
     kernels.scale[x.dtype](x, by, out, n, grid=dotcu.cdiv(n, 256), block=256)
     kernels.shift({"by": by, "x": x}, out, n, grid=dotcu.cdiv(n, 256), block=256)
     kernels.negate(out, n, grid=1, block=1)
+    kernels.times[x.dtype](out, 1.0, grid=1, block=1)
     return out
 
 
@@ -83,13 +86,14 @@ def run(script: Path, **environment: object) -> str:
 
 def test_the_plan_has_samples_and_declared_instantiations(project: Path) -> None:
     planned = fleet.plan(f"{project}/ops.py", ["simulated", "9.0", "sm_80"])
-    assert [(one.kernels, str(one.target), one.simulated) for one in planned.requests[:4]] == [
+    assert [(one.kernels, str(one.target), one.simulated) for one in planned.requests[:5]] == [
         (["scale<float>"], "compute_80", True),
         (["shift"], "compute_80", True),
         (["negate"], "compute_80", True),  # which only the compiler sees
+        (["times<float>"], "compute_80", True),
         (["scale<double>"], "compute_80", True),
     ]
-    assert {str(one.target) for one in planned.requests[4:]} == {"sm_90a", "sm_80"}
+    assert {str(one.target) for one in planned.requests[5:]} == {"sm_90a", "sm_80"}
     assert planned.notes == ()
 
 
@@ -104,7 +108,7 @@ def test_a_machine_with_the_pack_as_a_layer_compiles_nothing(
 ) -> None:
     first, second = tmp_path / "first.tar", tmp_path / "second.tar"
     cli.pack(f"{project}/ops.py", arch=["simulated"], out=first)
-    assert "first.tar: 5 entries" in capsys.readouterr().out  # and the layout of the struct
+    assert "first.tar: 6 entries" in capsys.readouterr().out  # and the layout of the struct
 
     elsewhere = tmp_path / "elsewhere" / "project"
     shutil.copytree(project, elsewhere)
@@ -217,7 +221,7 @@ def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     before = Lock(architectures=(), sources=(source,))
     lock.write(before, project)
     made = fleet.pack(planned, tmp_path / "k.tar", project=fleet.locked_project(planned))
-    assert made.locked == 5
+    assert made.locked == 6
     after = lock.read(project)
     assert set(after.sources[0].objects) == set(packs.damages(tmp_path / "k.tar")[0])
     assert before.with_objects_of(after).to_text() == after.to_text()

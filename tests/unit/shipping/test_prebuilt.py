@@ -13,7 +13,15 @@ import shipped
 from dotcu import settings
 from dotcu.compile import Target, driver, prebuilt
 from dotcu.compile.prebuilt import CodeRequirements, PrebuiltVariant
-from dotcu.errors import CompileError, FindingError, JitDisabled, PrebuiltCodeError, ToolchainError
+from dotcu.errors import (
+    CompileError,
+    FindingError,
+    JitDisabled,
+    KernelNotFound,
+    PrebuiltCodeError,
+    ToolchainError,
+)
+from dotcu.shipping import lock
 
 
 @pytest.fixture
@@ -67,6 +75,38 @@ def test_it_knows_the_members_of_structs(tmp_path: Path) -> None:
         kernels = dotcu.load(package / "scale.cu")
         kernels.add_rows({"x": [x, x], "out": out, "n": 4}, grid=1, block=32)
     assert torch.equal(out, 2 * x)
+
+
+MACROS = """
+#define MAKE(name) __global__ void name##_one(float* x) { *x = table_a[1]; }
+#define TABLE(name) __constant__ float table_##name[2]
+TABLE(a);
+MAKE(put)
+struct Sum { const float* x; float by; };
+#define ADD __global__ void add(Sum sum, float* out) { *out = *sum.x + sum.by; }
+ADD
+#define EACH(name) template <typename T> __global__ void name(T* x, T by) { *x *= by; }
+EACH(times)
+"""
+
+
+@pytest.mark.parametrize("plain", ["", "__global__ void scanned(float* x) {}\n"])
+def test_it_holds_what_only_macros_name(tmp_path: Path, plain: str) -> None:
+    ops = shipped.OPS.replace("    return out\n", "    kernels.times[x.dtype](out, by, grid=1, block=1)\n"
+                              "    return out\n", 1)  # fmt: skip
+    made = shipped.make(tmp_path, source=shipped.SCALE + MACROS + plain, ops=ops)
+    planned = shipped.lock(made)  # no sample launches put_one or add
+    assert lock.read(tmp_path) == planned.lock
+    package = shipped.install(made, tmp_path / "site")
+    with shipped.no_compiler(tmp_path):
+        kernels, x = dotcu.load(package / "scale.cu"), torch.zeros(1)
+        kernels.variable("table_a").write(torch.tensor([0.0, 5.0]))
+        kernels.put_one(x, grid=1, block=1)
+        kernels.times[torch.float32](x, 3.0, grid=1, block=1)
+        kernels.add({"x": x, "by": 2.0}, x, grid=1, block=1)
+        with pytest.raises(KernelNotFound, match="no kernel named 'nothing'"):
+            _ = kernels.nothing
+    assert x.item() == 17
 
 
 def test_it_is_taken_before_the_compiler(package: Path, caplog: pytest.LogCaptureFixture) -> None:
