@@ -19,6 +19,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from dotcu import settings
@@ -93,7 +94,10 @@ def _user_frames(error: BaseException) -> bool:
 
 
 def caller_line() -> str:
-    """Return `file:line` of the innermost frame on the stack that is in the user's code, or in a notebook."""
+    """Return `file:line` of the innermost frame on the stack that is in the user's code, or in a notebook.
+
+    Without one, that of the process or thread that `called_from` names.
+    """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     for frame, line in traceback.walk_stack(sys._getframe(1)):
         file = frame.f_code.co_filename
@@ -101,7 +105,20 @@ def caller_line() -> str:
             return f"<cell {cell[1]}>:{line}"
         if is_user_file(file):
             return file_line(file, line)
-    return ""
+    return _caller.get()
+
+
+_caller = ContextVar("_caller", default="")
+
+
+@contextmanager
+def called_from(line: str) -> Iterator[None]:
+    """Take a line for that of the user, while a block works for another process or thread."""
+    token = _caller.set(line)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
 
 
 def file_line(file: str, line: int | None) -> str:

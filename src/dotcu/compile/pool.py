@@ -18,6 +18,7 @@ from dotcu.compile.build import BuildInputs, build_visible, note_compile
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import ObjectCode
 from dotcu.errors import DotcuError, JitDisabled, SourceError
+from dotcu.tracebacks import called_from, caller_line
 
 if TYPE_CHECKING:
     from dotcu import workers
@@ -122,7 +123,8 @@ def compile_ahead(requests: Sequence[BuildInputs]) -> Iterator[BuildInputs]:
     if count > 1:
         from dotcu import workers  # a process that finds everything needs none
 
-        yield from workers.run_pool([workers.Worker(ENTRY) for _ in range(count)], requests, _ask)
+        ask = functools.partial(_ask, caller=caller_line())
+        yield from workers.run_pool([workers.Worker(ENTRY) for _ in range(count)], requests, ask)
 
 
 def _build(one: BuildInputs) -> ObjectCode | SourceError:
@@ -133,12 +135,12 @@ def _build(one: BuildInputs) -> ObjectCode | SourceError:
         return error
 
 
-def _ask(worker: workers.Worker, one: BuildInputs) -> Iterator[BuildInputs]:
+def _ask(worker: workers.Worker, one: BuildInputs, *, caller: str) -> Iterator[BuildInputs]:
     """Have a worker compile into the cache. Where it ends, the asking process compiles, and has the error."""
     from dotcu import workers
 
     with suppress(workers.WorkerCrash):
-        worker.send(as_text((dataclasses.asdict(settings.current()), one)))
+        worker.send(as_text((dataclasses.asdict(settings.current()), caller, one)))
         while (text := worker.receive()) is not None:
             for record in of_text(text):  # as if this process had compiled
                 note_compile(record.dotcu_compile)
@@ -150,9 +152,9 @@ def _ask(worker: workers.Worker, one: BuildInputs) -> Iterator[BuildInputs]:
 
 def serve(request: str, channel: workers.Channel) -> None:
     """Compile in a worker."""
-    given, one = of_text(request)
+    given, caller, one = of_text(request)
     adopt(tuple(given.items()))
-    with _compiles() as records, suppress(DotcuError):
+    with called_from(caller), _compiles() as records, suppress(DotcuError):
         _build(one)
     channel.reply(as_text(records))
 

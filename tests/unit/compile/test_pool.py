@@ -15,6 +15,7 @@ from dotcu import settings
 from dotcu.compile import Target, cache, pool, remote
 from dotcu.compile.build import BuildInputs
 from dotcu.compile.cache import Store
+from dotcu.tracebacks import file_line
 
 _numbers = itertools.count()
 
@@ -36,6 +37,8 @@ def test_other_processes_compile_into_the_cache(
     assert dotcu.metrics()["dotcu_compiles_total"] == before + 3  # one of no kernel: where is the fault?
     compiled = sorted(vars(record)["dotcu_compile"]["kernels"] for record in caplog.records)
     assert compiled == [[], ["f<1>"], ["f<2>"]]
+    callers = {vars(record)["dotcu_compile"]["caller"] for record in caplog.records}
+    assert [caller.partition(":")[0] for caller in callers] == [file_line(__file__, None)]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert [unit.code(target).object.cached for unit in units[1:]] == [True, True]
     with pytest.raises(dotcu.errors.CompileError):
@@ -57,7 +60,7 @@ def test_a_worker_says_no_more_than_the_process_that_started_it(caplog: pytest.L
 
     kernels = dotcu.load_inline("__global__ void g() {}")
     with caplog.at_level(logging.WARNING, "dotcu"):
-        list(pool._ask(Worker(), kernels.g.unit.inputs(Target.parse("sm_80"))))
+        list(pool._ask(Worker(), kernels.g.unit.inputs(Target.parse("sm_80")), caller=""))
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
