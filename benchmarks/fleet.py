@@ -1,7 +1,8 @@
 """Does a fleet compile once? Processes and machines that share a store, packs, layers, and a store that lies.
 
-    python benchmarks/fleet.py [--save FILE] [--processes N] [--entries N] [--repeat N]
+    python benchmarks/fleet.py [--only PART,...] [--save FILE] [--processes N] [--repeat N]
 
+It prints each part when it is done, and --save puts it into a file of earlier parts of the same machine.
 A machine is a cache folder, the store a plain HTTP server of this process. A start runs from the process'
 first line to all of its objects, asked for together, as `warm()` does, or in turn, as calls do. It imports
 no torch, which would hide what dotcu adds, but for the part "with torch". What is compared runs in one run:
@@ -129,6 +130,7 @@ class StoreServer:
             def log_message(self, *_: object) -> None: ...
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.socket.listen(1024)  # of five, its default, a connection more is tried again after a second
         self.http.daemon_threads = True
         self.http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that gave up
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/cache"
@@ -166,15 +168,21 @@ def compiles(said: list[dict[str, float]]) -> int:
 
 def many_processes(folder: Path, count: int, objects: int, repeat: int, **how: bool) -> dict[str, Any]:
     """Start many processes on a machine with an empty cache and a store; and on one that is warm."""
-    rounds = []
+    rounds: list[dict[str, Any]] = []
+    filled = folder / f"filled{how}"
+    start(1, objects, **how, DOTCU_CACHE_DIR=filled)
+    start(count, objects, **how, DOTCU_CACHE_DIR=filled)  # the first start reads files from the disk
     for number in range(repeat):
         server, here = StoreServer(), folder / f"many{number}{how}"
         shared = {
             "DOTCU_CACHE_REMOTE": server.url, "DOTCU_CACHE_TRUST": server.url, "DOTCU_CACHE_REMOTE_WRITE": 1
         }  # fmt: skip
-        cold, cold_cpu, said_cold = start(count, objects, **how, DOTCU_CACHE_DIR=here / "first", **shared)
-        warm, warm_cpu, said_warm = start(count, objects, **how, DOTCU_CACHE_DIR=here / "first", **shared)
-        other, other_cpu, said_other = start(count, objects, **how, DOTCU_CACHE_DIR=here / "second", **shared)
+        ways = [("cold", here / "first"), ("second", here / "second"), ("warm", filled)]
+        done = {}
+        for name, cache_dir in ways if number % 2 else (ways[2], *ways[:2]):
+            done[name] = start(count, objects, **how, DOTCU_CACHE_DIR=cache_dir, **shared)
+        (cold, cold_cpu, said_cold), (warm, warm_cpu, said_warm) = done["cold"], done["warm"]
+        other, other_cpu, said_other = done["second"]
         rounds.append({
             "compiles": compiles(said_cold), "compiles_on_second_machine": compiles(said_other),
             "puts": sum(server.puts.values()), "compiles_warm": compiles(said_warm),
@@ -186,6 +194,8 @@ def many_processes(folder: Path, count: int, objects: int, repeat: int, **how: b
             "ratio_cpu": cold_cpu / warm_cpu, "ratio_cpu_second_machine": other_cpu / warm_cpu,
         })  # fmt: skip
         server.http.shutdown()
+        ratios = {name: f"{value:.3f}" for name, value in rounds[-1].items() if name.startswith("ratio")}
+        print(f"{count} processes, {how}: {ratios}", flush=True)
     ratios = {
         name: statistics.median(one[name] for one in rounds) for name in rounds[0] if name.startswith("ratio")
     }
@@ -289,6 +299,7 @@ def pack_and_warm(folder: Path, objects: int, repeat: int) -> dict[str, Any]:
 def layer_overhead(folder: Path, objects: int, repeat: int) -> dict[str, Any]:
     """Read objects in one process from the cache itself, and from the first and the third layer below it."""
     warm = folder / "warm"
+    start(1, objects, DOTCU_CACHE_DIR=warm)
     sources = [inline_source(KERNEL.format(number), name=f"k{number}.cu") for number in range(objects)]
     layers = [folder / f"none{number}" for number in range(2)]
     for layer in layers:
@@ -399,32 +410,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--only", help="parts, separated by commas")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--processes", type=int, default=64)
     parser.add_argument("--machines", type=int, default=1000)
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=1, help="starts of all processes")
     options = parser.parse_args()
+    machine = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+               "kernel": platform.system()}  # fmt: skip
+    earlier = json.loads(options.save.read_text()) if options.save and options.save.exists() else {}
+    result = {"machine": machine, **(earlier if earlier.get("machine") == machine else {})}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        result = {
-            "machine": {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
-                        "kernel": platform.system()},
-            "one_store": many_processes(folder, options.processes, 16, options.repeat, together=True),
-            "one_store_in_turn": many_processes(folder, options.processes, 16, options.repeat),
-            "one_store_with_torch": many_processes(
-                folder, options.processes, 16, 1, together=True, torch=True
+        folder, count, repeat = Path(name), options.processes, options.repeat
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "one_store": lambda: many_processes(folder, count, 16, repeat, together=True),
+            "one_store_in_turn": lambda: many_processes(folder, count, 16, repeat),
+            "one_store_with_torch": lambda: many_processes(
+                folder, count, 16, 1, together=True, torch=True
             ),
-            "machines_filled": many_machines(folder, options.machines, 64, 16, filled=True),
-            "machines_empty": many_machines(folder, options.machines, 64, 16, filled=False),
-            "pack": pack_and_warm(folder, 50, 21),
-            "layers": layer_overhead(folder, 50, 21),
-            "wrong_entries": wrong_entries(folder, options.entries),
+            "machines_filled": lambda: many_machines(folder, options.machines, 64, 16, filled=True),
+            "machines_empty": lambda: many_machines(folder, options.machines, 64, 16, filled=False),
+            "pack": lambda: pack_and_warm(folder, 50, 21),
+            "layers": lambda: layer_overhead(folder, 50, 21),
+            "wrong_entries": lambda: wrong_entries(folder, options.entries),
         }  # fmt: skip
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.save:
-        options.save.write_text(text + "\n")
+        for part in options.only.split(",") if options.only else parts:
+            result[part] = parts[part]()
+            print(json.dumps({part: result[part]}, indent=1), flush=True)
+            if options.save:
+                options.save.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,11 +70,23 @@ def _built(requests: Sequence[BuildInputs]) -> Iterator[tuple[BuildInputs, Objec
             found, _ = _found(left, at_once=DOWNLOADS)
             yield from found.items()
             left = [one for one in left if one not in found]
-        if alone and settings.current().jit != "error":
-            for one in compile_ahead(left):
+        if alone and settings.current().jit != "error" and len(left) >= 2 * FEW:
+            one = next(_in_order(store, {one: keys[one] for one in left}))
+            yield one, _build(one)
+            left.remove(one)
+            # by now, others that started with this process make the rest themselves, and need no workers
+            for one in compile_ahead([one for one in left if not _is_made(store, keys[one])]):
                 yield one, None
     for one in _in_order(store, {one: keys[one] for one in left}):
         yield one, _build(one)
+
+
+def _is_made(store: Store, key: str) -> bool:
+    """Return whether an entry is there, or another process holds its lock."""
+    if store.path(key).is_dir():
+        return True
+    with store.lock(key, lambda: True) as is_free:
+        return not is_free
 
 
 def _found(

@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import logging
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,31 @@ def test_what_another_process_is_making_is_left_for_last(
         order = pool._in_order(store, keys)
         assert [next(order), next(order), next(order)] == [wanted[3], wanted[0], wanted[1]]
     assert list(order) == [wanted[2]]
+
+
+def test_workers_get_what_nobody_makes_already(
+    wanted: list[BuildInputs], cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker takes as long to start as some compiles: processes that start at once are workers enough."""
+    store, keys = Store(cache_dir), {one: f"{number}0" * 32 for number, one in enumerate(wanted)}
+    store.path(keys[wanted[1]]).mkdir(parents=True)
+    with store.lock("20" * 32):  # makes the folder
+        pass
+    other = (store.root / "locks" / "20.lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    asked: list[BuildInputs] = []
+
+    def ahead(left: list[BuildInputs]) -> Iterator[BuildInputs]:
+        asked.extend(left)
+        other.close()
+        yield from ()
+
+    monkeypatch.setattr(pool, "FEW", 1)
+    monkeypatch.setattr(pool.os, "getpid", lambda: 0)  # wanted[0] is made first, here
+    monkeypatch.setattr(pool, "_found", lambda *_: ({}, keys))
+    monkeypatch.setattr(pool, "compile_ahead", ahead)
+    pool.build_all(wanted)
+    assert asked == [wanted[3]]
 
 
 def test_a_store_is_asked_for_many_objects_at_once(
