@@ -84,14 +84,14 @@ def of_rows(figures: Mapping[str, Any]) -> str:
 
 
 def in_short(figures: Mapping[str, Any]) -> str:
-    """A line for each operator: its share of the limit, and how many times as long the best other takes."""
+    """A line for each operator: its share of the limit, and its speedup over the best other."""
     lines = []
     for case in _flagships(figures["cases"]):
         own = case["rows"][0]
         name, ratio = _best(case)
         title = f"[{case['op']}](src/dotcu/gallery/{home(case['op'])}/README.md)"
         lines.append([title, case["case"], f"{own['percent']:.0f} %", name, f"{ratio:.2f}×" if name else ""])
-    return _table(["operator", "on", "of the limit", "best other", "takes"], lines)
+    return _table(["operator", "on", "of the limit", "best other", "speedup"], lines)
 
 
 def _flagships(cases: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
