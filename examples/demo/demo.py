@@ -12,13 +12,13 @@ Exit codes: 0 everything came out as said here, 1 something did not.
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 
 import torch
 
 import dotcu
-from dotcu.cli.main import main as dotcu_command
 
 FOLDER = Path(__file__).parent
 OPERATOR = FOLDER / "ops.py"
@@ -44,7 +44,7 @@ def passes(*words: str) -> bool:
     heading(f"$ dotcu {' '.join(word.removeprefix(here) for word in words)}")
     sys.argv = ["dotcu", *words]
     try:
-        dotcu_command()
+        runpy.run_module("dotcu", run_name="__main__")
     except SystemExit as end:
         return not end.code
     return True
