@@ -236,6 +236,50 @@ MMA = (
     Case(name="matrix_stmatrix", args={"in": In(bits(128)), "out": Out((24, 32), U32)}, block=32),
 )
 
+# mma.sp, on small integers in every type, so that each sum is exact whatever its order.
+
+
+def small(*shape: int, dtype: Any) -> Callable[[str], Array]:
+    """Integers from -8 to 8, in words of elements of a type."""
+
+    def recipe(seed: str) -> Array:
+        count = int(np.prod(shape)) * 4 // np.dtype(dtype).itemsize
+        values = (random_bits(seed, count) % np.uint64(17)).astype(np.float32) - 8
+        return values.astype(dtype).view(U32).reshape(shape)
+
+    return recipe
+
+
+def metadata(*choices: int) -> Callable[[str], Array]:
+    """Eight choices of four bits in each lane's word."""
+
+    def recipe(seed: str) -> Array:
+        picked = np.array(choices, U32)[random_bits(seed, 256) % np.uint64(len(choices))].reshape(32, 8)
+        result: Array = (picked << np.arange(0, 32, 4, dtype=U32)).sum(axis=1, dtype=U32)
+        return result
+
+    return recipe
+
+
+_ASCENDING = (0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110)
+SPARSE = Case(
+    name="matrix_sparse",
+    args={
+        "f16": In(small(8, 32, dtype=np.float16)),
+        "bf16": In(small(8, 32, dtype=ml_dtypes.bfloat16)),
+        "tf32": In(small(8, 32, dtype=np.float32)),
+        "fp8": In(small(8, 32, dtype=ml_dtypes.float8_e4m3fn)),
+        "bits": In(bits(8, 32)),
+        "sums": In(small(4, 32, dtype=np.float32)),
+        "half_sums": In(small(2, 32, dtype=np.float16)),
+        "meta": In(metadata(*_ASCENDING)),
+        "tf32_meta": In(metadata(0b0100, 0b1110)),
+        "any_meta": In(metadata(*_ASCENDING, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)),
+        "out": Out((25 * 4 + 2 * 2, 32), U32),
+    },
+    block=32,
+)
+
 # wmma: whole matrices. Each tile is m x n x k, with A and B row by row ("r") or column by column ("c").
 
 
@@ -346,6 +390,7 @@ def _product(name: str, m: int, n: int, k: int, block: int, grid: tuple[int, int
 
 MATRICES = (
     *MMA,
+    SPARSE,
     *WMMA,
     _product("real_wmma_matmul", 32, 32, 48, 64, (1, 2)),
     _product("real_mma_matmul", 64, 32, 80, 128, (1, 2)),

@@ -83,6 +83,11 @@ CONTROL = (
         archs=BOTH,
     ),
     Case(
+        name="control_stack",
+        args={"x": In(whole(96, high=1000)), "out": Out((64,), np.int32), "n": 8},
+        block=64,
+    ),
+    Case(
         name="control_flow",
         args={"in": In(bits(96)), "out": InOut(zeros(3, 96, dtype=U32))},
         block=96,

@@ -699,6 +699,12 @@ def product_by_tma(*more: int, rows: int = 64, block: int = 128) -> Launch:
 
 
 @case
+def metadata_of_one_place_twice() -> Launch:
+    ones, out = torch.ones(128, dtype=torch.float16).view(torch.uint32), torch.zeros(128)
+    return Launch(args=(ones, ones, out), out=out, want=torch.full((128,), 8.0))
+
+
+@case
 def accumulator_read_before_the_wait() -> Launch:
     return product()
 

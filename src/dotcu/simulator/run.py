@@ -100,7 +100,7 @@ class Finding:
     Attributes:
         kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
             "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap", "race",
-            "proxy-fence", "exited-block", "broken-promise", "wgmma" or "setmaxnreg".
+            "proxy-fence", "exited-block", "broken-promise", "wgmma", "setmaxnreg" or "metadata".
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty if the PTX names none.
         line: The line in it, from 1; 0 if the PTX names none.

@@ -170,7 +170,7 @@ _HALVES = frozenset({"f16", "f16x2", "bf16", "bf16x2"})
 _PACKED = frozenset({"f16x2", "bf16x2", "f32x2"})
 
 _OPCODES_BY_CLASS = {
-    "move": "mov selp slct cvta isspacep mapa getctarank prmt createpolicy",
+    "move": "mov selp slct cvta isspacep mapa getctarank prmt createpolicy alloca stacksave stackrestore",
     "convert": "cvt szext",
     "memory": "ld ldu st prefetch prefetchu applypriority discard",
     "atomic": "atom red multimem",

@@ -283,6 +283,9 @@ class _Instance:
         return part
 
 
+STACK_OPCODES = ("alloca", "stacksave", "stackrestore")
+"""Instructions that move the top of a thread's stack; a return moves it back."""
+
 _END = Instruction("ret", (), (), (), None, NOWHERE, "ret")
 
 
@@ -396,12 +399,19 @@ class _Inliner:
             raise self._unresolved(call, target.name)
         functions = self.graph.callees(body, call)
         entered = self._passed(call, functions, instance)
-        if entered.pointer is None and functions[0] not in self.graph.reaches(functions[0]):
+        if entered.pointer is None and not self._needs_a_return(functions[0]):
             self._inline(call, functions[0], entered, instance)
             return
         self.pending.extend(functions)
         enter = instance.rename(call)._replace(opcode="enter")
         self.code.append(FlatInstruction(enter, instance.calls, call=entered))
+
+    def _needs_a_return(self, function: str) -> bool:
+        """Return whether a function may be entered while it runs, or takes memory until it returns."""
+        body = self.module.body(function)
+        return function in self.graph.reaches(function) or any(
+            instruction.opcode in STACK_OPCODES for instruction in body.instructions
+        )
 
     def _passed(self, call: Instruction, functions: Sequence[str], instance: _Instance) -> EnteredCall:
         """Return the operands of a call, which have to be what each of the functions takes."""

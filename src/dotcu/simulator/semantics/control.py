@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
+from dotcu.ptx.instructions import Immediate
 from dotcu.simulator.counting.traffic import common_warps
 from dotcu.simulator.decoding.basic_blocks import EXIT, BasicBlock
 from dotcu.simulator.decoding.binding import Binding
@@ -18,7 +20,7 @@ from dotcu.simulator.decoding.variables import STACK_ALIGNMENT, STACK_BYTES, Var
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.semantics.builtins import bind_call
-from dotcu.simulator.semantics.table import Step, require
+from dotcu.simulator.semantics.table import Step, dtype_of, require
 
 Ending = Callable[[FlatInstruction, BasicBlock, Binding], Step]
 
@@ -484,6 +486,57 @@ class CallStack:
         found = np.unique(depths).tolist()
         return [(depth, lanes if len(found) == 1 else lanes[depths == depth]) for depth in found]
 
+
+# Memory that a function takes of the stack while it runs, beside its variables.
+#
+# Source: PTX ISA, 9.7.17, "Stack Manipulation Instructions: stacksave, stackrestore, alloca".
+
+
+def bind_stack(placed: FlatInstruction, binding: Binding) -> Step:
+    """alloca, stacksave or stackrestore."""
+    opcode, flags, (type_,), (operand, *more), *_ = placed.instruction
+    require(not flags and type_ in ("u32", "u64"))
+    if opcode == "stackrestore":
+        saved = binding.source(operand, type_)
+        return lambda chunk: _restore(chunk, saved.read(chunk))
+    target = binding.destination(operand)
+    require(target.dtype == dtype_of(type_) and len(more) <= 2)
+    if opcode == "stacksave":
+        return lambda chunk: target.write(chunk, stack_of(chunk).tops[chunk.numbers()].astype(target.dtype))
+    size, *alignment = more
+    bytes_ = binding.source(size, type_)
+    align = np.uint64(max(_ALLOCA_ALIGNMENT, *(cast("Immediate", a).value for a in alignment), 1))
+
+    def step(chunk: Chunk) -> None:
+        lanes, tops = chunk.numbers(), stack_of(chunk).tops
+        wanted = np.broadcast_to(bytes_.read(chunk), len(lanes)).astype(np.uint64)
+        starts = (tops[lanes] + align - np.uint64(1)) // align * align
+        full = wanted > chunk.grid.decoded.layout.stack_base + STACK_BYTES - starts.view(np.int64)
+        if full.any():
+            message = (
+                f"alloca of {int(wanted[full][0])} bytes, more than the stack has left: the simulator gives "
+                f"a thread {STACK_BYTES} bytes, and a GPU gives 1024 unless asked for more. Use an array of "
+                "a fixed size, or memory that the host passes."
+            )
+            chunk.report("stack-overflow", placed, lanes[full], message)
+            wanted = np.where(full, np.uint64(0), wanted)
+        tops[lanes] = starts + wanted
+        local = chunk.local
+        local.is_written = False
+        for lane, start, count in zip(lanes.tolist(), starts.tolist(), wanted.tolist(), strict=True):
+            first = int(local.bases[lane]) + start
+            local.written[first : first + count] = 0
+        target.write(chunk, starts.astype(target.dtype))
+
+    return step
+
+
+def _restore(chunk: Chunk, tops: Array) -> None:
+    stack_of(chunk).tops[chunk.numbers()] = tops
+
+
+_ALLOCA_ALIGNMENT = 8
+"""What alloca aligns to where it does not say."""
 
 # How instructions end a basic block.
 ENDINGS: Mapping[str, Ending] = {

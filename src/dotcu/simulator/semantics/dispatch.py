@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.decoding.inlining import STACK_OPCODES, FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.sanitizers.earlier import WAITED
 from dotcu.simulator.sanitizers.proxies import crossed_by
@@ -21,6 +21,7 @@ from dotcu.simulator.semantics.async_copy.cp_async import bind_async_store, bind
 from dotcu.simulator.semantics.async_copy.mbarrier import bind_mbarrier
 from dotcu.simulator.semantics.async_copy.tensormap import bind_map_fence, bind_tensormap
 from dotcu.simulator.semantics.builtins import bind_call
+from dotcu.simulator.semantics.control import bind_stack
 from dotcu.simulator.semantics.matrix.mma import bind_mma
 from dotcu.simulator.semantics.matrix.tiles import bind_ldmatrix, bind_movmatrix, bind_stmatrix
 from dotcu.simulator.semantics.matrix.wgmma import bind_setmaxnreg, bind_wgmma
@@ -108,6 +109,7 @@ _MORE: Mapping[str, Bind] = {
     "mapa": bind_mapa,
     "getctarank": bind_getctarank,
     "call": bind_call,
+    **dict.fromkeys(STACK_OPCODES, bind_stack),
     "isspacep": bind_isspacep,
     "activemask": bind_activemask,
     **dict.fromkeys(("membar", "fence"), bind_fence),

@@ -308,3 +308,43 @@ def test_a_heap_that_is_full_gives_null(run_kernel: Any) -> None:
     out = np.zeros(32, "i8")
     run_kernel(source, {"out": out})
     assert (out != 0).sum() == 8
+
+
+def stacked(on_registers: Any, text: str, size: int) -> tuple[list[Any], Run]:
+    declarations = ".reg .u64 %top, %own, %other, %size;"
+    sizes = f"mov.u64 %size, {size};\n"
+    given: tuple[list[Any], Run] = on_registers(
+        sizes + text, [np.arange(40, dtype=np.uint32)], ["u4"], declarations=declarations, collect=True
+    )
+    return given
+
+
+def test_memory_of_the_stack_is_each_threads_own(on_registers: Any) -> None:
+    text = """
+        alloca.u64 %own, %size;
+        alloca.u64 %other, %size;
+        st.local.u32 [%own + 12], %i0;
+        st.local.u32 [%other], 7;
+        ld.local.u32 %o0, [%own + 12];"""
+    outs, run = stacked(on_registers, text, 16)
+    assert run.findings == []
+    assert outs[0].tolist() == list(range(40))
+
+
+def test_memory_that_is_taken_again_counts_as_unwritten(on_registers: Any) -> None:
+    text = """
+        stacksave.u64 %top;
+        alloca.u64 %own, %size;
+        st.local.u32 [%own], %i0;
+        stackrestore.u64 %top;
+        alloca.u64 %own, %size;
+        ld.local.u32 %o0, [%own];"""
+    _, run = stacked(on_registers, text, 4)
+    assert [finding.kind for finding in run.findings] == ["uninitialized-read"]
+
+
+def test_more_than_the_stack_has_is_a_finding(on_registers: Any) -> None:
+    _, run = stacked(on_registers, "alloca.u64 %own, %size; mov.b32 %o0, 0;", 1 << 20)
+    (finding,) = run.findings
+    assert finding.kind == "stack-overflow"
+    assert "alloca of 1048576 bytes" in finding.message

@@ -1,7 +1,7 @@
-"""mma.sync: a matrix multiply-and-accumulate of a warp, from registers to registers.
+"""mma.sync and mma.sp.sync: a matrix multiply-and-accumulate of a warp, from registers to registers.
 
-Source: PTX ISA, "Multiply-and-Accumulate Instruction: mma". mma.sp, and the kinds of sm_100 and
-later, have no row here.
+Source: PTX ISA, "Multiply-and-Accumulate Instruction: mma", "... mma.sp". The kinds of sm_100 and later
+have no row here.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import ml_dtypes
 import numpy as np
 
-from dotcu.ptx.instructions import Operand
+from dotcu.ptx.instructions import Immediate, Operand, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array
@@ -125,6 +125,8 @@ class MmaFamily(NamedTuple):
         sums: Types of C and D.
         mma: Shapes of mma.
         wmma: Shapes of wmma.
+        sparse: Shapes of mma.sp.
+        unit: Bits of what an index of mma.sp's metadata is for.
     """
 
     product: Callable[[frozenset[str], str], Product]
@@ -132,23 +134,33 @@ class MmaFamily(NamedTuple):
     sums: frozenset[str]
     mma: frozenset[str]
     wmma: frozenset[str]
+    sparse: frozenset[str]
+    unit: int
 
 
-def _family(product: Callable[[frozenset[str], str], Product], *columns: str) -> MmaFamily:
-    return MmaFamily(product, *[frozenset(text.split()) for text in columns])
+def _family(product: Callable[[frozenset[str], str], Product], *columns: str, unit: int = 0) -> MmaFamily:
+    types, sums, mma, wmma, sparse = [frozenset(text.split()) for text in columns]
+    return MmaFamily(product, types, sums, mma, wmma, sparse, unit)
 
 
 _TILES = "m16n16k16 m32n8k16 m8n32k16"
-# PTX ISA, "Matrix Shape": the dense shapes that sm_80, sm_89 and sm_90 have.
+# PTX ISA, "Matrix Shape": the shapes that sm_80, sm_89 and sm_90 have. 9.7.14.6.1, "Sparse matrix storage": a
+# unit is an element of 16 or 8 bits, half of a tf32, or two elements of 4 bits.
 FAMILIES: tuple[MmaFamily, ...] = (
-    _family(_float_product, "f16", "f16 f32", "m8n8k4 m16n8k8 m16n8k16", _TILES),
-    _family(_float_product, "bf16", "f32", "m16n8k8 m16n8k16", _TILES),
-    _family(_float_product, "tf32", "f32", "m16n8k4 m16n8k8", "m16n16k8"),
-    _family(_float_product, "e4m3 e5m2", "f16 f32", "m16n8k16 m16n8k32", ""),
-    _family(_double_product, "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4"),
-    _family(_integer_product, "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", _TILES),
-    _family(_integer_product, "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "m8n8k32"),
-    _family(_bit_product, "b1", "s32", "m8n8k128 m16n8k128 m16n8k256", "m8n8k128"),
+    _family(
+        _float_product, "f16", "f16 f32", "m8n8k4 m16n8k8 m16n8k16", _TILES, "m16n8k16 m16n8k32", unit=16
+    ),
+    _family(_float_product, "bf16", "f32", "m16n8k8 m16n8k16", _TILES, "m16n8k16 m16n8k32", unit=16),
+    _family(_float_product, "tf32", "f32", "m16n8k4 m16n8k8", "m16n16k8", "m16n8k8 m16n8k16", unit=16),
+    _family(_float_product, "e4m3 e5m2", "f16 f32", "m16n8k16 m16n8k32", "", "m16n8k64", unit=8),
+    _family(_double_product, "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4", ""),
+    _family(
+        _integer_product, "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", _TILES, "m16n8k32 m16n8k64", unit=8
+    ),
+    _family(
+        _integer_product, "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "m8n8k32", "m16n8k64 m16n8k128", unit=8
+    ),
+    _family(_bit_product, "b1", "s32", "m8n8k128 m16n8k128 m16n8k256", "m8n8k128", ""),
 )
 _OF_TYPE: Mapping[str, MmaFamily] = {type_: family for family in FAMILIES for type_ in family.types}
 
@@ -163,6 +175,7 @@ class MmaForm(NamedTuple):
     c: str
     layouts: tuple[str, str]
     product: Product
+    unit: int
 
 
 def sizes_of(shape: str) -> list[int]:
@@ -170,36 +183,47 @@ def sizes_of(shape: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", shape)]
 
 
-def form_of(flags: tuple[str, ...], types: tuple[str, ...], *, wmma: bool = False) -> MmaForm:
-    """Read the modifiers of mma or wmma.mma.
+def form_of(flags: tuple[str, ...], types: tuple[str, ...], column: str = "mma") -> MmaForm:
+    """Read the modifiers of mma, mma.sp or wmma.mma.
 
     Args:
         flags: The modifiers that name no type.
         types: The modifiers that name a type.
-        wmma: True for wmma.mma.
+        column: The family's shapes that it may have: "mma", "sparse" or "wmma".
 
     Raises:
         NotExecuted: There is no such form.
     """
     d, a, b, c = types
     family = _OF_TYPE[a]
-    shapes = [f for f in flags if f in (family.wmma if wmma else family.mma)]
+    shapes = [f for f in flags if f in getattr(family, column)]
     layouts = [f for f in flags if f in _LAYOUTS]
     require(len(shapes) == 1 and len(layouts) == 2 and {"sync", "aligned"} <= set(flags))
     require(b in family.types and {c, d} <= family.sums)
-    product = family.product(frozenset(flags) - _PLAIN - {shapes[0], "mma" if wmma else ""}, d)
-    return MmaForm(shapes[0], d, a, b, c, (layouts[0], layouts[1]), product)
+    own = {shapes[0], *_OWN_FLAGS[column]}
+    product = family.product(frozenset(flags) - _PLAIN - own, d)
+    return MmaForm(shapes[0], d, a, b, c, (layouts[0], layouts[1]), product, family.unit)
+
+
+_ORDERED = "sp::ordered_metadata"
+_OWN_FLAGS: Mapping[str, tuple[str, ...]] = {"mma": (), "sparse": ("sp", _ORDERED), "wmma": ("mma",)}
 
 
 def bind_mma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
-    """mma.sync, dense."""
+    """mma.sync, or mma.sp.sync with A as its nonzero half."""
     instruction = placed.instruction
-    form = form_of(instruction.flags, instruction.types)
-    step = multiply_step(form, _fragments(form), instruction.operands, binding)
+    flags, operands = instruction.flags, [*instruction.operands]
+    is_sparse = flags[0] in _OWN_FLAGS["sparse"]
+    form = form_of(flags, instruction.types, "sparse" if is_sparse else "mma")
+    fragments, expand = _fragments(form, is_sparse=is_sparse), None
+    if is_sparse:
+        *operands, metadata, selector = operands
+        expand = _expansion(placed, form, metadata, selector, binding)
+    step = multiply_step(form, fragments, operands, binding, expand)
     return of_whole_warps(step, placed, binding)
 
 
-def _fragments(form: MmaForm) -> Sequence[FragmentLayout]:
+def _fragments(form: MmaForm, *, is_sparse: bool) -> Sequence[FragmentLayout]:
     c_bits, d_bits = [8 * ACCUMULATORS[type_].itemsize for type_ in (form.c, form.d)]
     if form.a == "f16" and form.shape == "m8n8k4":
         require(d_bits >= c_bits)
@@ -210,14 +234,82 @@ def _fragments(form: MmaForm) -> Sequence[FragmentLayout]:
             _quad_accumulator(c_bits),
         )
     require(form.layouts == ("row", "col") and form.c == form.d)
-    return _fragments_of(sizes_of(form.shape), ELEMENT_BITS[form.a], c_bits)
+    return _fragments_of(sizes_of(form.shape), ELEMENT_BITS[form.a], c_bits, is_sparse=is_sparse)
+
+
+# Sparse A: of four units side by side in a row two are given, and the metadata has the place of each in
+# two bits.
+#
+# A quad's lanes have rows g and g + 8. Where units are of 16 bits, each lane that holds metadata has 16 bits
+# of each of the two rows; where they are of 8 bits, it has 32 bits of one row, and the next lane those of
+# the other.
+#
+# Source: PTX ISA, 9.7.14.6.1, "Sparse matrix storage": which lanes hold metadata, and which values are
+# undefined; 9.7.14.6.2, "Matrix fragments for multiply-accumulate operation with sparse matrix A".
+
+
+Expansion = Callable[["Chunk", Array], Array]
+"""From A's words, by matrix, row and word of the row, to those of the whole A."""
+
+
+def _expansion(
+    placed: FlatInstruction, form: MmaForm, metadata: Operand, selector: Operand, binding: Binding
+) -> Expansion:
+    """Return what puts A's units where the metadata says, and reports places that are undefined."""
+    units = sizes_of(form.shape)[2] * ELEMENT_BITS[form.a] // form.unit // 2
+    holders = units // 8  # lanes of each quad
+    require(isinstance(selector, Immediate))
+    first = holders * cast("Immediate", selector).value
+    require(first in range(4))
+    (words,) = sources_of(Vector((metadata,)), 1, "b32", binding)
+    own, shifts = unsigned(form.unit // 8), np.arange(0, 256 // form.unit, 2, dtype=np.uint32)
+    fours = np.arange(units) // 2 * 4
+    ordered = _ORDERED in placed.instruction.flags
+
+    def expand(chunk: Chunk, given: Array) -> Array:
+        held = np.ascontiguousarray(read(chunk, [words])[0].reshape(-1, 8, 4)[:, :, first : first + holders])
+        if form.unit == 16:
+            by_row = held.view(np.uint16).reshape(-1, 8, holders, 2).transpose(0, 3, 1, 2)
+        else:
+            by_row = held.reshape(-1, 8, holders // 2, 2).transpose(0, 3, 1, 2)
+        places = (by_row[..., None] >> shifts & 3).reshape(-1, 16, units)
+        _check_places(chunk, placed, form, places.reshape(-1, 2), ordered=ordered)
+        whole = np.zeros((*places.shape[:2], 2 * units), own)
+        np.put_along_axis(whole, fours + places, given.view(own), axis=-1)
+        return whole.view(given.dtype)
+
+    return expand
+
+
+def _check_places(
+    chunk: Chunk, placed: FlatInstruction, form: MmaForm, pairs: Array, *, ordered: bool
+) -> None:
+    """Report pairs of places that PTX leaves undefined."""
+    low, high = pairs[:, 0], pairs[:, 1]
+    if form.a == "tf32":
+        bad, wanted = (low & 1 != 0) | (high != low + 1), "0b0100 (the first of two elements) or 0b1110"
+    elif ordered:
+        bad, wanted = low >= high, "two places in ascending order, the lower one in the lower bits"
+    else:
+        bad, wanted = low == high, "two places that differ"
+    if not bad.any():
+        return
+    at, each = int(np.flatnonzero(bad)[0]), len(pairs) * WARP // chunk.count()
+    warps = np.unique(np.flatnonzero(bad) // each)
+    message = (
+        f"metadata 0b{int(high[at]):02b}{int(low[at]):02b} for row {at % each * 16 // each} of A, with which "
+        f"the product is undefined: each four bits have {wanted}. The selector says which lanes of each four "
+        "hold them."
+    )
+    chunk.report("metadata", placed, chunk.numbers()[warps * WARP], message)
 
 
 def multiply_step(
     form: MmaForm,
     fragments: Sequence[FragmentLayout | WmmaFragment],
-    operands: tuple[Operand, ...],
+    operands: Sequence[Operand],
     binding: Binding,
+    expand: Expansion | None = None,
 ) -> Step:
     """Return the step that gathers A, B and C, multiplies, and scatters D.
 
@@ -226,6 +318,7 @@ def multiply_step(
         fragments: Of D, A, B and C.
         operands: Of D, A, B and C.
         binding: Finds the operands' registers.
+        expand: Makes the whole A of one whose nonzero half is given.
     """
     word, d_bytes = "b64" if form.a == "f64" else "b32", 8 if form.d == "f64" else 4
     d_fragment, a_fragment, b_fragment, c_fragment = fragments
@@ -241,7 +334,8 @@ def multiply_step(
     product = form.product
 
     def step(chunk: Chunk) -> None:
-        left = a_numbers(a_fragment.gather(read(chunk, a)))
+        words = a_fragment.gather(read(chunk, a))
+        left = a_numbers(words if expand is None else expand(chunk, words))
         right = b_numbers(b_fragment.gather(read(chunk, b)))
         sums = c_fragment.gather(read(chunk, c)).view(c_dtype)
         result = product(
@@ -249,8 +343,8 @@ def multiply_step(
             right.swapaxes(1, 2) if b_fragment.transposed else right,
             sums,
         )
-        for target, words in zip(targets, d_fragment.scatter(result.view(d_word)), strict=True):
-            target.write(chunk, words)
+        for target, value in zip(targets, d_fragment.scatter(result.view(d_word)), strict=True):
+            target.write(chunk, value)
 
     return step
 
@@ -328,10 +422,12 @@ def _layout(text: str, *, transposed: bool = False, **sizes: int) -> FragmentLay
     )
 
 
-def _fragments_of(sizes: Sequence[int], bits: int, sum_bits: int) -> tuple[FragmentLayout, ...]:
+def _fragments_of(
+    sizes: Sequence[int], bits: int, sum_bits: int, *, is_sparse: bool
+) -> tuple[FragmentLayout, ...]:
     """The fragments of D, A, B and C of an mma with eight columns, A by rows and B by columns."""
     m, k = sizes[0] // 8, sizes[2] * bits // (4 * max(32, bits))
-    a = _layout("k m | g t | m g | k t", m=m, k=k)
+    a = _layout("k m | g t | m g | k t", m=m, k=k // 2 if is_sparse else k)
     b = _layout("k | g t | g | k t", transposed=True, k=k)
     # Of C and D, each lane has two neighbours of a row, of 16 bits in one register.
     if sum_bits == 16:

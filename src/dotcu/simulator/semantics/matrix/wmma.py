@@ -38,7 +38,7 @@ def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
     types = placed.instruction.types
     if len(types) == 2:  # those of D and C; A and B are f16
         types = (types[0], "f16", "f16", types[1])
-    form = form_of(placed.instruction.flags, types, wmma=True)
+    form = form_of(placed.instruction.flags, types, "wmma")
     spelled = zip("dabc", (form.d, form.a, form.b, form.c), ("row", *form.layouts, "row"), strict=True)
     fragments = [_fragment_of(matrix, type_, form.shape, order) for matrix, type_, order in spelled]
     return multiply_step(form, fragments, placed.instruction.operands, binding)

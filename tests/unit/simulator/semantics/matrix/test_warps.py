@@ -83,7 +83,7 @@ SUMS = "{%o0,%o1,%o2,%o3}"
 REFUSED = [
     (
         f"mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {SUMS}, {{%i0,%i1}}, {{%i2,%i3}}, "
-        "{%i3,%i4,%i5,%i6}, %i0, 0x0;"
+        "{%i3,%i4,%i5,%i6}, %i0, 0x4;"
     ),
     f"mma.sync.aligned.m16n8k8.col.col.f32.f16.f16.f32 {SUMS}, {{%i0,%i1}}, {{%i2}}, {{%i3,%i4,%i5,%i6}};",
     (
