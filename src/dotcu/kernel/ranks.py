@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -185,7 +186,7 @@ def _on_gpu(tensor: Tensor, group: Any) -> Peers:
     key = (*addresses, *pads, tensor.shape, tensor.dtype)
     if key not in _known:
         if group.size() > 1:
-            _require_alike(tensor, offset, group)
+            agree(f"{_shown(tensor)} at byte {offset} of its allocation", group)
         pointers, signals = (
             torch.tensor(each, dtype=torch.int64, device=tensor.device) for each in (addresses, pads)
         )
@@ -202,8 +203,11 @@ def _lone_pad(device: torch.device) -> Tensor:
 def _rendezvous(tensor: Tensor, group: Any) -> Any:
     from torch.distributed import _symmetric_memory as symmetric
 
+    start = time.monotonic()
     try:
         handle: Any = symmetric.rendezvous(tensor, group.group_name)
+    except torch.distributed.DistStoreError as error:
+        raise _not_met(_shown(tensor), group.rank(), time.monotonic() - start, "another rank") from error
     except RuntimeError as error:
         sizes = "buffer_size" in str(error)
         why = "it is larger on one rank than on another" if sizes else str(error).splitlines()[0]
@@ -213,12 +217,51 @@ def _rendezvous(tensor: Tensor, group: Any) -> Any:
     return handle
 
 
-def _require_alike(tensor: Tensor, offset: int, group: Any) -> None:
-    """Raise on all ranks where one passes something else than the others."""
-    own = f"{tuple(tensor.shape)} of {tensor.dtype} at byte {offset} of its allocation"
-    said: list[str] = [own] * group.size()
-    torch.distributed.all_gather_object(said, own, group)
+def _shown(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} of {tensor.dtype}"
+
+
+def agree(own: str, group: Any) -> None:
+    """Meet the other ranks, and raise on all where one says something else.
+
+    They meet in the store of the group, which ends a wait after the group's time-out. A rank that passes what
+    all know meets nobody, and so does not come.
+
+    Args:
+        own: What this rank passes.
+        group: A process group.
+
+    Raises:
+        ArgumentError: A rank said something else, or did not come.
+    """
+    store = torch.distributed.distributed_c10d._get_process_group_store(group)
+    count, start = f"dotcu.peers/{group.rank()}", time.monotonic()
+    number = store.add(count, 1)
+
+    def key(rank: int, number: int = number) -> str:
+        return f"dotcu.peers/{number}/{rank}"
+
+    store.set(key(group.rank()), own)
+    try:
+        said = [store.get(key(rank)).decode() for rank in range(group.size())]
+    except torch.distributed.DistStoreError as error:
+        late = [rank for rank in range(group.size()) if not store.check([key(rank)])]
+        store.delete_key(key(group.rank()))
+        store.add(count, -1)
+        waited = time.monotonic() - start
+        raise _not_met(own, group.rank(), waited, f"rank {', '.join(map(str, late))}") from error
+    store.delete_key(key(group.rank(), number - 1))  # who is here has read it
     _require_same(said)
+
+
+def _not_met(own: str, rank: int, waited_s: float, other: str) -> ArgumentError:
+    known = dict.fromkeys(f"{tuple(shape)} of {dtype}" for *_, shape, dtype in reversed(_known))
+    passed = f"a tensor that all know ({', '.join(list(known)[:3])})" if known else "nothing"
+    return ArgumentError(
+        f"dotcu.peers got {own} on rank {rank}, for the first time, and waited {waited_s:.0f} s for {other}, "
+        f"which passed {passed}, or has made no call.\n"
+        "All ranks pass tensors of one shape and dtype, in one order: pad the shorter ones."
+    )
 
 
 def _require_same(said: Sequence[str]) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +14,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.errors import ArgumentError, FindingError, SimulationError, UsageError
+from dotcu.kernel import ranks
 
 kernels = dotcu.load_inline(r"""
 #include <dotcu/peers.cuh>
@@ -215,6 +220,46 @@ def test_ranks_that_launch_different_things_are_named() -> None:
 def test_tensors_of_different_sizes_are_refused_with_both() -> None:
     with pytest.raises(ArgumentError, match=r"\(4,\).* on rank 0 and .*\(5,\).* on rank 1"):
         dotcu.simulate_ranks(2, lambda rank: dotcu.peers(torch.zeros(4 + rank)))
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
+    """Make the group of two as a rank sees it, with a store that waits for 0.2 s."""
+    store = torch.distributed.HashStore()
+    store.set_timeout(timedelta(seconds=0.2))
+    known = torch.distributed.distributed_c10d
+    monkeypatch.setattr(known, "_get_process_group_store", lambda group: store)
+    return lambda rank: SimpleNamespace(rank=lambda: rank, size=lambda: 2)
+
+
+def together(group: Callable[[int], Any], *texts: str) -> list[str]:
+    """Let a rank say each text, and return their errors."""
+
+    def say(rank: int) -> str:
+        try:
+            ranks.agree(texts[rank], group(rank))
+        except ArgumentError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(say, range(len(texts))))
+
+
+def test_ranks_that_meet_say_the_same_or_fail_alike_with_both(group: Callable[[int], Any]) -> None:
+    assert together(group, "(4,)", "(4,)") == ["", ""]
+    errors = together(group, "(4,)", "(5,)")
+    assert errors[0] == errors[1]
+    assert errors[0].startswith("dotcu.peers got (4,) on rank 0 and (5,) on rank 1.")
+    assert together(group, "(6,)", "(6,)") == ["", ""]
+
+
+def test_a_rank_that_passes_what_all_know_is_waited_for_no_longer_than_the_group_says(
+    group: Callable[[int], Any],
+) -> None:
+    with pytest.raises(ArgumentError, match=r"got \(5,\) on rank 1, .* waited 0 s for rank 0, which passed"):
+        ranks.agree("(5,)", group(1))
+    assert together(group, "(6,)", "(6,)") == ["", ""], "the next meeting is not told of that one"
 
 
 def test_an_error_of_a_rank_is_raised_and_ends_the_others() -> None:
