@@ -358,6 +358,28 @@ def test_two_groups_that_wait_at_one_barrier_at_once_are_reported(barrier: str, 
     assert [finding.kind for finding in run.findings] == expected
 
 
+def test_a_thread_that_exits_leaves_the_arrivals_at_other_barriers() -> None:
+    source = """
+    __global__ void k(int* out) {
+        const int warp = threadIdx.x / 32;
+        if (warp == 0) {
+            atomicAdd(out, 1);
+            asm volatile("barrier.cta.sync.aligned 2, 64;" ::: "memory");
+            asm volatile("barrier.cta.sync.aligned 1, 96;" ::: "memory");
+            atomicAdd(out, 1);
+        } else {
+            asm volatile("barrier.cta.arrive.aligned 1, 96;" ::: "memory");
+            while (atomicAdd(out, 0) < 96 - 32 * warp) { }  // warp 2 goes on when warp 0 is here, then warp 1
+            if (warp == 1) asm volatile("barrier.cta.sync.aligned 2, 64;" ::: "memory");
+            else atomicAdd(out, 1);
+        }
+    }"""
+    out = torch.zeros(1, dtype=torch.int32)
+    with dotcu.simulate(arch="sm_90") as run:
+        dotcu.load_inline(source).k(out, grid=1, block=96)
+    assert (int(out), run.findings) == (96, [])
+
+
 def test_barriers_that_reduce(run_kernel: Any) -> None:
     source = r"""
     extern "C" __global__ void k(int* out, int n) {

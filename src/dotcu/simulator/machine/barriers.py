@@ -116,19 +116,18 @@ class BlockBarriers:
         lanes = np.flatnonzero(self.key != _NOWHERE)
         keys = self.key[lanes]
         total = chunk.shape.blocks * BARRIERS
-        gathered = np.bincount(keys, minlength=total)
-        if self.arrived is not None:
-            gathered = gathered + self.arrived
+        here = np.bincount(keys, minlength=total)
+        gathered = here if self.arrived is None else here + self.arrived
         wanted = np.zeros(total, np.int64)
         np.maximum.at(wanted, keys, self.wanted[lanes])
         living = chunk.live.reshape(chunk.shape.blocks, -1).sum(axis=1)
-        default = (wanted == 0) & (gathered > 0)
+        default = (wanted == 0) & (here > 0)
         need = np.where(default, np.repeat(living, BARRIERS), wanted)
-        complete = (gathered > 0) & (gathered >= need)
+        complete = (here > 0) & (gathered >= need)
         if complete.any():
             used = None
             if self.arrived is not None:  # of more arrivals than there is room for, some are the next round's
-                rest = np.maximum(need - np.bincount(keys, minlength=total), 0)
+                rest = np.maximum(need - here, 0)
                 used = np.where((self.arrived < need) | default, self.arrived, rest)
             ready = lanes[complete[keys]]
             first = self._first(ready, need, default, used)
