@@ -130,12 +130,14 @@ class PrebuiltKernels:
         names: The kernels' name expressions, sorted.
         text: The digest of the source's text, with the headers that template arguments folder.
         is_tile: There are tile kernels among them.
+        late: Kernels that only the compiler sees, which the code holds as well.
     """
 
     names: tuple[str, ...]
     text: str
     variants: tuple[PrebuiltVariant, ...]
     is_tile: bool = False
+    late: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from dotcu import settings, workers
 from dotcu.__about__ import __version__
 from dotcu.compile import ObjectCode, Source, Target, build_visible, parameter_layouts, tile, toolchain
-from dotcu.compile.object_code import skeleton, without_probes
+from dotcu.compile.object_code import is_kernel, skeleton, without_probes
 from dotcu.compile.pool import FEW, adopt, as_text, of_text
 from dotcu.compile.prebuilt import (
     FOLDER,
@@ -273,6 +273,7 @@ def _loads(
                     for job in jobs
                 ),
                 is_tile=any(codes[job].tile_ir for job in jobs),
+                late=tuple(name for name in unit.late if is_kernel(name)),
             )
             for unit, jobs in sorted(by_unit.items())
         )

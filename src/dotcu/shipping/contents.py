@@ -89,7 +89,7 @@ def contents(wheel: Path) -> Contents:
             manifest = prebuilt.parse_manifest(opened.read(name), Path(name))
             compiler = manifest.compiler
             kernels = [row for loads in manifest.sources.values() for load in loads for row in load.kernels]
-            instantiations += sum(len(row.names) for row in kernels)
+            instantiations += sum(len(row.names) + len(row.late) for row in kernels)
             whole: Counter[str] = Counter()  # a pack's bytes are shared out by the length of its records
             for pack, _, length in manifest.positions:
                 whole[pack] += length
@@ -101,8 +101,8 @@ def contents(wheel: Path) -> Contents:
                 seen.add(variant.record)
                 pack, _, length = manifest.positions[variant.record]
                 share = round(sizes[posixpath.join(folder, pack)] * length / whole[pack])
-                kernels_of = ", ".join(dict.fromkeys(each.split("<")[0] for each in row.names))
-                by_kernel[kernels_of or "made by macros"] += share
+                shown = dict.fromkeys(each.split("<")[0] for each in (*row.names, *row.late))
+                by_kernel[", ".join(shown) or "variables"] += share
                 by_architecture[str(variant.target)] += share
     return Contents(
         wheel=wheel, size_bytes=wheel.stat().st_size, by_architecture=dict(sorted(by_architecture.items())),
