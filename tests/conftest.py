@@ -46,8 +46,8 @@ def _own_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 def _same_numbers() -> None:
     """Give every test the same random tensors in every run.
 
-    Without a GPU the CPU's generator alone: for the others torch keeps each seed until they are there, with the
-    stack that it came from, which takes milliseconds.
+    Without a GPU the CPU's generator alone: for the others torch keeps each seed until they are there, with
+    the stack that it came from, which takes milliseconds.
     """
     import torch
 
