@@ -183,7 +183,7 @@ def test_second_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
     assert gradgradcheck(OPERATORS[name], inputs)
 
 
-@pytest.mark.parametrize("name", quick(["add", "transpose", "cross_entropy"], BY_SIZE))
+@pytest.mark.parametrize("name", quick(["cross_entropy"], BY_SIZE))
 def test_a_graph_serves_every_size(name: str, device: torch.device) -> None:
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")

@@ -8,6 +8,7 @@ import pytest
 
 import dotcu
 from dotcu.checking.target import resolve
+from quick import quick
 
 OPERATORS = dict(resolve(str(Path(__file__).parent / "operators" / "calls.py")))
 
@@ -33,7 +34,18 @@ def test_every_operator_has_its_row() -> None:
     assert set(CAUGHT) == set(OPERATORS)
 
 
-@pytest.mark.parametrize("name", CAUGHT)
+QUICK = {
+    "ignores_strides",
+    "loads_by_fours",
+    "leaves_the_tail",
+    "forgets_the_empty",
+    "trusts_shapes",
+    "drops_nan",
+}
+"""The faults that kernels have most often."""
+
+
+@pytest.mark.parametrize("name", quick(QUICK, CAUGHT))
 def test_it_is_caught_on_a_derived_call_alone(name: str) -> None:
     overload, checks, calls = CAUGHT[name]
     subject = f"wrong_calls::{name}{overload}"

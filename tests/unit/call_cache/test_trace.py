@@ -74,7 +74,7 @@ def test_a_call_with_tensor_maps_fits_other_sizes_but_nothing_that_a_map_does_no
             assert (of_y.step, map_of_y.sizes, map_of_y.strides_bytes) == (48, (10, 7), (48,))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(pairs())
 def test_a_body_gives_the_same_whether_it_is_followed_or_not(
     row: tuple[Callable[..., Any], dict[str, Any], dict[str, Any]],

@@ -12,6 +12,7 @@ from dotcu.errors import UsageError
 from dotcu.scaffold import add, create, plan_operator, plan_project
 
 
+@pytest.mark.slow
 def test_its_operator_holds_in_the_simulator(tmp_path: Path) -> None:
     create(plan_project(tmp_path / "tilelib", tile=True))
     assert "__tile_global__" in (tmp_path / "tilelib/src/tilelib/scale_add.cu").read_text()

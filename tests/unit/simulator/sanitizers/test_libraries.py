@@ -30,6 +30,7 @@ extern "C" __global__ void k(const int* x, int* out) {
 }"""
 
 
+@pytest.mark.slow  # two seconds of compiling
 @by_seed
 def test_a_key_that_cub_reads_and_drops(run_kernel: Any, seed: int | None) -> None:
     x = np.random.default_rng(0).integers(0, 1000, 512).astype("i4")

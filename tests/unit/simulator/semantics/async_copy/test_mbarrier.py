@@ -372,7 +372,7 @@ ROLES = (
     ("source", "block", "arch"),
     [
         pytest.param(BARRIER, 128, "compute_90", id="barrier-90", marks=pytest.mark.slow),
-        pytest.param(SHARED_PIPELINE, 128, "compute_80", id="pipeline-80"),
+        pytest.param(SHARED_PIPELINE, 128, "compute_80", id="pipeline-80", marks=pytest.mark.slow),
         pytest.param(ROLES, 160, "compute_80", id="roles-80", marks=pytest.mark.slow),
         pytest.param(ROLES, 160, "compute_90", id="roles-90", marks=pytest.mark.slow),
     ],
