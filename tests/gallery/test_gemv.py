@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import gemv
-from dotcu.gallery.gemv.op import E4M3, dequantized
+from dotcu.gallery.gemv.op import ANY, E4M3, _choose, dequantized
 from quick import quick, quick_pairs
 
 BF16, F16 = torch.bfloat16, torch.float16
@@ -92,6 +93,30 @@ def test_blocks_of_a_cluster_share_a_long_row(device: torch.device) -> None:
     x, weight = torch.randn(2, 2048, device=device).to(BF16), torch.randn(16, 2048, device=device).to(BF16)
     with dotcu.simulate(arch="sm_90"):
         close(gemv(x, weight), x, weight, None)
+
+
+STREAMED = [
+    ("same", 3, 264),
+    ("int4 128", 1, 256),
+    ("e4m3", 8, 272),
+    ("int8 32", 2, 288),
+    ("int4 64", 5, 320),
+]
+
+
+@pytest.mark.parametrize("case", quick([STREAMED[-1]], STREAMED), ids=str)
+def test_hopper_copies_weights_by_lines(
+    case: tuple[str, int, int], monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    tiles = tuple((bits, ANY, (bits // 8 or 1, 2, 3)) for bits in (16, 8, 4))
+    monkeypatch.setattr(importlib.import_module("dotcu.gallery.gemv.op"), "STREAMS", tiles)
+    _choose.forget()
+    kind, rows, k = case
+    weight, scale = weights(kind, 70, k, BF16)
+    x, weight = torch.randn(rows, k).to(device, BF16), weight.to(device)
+    scale = None if scale is None else scale.to(device)
+    with dotcu.simulate(arch="sm_90a"):
+        close(gemv(x, weight, scale), x, weight, scale)
 
 
 @pytest.mark.parametrize("k", [8, 0])

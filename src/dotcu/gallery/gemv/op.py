@@ -13,6 +13,7 @@ import dotcu
 from dotcu.gallery.common import VECTOR_BYTES, random_tensors, require_dtype
 
 kernels = dotcu.load("kernel.cu")
+stream_kernels = dotcu.load("stream.cu")
 
 HALVES = (torch.bfloat16, torch.float16)
 E4M3 = torch.float8_e4m3fn
@@ -56,13 +57,34 @@ Their shared memory is within the 99 KB that every GPU since sm_80 has. They wer
 H100, which no command of benchmarks/ repeats.
 """
 
+HOPPER = 9
+LINE = 128
+"""Bytes of a row in a stage of stream.cu, as long as the swizzle, which TMA copies."""
+
+STREAMS = (
+    (16, 256, None),
+    (16, 1024, (1, 2, 14)),
+    (16, ANY, (1, 4, 6)),
+    (8, 2048, None),
+    (8, ANY, (2, 4, 6)),
+    (4, 2048, None),
+    (4, ANY, (1, 8, 5)),
+)
+"""The tile of stream.cu for up to 8 rows of x, weights of so many bits, and so many rows of weights at most:
+tiles of 16 rows for each warp, warps, and stages. None: kernel.cu is as fast, or it was not tried. Chosen by
+trials of two to seven tiles on an H200."""
+
+TWO_AT_ONCE = 112 * 1024
+"""Bytes of shared memory of which a Hopper multiprocessor has room for two blocks."""
+
 CLUSTERS = (1, 2, 4, 8)
 LEAST_STEPS = 2
 """Stages of k that each part has at least, where blocks of a cluster share them."""
 
 
-Plan = tuple[dotcu.Kernel, tuple[int, ...], int, int, int, int | None]
-"""The kernel, the numbers that it takes last, grid, block, shared memory and cluster."""
+Plan = tuple[dotcu.Kernel, tuple[int, int] | None, tuple[int, ...], int, int, int, int | None]
+"""The kernel, the rows of its boxes of weights and of x, the numbers that it takes last, grid, block, shared
+memory and cluster."""
 
 
 @dotcu.op("dotcu::gemv", dtypes=HALVES, sharding="x:rows -> rows")
@@ -90,10 +112,19 @@ def gemv(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | 
     rows, weight = x.contiguous(), weight.contiguous()
     scale = None if scale is None else scale.contiguous()
     bias = None if bias is None else bias.contiguous()
-    kernel, numbers, grid, block, smem_bytes, cluster = _choose(rows, weight, scale, out)
-    arguments = (rows, weight, scale, bias, out, out.numel() // n, n, k, *numbers)
+    kernel, boxes, numbers, grid, block, smem_bytes, cluster = _choose(rows, weight, scale, out)
+    m = out.numel() // n
+    factors: tuple[Any, Any] = (rows, weight)
+    if boxes is not None:
+        factors = _boxes(rows.view(m, k), boxes[1]), _boxes(weight, boxes[0])
+    arguments = (*factors, scale, bias, out, m, n, k, *numbers)
     kernel(*arguments, grid=grid, block=block, smem_bytes=smem_bytes, cluster=cluster)
     return out
+
+
+def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
+    """Return the tensor map that copies 128 bytes of some rows at once."""
+    return dotcu.tensor_map(x, box=(rows, LINE // x.element_size()), swizzle=LINE)
 
 
 @dotcu.by_layout
@@ -103,6 +134,11 @@ def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Pla
     name, bits = next((row[1:] for row in FORMATS if row[0] == weight.dtype), ("", 16))
     groups, pitch = _groups(scale, n)
     grouped = groups > 1
+    tile = next(tile for of, most, tile in STREAMS if of == bits and n <= most) if m <= COLUMNS_OF_B else None
+    lines = k > 0 and k * x.element_size() % VECTOR_BYTES == 0 and k * bits // 8 % VECTOR_BYTES == 0
+    aligned = dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(weight, VECTOR_BYTES)
+    if tile is not None and lines and aligned and dotcu.capability(out)[0] == HOPPER:
+        return _stream(tile, name, bits, groups, pitch, x, weight, scale, out)
     size = VECTOR_BYTES
     while grouped and LANES_OF_ROW * size * 8 // bits > k // groups:
         size //= 2
@@ -123,7 +159,28 @@ def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Pla
         cluster = _cluster(blocks, dotcu.cdiv(k, step), dotcu.sm_count(out))
     log2_group = (k // groups).bit_length() - 1 if grouped else 31
     block = 32 * across * parts
-    return kernel, (pitch, log2_group), blocks * cluster, block, smem_bytes, cluster if cluster > 1 else None
+    clusters = cluster if cluster > 1 else None
+    return kernel, None, (pitch, log2_group), blocks * cluster, block, smem_bytes, clusters
+
+
+def _stream(
+    tile: tuple[int, int, int], name: str, bits: int, groups: int, pitch: int, x: Tensor, weight: Tensor,
+    scale: Tensor | None, out: Tensor,
+) -> Plan:  # fmt: skip
+    """Return the plan of stream.cu."""
+    (tiles, warps, stages), n, k = tile, weight.shape[0], x.shape[-1]
+    of_piece, rows, step = VECTOR_BYTES * 8 // bits, ROWS_OF_A * tiles * warps, LINE * 8 // bits
+    unit = min(LINE // VECTOR_BYTES, k // groups // of_piece) if groups > 1 else 0
+    smem_bytes = stages * (rows * LINE + step * x.element_size() * COLUMNS_OF_B)
+    scales = torch.float32 if scale is None else scale.dtype
+    kernel = stream_kernels.gemv_stream[x.dtype, name or x.dtype, scales, unit, tiles, warps, stages]
+    blocks = dotcu.cdiv(n, rows)
+    at_once = dotcu.sm_count(out) * (2 if smem_bytes <= TWO_AT_ONCE else 1)
+    cluster = _cluster(blocks, dotcu.cdiv(k, step), at_once)
+    log2_group = (k // groups).bit_length() - 1 if groups > 1 else 31
+    boxes = rows, COLUMNS_OF_B
+    clusters = cluster if cluster > 1 else None
+    return kernel, boxes, (pitch, log2_group), blocks * cluster, 32 * (warps + 1), smem_bytes, clusters
 
 
 def _tile(m: int, n: int, bits: int) -> Tile:

@@ -75,8 +75,11 @@ __device__ void to_pairs(unsigned word, unsigned (&pairs)[n]) {
         constexpr unsigned large = is_bfloat16<T> ? 0x43004300 : 0x64006400;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {  // large + q - (large + 8)
-            pairs[j] = fused<T>((word >> 4 * j & 0x000f000f) | large, one,
-                                (large + 0x00080008) ^ 0x80008000);
+            unsigned sum;              // (word >> 4 * j & 0x000f000f) | large, in one instruction
+            asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+                : "=r"(sum)
+                : "r"(word >> 4 * j), "r"(0x000f000f), "r"(large));
+            pairs[j] = fused<T>(sum, one, (large + 0x00080008) ^ 0x80008000);
         }
     } else {
         const bool integer = sizeof(W) && static_cast<W>(-1) < static_cast<W>(0);
@@ -133,7 +136,7 @@ __device__ void finish(const float (&sum)[rt][mt][4], float* sums, int part, int
     const int lane = threadIdx.x % 32;
     const int blocks = dotcu::cluster_blocks(), rank = dotcu::cluster_rank();
 #pragma unroll
-    for (int i = 0; i < rt * mt * 4; ++i) {
+    for (int i = 0; mine >= 0 && i < rt * mt * 4; ++i) {
         const int r = i / 4 / mt, b = i / 4 % mt, c = b * 8 + lane % 4 * 2 + i % 2;
         const int which = mine + r * 16 + i % 4 / 2 * 8 + lane / 4;
         sums[part * size + c * line + which] = sum[r][b][i % 4];
