@@ -206,9 +206,10 @@ def _rendezvous(tensor: Tensor, group: Any) -> Any:
     start = time.monotonic()
     try:
         handle: Any = symmetric.rendezvous(tensor, group.group_name)
-    except torch.distributed.DistStoreError as error:
-        raise _not_met(_shown(tensor), group.rank(), time.monotonic() - start, "another rank") from error
     except RuntimeError as error:
+        if _timed_out(error):
+            waited = time.monotonic() - start
+            raise _not_met(_shown(tensor), group.rank(), waited, "another rank") from error
         sizes = "buffer_size" in str(error)
         why = "it is larger on one rank than on another" if sizes else str(error).splitlines()[0]
         raise _not_symmetric(tensor, why) from error
@@ -244,7 +245,9 @@ def agree(own: str, group: Any) -> None:
     store.set(key(group.rank()), own)
     try:
         said = [store.get(key(rank)).decode() for rank in range(group.size())]
-    except torch.distributed.DistStoreError as error:
+    except RuntimeError as error:
+        if not _timed_out(error):
+            raise
         late = [rank for rank in range(group.size()) if not store.check([key(rank)])]
         store.delete_key(key(group.rank()))
         store.add(count, -1)
@@ -252,6 +255,11 @@ def agree(own: str, group: Any) -> None:
         raise _not_met(own, group.rank(), waited, f"rank {', '.join(map(str, late))}") from error
     store.delete_key(key(group.rank(), number - 1))  # who is here has read it
     _require_same(said)
+
+
+def _timed_out(error: RuntimeError) -> bool:
+    """Return whether a store's wait has ended so: each kind of store says it in its own type and words."""
+    return any(words in str(error).lower() for words in ("timeout", "timed out"))
 
 
 def _not_met(own: str, rank: int, waited_s: float, other: str) -> ArgumentError:
