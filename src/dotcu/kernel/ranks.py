@@ -60,7 +60,8 @@ def peers(tensor: Tensor, group: Any = None) -> Peers:
         group: A process group or its name; by default, and if empty, all ranks.
 
     Raises:
-        ArgumentError: The tensor is not contiguous, not symmetric, or of another size than on other ranks.
+        ArgumentError: The tensor is not contiguous, not symmetric, or of another size than on other ranks; or
+            it is new here, and another rank has not passed its own within the group's time-out.
         CaptureError: A graph is captured, and the tensor was not passed before.
         UsageError: It is a CPU tensor outside of `simulate_ranks`, and of `simulate` without a process
             group, where it is the only rank's; or a CUDA tensor without a process group.
