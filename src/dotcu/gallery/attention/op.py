@@ -394,8 +394,12 @@ def _masked(causal: bool, window: int | None) -> int:
 
 
 def _together(heads_of_k: int, group: int, keys: int, d: int, l2_bytes: int = L2_BYTES) -> int:
-    """Heads of q whose keys and values L2 holds at the same time."""
-    return group * max(1, min(heads_of_k, l2_bytes // (4 * keys * d)))
+    """Heads of q whose keys and values L2 holds at the same time, about as many in each round.
+
+    A last round of few heads would begin with their longest rows, for few blocks, when all others are done.
+    """
+    most = max(1, min(heads_of_k, l2_bytes // (4 * keys * d)))
+    return group * dotcu.cdiv(heads_of_k, dotcu.cdiv(heads_of_k, most))
 
 
 @dotcu.by_layout
