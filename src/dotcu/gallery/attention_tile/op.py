@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,12 +26,20 @@ HALVES = (torch.bfloat16, torch.float16)
 
 HEAD_DIMS = (64, 128, 256)
 
-FORWARD = (
-    ((64, 128, 4, 2), (64, 128, 4, 2)),
-    ((64, 128, 4, 2), (128, 128, 8, 1)),
-    ((128, 128, 8, 1), (128, 128, 8, 1)),
-)
-"""Queries of a block, keys of a step, warps, blocks of a multiprocessor: full and causal, by `HEAD_DIMS`."""
+
+class Forward(NamedTuple):
+    """A launch of the forward: queries of a block, keys of a step, warps, blocks of a multiprocessor."""
+
+    queries: int
+    keys: int
+    warps: int
+    blocks: int
+
+
+NARROW, WIDE = Forward(64, 128, 4, 2), Forward(128, 128, 8, 1)
+
+FORWARD = ((NARROW, NARROW), (NARROW, WIDE), (WIDE, WIDE))
+"""Full and causal, by `HEAD_DIMS`, where none is tuned."""
 
 BY_KEYS = ((64, 128, 8), (64, 128, 8), (64, 64, 8))
 """Queries of a step, keys of a block and warps, for the gradients by k and v."""
@@ -121,7 +129,9 @@ def _numbers(q: Tensor, k: Tensor) -> Numbers:
 @dotcu.by_layout
 def _choose(q: Tensor, k: Tensor, causal: bool) -> tuple[dotcu.Kernel, int, Numbers]:
     heads, group, queries, keys = _numbers(q, k)
-    bm, bn, warps, blocks = FORWARD[HEAD_DIMS.index(q.shape[3])][causal]
+    rule = FORWARD[HEAD_DIMS.index(q.shape[3])][causal]
+    chosen = attention_tile.configuration(q.dtype, q.shape[3], causal, heads, queries, keys, default=rule)
+    bm, bn, warps, blocks = chosen
     kernel = kernels.attention[q.dtype, q.shape[3], bm, bn, warps, blocks, causal]
     return kernel, heads * dotcu.cdiv(queries, bm), (heads, group, queries, keys)
 
@@ -166,6 +176,14 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *
     _require(q, k, v)
     require_gradient("attention_tile", grad, q, out, lse, sums=torch.float32)
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+@attention_tile.configurations
+def _() -> Iterator[Forward]:
+    yield NARROW
+    for queries in (64, 128):
+        for keys in (64, 128):
+            yield from (Forward(queries, keys, warps, blocks) for warps in (4, 8) for blocks in (1, 2))
 
 
 @attention_tile.reference

@@ -30,8 +30,7 @@ HOLDERS = (
     Holder(1024, 64, 1), Holder(512, 128, 2), Holder(1024, 128, 1), Holder(512, 128, 4), Holder(512, 128, 8),
     Holder(1024, 128, 8),
 )  # fmt: skip
-"""The smallest first: without a tuned one, the first that holds a row is launched. On an H100, `dotcu tune`
-found none more than 2 % faster at 65536x128 and 32768x512 (benchmarks/results/tune_h100.json)."""
+"""The smallest first: without a tuned one, the first that holds a row is launched."""
 
 BACKWARD_HOLDERS = (
     Holder(4, 16, 1), Holder(8, 16, 1), Holder(8, 32, 1), Holder(16, 32, 1), Holder(32, 32, 1),
