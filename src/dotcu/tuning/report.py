@@ -100,12 +100,15 @@ class TuneReport(report_base.Report):
         table = _table(columns, right=("us", "runner-up", "default", "right", "s"))
         for row in self.rows:
             timed = row.median_us is not None
+            right = (
+                "" if row.status == "skipped" else f"{row.candidates - len(row.rejected)}/{row.candidates}"
+            )
             remark = row.reason or ("the default" if row.is_default and timed else "")
             table.add_row(
                 row.op, row.case, values_text(row.configuration) if timed else "",
                 f"{row.median_us:.4g}" if timed else "",
                 f"{row.over_runner_up:.3f}" if timed else "", f"{row.over_default:.3f}" if timed else "",
-                f"{row.candidates - len(row.rejected)}/{row.candidates}", f"{row.seconds:.1f}", Text(remark),
+                right, f"{row.seconds:.1f}", Text(remark),
             )  # fmt: skip
         parts: list[RenderableType] = [table, *map(Text, self._rejections()), *map(Text, self.notes)]
         where = self.gpu or "no GPU: configurations were rejected and checked, and none was timed"

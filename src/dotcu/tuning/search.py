@@ -15,11 +15,11 @@ from dotcu.errors import EnvironmentFault
 TIE = 0.02
 """The share of the best time within which another is as good: what a fixed order then decides."""
 
-KEPT = (0.1, 0.06, 0.04)
+KEPT = (0.1, 0.05, 0.03)
 """The shares of the best time that no halving drops, by round: few samples err by as much. Rounds after these
 are alike, and together are the more precise."""
 
-MOST_ROUNDS = 11
+MOST_ROUNDS = 7
 """Rounds of timing: 200 candidates are halved to a few in three, and those on the border of a tie go on."""
 
 FEWEST = 2

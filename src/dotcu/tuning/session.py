@@ -64,7 +64,7 @@ ROUNDS: tuple[Protocol, ...] = (
     Protocol(blocks=4, most_blocks=5, calls=2, most_calls=40, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(blocks=5, most_blocks=8, calls=5, most_calls=60, block_s=0.02, warmup_most_s=0.2, least_s=0.0),
     Protocol(
-        blocks=10, most_blocks=20, calls=10, most_calls=60, block_s=0.03, warmup_most_s=0.2, noise=0.002
+        blocks=20, most_blocks=40, calls=10, most_calls=60, block_s=0.03, warmup_most_s=0.2, noise=0.002
     ),
 )
 """The protocol of each round, the last of all further ones: few samples of many, then more of few."""
