@@ -7,7 +7,7 @@ A machine is a cache folder, the store a plain HTTP server of this process. A st
 first line to all of its objects, asked for together, as `warm()` does, or in turn, as calls do. It imports
 no torch, which would hide what dotcu adds, but for the part "with torch". What is compared runs in one run:
 warm and cold starts alternate. CPU time is there as well as time, since a machine may have other users.
-Entries that hang are given 0.05 s instead of 10.
+Entries that hang are given 0.02 s instead of 10.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ def wrong_entries(folder: Path, count: int) -> dict[str, Any]:
     with settings.override(cache_remote=server.url, cache_trust=server.url):
         for number, digest in enumerate(digests):
             before = len(said)
-            limit_s = 0.05 if KINDS[number % len(KINDS)] == "hanging" else 10
+            limit_s = 0.02 if KINDS[number % len(KINDS)] == "hanging" else 10
             for _ in range(2):  # the second time it is not said again
                 try:
                     with settings.override(cache_timeout_s=limit_s):
@@ -427,7 +427,7 @@ def main() -> None:
             "one_store": lambda: many_processes(folder, count, 16, repeat, together=True),
             "one_store_in_turn": lambda: many_processes(folder, count, 16, repeat),
             "one_store_with_torch": lambda: many_processes(
-                folder, count, 16, 1, together=True, torch=True
+                folder, min(count, 16), 16, repeat, together=True, torch=True
             ),
             "machines_filled": lambda: many_machines(folder, options.machines, 64, 16, filled=True),
             "machines_empty": lambda: many_machines(folder, options.machines, 64, 16, filled=False),

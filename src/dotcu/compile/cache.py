@@ -432,6 +432,9 @@ class Store:
     def path(self, digest: str) -> Path:
         return self.root / "entries" / digest[:2] / digest
 
+    def lock_file(self, digest: str) -> Path:
+        return self.root / "locks" / f"{digest[:2]}.lock"
+
     def folders(self) -> Iterator[tuple[Path, float]]:
         """Yield each entry's folder, and when it was last used."""
         with contextlib.suppress(OSError):
@@ -538,7 +541,7 @@ class Store:
             with _guard:
                 thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
             stack.enter_context(thread_lock)
-            path = self.root / "locks" / f"{digest[:2]}.lock"
+            path = self.lock_file(digest)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(path.open("ab"))

@@ -5,7 +5,8 @@
 It is given nothing but time: what it sends is checked by digests and never executed or unpickled. Where
 dotcu.lock has the digest of an object, only that object is taken; elsewhere `DOTCU_CACHE_TRUST` has to name
 the store. A store that fails, denies or does not answer is left alone, by every process of the machine for a
-minute, after one warning.
+minute, after one warning. For a few seconds, it is asked once for an entry that it lacks: of the processes of
+a machine that start at once, one asks.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _log = logging.getLogger("dotcu")
 LOCK = "dotcu.lock"
 REST_S = 60.0
 """The time for which a store that failed is left alone."""
+
+ABSENT_S = 10.0
+"""The time for which processes that compile believe another one that the store lacks an entry."""
 
 _CHUNK = 1 << 20
 _BUSY = {429, 500, 502, 503, 504}
@@ -71,8 +75,11 @@ def fetch(
             shown(url), shown(url),
         )  # fmt: skip
         return None
+    if settings.current().jit != "error" and _is_absent(store, url, digest):
+        return None
     data = _ask(store, url, lambda: _read(url, _name(digest)))
     if data is None:
+        _note_absent(store, url, digest)
         return None
     try:
         entry, files = _opened(data, digest, expected)
@@ -211,6 +218,25 @@ def _rests(store: Store, url: str) -> bool:
 
 def _mark(store: Store, url: str) -> Path:
     return store.root / "locks" / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.failed"
+
+
+def _absence(url: str, digest: str) -> bytes:
+    return f"{digest} is not in {hashlib.sha256(url.encode()).hexdigest()[:16]}".encode()
+
+
+def _note_absent(store: Store, url: str, digest: str) -> None:
+    """Tell the next holder of an entry's lock, in the file that is locked, that the store lacks the entry."""
+    with contextlib.suppress(OSError):
+        store.lock_file(digest).write_bytes(_absence(url, digest))
+
+
+def _is_absent(store: Store, url: str, digest: str) -> bool:
+    """Return whether another process has just asked: of those that start at once, one compiles at once."""
+    file = store.lock_file(digest)
+    with contextlib.suppress(OSError):
+        is_new = 0 <= time.time() - file.stat().st_mtime < ABSENT_S
+        return is_new and file.read_bytes() == _absence(url, digest)
+    return False
 
 
 def _say(url: str, what: str, message: str, *values: object) -> None:

@@ -16,6 +16,7 @@ from dotcu import settings
 from dotcu.compile import Target, cache, pool, remote
 from dotcu.compile.build import BuildInputs
 from dotcu.compile.cache import Store
+from dotcu.errors import JitDisabled
 from dotcu.tracebacks import file_line
 
 _numbers = itertools.count()
@@ -134,3 +135,18 @@ def test_a_store_is_asked_for_many_objects_at_once(
         again = pool.build_all(wanted, seen.append)
     assert [code.cubin for code in again.values()] == [code.cubin for code in made.values()]
     assert len(seen) == len(set(seen)) == 4
+
+
+def test_a_store_is_asked_once_for_what_it_lacks(
+    wanted: list[BuildInputs], cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, asked = f"file://{tmp_path}/store", list[str]()
+    monkeypatch.setattr(remote, "_read", lambda _, name: asked.append(name))
+    with settings.override(cache_remote=url, cache_trust=url):
+        pool.build_all(wanted[:3])
+        assert len(asked) == len(set(asked)) == 3
+        with settings.override(jit="error"):
+            for _ in range(2):  # where nothing may be compiled, it may have it by now
+                with pytest.raises(JitDisabled):
+                    pool._build(wanted[3])
+    assert len(asked) == 5
