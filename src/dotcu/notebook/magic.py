@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakSet
 
 from dotcu import compile as compiler
@@ -22,11 +22,6 @@ from dotcu.kernel.launch import default_device
 from dotcu.kernel.module import Module
 
 HOW = "%%cu [NAME] [-D MACRO[=VALUE]] [-I FOLDER] [--std c++20] [--debug] [compiler's options]"
-
-
-class _CellParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _refused(message)
 
 
 def parse(line: str) -> tuple[str, tuple[str, ...], CompileOptions]:
@@ -42,13 +37,16 @@ def parse(line: str) -> tuple[str, tuple[str, ...], CompileOptions]:
         words = shlex.split(line)
     except ValueError as error:
         raise _refused(f"{error}, in {line!r}") from error
-    parser = _CellParser(prog="%%cu", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="%%cu", add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("name", nargs="?", default="")
     parser.add_argument("-D", "--define", action="append", default=[])
     parser.add_argument("-I", "--include", action="append", default=[])
     parser.add_argument("--std", default="c++17")
     parser.add_argument("--debug", action="store_true")
-    read, rest = parser.parse_known_args(words)
+    try:
+        read, rest = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise _refused(str(error)) from error
     for word in rest:
         if not word.startswith("-"):
             raise _refused(f"got {word!r} after {read.name!r}; write an option's value after =")

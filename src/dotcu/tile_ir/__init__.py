@@ -5,7 +5,7 @@ from __future__ import annotations
 from dotcu.tile_ir.module import (
     Assumption,
     Promise,
-    SourceLine,
+    SourceLocation,
     TileFunction,
     TileModule,
     TileOperation,
@@ -18,7 +18,7 @@ from dotcu.tile_ir.reader import read
 __all__ = [
     "Assumption",
     "Promise",
-    "SourceLine",
+    "SourceLocation",
     "TileFunction",
     "TileModule",
     "TileOperation",

@@ -106,12 +106,11 @@ def _written(type_: TileType) -> str:
     return f"{type_.kind}<{', '.join(parts)}>"
 
 
-class SourceLine(NamedTuple):
-    """A place in the source: the file as the compiler names it, line and column from 1."""
+class SourceLocation(NamedTuple):
+    """A line of a source, from 1, in a file as the compiler or the user names it."""
 
     file: str
     line: int
-    column: int
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -193,7 +192,7 @@ class TileOperation:
     results: tuple[int, ...]
     attributes: Mapping[str, Any]
     regions: tuple[Region, ...] = ()
-    lines: tuple[SourceLine, ...] = ()
+    lines: tuple[SourceLocation, ...] = ()
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -201,7 +200,7 @@ class TileOperation:
         return tuple(value for group in self.operands.values() for value in group)
 
     @property
-    def line(self) -> SourceLine | None:
+    def line(self) -> SourceLocation | None:
         """The innermost line that is not one of the compiler's own header; None if no line is known."""
         own = (place for place in self.lines if not place.file.endswith(_HEADERS))
         return next(own, self.lines[-1] if self.lines else None)
@@ -231,7 +230,7 @@ class TileFunction:
     types: tuple[TileType, ...]
     body: Region
     hints: Mapping[str, Mapping[str, int | bool]]
-    lines: tuple[SourceLine, ...] = ()
+    lines: tuple[SourceLocation, ...] = ()
 
     @property
     def parameters(self) -> tuple[TileType, ...]:
@@ -372,7 +371,7 @@ class Promise:
     predicate: Assumption
     scale: int = 1
     offset: int = 0
-    line: SourceLine | None = None
+    line: SourceLocation | None = None
 
     def holds(self, value: int) -> bool:
         """Return whether a parameter's value, signed where it is an integer, keeps the promise."""

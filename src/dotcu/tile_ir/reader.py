@@ -16,7 +16,7 @@ from dotcu.tile_ir.module import (
     ELEMENT_BITS,
     Assumption,
     Region,
-    SourceLine,
+    SourceLocation,
     TileConstant,
     TileFunction,
     TileModule,
@@ -167,7 +167,7 @@ class _File:
         self.type_pieces = _Cursor(sections.get(_TYPES, b"\0")).pieces(4)
         self.constants = _Cursor(sections.get(_CONSTANTS, b"\0")).pieces(8)
         self.types: dict[int, TileType] = {}
-        self.places: dict[int, tuple[SourceLine, ...]] = {}
+        self.places: dict[int, tuple[SourceLocation, ...]] = {}
         self.place_indices, self.place_starts, self.place_pieces = self._debug()
         self._open: set[object] = set()
         self._depth = 0
@@ -328,7 +328,7 @@ class _File:
         indices = cursor.offsets(8, count)
         return indices, starts, cursor.pieces(4)
 
-    def locations(self, number: int) -> Iterator[tuple[SourceLine, ...]]:
+    def locations(self, number: int) -> Iterator[tuple[SourceLocation, ...]]:
         """Yield the places of a function and of its operations one after the other, without end."""
         if number == 0 or number - 1 >= len(self.place_starts):
             while True:
@@ -338,7 +338,7 @@ class _File:
         while True:
             yield ()
 
-    def place(self, index: int) -> tuple[SourceLine, ...]:
+    def place(self, index: int) -> tuple[SourceLocation, ...]:
         """Return the places that a number stands for, innermost first; 0 is none."""
         if index == 0 or index > len(self.place_pieces):
             return ()
@@ -350,12 +350,12 @@ class _File:
             self._open.discard(("place", index))
         return self.places[index]
 
-    def _read_place(self, cursor: _Cursor) -> tuple[SourceLine, ...]:
+    def _read_place(self, cursor: _Cursor) -> tuple[SourceLocation, ...]:
         tag = cursor.varint()
         if tag == 4:  # a line of a scope
             scope = cursor.varint()
-            name, line, column = self.string(cursor.varint()), cursor.varint(), cursor.varint()
-            return (SourceLine(self._path(scope, name), line, column),)
+            name, line = self.string(cursor.varint()), cursor.varint()  # and a column
+            return (SourceLocation(self._path(scope, name), line),)
         if tag == 6:  # a call
             callee, caller = self.place(cursor.varint()), self.place(cursor.varint())
             return (callee + caller)[:_DEEPEST]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.compile.source.declarations import has_unannotated_function
@@ -173,29 +173,18 @@ def files_with_host_code(texts: tuple[str, ...], defined: frozenset[str]) -> fro
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MacroValues:
-    """All values of a macro: the names in them, and each as a text."""
-
-    called: bool
-    values: tuple[str, ...]
-
-    @property
-    def words(self) -> frozenset[str]:
-        return frozenset(word for value in self.values for word in WORD.findall(value))
+Macros = Mapping[str, tuple[bool, tuple[str, ...]]]
+"""By name: whether it takes arguments, and all values that it is given."""
 
 
-Macros = Mapping[str, MacroValues]
-
-
-def macros_of(texts: tuple[str, ...]) -> dict[str, MacroValues]:
+def macros_of(texts: tuple[str, ...]) -> dict[str, tuple[bool, tuple[str, ...]]]:
     """Return the macros that some texts define, in whatever `#if`."""
-    macros: dict[str, MacroValues] = {}
+    macros: dict[str, tuple[bool, tuple[str, ...]]] = {}
     for text in texts:
         for name, brackets, value in _DEFINE.findall(without_comments(text)):
             value = re.sub(r"\s*##\s*", "", re.sub(r"\\\r?\n", " ", value)).strip()
-            before = macros.get(name, MacroValues(called=bool(brackets), values=()))
-            macros[name] = replace(before, values=(*before.values, value))
+            called, before = macros.get(name, (bool(brackets), ()))
+            macros[name] = called, (*before, value)
     return macros
 
 
@@ -203,8 +192,8 @@ def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:
     """Return some words, and those of the macros among them, and so on."""
     reached, waiting = set(words), set(words)
     while waiting:
-        values = [macros[word].words for word in waiting if word in macros]
-        waiting = set().union(*values) - reached
+        values = [value for word in waiting if word in macros for value in macros[word][1]]
+        waiting = {word for value in values for word in WORD.findall(value)} - reached
         reached |= waiting
     return frozenset(reached)
 

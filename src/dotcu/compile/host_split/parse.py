@@ -150,9 +150,10 @@ class _StatementReader(CodeTokens):
             if index <= last or word not in marks:
                 continue
             last = index
-            macro = self.macros.get(word) if _is_annotation(word, self.macros) else None
-            is_specifier = macro is not None and (not macro.called or any(macro.values))
-            is_bracketed = word in _BRACKETED or (is_specifier and self.macros[word].called)
+            called, values = self.macros.get(word, (False, ()))
+            is_annotation = word in self.macros and _is_annotation(word, self.macros)
+            is_specifier = is_annotation and (not called or any(values))
+            is_bracketed = word in _BRACKETED or (is_specifier and called)
             if is_bracketed and self.at(index + 1) == "(":
                 last = min(self.close(index + 1), len(self.tokens) - 1)
             if last > index or word in _PLAIN or is_specifier:
@@ -265,8 +266,8 @@ class _StatementReader(CodeTokens):
         word, is_called = self.at(first), self.at(first + 1) == "("
         if word not in self.macros:
             return is_called and bool(HOST_MACROS.fullmatch(word))
-        macro = self.macros[word]
-        return any(set(value) & set("{};") for value in macro.values) and (is_called or not macro.called)
+        called, values = self.macros[word]
+        return any(set(value) & set("{};") for value in values) and (is_called or not called)
 
     def _made(self, first: int, last: int) -> ParsedDeclaration:
         """Return what the call of a macro makes; without an annotation in it the compiler decides."""
@@ -288,7 +289,7 @@ class _StatementReader(CodeTokens):
         others = {name: macro for name, macro in self.macros.items() if name != word}
         verdicts = {
             each.verdict
-            for value in self.macros[word].values
+            for value in self.macros[word][1]
             for each in parse_declarations(value.replace("#", " "), others)
             if each.what not in ("a bracket", "the head of a scope")
         }
@@ -447,7 +448,7 @@ def _is_annotation(word: str, macros: Macros, within: frozenset[str] = frozenset
     """
     if word in _SPECIFIERS or word not in macros or word in within:
         return word in _SPECIFIERS
-    for value in macros[word].values:
+    for value in macros[word][1]:
         outside, changes = value.replace('"C"', " "), 1
         while changes:
             outside, changes = _INNERMOST_BRACKETS.subn(" ", outside)

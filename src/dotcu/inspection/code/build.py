@@ -20,7 +20,7 @@ from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
 from dotcu.errors import ArgumentError, DotcuError, EnvironmentFault, SourceError, ToolchainError, UsageError
 from dotcu.inspection.code import ptx, sass
-from dotcu.inspection.code.ptx import PtxLine, SourceLocation
+from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.sass import SassFunction
 from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
 from dotcu.kernel.declarations import (
@@ -35,7 +35,7 @@ from dotcu.kernel.declarations import (
     with_headers,
 )
 from dotcu.tile_ir import TileFunction, TileOperation
-from dotcu.tile_ir.module import Region, describe_operation
+from dotcu.tile_ir.module import Region, SourceLocation, describe_operation
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit

@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dotcu.inspection.code.ptx import PtxLine, SourceLocation, shown_location
+from dotcu.inspection.code.ptx import PtxLine, shown_location
 from dotcu.inspection.code.sass import SPILL, SassInstruction
 from dotcu.kernel.arguments.signature import shown_name
 from dotcu.ptx.instructions import TYPE_BYTES
+from dotcu.tile_ir.module import SourceLocation
 
 WIDTH, MNEMONIC = "{bytes}", "{mnemonic}"
 """The slots in a label for the bytes that each lane loads or stores, and for the instruction."""

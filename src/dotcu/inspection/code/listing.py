@@ -19,9 +19,10 @@ from dotcu.compile.tile import host
 from dotcu.errors import SourceError, UsageError
 from dotcu.inspection.code import instruction_kinds as kinds
 from dotcu.inspection.code import ptx, sass
-from dotcu.inspection.code.ptx import LocationChain, PtxLine, SourceLocation, shown_location
+from dotcu.inspection.code.ptx import LocationChain, PtxLine, shown_location
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, short
 from dotcu.inspection.code.sass import SassInstruction
+from dotcu.tile_ir.module import SourceLocation
 
 _STYLES = {
     kinds.MATRIX: "green", kinds.ASYNC: "green", kinds.GLOBAL: "cyan", kinds.SHARED: "blue",

@@ -19,7 +19,6 @@ from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
 from dotcu.errors import DotcuError, SimulationError, SourceError
 from dotcu.inspection.code.build import BuildRequest, BuildResult, FailedBuild, LaunchShape, build_all
-from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import SimulatedCounts
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
@@ -28,6 +27,7 @@ from dotcu.kernel.simulation import FunctionMode, OperatorMode
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.execution import around_bodies
 from dotcu.simulator import Counters
+from dotcu.tile_ir.module import SourceLocation
 
 MOST_ELEMENTS = 1 << 17
 """The most elements of a sample that is simulated: the largest one below this that reaches a kernel."""

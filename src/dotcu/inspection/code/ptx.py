@@ -7,11 +7,11 @@ import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from dotcu.ptx.instructions import Location
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.ptx.parser import Locations
+from dotcu.tile_ir.module import SourceLocation
 
 _AT = r"(\d+)\s+(\d+)\s+(\d+)"
 _LOC = re.compile(rf"\.loc\s+{_AT}(?:.*inlined_at\s+{_AT})?")
@@ -22,16 +22,6 @@ _MOST_CALL_LINES = 4
 """The most lines from a call to the name of its function: the instruction, its result, the name."""
 _CALL = re.compile(r"\bcall\b[^;]*;")
 _NAME = re.compile(r"[\w$]+")
-
-
-class SourceLocation(NamedTuple):
-    """A line of a file, under the name that the user knows the file by."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 LocationChain = tuple[SourceLocation, ...]

@@ -11,14 +11,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 from dotcu.compile.source.lexer import without_comments
 from dotcu.inspection.code.build import KernelCode
 from dotcu.inspection.code.instruction_kinds import is_executed, width_bytes
-from dotcu.inspection.code.ptx import SourceLocation, shown_location
+from dotcu.inspection.code.ptx import shown_location
 from dotcu.inspection.code.sass import SPILL, SassFunction, SassInstruction
 from dotcu.simulator import LineCounters
+from dotcu.tile_ir.module import SourceLocation
 
 _DOUBLE_WORD = re.compile(r"\bdouble\b")
 _NO_DOUBLES = re.compile(
@@ -64,23 +65,16 @@ class Remark:
         return f"{near}{self.location}: {self.message}" if self.location else self.message
 
 
-class SlowPath(NamedTuple):
-    """A kind of PTX instruction that costs more than it looks: many instructions, a call or a loop.
+SlowPath: TypeAlias = tuple[str, re.Pattern[str], re.Pattern[str] | None, str]
+"""A kind of PTX instruction that costs more than it looks: many instructions, a call or a loop.
 
-    Attributes:
-        ptx: Matches the beginning of its opcode.
-        sass: Matches a machine instruction that shows it; None if the PTX is enough.
-        message: The remark: `{ptx}` stands for the opcodes, `{sass}` for what was made of them.
-    """
-
-    kind: str
-    ptx: re.Pattern[str]
-    sass: re.Pattern[str] | None
-    message: str
+Its name; what the opcode begins with; the machine instruction that shows it, None if the PTX is enough; the
+remark, in which `{ptx}` stands for the opcodes and `{sass}` for what was made of them.
+"""
 
 
 def _row(kind: str, ptx: str, sass: str | None, message: str) -> SlowPath:
-    return SlowPath(kind, re.compile(ptx), re.compile(sass) if sass else None, message)
+    return kind, re.compile(ptx), re.compile(sass) if sass else None, message
 
 
 _ARITHMETIC = "add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|ex2|min|max|setp|set"
@@ -137,21 +131,21 @@ def _slow_paths(code: KernelCode, function: SassFunction | None) -> Iterator[Rem
         number = line.number
         for opcode, statement in zip(line.opcodes, line.statements, strict=True):
             for path in SLOW_PATHS:
-                meant = path.kind == DOUBLE and (not wants_no_double or RANGE_REDUCTION in statement)
-                if path.ptx.match(opcode) and not meant:
+                meant = path[0] == DOUBLE and (not wants_no_double or RANGE_REDUCTION in statement)
+                if path[1].match(opcode) and not meant:
                     sites.setdefault((path, location, not line.chain), []).append((opcode, line.number))
-    for (path, at, without_line), site in sites.items():
+    for ((kind, _, shown, message), at, without_line), site in sites.items():
         lines = {number for _, number in site}
         instructions = function.instructions if function is not None else ()
         emitted = [i for i in instructions if i.ptx_line in lines and is_executed(i)]
-        if path.sass is not None and not any(path.sass.match(i.mnemonic) for i in emitted):
+        if shown is not None and not any(shown.match(i.mnemonic) for i in emitted):
             continue
         counts = Counter(opcode for opcode, _ in site)
         opcodes = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
-        text = path.message.format(ptx=opcodes, sass=_emitted(function, emitted))
+        text = message.format(ptx=opcodes, sass=_emitted(function, emitted))
         if without_line:
             text += f" (PTX line {min(lines)}; the compiler gives no source line)"
-        yield Remark(kind=path.kind, location=at, message=text, near=without_line and at is not None)
+        yield Remark(kind=kind, location=at, message=text, near=without_line and at is not None)
 
 
 def _wants_no_double(code: KernelCode) -> bool:

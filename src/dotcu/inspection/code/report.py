@@ -28,11 +28,12 @@ from dotcu.compile import Resources
 from dotcu.inspection.binaries.report import BinaryReport
 from dotcu.inspection.code.build import FailedBuild, KernelCode, LaunchShape, UninstantiatedTemplate
 from dotcu.inspection.code.instruction_kinds import PTX, TILE, InstructionCount, count_ptx, count_sass
-from dotcu.inspection.code.ptx import SourceLocation, callees
+from dotcu.inspection.code.ptx import callees
 from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
 from dotcu.inspection.code.sass import SassFunction, SassInstruction
 from dotcu.kernel.config import LIMITS, MAX_THREADS_PER_BLOCK, WARP, ArchLimits, Occupancy, occupancy
 from dotcu.simulator import LineCounters
+from dotcu.tile_ir.module import SourceLocation
 
 DEFAULT_THREADS = 256
 """The block that is assumed where no launch is known, and no launch bound."""

@@ -18,7 +18,8 @@ from pathlib import Path
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code.ptx import LocationChain, SourceLocation
+from dotcu.inspection.code.ptx import LocationChain
+from dotcu.tile_ir.module import SourceLocation
 
 SPILL = "SpillRefill"
 """nvdisasm's note on an instruction that writes a spilled register, or reads it back."""

@@ -7,10 +7,11 @@ import pytest
 from rich.console import Console
 
 from dotcu.inspection.code.listing import Panes, ptx_by_line, sass_by_line, share, style_of
-from dotcu.inspection.code.ptx import PtxLine, SourceLocation
+from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.report import InspectedKernel, SimulatedCounts
 from dotcu.inspection.code.sass import SassInstruction
 from dotcu.simulator import LineCounters
+from dotcu.tile_ir.module import SourceLocation
 from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 

@@ -7,11 +7,11 @@ import torch
 
 from dotcu.compile import Target
 from dotcu.inspection.code.build import KernelCode
-from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
 from dotcu.inspection.code.sass import SassInstruction
 from dotcu.kernel import load_inline, simulate
 from dotcu.simulator import Counters, LineCounters
+from dotcu.tile_ir.module import SourceLocation
 from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 

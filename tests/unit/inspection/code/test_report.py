@@ -7,7 +7,6 @@ import pytest
 
 from dotcu.compile import Target
 from dotcu.inspection.code.build import FailedBuild, LaunchShape
-from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import (
     InspectedKernel,
     InspectReport,
@@ -16,6 +15,7 @@ from dotcu.inspection.code.report import (
     kernel_occupancy,
 )
 from dotcu.simulator import Counters, LineCounters
+from dotcu.tile_ir.module import SourceLocation
 from inspecting import everything, line_of, needs_nvdisasm
 
 

@@ -8,7 +8,6 @@ import pytest
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.sass import (
     SPILL,
     SassFunction,
@@ -18,6 +17,7 @@ from dotcu.inspection.code.sass import (
     parse,
     without_guessed_lines,
 )
+from dotcu.tile_ir.module import SourceLocation
 from inspecting import GENERATIONS, everything, inspected, line_of, needs_cuobjdump, needs_nvdisasm
 
 # What nvdisasm 13.5 prints with -c -gi -gp -hex, shortened.

@@ -17,10 +17,10 @@ import pytest
 import dotcu
 from dotcu.compile import Target
 from dotcu.inspection.code.build import FailedBuild
-from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
 from dotcu.inspection.page import METRICS, encode, page_of, render
 from dotcu.simulator import LineCounters
+from dotcu.tile_ir.module import SourceLocation
 from html_pages import page_with, scale
 from inspecting import needs_nvdisasm
 

@@ -14,7 +14,7 @@ from dotcu.simulator.tile.arithmetic import ELEMENTWISE
 from dotcu.simulator.tile.decode import TileDecoder
 from dotcu.simulator.tile.elements import constant, from_bits, rounded, to_bits
 from dotcu.simulator.tile.structure import STRUCTURE, reduce_tiles, scan_tiles
-from dotcu.tile_ir.module import Region, SourceLine, TileConstant, TileFunction, TileOperation, TileType
+from dotcu.tile_ir.module import Region, SourceLocation, TileConstant, TileFunction, TileOperation, TileType
 from dotcu.tile_ir.table import OPERATIONS, TERMINATORS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -34,7 +34,7 @@ def operation(
         operands={f"operand {at}": (at,) for at in range(count)},
         results=(count,),
         attributes=attributes,
-        lines=(SourceLine("k.cu", 3, 1),),
+        lines=(SourceLocation("k.cu", 3),),
     )
     end = TileOperation(name="return", operands={}, results=(), attributes={})
     body = Region(tuple(range(count)), (made, end))
