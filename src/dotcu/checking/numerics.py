@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -334,7 +335,7 @@ def _where(got: Tensor, value: Tensor, flat: int, position: int) -> str:
 
 def index_of(flat: int, shape: torch.Size) -> list[int]:
     """The index of an element, of its number in a row of all."""
-    return [int(i) for i in torch.unravel_index(torch.tensor(flat), shape)]
+    return [int(i) for i in np.unravel_index(flat, shape)]  # torch's imports SymPy
 
 
 def values_at(flat: int, **tensors: Tensor) -> str:
