@@ -715,6 +715,14 @@ def accumulator_scaled_in_flight() -> Launch:
 
 
 @case
+def accumulator_shuffled_in_flight() -> Launch:
+    launch = product()
+    sums = launch.want.view(4, 4, 2, 4, 4).clone()  # thread xor 4: the other row
+    sums[..., 0] += launch.want.view(4, 4, 2, 4, 4).flip(2)[..., 0]
+    return replace(launch, want=sums.view(-1))
+
+
+@case
 def wait_that_leaves_a_group() -> Launch:
     return product(times=2)
 

@@ -92,6 +92,8 @@ class Warpgroups:
         self.is_held = False
         self._touched: dict[int, Array] = {}
         self._fragments: dict[int, tuple[Array, FlatInstruction]] = {}
+        # Registers to which an accumulator in flight was copied: the group, by warpgroup, and the wgmma.
+        self._copies: dict[int, tuple[Array, FlatInstruction]] = {}
         self._numbers: dict[int, int] = {}
         chunks = int(chunk.shared.data.size) // CHUNK_BYTES
         self._pitch = chunk.shared.pitch // CHUNK_BYTES
@@ -332,12 +334,15 @@ class Warpgroups:
                 continue
             late = each.group[held] >= self.done[held]
             if late.any() and not silent:
-                self._report_early(placed, each, held[late])
+                self._report_early(placed, each.placed, held[late], each.group)
             self._write(each, held[~late])
         self.is_held = any(each.held.any() for each in self.accumulators.values())
 
-    def _report_early(self, placed: FlatInstruction, sums: Accumulators, groups: Array) -> None:
-        is_open = bool((sums.group[groups] >= self.committed[groups]).any())
+    def _report_early(
+        self, placed: FlatInstruction, other: FlatInstruction, groups: Array, group: Array
+    ) -> None:
+        """Report warpgroups that touch what another instruction, in their group, may still be adding to."""
+        is_open = bool((group[groups] >= self.committed[groups]).any())
         remedy = "wait first: wgmma.wait_group.sync.aligned 0"
         if is_open:
             remedy = (
@@ -346,7 +351,7 @@ class Warpgroups:
         self.report(
             placed,
             groups,
-            f"wgmma: a register of the accumulator is touched that the wgmma at {self.line(sums.placed)} "
+            f"wgmma: a register of the accumulator is touched that the wgmma at {self.line(other)} "
             f"may still be adding to; {remedy}.",
         )
 
@@ -376,6 +381,13 @@ class Warpgroups:
                 sums = [s for s in self.accumulators.values() if slots.intersection(s.slots)]
                 if sums:
                     self.settle(placed, sums, self.active(), silent=copies and slots is reads)
+        for slot in (reads | writes) & self._copies.keys():
+            group, other = self._copies[slot]
+            groups = self.active()
+            if slot in reads and not copies:
+                self._report_early(placed, other, groups[group[groups] >= self.done[groups]], group)
+            if slot in writes:
+                group[groups] = -1
         for slot in writes:
             if slot in self._fragments:
                 group, other = self._fragments[slot]
@@ -401,6 +413,26 @@ class Warpgroups:
                     here = np.isin(lanes, self.chunk.numbers())
                     return lanes[here], row[here]
         return None
+
+    def note_copy(self, slot: int, target: int) -> None:
+        """Note that the active lanes have copied a register: one in flight may not be used, nor may its copy.
+
+        Args:
+            slot: The register.
+            target: The register that it was copied to.
+        """
+        if not self.is_held and slot not in self._copies:
+            return
+        groups = self.active()
+        held = [(s.group, s.held, s.placed) for s in self.accumulators.values() if slot in s.slots]
+        if slot in self._copies:
+            held.append((self._copies[slot][0], np.ones(self.count, bool), self._copies[slot][1]))
+        for group, is_held, placed in held:
+            late = groups[is_held[groups] & (group[groups] >= self.done[groups])]
+            if len(late):
+                known = self._copies.get(target, (np.full(self.count, -1, np.int64), placed))[0]
+                known[late] = group[late]
+                self._copies[target] = known, placed
 
     def require_fence(self, placed: FlatInstruction, groups: Array, slots: Iterable[int]) -> None:
         """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none.

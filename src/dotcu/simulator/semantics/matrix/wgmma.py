@@ -697,15 +697,30 @@ def bind_setmaxnreg(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 
 
 def wgmma_registers(code: Sequence[FlatInstruction]) -> frozenset[str]:
-    """Return the names of the registers that hold accumulators, or A, of some wgmma."""
-    return frozenset(
+    """Return the names of the registers that hold accumulators, or A, of some wgmma, or copies of these."""
+    names = {
         register.name
         for placed in code
         if placed.instruction.opcode == "wgmma"
         for operand in placed.instruction.operands[:2]
         if isinstance(operand, Vector)
         for register in registers_of(operand)
-    )
+    }
+    copies = [each for placed in code for each in _copied_registers(placed.instruction)] if names else []
+    missing = names
+    while missing:
+        missing = {to.name for to, source in copies if source.name in names} - names
+        names |= missing
+    return frozenset(names)
+
+
+def _copied_registers(instruction: Instruction) -> list[tuple[Register, Register]]:
+    """Return the target and the source of an instruction that copies a register, else nothing."""
+    if instruction.opcode == "mov" and len(instruction.operands) == 2:
+        to, source = instruction.operands
+        if isinstance(to, Register) and isinstance(source, Register):
+            return [(to, source)]
+    return []
 
 
 _NO_RESULT = frozenset({"st", "red", "bar", "barrier"})
@@ -726,21 +741,23 @@ def watched(step: Step, placed: FlatInstruction, names: frozenset[str], binding:
     results = () if opcode in _NO_RESULT else operands[:1]
     writes = frozenset(_slots(results, names, binding))
     reads = frozenset(_slots(operands[len(results) :], names, binding))
-    copies = opcode == "mov"
-    target = binding.destination(operands[0]).slot if copies and isinstance(operands[0], Register) else -1
+    copies = opcode == "mov" and isinstance(operands[0], Register) and not isinstance(operands[1], Vector)
+    target = binding.destination(operands[0]).slot if copies else -1
 
     def run(chunk: Chunk) -> None:
         state = chunk.warpgroups
         if state is None:
             step(chunk)
             return
-        late = state.late_value(next(iter(reads))) if target >= 0 and reads and state.is_held else None
-        state.touch(placed, reads, writes, copies=target >= 0)
+        late = state.late_value(next(iter(reads))) if copies and reads and state.is_held else None
+        state.touch(placed, reads, writes, copies=copies)
         step(chunk)
         if late is not None:
             lanes, values = late
             with active_lanes(chunk, lanes):
                 chunk.write(target, values.view(chunk.registers[target].dtype))
+        if copies and reads:
+            state.note_copy(next(iter(reads)), target)
 
     return run
 
