@@ -30,7 +30,7 @@ UNMEASURED = {
     "softmax_tile",
 }
 """A lesson; the other direction of what was measured; what benchmarks/tile.py, attention.py, matmul.py
-and several_gpus.py measure; what was timed on an H100 alone."""
+and several_gpus.py measure; what has a file of its own."""
 
 
 @pytest.fixture(scope="module")
