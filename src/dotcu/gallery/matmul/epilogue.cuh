@@ -30,32 +30,6 @@ __device__ inline float gelu(float x) {
     return fmaf(-y, exp2_fast(q), x > 0.f ? x : x == x ? 0.f : x);
 }
 
-// The scales of two rows and of two columns in each of some matrices of eight, with ROW_SCALES.
-template <int count>
-struct Scales {
-    float of_row[2], of_column[count ? count : 1][2];
-
-    __device__ void apply(float (&x)[4], int at) const {
-#pragma unroll
-        for (int i = 0; count && i < 4; ++i) x[i] *= of_row[i / 2] * of_column[at][i % 2];
-    }
-};
-
-template <int FLAGS, int count>
-__device__ auto scales_of(const float* a, const float* b, int row, int column, int m, int n) {
-    Scales<FLAGS & ROW_SCALES ? count : 0> scales;
-#pragma unroll
-    for (int i = 0; FLAGS & ROW_SCALES && i < 2; ++i) {
-        scales.of_row[i] = row + 8 * i < m ? a[row + 8 * i] : 0.f;
-#pragma unroll
-        for (int k = 0; k < count; ++k) {
-            const int at = column + 8 * k + i;
-            scales.of_column[k][i] = at < n ? b[at] : 0.f;
-        }
-    }
-    return scales;
-}
-
 // FLAGS: a sum of the constants above. Out: the type of bias, other and the result, unless that is
 // of 8 bits: then theirs is T.
 template <int FLAGS, typename T>

@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     constexpr int OUT_BN = PAIR ? BN / 2 : BN, BOX_COLUMNS = ROW / sizeof(Out);
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ dotcu::pipeline<STAGES> pipe;
+    __shared__ float of_columns[CONSUMERS][FLAGS & ROW_SCALES ? S::columns : 1];  // scales
     if (threadIdx.x == 0) pipe.init(1, CONSUMERS * CLUSTER);
     if (threadIdx.x == 128 * CONSUMERS) dotcu::tma_prefetch(a), dotcu::tma_prefetch(b);
     if constexpr (BLOCKS > 1)
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
         if constexpr (FLAGS & SCALES) alpha *= *scale_a * *scale_b;
         const Epilogue<FLAGS & ~(SCALES | ROW_SCALES), Extra> epilogue{
-            bias, other, scale_a, scale_b, alpha, beta, m, n};
+            bias, other, scale_a, scale_b, FLAGS & ROW_SCALES ? 1.f : alpha, beta, m, n};
         unsigned char* boxes = memory + STAGES * (A_BYTES + B_BYTES) + warpgroup * C_BOXES * BOX;
         constexpr int OUT_COLUMNS = PAIR ? S::columns / 2 : S::columns;
         constexpr int IN_ROW = (OUT_COLUMNS + BOX_COLUMNS - 1) / BOX_COLUMNS;
@@ -162,10 +163,13 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             const int batch = FLAGS & GROUPS ? 0 : tile.batch;
             const bool store = TMA_STORE && (!(FLAGS & GROUPS) || tile.row + BM <= end);
             dotcu::ring<STAGES> used = at;
-            float scales_ahead[2] = {};  // into L1, while the products go on
-            if constexpr (FLAGS & ROW_SCALES) {
-                scales_ahead[0] = scale_a[min(tile.row + first_row + thread % S::rows, m - 1)];
-                scales_ahead[1] = scale_b[min(tile.column + first_column + 2 * thread, n - 1)];
+            float of_rows[S::high][2], ahead[2] = {};  // scales: they come while products go on
+#pragma unroll
+            for (int i = 0; FLAGS & ROW_SCALES && i < 2; ++i) {
+                const int row = tile.row + first_row + 16 * warp + lane / 4 + 8 * i;
+#pragma unroll
+                for (int h = 0; h < S::high; ++h) of_rows[h][i] = scale_a[min(row + 64 * h, m - 1)];
+                ahead[i] = scale_b[min(tile.column + first_column + thread + 128 * i, n - 1)];
             }
             for (int step = 0; step < steps; ++step) {
                 pipe.wait(at);
@@ -193,8 +197,22 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                     used.next();
                 }
             }
-            dotcu::wgmma_wait<0>(d, scales_ahead);
+            dotcu::wgmma_wait<0>(d, ahead);
             if (thread < CLUSTER) free(used);
+            if constexpr (FLAGS & ROW_SCALES) {
+                dotcu::named_sync(1 + warpgroup, 128);  // those of the last tile are read
+#pragma unroll
+                for (int i = thread; i < S::columns; i += 128)
+                    of_columns[warpgroup][i] = ahead[i / 128];
+                dotcu::named_sync(1 + warpgroup, 128);
+            }
+            auto scale = [&](float (&x)[4], int h, int column) {
+                if constexpr (FLAGS & ROW_SCALES) {
+                    const float2 by = *reinterpret_cast<float2*>(&of_columns[warpgroup][column]);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) x[i] *= of_rows[h][i / 2] * (i % 2 ? by.y : by.x);
+                }
+            };
 
             if constexpr (SPLIT > 1) {
                 // Each block has a part of the sums over k: it adds up all parts of some columns.
@@ -216,8 +234,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                     }
                     const int row = tile.row + first_row + 64 * (q / QUADS) + 16 * warp + lane / 4;
                     const int column = tile.column + first_column + q % QUADS * 8 + lane % 4 * 2;
-                    const auto scales = scales_of<FLAGS, 1>(scale_a, scale_b, row, column, m, n);
-                    scales.apply(x, 0);
+                    scale(x, S::high > 1 ? q / QUADS : 0, q % QUADS * 8 + lane % 4 * 2);
                     epilogue(x, batch, row, column);
                     write_quad(out + static_cast<long long>(batch) * m * n, m, n, row, column, x);
                 }
@@ -230,9 +247,6 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                 const int from = min(i % IN_ROW * BOX_COLUMNS, OUT_COLUMNS - BOX_COLUMNS);
                 const int row = tile.row + first_row + 64 * h, column = tile.column + first_column;
                 unsigned char* box = boxes + i % C_BOXES * BOX;
-                const auto scales = scales_of<FLAGS, BOX_COLUMNS / 8>(  // all are on their way
-                    scale_a, scale_b, row + 16 * warp + lane / 4, column + from + lane % 4 * 2, m,
-                    n);
                 if (store) {  // the store that last used the box has read it
                     if (thread == 0) dotcu::tma_wait<C_BOXES - 1>();
                     dotcu::named_sync(1 + warpgroup, 128);
@@ -245,7 +259,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                         const int first = c / 2 + 4 * j;
 #pragma unroll
                         for (int l = 0; l < 4; ++l) x[j][l] = d[h][first + l];
-                        scales.apply(x[j], (c - from) / 8 + j);
+                        scale(x[j], h, c + 8 * j + lane % 4 * 2);
                         if constexpr (PAIR) {
                             const float* second = &d[h][S::columns / 4 + first];
                             epilogue.pair(x[j], {second[0], second[1], second[2], second[3]});
