@@ -5,26 +5,28 @@
 // Idea: that of kernel.cu, rotated by 90 degrees. A thread has a vector of neighbouring columns in
 // some consecutive rows; `lanes` threads are side by side, so that they move whole lines, and the
 // other threads of the block are below them. Shuffles and shared memory add up the sums of the
-// threads above, column by column; tiles send each other the sums of their columns.
+// threads above, column by column; tiles send each other the sums of their columns. Rows that begin
+// anywhere (`anywhere`, x and out alike or not) are copied and stored by words (dotcu/row.cuh).
 //
 // Cost: as in kernel.cu, and a message of 8 bytes for each column of a tile.
 
 #include <dotcu/async.cuh>
 #include <dotcu/grid.cuh>
-#include <dotcu/reduce.cuh>
+#include <dotcu/row.cuh>
 #include "look_back.cuh"
 
 // One block for each tile, which has `lanes` vectors of columns and as many rows as its threads
 // hold. `across` tiles are side by side, and `tiles` below each other.
 template <typename T, typename Out, typename Sum, int width, int rows, int threads, int lanes,
-          bool look_back, bool reverse>
+          bool anywhere, bool look_back, bool reverse>
 __global__ void __launch_bounds__(threads)
     cumsum_columns(const T* x, Out* out, long long n, long long inner, int across, int tiles,
                    word* messages) {
     using V = vector<T, width>;
     using Carry = typename carry_of<Sum>::type;
     constexpr int columns = lanes * width, warps = threads / warp_size;
-    __shared__ V parts[rows * threads];
+    constexpr int pitch = anywhere ? lanes + 1 : threads;  // between two rows of a thread
+    __shared__ V parts[rows * (anywhere ? threads / lanes * pitch : threads)];
     __shared__ Carry of_warp[warps][columns];
     const int tile = blockIdx.x / across % tiles, strip = blockIdx.x % across;
     const long long outer = blockIdx.x / across / tiles;
@@ -32,26 +34,45 @@ __global__ void __launch_bounds__(threads)
     const int mine = lane % lanes * width;
     const long long column = static_cast<long long>(strip) * columns + mine;
     const long long first = (static_cast<long long>(tile) * threads + threadIdx.x) / lanes * rows;
-    const long long left = column < inner ? n - first : 0;  // rows from this thread's first one on
+    const long long left =
+        anywhere || column < inner ? n - first : 0;  // rows from the first one on
     const long long start = (outer * n + (reverse ? n - 1 - first : first)) * inner + column;
     const long long step = reverse ? -inner : inner;
+    const int inside = min(inner - column + mine, 2ll * columns);  // columns from the strip's on
 
-    V* part = parts + threadIdx.x;
-    if (left >= rows) {
+    V* part = parts + (anywhere ? threadIdx.x / lanes * rows * pitch + mine / width : threadIdx.x);
+    if constexpr (anywhere) {
+#pragma unroll 1
+        for (int k = 0; k < rows; ++k) {
+            const T* row = x + start + k * step - mine;
+            if (k < left) {
+                copy_words_later<lanes>(part + k * pitch, row, mine, inside, row - x < columns);
+            } else {
+                part[k * pitch] = V{};
+                if (mine + width == columns) part[k * pitch + 1] = V{};
+            }
+        }
+    } else if (left >= rows) {
 #pragma unroll
-        for (int k = 0; k < rows; ++k) copy_later(part + k * threads, x + start + k * step);
+        for (int k = 0; k < rows; ++k) copy_later(part + k * pitch, x + start + k * step);
     } else {
 #pragma unroll 1
         for (int k = 0; k < rows; ++k)
-            copy_later(part + k * threads, x + start + k * step, k < left ? width : 0);
+            copy_later(part + k * pitch, x + start + k * step, k < left ? width : 0);
     }
     commit_copies();
     wait_for_copies<0>();
+    if constexpr (anywhere) __syncwarp();
 
     vector<Sum, width> sum{}, before;
 #pragma unroll
     for (int k = 0; k < rows; ++k) {
-        const V v = part[k * threads];
+        V v = part[k * pitch];
+        if constexpr (anywhere) {
+            v = vector_of(part + k * pitch, x + start + k * step);
+            __syncwarp();
+            part[k * pitch] = v;
+        }
         for (int j = 0; j < width; ++j) sum[j] += static_cast<Sum>(v[j]);
     }
     // sum[j]: over the warp's threads down to this one; before[j]: over those above it.
@@ -89,12 +110,16 @@ __global__ void __launch_bounds__(threads)
     vector<Sum, width> within{};
 #pragma unroll
     for (int k = 0; k < rows; ++k) {
-        const V v = part[k * threads];
+        const V v = part[k * pitch];
         vector<Out, width> y;
         for (int j = 0; j < width; ++j) {
             within[j] += static_cast<Sum>(v[j]);
             y[j] = static_cast<Out>(before[j] + within[j]);
         }
-        if (k < left) store(out + start + k * step, y);
+        Out* const row = out + start + k * step;
+        if constexpr (anywhere)
+            store_across<lanes>(row - mine, mine, k < left ? inside : 0, y, part + k * pitch);
+        else if (k < left)
+            store(row, y);
     }
 }

@@ -31,9 +31,9 @@ __device__ Carry before_in_cluster(Carry of_mine) {
 
 // One row per cluster of `blocks` blocks; each has `threads` times `vectors` vectors.
 template <typename T, typename Out, typename Sum, int width, int vectors, int threads, int blocks,
-          bool reverse>
+          row_way way, bool reverse>
 __global__ void __launch_bounds__(threads) cumsum(const T* x, Out* out, long long n) {
-    using Strip = strip<T, Out, Sum, width, vectors, warp_size, threads, reverse>;
+    using Strip = strip<T, Out, Sum, width, vectors, warp_size, way, reverse>;
     using Carry = typename carry_of<Sum>::type;
     constexpr int warps = threads / warp_size;
     __shared__ Carry of_warp[warps];
@@ -42,9 +42,11 @@ __global__ void __launch_bounds__(threads) cumsum(const T* x, Out* out, long lon
 
     const int warp = threadIdx.x / warp_size;
     const long long row = blockIdx.x / blocks, part = blockIdx.x % blocks * warps + warp;
-    const long long at = Strip::place(part * vectors * warp_size + threadIdx.x % warp_size, n);
-    __shared__ typename Strip::V parts[threads * vectors];
-    Strip mine{{parts + threadIdx.x}};
+    const long long first = part * vectors * warp_size + threadIdx.x % warp_size;
+    const long long at = Strip::place(first, n, out + row * n);
+    __shared__ typename Strip::V parts[warps][Strip::places];
+    Strip mine;
+    mine.take(parts[warp]);
     mine.load(x + row * n, at, n);
     mine.wait();
     const Sum of_mine = mine.scan();
@@ -61,25 +63,27 @@ __global__ void __launch_bounds__(threads) cumsum(const T* x, Out* out, long lon
 
 // Short rows: `lanes` lanes for each, `batch` rows at a time.
 template <typename T, typename Out, typename Sum, int width, int vectors, int threads, int lanes,
-          int batch, bool reverse>
+          int batch, row_way way, bool reverse>
 __global__ void __launch_bounds__(threads)
     cumsum_rows(const T* x, Out* out, long long n, long long rows) {
-    using Strip = strip<T, Out, Sum, width, vectors, lanes, threads, reverse>;
+    using Strip = strip<T, Out, Sum, width, vectors, lanes, way, reverse>;
     constexpr int per_warp = warp_size / lanes;
     const long long first =
         thread_of_grid() / warp_size * (per_warp * batch) + threadIdx.x % warp_size / lanes;
-    const long long at = Strip::place(threadIdx.x % lanes, n);
-    __shared__ typename Strip::V parts[threads * vectors * batch];
+    __shared__ typename Strip::V parts[batch][threads / lanes][Strip::places];
+    const auto at = [&](long long row) {
+        return Strip::place(threadIdx.x % lanes, n, out + row * n);
+    };
     Strip mine[batch];
     for (int b = 0; b < batch; ++b) {
         const long long row = first + b * per_warp;
-        mine[b].part = parts + b * vectors * threads + threadIdx.x;
-        mine[b].load(x + row * n, at, row < rows ? n : 0);
+        mine[b].take(parts[b][threadIdx.x / lanes]);
+        mine[b].load(x + row * n, at(row), row < rows ? n : 0);
     }
     for (int b = 0; b < batch; ++b) {
         const long long row = first + b * per_warp;
         mine[b].wait();
         mine[b].scan();
-        mine[b].store(out + row * n, at, row < rows ? n : 0, Sum(0));
+        mine[b].store(out + row * n, at(row), row < rows ? n : 0, Sum(0));
     }
 }

@@ -11,13 +11,16 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery.common import (
+    ALIGNED,
     FLOATS,
     INTEGERS,
+    LEAST_RAGGED_BYTES,
     REAL,
     VECTOR_BYTES,
     random_tensors,
     require_dtype,
     result_type,
+    row_vectors,
     sum_type,
     vector_width,
 )
@@ -36,15 +39,16 @@ LANES = (
 """Up to so many vectors in a row: lanes that share it, vectors of each, rows that they take at a time."""
 LANES_BLOCK = 256
 
-BLOCKS = ((512, 128, 4), (1024, 256, 4), (2048, 256, 8))
-"""Up to so many vectors in a row: threads of the block that has it, vectors of each."""
+BLOCKS = ((512, 1, 128, 4), (1024, 1, 256, 4), (2048, 1, 256, 8))
+RAGGED_BLOCKS = ((2048, 1, 256, 8),)
 
 MUCH = 2**19
 CLUSTERS = ((4096, 2, 256, 8), (8192, 4, 256, 8), (16384, 8, 256, 8), (32768, 16, 256, 8))
 SPREAD_CLUSTERS = ((4096, 8, 256, 2), (8192, 8, 256, 4), (16384, 8, 256, 8), (32768, 16, 256, 8))
-"""Up to so many vectors in a row: blocks of the cluster that has it, threads of each, vectors of each.
+"""Up to so many vectors in a row: blocks that share it, threads of each at most, vectors of each.
 
-Where all rows are less than `MUCH` vectors, a row is spread over more blocks."""
+Where all rows are less than `MUCH` vectors, a row is spread over more blocks. Rows that begin anywhere have
+more vectors for each thread: its words are shifted while others load."""
 
 TILES = ((2**20, 256, 4), (2**63, 160, 8))
 """Fewer than so many vectors in all rows: threads of a block, vectors of each; tiles of longer rows."""
@@ -108,46 +112,57 @@ def _choose(x: Tensor, out: Tensor, dim: int, reverse: bool) -> Chosen:
 
 
 def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Chosen:
-    width = vector_width(VECTOR_BYTES // out.element_size(), (0 if rows == 1 else n,), x)
+    way, width = _lying(x, out, rows, n)
     types = (x.dtype, out.dtype, sum_type(x.dtype), width)
-    length = dotcu.cdiv(n, width)
+    length = dotcu.cdiv(n if way == ALIGNED else n + width - 1, width)
     for longest, lanes, vectors, batch in LANES:
         if length <= longest:
-            way: tuple[Any, ...] = (*types, vectors, LANES_BLOCK, lanes, batch, reverse)
+            instance: tuple[Any, ...] = (*types, vectors, LANES_BLOCK, lanes, batch, way, reverse)
             grid = dotcu.cdiv(rows, LANES_BLOCK // lanes * batch)
-            return kernels.cumsum_rows[way], (n, rows), None, grid, LANES_BLOCK, None
-    for longest, threads, vectors in BLOCKS:
-        if length <= longest:
-            way = (*types, vectors, threads, 1, reverse)
-            return kernels.cumsum[way], (n,), None, rows, threads, None
+            return kernels.cumsum_rows[instance], (n, rows), None, grid, LANES_BLOCK, None
+    ways: tuple[tuple[int, int, int, int], ...] = BLOCKS if way == ALIGNED else RAGGED_BLOCKS
     if _has_clusters(x):
-        for longest, blocks, threads, vectors in CLUSTERS if rows * length >= MUCH else SPREAD_CLUSTERS:
-            if length <= longest:
-                way = (*types, vectors, threads, blocks, reverse)
-                return kernels.cumsum[way], (n,), None, rows * blocks, threads, blocks
+        ways += CLUSTERS if rows * length >= MUCH else SPREAD_CLUSTERS
+    for longest, blocks, threads, vectors in ways:
+        if length <= longest:
+            threads = torch.sym_min(threads, WARP * dotcu.cdiv(length, WARP * blocks * vectors))
+            instance = (*types, vectors, threads, blocks, way, reverse)
+            cluster = blocks if blocks > 1 else None
+            return kernels.cumsum[instance], (n,), None, rows * blocks, threads, cluster
     threads, vectors = next(tile for most, *tile in TILES if rows * length < most)
     tiles = dotcu.cdiv(length, threads * vectors)
-    way = (*types, vectors, threads, False, reverse)
-    if tile_kernels.cumsum_tiles[way].occupancy(threads) * dotcu.sm_count(x) < TOGETHER:
-        way = (*types, vectors, threads, True, reverse)
-    return tile_kernels.cumsum_tiles[way], (n, tiles), rows * 2 * tiles, rows * (tiles + 1), threads, None
+    instance = (*types, vectors, threads, way, False, reverse)
+    if tile_kernels.cumsum_tiles[instance].occupancy(threads) * dotcu.sm_count(x) < TOGETHER:
+        instance = (*types, vectors, threads, way, True, reverse)
+    kernel = tile_kernels.cumsum_tiles[instance]
+    return kernel, (n, tiles), rows * 2 * tiles, rows * (tiles + 1), threads, None
+
+
+def _lying(x: Tensor, out: Tensor, rows: int, n: int) -> tuple[str, int]:
+    """Return how rows lie, and the elements of their vectors."""
+    most = VECTOR_BYTES // out.element_size()
+    width = vector_width(most, (0 if rows == 1 else n,), x)
+    return (ALIGNED, width) if width == most or x.dtype != out.dtype else row_vectors(n, x, out)
 
 
 def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen:
-    width = vector_width(VECTOR_BYTES // out.element_size(), (inner,), x)
+    most = VECTOR_BYTES // out.element_size()
+    width = vector_width(most, (inner,), x)
+    anywhere = width < most and x.dtype == out.dtype and inner * x.element_size() >= LEAST_RAGGED_BYTES
+    width = most if anywhere else width
     lanes = _column_lanes(n, dotcu.cdiv(inner, width))
     across = dotcu.cdiv(inner, lanes * width)
     types = (x.dtype, out.dtype, sum_type(x.dtype), width, COLUMN_ROWS)
     for threads in COLUMN_BLOCKS:
         if n * lanes <= threads * COLUMN_ROWS:
-            way = (*types, threads, lanes, False, reverse)
+            way = (*types, threads, lanes, anywhere, False, reverse)
             numbers = (n, inner, across, 1, None)
             return column_kernels.cumsum_columns[way], numbers, None, outer * across, threads, None
     block = COLUMN_BLOCKS[-1]
     tiles = dotcu.cdiv(n * lanes, block * COLUMN_ROWS)
     group = AHEAD * (block // (lanes * width))
     places = outer * across * (tiles + tiles // group + 1) * lanes * width
-    way, grid = (*types, block, lanes, True, reverse), outer * across * tiles
+    way, grid = (*types, block, lanes, anywhere, True, reverse), outer * across * tiles
     return column_kernels.cumsum_columns[way], (n, inner, across, tiles), places, grid, block, None
 
 

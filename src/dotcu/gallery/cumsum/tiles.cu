@@ -24,11 +24,11 @@ __global__ void clear(word* messages, long long words) {
 // Each row has a conductor and `tiles` tiles of `threads` times `vectors` vectors. `messages` has
 // two entries for each tile: its sum and its prefix.
 // With `in_order` no tile waits for a later one, for GPUs that hold few blocks.
-template <typename T, typename Out, typename Sum, int width, int vectors, int threads,
+template <typename T, typename Out, typename Sum, int width, int vectors, int threads, row_way way,
           bool in_order, bool reverse>
 __global__ void __launch_bounds__(threads, 1536 / threads)
     cumsum_tiles(const T* x, Out* out, long long n, int tiles, word* messages) {
-    using Strip = strip<T, Out, Sum, width, vectors, warp_size, threads, reverse>;
+    using Strip = strip<T, Out, Sum, width, vectors, warp_size, way, reverse>;
     using Carry = typename carry_of<Sum>::type;
     constexpr int words = carry_of<Carry>::words, warps = threads / warp_size;
     const int row = blockIdx.x / (tiles + 1), tile = blockIdx.x % (tiles + 1) - 1;
@@ -42,11 +42,12 @@ __global__ void __launch_bounds__(threads, 1536 / threads)
     }
     __shared__ Carry sum_of_warp[warps], of_warp[warps];  // converted once, not by each thread
     __shared__ Carry start;
-    __shared__ typename Strip::V parts[threads * vectors];
+    __shared__ typename Strip::V parts[warps][Strip::places];
     const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
     const long long part = static_cast<long long>(tile) * warps + warp;
-    const long long at = Strip::place(part * vectors * warp_size + lane, n);
-    Strip mine{{parts + threadIdx.x}};
+    const long long at = Strip::place(part * vectors * warp_size + lane, n, out + row * n);
+    Strip mine;
+    mine.take(parts[warp]);
     mine.load(x + row * n, at, n);
     mine.wait();
     const Sum all = mine.sum();
