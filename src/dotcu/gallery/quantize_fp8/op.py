@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.gallery.common import VECTOR_BYTES, random_tensors, require_dtype, vector_width
+from dotcu.gallery.common import (
+    ALIGNED,
+    ALIKE,
+    APART,
+    LEAST_RAGGED_BYTES,
+    VECTOR_BYTES,
+    random_tensors,
+    require_dtype,
+    vector_width,
+)
 
 kernels = dotcu.load("kernel.cu")
 
@@ -67,15 +76,25 @@ def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
 @dotcu.by_layout
 def _choose(x: Tensor) -> tuple[dotcu.Kernel, int, int, int | None]:
     """The kernel, grid, block and cluster."""
-    width = vector_width(VECTOR_BYTES // x.element_size(), (x.shape[1], x.stride(0)), x)
+    way, width = _lying(x)
     rows, pieces = x.shape[0], x.shape[1] // width
     deepest = _at_most(MANY * (VECTOR_BYTES // x.element_size()) // width, MOST_VECTORS)
     blocks, lanes = _sharing(x, rows, pieces, width, deepest)
     vectors = _at_most(dotcu.cdiv(pieces, lanes * blocks), deepest)
     threads = lanes if lanes > WARP else SMALL_BLOCK
-    kernel = kernels.quantize_fp8[x.dtype, width, vectors, lanes, threads, blocks]
+    kernel = kernels.quantize_fp8[x.dtype, way, width, vectors, lanes, threads, blocks]
     grid = dotcu.cdiv(rows, threads // lanes) * blocks
     return kernel, grid, threads, blocks if blocks > 1 else None
+
+
+def _lying(x: Tensor) -> tuple[str, int]:
+    """Return how rows lie, beside those of the values, and the elements of their vectors."""
+    most, n, row = VECTOR_BYTES // x.element_size(), x.shape[1], x.stride(0)
+    width = vector_width(most, (n, row), x)
+    if width == most or n * x.element_size() < LEAST_RAGGED_BYTES:
+        return ALIGNED, width
+    alike = dotcu.is_aligned(x, VECTOR_BYTES) and row % most == n % most
+    return ALIKE if alike else APART, most
 
 
 def _sharing(x: Tensor, rows: int, pieces: int, width: int, deepest: int) -> tuple[int, int]:
@@ -107,7 +126,7 @@ def _has_clusters(x: Tensor, width: int) -> bool:
     """Return True if blocks can share a row: not in the simulator, nor before sm_90."""
     if not x.is_cuda:
         return False
-    kernel = kernels.quantize_fp8[x.dtype, width, MANY, CLUSTER_LANES, CLUSTER_LANES, CLUSTERS[-1]]
+    kernel = kernels.quantize_fp8[x.dtype, ALIGNED, width, MANY, CLUSTER_LANES, CLUSTER_LANES, CLUSTERS[-1]]
     return kernel.occupancy(WARP, SMEM_BYTES) >= 4
 
 
