@@ -1,7 +1,7 @@
 // transpose: a copy of a tensor with its dimensions in another order.
 //
 //     transpose    to[c * pitch + r] = from[r * row + c * column]    r < rows, c < columns
-//     narrow       the same where rows or columns are few
+//     shifted      the same, with rows that begin anywhere
 //
 // once for each index of the other dimensions. `numbers` are the `rank` strides that dotcu.strided
 // passes, then of each other dimension, innermost first, its size and its strides in `from` and
@@ -14,6 +14,7 @@
 // Cost: each byte is read once and written once: bound by memory. Source: Ruetsch and Micikevicius,
 // "Optimizing Matrix Transpose in CUDA", 2009.
 
+#include <dotcu/row.cuh>
 #include "tile.cuh"
 
 // Tiles of side x side, 128 bytes or more. All numbers are multiples of `load` and of `store`.
@@ -56,27 +57,50 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// Tiles of height x width, batch * threads elements at most, of matrices that have few rows or few
-// columns. Elements of a tile are read row by row, and written column by column.
-template <typename T, int batch, int threads, int rank, typename... Numbers>
+// The same where rows of either side begin anywhere: words of 16 bytes are copied as they lie, and
+// a thread gathers a column of a word of the result. Those begin up to `width - 1` rows higher.
+template <typename T, int down, int across, int threads, int rank, typename... Numbers>
 __global__ void __launch_bounds__(threads)
-    narrow(void* to, unsigned pitch, long long rows, long long columns, unsigned row,
-           unsigned column, unsigned height, unsigned width, const void* from, Numbers... numbers) {
-    constexpr unsigned of_bank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
-    __shared__ dotcu::vector<T, 1> line[batch * threads * 8 / 5];
-    const unsigned apart = ((height + of_bank - 1) / of_bank | 1) * of_bank;  // in different banks
-    const Tile tile = tile_of_block<rank, true>(rows, columns, height, width, numbers...);
-    const char* x = static_cast<const char*>(from) + tile.from + tile.r * row + tile.c * column;
-    char* out = static_cast<char*>(to) + tile.to + tile.c * pitch + tile.r * sizeof(T);
-    dotcu::vector<T, 1> in[batch];
-    each_element<batch, threads>(tile.rows, tile.columns, [&](int k, size_t r, size_t c) {
-        in[k] = dotcu::load<1>(reinterpret_cast<const T*>(x + r * row + c * column));
-    });
-    each_element<batch, threads>(tile.rows, tile.columns, [&](int k, unsigned r, unsigned c) {
-        line[c * apart + r] = in[k];
-    });
+    shifted(void* to, unsigned pitch, long long rows, long long columns, unsigned row,
+            unsigned column, const void* from, Numbers... numbers) {
+    constexpr int width = 16 / sizeof(T), words = across / width + 1, height = down + width - 1;
+    static_assert(down % (8 * width) == 0 && across % width == 0, "8 words side by side");
+    __shared__ dotcu::vector<T, width> word[height * words + height / width + 1];
+    // Rows of neighbouring threads are in different banks.
+    const auto line = [&](unsigned r) { return word + r * words + r / width; };
+    const Tile tile =
+        tile_of_block<rank, true>(rows + width - 1, columns, down, across, numbers...);
+    const long long top = tile.r - (width - 1), right = columns - tile.c;
+    const char* x = static_cast<const char*>(from) + tile.from + top * row + tile.c * sizeof(T);
+    char* out = static_cast<char*>(to) + tile.to + tile.c * pitch + top * sizeof(T);
+    const unsigned low = reinterpret_cast<size_t>(x) % 16;
+    const auto by = [&](unsigned r) { return (low + r * row) % 16 / sizeof(T); };
+    for (int n = threadIdx.x; n < height * words; n += threads) {
+        const int r = n / words, c = n % words * width - by(r);
+        if (top + r < 0 || top + r >= rows) continue;
+        const T* here = reinterpret_cast<const T*>(x + 1ll * r * row) + c;
+        auto* there = line(r) + n % words;
+        const bool whole = tile.c + c >= 0 && c + width <= right;
+        if (whole) dotcu::copy_later(there, here);
+        for (int k = 0; k < width && !whole; ++k)
+            if (tile.c + c + k >= 0 && c + k < right) (*there)[k] = here[k];
+    }
+    dotcu::commit_copies();
+    dotcu::wait_for_copies<0>();
     __syncthreads();
-    each_element<batch, threads>(tile.columns, tile.rows, [&](int, size_t c, size_t r) {
-        dotcu::store(reinterpret_cast<T*>(out + c * pitch) + r, line[c * apart + r]);
-    });
+    for (int n = threadIdx.x; n < down * across / width; n += threads) {
+        const unsigned c = n / 8 % across, w = n % 8 + n / 8 / across * 8;
+        if (c >= tile.columns) continue;
+        T* column = reinterpret_cast<T*>(out + 1ll * c * pitch);
+        const unsigned r = w * width + (width - dotcu::lane_of(column)) % width;
+        const auto at = [&](unsigned r) { return reinterpret_cast<const T*>(line(r))[c + by(r)]; };
+        dotcu::vector<T, width> turned;
+        const bool whole = top + r >= 0 && top + r + width <= rows;
+#pragma unroll
+        for (int k = 0; k < width; ++k)
+            if (whole) turned[k] = at(r + k);
+        if (whole) dotcu::store(column + r, turned);
+        for (int k = 0; k < width && !whole; ++k)
+            if (top + r + k >= 0 && top + r + k < rows) column[r + k] = at(r + k);
+    }
 }

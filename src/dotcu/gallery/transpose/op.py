@@ -36,6 +36,9 @@ FEW, NARROW = 8, 48
 """A dimension of fewer elements would leave most of a tile empty: it is copied by its strides instead, or has
 tiles of its own."""
 
+TALL, TALL_BYTES, ACROSS = 512, 2**15, 16
+"""Rows of a tile that has all of a few columns, at most; its bytes; what its columns are a multiple of."""
+
 FAR_BYTES = 2**32
 """Strides within a tile are less."""
 
@@ -83,11 +86,13 @@ def _copy(view: Tensor) -> Tensor:
 def _choose(view: Tensor, out: Tensor) -> Chosen:
     dims = _merged(view)
     nearest = _nearest(dims)
-    (rows, row, _), (columns, _, pitch), size = dims[-1], dims[nearest], view.element_size()
+    (rows, row, _), (columns, column, pitch), size = dims[-1], dims[nearest], view.element_size()
     if nearest == len(dims) - 1 or rows < FEW or columns < FEW:
         return _choose_rows(view, dims)
     if row * size >= FAR_BYTES or pitch * size >= FAR_BYTES:
         return _choose_rows(view, dims)
+    if column == 1 and columns < NARROW and columns * size % VECTOR_BYTES and rows >= TALL:
+        return _choose_shifted(view, dims, nearest, _tall(columns, size))
     if (rows < NARROW or columns < NARROW) and (rows % FEW or columns % FEW):
         return _choose_narrow(view, dims, nearest)
     return _choose_tiles(view, out, dims, nearest)
@@ -127,13 +132,36 @@ def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int
     load = vector_width(most, (columns, row, *strides), view) if column == 1 else 1
     store = vector_width(most, (rows,), out)
     side, large = _of_bytes(SIDES, size), _of_bytes(LARGE_SIDES, size)
-    if load == store == most and rows * columns * _count(rest) > dotcu.sm_count(view) * large**2:
+    whole, shifted = load == store == most, column == 1 and store < most
+    if (whole or shifted) and rows * columns * _count(rest) > dotcu.sm_count(view) * large**2:
         side = large
+    if shifted:
+        return _choose_shifted(view, dims, nearest, (side, side))
     threads = min(THREADS, side * side // (load * store))
     arguments = (_of_bytes(WORDS, size), load, store, side, threads, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, side) * dotcu.cdiv(columns, side) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
     return kernels.transpose[arguments], matrix, _flat(rest, size), tiles, threads
+
+
+def _tall(columns: int, size: int) -> tuple[int, int]:
+    """Return rows and columns of a tile that has whole rows."""
+    across, down = dotcu.cdiv(columns, ACROSS) * ACROSS, TALL
+    while down * (across * size + VECTOR_BYTES) > TALL_BYTES:
+        down //= 2
+    return down, across
+
+
+def _choose_shifted(view: Tensor, dims: tuple[Dim, ...], nearest: int, tile: tuple[int, int]) -> Chosen:
+    """Choose tiles of so many rows and columns, for rows that begin anywhere."""
+    size, (down, across) = view.element_size(), tile
+    (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
+    rest = dims[:nearest] + dims[nearest + 1 : -1]
+    arguments = (_of_bytes(WORDS, size), down, across, THREADS, view.dim(), *_types(view, rest))
+    higher = VECTOR_BYTES // size - 1  # words of the result begin so many rows higher
+    tiles = dotcu.cdiv(rows + higher, down) * dotcu.cdiv(columns, across) * _count(rest)
+    matrix = (pitch * size, rows, columns, row * size, column * size)
+    return kernels.shifted[arguments], matrix, _flat(rest, size), tiles, THREADS
 
 
 def _choose_narrow(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
@@ -146,7 +174,7 @@ def _choose_narrow(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
     arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size, height, width)
-    return kernels.narrow[arguments], matrix, _flat(rest, size), tiles, THREADS
+    return copy_kernels.narrow[arguments], matrix, _flat(rest, size), tiles, THREADS
 
 
 def _tile(rows: int, columns: int, elements: int) -> tuple[int, int]:
