@@ -10,8 +10,7 @@
 // Cost: outer * n * inner additions, as many elements read: bound by memory.
 // Source: Donald Knuth, "The Art of Computer Programming" 2, 4.2.2: the two-sum.
 #include <dotcu/grid.cuh>
-#include <dotcu/reduce.cuh>
-#include <dotcu/vector.cuh>
+#include <dotcu/row.cuh>
 
 // A sum and its rounding errors, which are NaN if the sum is infinite.
 template <typename Sum>
@@ -69,25 +68,33 @@ __global__ void __launch_bounds__(team <= dotcu::warp_size ? 512 : team)
     }
     for (int j = 1; j < width; ++j) sum[0].add(sum[j].total());
     Sum total = sum[0].total();
-    __shared__ Sum of_warp[dotcu::warp_size];
-    if constexpr (team <= dotcu::warp_size) total = dotcu::reduce_warp<team>(total, dotcu::plus());
-    if constexpr (team > dotcu::warp_size)
-        total = dotcu::reduce_block<team>(total, of_warp, dotcu::plus());
+    __shared__ Sum of_warp[dotcu::row_scratch];
+    total = dotcu::reduce_row<team>(total, of_warp, dotcu::plus());
     if (row < rows && lane == 0) out[row * gridDim.y + blockIdx.y] = Out(total);
 }
 
-template <typename T, typename Part, typename Sum, typename Out, int lanes, int batch>
+// `anywhere`: rows of x begin anywhere, and outer = 1. The rows of a block all begin alike, as
+// gridDim.y is a multiple of `lanes`: it has whole words of them, and columns that begin there.
+template <typename T, typename Part, typename Sum, typename Out, int lanes, int batch,
+          bool anywhere>
 __global__ void sum_columns(const T* x, Out* out, long long columns, long long n, long long inner) {
     dotcu::launch_later();
     dotcu::wait_for_earlier();
     extern __shared__ char memory[];
     Sum* mine = reinterpret_cast<Sum*>(memory) + threadIdx.y * blockDim.x + threadIdx.x;
     const int threads = blockDim.x * blockDim.y;
-    const long long c = dotcu::thread_of_grid() * lanes, o = c < inner ? 0 : c / inner;
-    const long long first = 1ll * blockIdx.y * blockDim.y + threadIdx.y;
+    const int before = anywhere ? dotcu::lane_of(x + blockIdx.y * inner) : 0;
+    const long long c = dotcu::thread_of_grid() * lanes - before, o = c < inner ? 0 : c / inner;
     const long long step = 1ll * gridDim.y * blockDim.y;
+    const long long first = anywhere ? blockIdx.y + 1ll * threadIdx.y * gridDim.y
+                                     : 1ll * blockIdx.y * blockDim.y + threadIdx.y;
     Running<Sum> sum[lanes];
-    if (c < columns) add_up<batch, Part>(sum, x + o * (n - 1) * inner + c, first, n, step, inner);
+    const bool part = anywhere && c + lanes > inner;  // the last row's word is not in x
+    const long long end = part ? n - 1 : n;
+    if (c < columns) add_up<batch, Part>(sum, x + o * (n - 1) * inner + c, first, end, step, inner);
+    if (part && c < columns && end >= first && (end - first) % step == 0)
+        for (int j = 0; c + j < inner; ++j)
+            if (c + j >= 0) sum[j].add(static_cast<Sum>(x[end * inner + c + j]));
     for (int j = 0; j < lanes; ++j) mine[j * threads] = sum[j].total();
     for (int half = blockDim.y / 2; half > 0; half /= 2) {
         __syncthreads();
@@ -96,5 +103,6 @@ __global__ void sum_columns(const T* x, Out* out, long long columns, long long n
     }
     if (threadIdx.y > 0 || c >= columns) return;
     Out* to = out + (o * (gridDim.y - 1ll) + blockIdx.y) * inner + c;
-    for (int j = 0; j < lanes; ++j) to[j] = Out(mine[j * threads]);
+    for (int j = 0; j < lanes; ++j)
+        if (!anywhere || (c + j >= 0 && c + j < inner)) to[j] = Out(mine[j * threads]);
 }

@@ -46,7 +46,8 @@ SHORT_ROW, MIDDLING_ROW, LONG_ROW = 32, 256, 8192
 """Vectors of a row that lanes of a warp add up; those where there are `MANY_ROWS`; and those of a row that is
 not worth a second launch."""
 
-MANY_ROWS = 1024
+MANY_ROWS, ENOUGH = 1024, 24
+"""Rows of which each has few threads, and vectors that such a thread has at most."""
 
 COLUMN_BATCH, NARROW_BYTES = 8, 4
 """Vectors that a thread of `sum_columns` has on their way at once; four times as many of so few bytes."""
@@ -82,7 +83,8 @@ def sum(x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size:
         dim: The dimension that goes away; None for all.
         keepdim: Leave a dimension of size 1 in its place.
         block_size: Threads of a block, a multiple of 32, of which short rows take 512 at most; of those that
-            add up one sum, the power of two that is no larger, and four times as many where blocks are few.
+            add up one sum, the power of two that is no larger, fewer where rows are many and not long, and
+            four times as many where blocks are few.
     """
     _require(x, dim, block_size)
     out = _result(x, dim, keepdim)
@@ -182,8 +184,13 @@ def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) 
         return block
     if vectors > ROW_BATCH * block and rows < multiprocessors:
         return max(block, min(4 * block, most))
-    if vectors > MIDDLING_ROW or (vectors > SHORT_ROW and rows < MANY_ROWS):
+    if vectors > SHORT_ROW and rows < MANY_ROWS:
         return block
+    if vectors > MIDDLING_ROW:
+        team = 2 * WARP
+        while team < block and ENOUGH * team < vectors:
+            team *= 2
+        return min(team, block)
     team = 1
     while team < WARP and ROW_BATCH * team < vectors:
         team *= 2
@@ -196,26 +203,49 @@ def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int, batch: int 
 
 def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> Chosen:
     """Add up columns; few long ones in two launches."""
-    lanes = vector_width(min(MOST_LANES, VECTOR_BYTES // x.element_size()), (inner,), x)
-    multiprocessors, parts = dotcu.sm_count(x), 1
-    columns, wide = out.numel(), sum_type(x.dtype)
-    vectors = columns // lanes
+    most, columns = min(MOST_LANES, VECTOR_BYTES // x.element_size()), out.numel()
+    lanes, anywhere = vector_width(most, (inner,), x), False
+    block, parts = _first_columns(x, columns, n, inner, lanes, anywhere, block_size)
+    if lanes < most and columns == inner and dotcu.is_aligned(x, VECTOR_BYTES):
+        wider, shared = _first_columns(x, columns, n, inner, most, True, block_size)
+        if most * x.element_size() == VECTOR_BYTES and shared >= most:
+            lanes, block, parts, anywhere = most, wider, shared // most * most, True
+    if parts == 1:
+        return (), _columns(x.dtype, out.dtype, (columns, n, inner), 1, lanes, block), None
+    wide = sum_type(x.dtype)
+    first = _columns(x.dtype, wide, (columns, n, inner), parts, lanes, block, anywhere)
+    lanes = 1 if anywhere else min(lanes, VECTOR_BYTES // wide.itemsize)
+    vector_bytes = lanes * wide.itemsize
+    block = _columns_block(
+        columns // lanes, parts, inner // lanes, vector_bytes, block_size, dotcu.sm_count(x)
+    )
+    last = _columns(wide, out.dtype, (columns, parts, inner), 1, lanes, block)
+    return (columns // inner, parts, inner), first, last
+
+
+def _first_columns(
+    x: Tensor, columns: int, n: int, inner: int, lanes: int, anywhere: bool, block_size: int
+) -> tuple[tuple[int, int], int]:
+    """Return the block of a launch that reads x, and the parts that the n are cut into.
+
+    Args:
+        x: Of [outer, n, inner] elements.
+        columns: outer * inner.
+        n: The elements of a sum.
+        inner: Sums side by side.
+        lanes: Columns of a thread.
+        anywhere: Rows do not begin at multiples of vectors.
+        block_size: Threads at most.
+    """
+    multiprocessors, parts, vectors = dotcu.sm_count(x), 1, columns // lanes
     block = _columns_block(vectors, n, inner // lanes, lanes * x.element_size(), block_size, multiprocessors)
     worthwhile = n // (2 * COLUMN_BATCH * block[1])
     if worthwhile > 1:
-        kernel = _columns_kernel(x.dtype, wide, lanes)
+        kernel = _columns_kernel(x.dtype, sum_type(x.dtype), lanes, anywhere)
         resident = kernel.occupancy(block, _smem_bytes(x.dtype, lanes, block)) * multiprocessors
-        across = dotcu.cdiv(vectors, block[0])
+        across = dotcu.cdiv(vectors + anywhere, block[0])
         parts = torch.sym_max(1, torch.sym_min(resident // across, worthwhile))
-    if parts > 1:
-        first = _columns(x.dtype, wide, (columns, n, inner), parts, lanes, block)
-        lanes = min(lanes, VECTOR_BYTES // wide.itemsize)
-        block = _columns_block(
-            columns // lanes, parts, inner // lanes, lanes * wide.itemsize, block_size, multiprocessors
-        )
-        last = _columns(wide, out.dtype, (columns, parts, inner), 1, lanes, block)
-        return (columns // inner, parts, inner), first, last
-    return (), _columns(x.dtype, out.dtype, (columns, n, inner), 1, lanes, block), None
+    return block, parts
 
 
 def _columns(
@@ -225,10 +255,11 @@ def _columns(
     parts: int,
     lanes: int,
     block: tuple[int, int],
+    anywhere: bool = False,
 ) -> Launch:
-    grid = dotcu.cdiv(numbers[0] // lanes, block[0]), parts
+    grid = dotcu.cdiv(dotcu.cdiv(numbers[0] + anywhere * (lanes - 1), lanes), block[0]), parts
     smem_bytes = _smem_bytes(dtype, lanes, block)
-    return _columns_kernel(dtype, result, lanes), numbers, grid, block, smem_bytes
+    return _columns_kernel(dtype, result, lanes, anywhere), numbers, grid, block, smem_bytes
 
 
 def _columns_block(
@@ -246,9 +277,11 @@ def _columns_block(
     return threads // along, along
 
 
-def _columns_kernel(dtype: torch.dtype, result: torch.dtype, lanes: int) -> dotcu.Kernel:
+def _columns_kernel(
+    dtype: torch.dtype, result: torch.dtype, lanes: int, anywhere: bool = False
+) -> dotcu.Kernel:
     batch = COLUMN_BATCH * (4 if lanes * dtype.itemsize <= NARROW_BYTES else 1)
-    return kernels.sum_columns[dtype, _part_type(dtype), sum_type(dtype), result, lanes, batch]
+    return kernels.sum_columns[dtype, _part_type(dtype), sum_type(dtype), result, lanes, batch, anywhere]
 
 
 def _smem_bytes(dtype: torch.dtype, lanes: int, block: tuple[int, int]) -> int:
