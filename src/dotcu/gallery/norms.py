@@ -109,7 +109,7 @@ def forward_launch(
     clusters = _has_clusters(sum_parts, x)
     held = n if way == ALIGNED else n // width * width  # the rest of a row are edges
     blocks = _cluster_blocks(held, FORWARD_LANES * choices[0] * width) if clusters else 1
-    vectors, lanes = _split(dotcu.cdiv(held, blocks), width, choices, FORWARD_LANES)
+    vectors, lanes = _split(dotcu.cdiv(held, blocks), width, choices, FORWARD_LANES, way != ALIGNED)
     if way == ALIGNED and width * x.element_size() == VECTOR_BYTES and (clusters or blocks == 1):
         tuned = configuration(x.dtype, n, rows, default=(vectors, lanes, blocks))
         if clusters or tuned[2] == 1:
@@ -137,6 +137,12 @@ def forward_rows(rows: tuple[Tensor | None, ...], weights: tuple[Tensor, ...]) -
     return (ALIKE, width) if width * given[0].element_size() == VECTOR_BYTES else (ALIGNED, narrow)
 
 
+def aligned(x: Tensor) -> Tensor:
+    """Return x contiguous, beginning at a multiple of 16 bytes: rows of a backward then lie alike."""
+    x = x.contiguous()
+    return x if dotcu.is_aligned(x, VECTOR_BYTES) else x.clone()
+
+
 def backward_launch(
     kernels: tuple[dotcu.Kernel, dotcu.Kernel, dotcu.Kernel], x: Tensor, weight: Tensor, width: int,
     choices: tuple[int, ...], ragged: tuple[int, ...], most_lanes: int, staged: int, most_stages: int,
@@ -147,7 +153,8 @@ def backward_launch(
     Args:
         kernels: The templates `row_sums`, that of the backward, and `sum_parts`.
         width: Elements of a vector that divides the rows and the tensors' addresses; where these are less
-            than 16 bytes, rows of some length are read by words of 16 bytes anyhow.
+            than 16 bytes, rows of some length are read by words of 16 bytes anyhow. All tensors but the
+            weight begin at multiples of 16 bytes.
         choices: Vectors of a thread, the best first.
         ragged: The same for rows that begin anywhere.
         most_lanes: Threads of a row at most.
@@ -163,18 +170,16 @@ def backward_launch(
     given_width, width = width, most if anywhere else width
     blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(sum_parts, x) else 1
     shared_bytes = SHARED_BYTES * _quarters(sum_parts, sums)
-    a_vector = staged * most_lanes * VECTOR_BYTES  # a word more for each warp besides: see below
-    ragged = tuple(v for v in ragged if v * a_vector * (WARP + 1) // WARP <= shared_bytes) or (1,)
+    ragged = tuple(v for v in ragged if v * staged * most_lanes * VECTOR_BYTES <= shared_bytes) or (1,)
     split, choices = (_split_least, ragged) if anywhere else (_split, choices)
-    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, most_lanes)
+    reach = n + width - 1 if anywhere else n  # from a multiple of 16 bytes before a row
+    vectors, lanes = split(dotcu.cdiv(reach, blocks), width, choices, most_lanes)
     columns = lanes * vectors * width
-    given = n > blocks * columns
+    given = reach > blocks * columns
     if given:
-        blocks = dotcu.cdiv(n, columns)
+        blocks = dotcu.cdiv(reach, columns)
     rows_of_block = 256 // lanes if lanes <= WARP else 1
     stage_bytes = staged * rows_of_block * columns * x.element_size()
-    if anywhere:  # a word more for each warp, or row in it
-        stage_bytes += stage_bytes // min(lanes, WARP)
     stages = max(1, min(most_stages, shared_bytes // stage_bytes))
     exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     types: tuple[Any, ...] = (x.dtype, weight.dtype, sums)
@@ -188,11 +193,14 @@ def backward_launch(
     resident = min(chosen.occupancy(block, smem_bytes), most_resident) * dotcu.sm_count(x)
     # Not every multiprocessor has room in a cluster.
     resident = max(1, (resident * 7 // 8 if blocks > 1 else resident) // blocks)
+    # So many rows apart all lie alike, and so must those of a thread.
+    alike = most // math.gcd(most, n * rows_of_block) if anywhere else 1
+    resident = max(resident // alike, 1) * alike
     row_groups = dotcu.cdiv(rows, rows_of_block)
     rounds = torch.sym_max(dotcu.cdiv(row_groups, resident), 1)
     cluster = (1, blocks) if blocks > 1 and not given else None
     numbers = (rows, n, 1 / max(n, 1))
-    grid = (dotcu.cdiv(row_groups, rounds), blocks)
+    grid = (dotcu.cdiv(row_groups, rounds * alike) * alike, blocks)
     return (chosen_sums, chosen, chosen_parts), numbers, grid, block, smem_bytes, cluster
 
 
@@ -218,12 +226,24 @@ def run_backward(
     sum_parts(parts, *grads, grid[0], n, grid=grid_of_parts, block=PART_THREADS, programmatic=True)
 
 
-def _split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:
-    """Return vectors of a thread and threads of a row, a power of two: without a rest if that can be."""
+def _split(
+    n: int, width: int, choices: tuple[int, ...], most_lanes: int, least: bool = False
+) -> tuple[int, int]:
+    """Return vectors of a thread and threads of a row, a power of two: without a rest if that can be.
+
+    Args:
+        n: Elements of a row.
+        width: Elements of a vector.
+        choices: Vectors of a thread, the best first.
+        most_lanes: Threads at most.
+        least: Else take the fewest that hold a row, if any do.
+    """
     for vectors in choices:
         lanes = n // (vectors * width)
         if lanes * vectors * width == n and 0 < lanes <= most_lanes and lanes & (lanes - 1) == 0:
             return vectors, lanes
+    if least and n <= max(choices) * most_lanes * width:
+        return _split_least(n, width, choices, most_lanes)
     lanes = 1
     while lanes < 1024 and lanes * 2 * width < n:
         lanes *= 2

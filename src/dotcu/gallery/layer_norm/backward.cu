@@ -63,7 +63,7 @@ constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short ro
 // The blocks of a multiprocessor for which registers must suffice.
 template <int vectors, int lanes>
 constexpr int blocks_of =
-    threads_of<lanes> > 256 ? 1 : (vectors > 2 ? 384 : 512) / threads_of<lanes>;
+    threads_of<lanes> > 256 ? 1 : (vectors > 3 ? 384 : 512) / threads_of<lanes>;
 
 template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
           bool exact, bool anywhere, bool given>
@@ -72,43 +72,39 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
                         Sum* parts, long long rows, int n, Sum share, Sum eps) {
     constexpr int threads = threads_of<lanes>, stride = lanes * width, columns = vectors * stride;
     constexpr int group = dotcu::row_group<lanes>;
-    constexpr int places = threads + (anywhere ? threads / group : 0);
     using V = dotcu::vector<T, width>;
     extern __shared__ uint4 memory[];
-    auto ring = reinterpret_cast<V(*)[2][vectors][places]>(memory);
+    auto ring = reinterpret_cast<V(*)[2][vectors][threads]>(memory);
     __shared__ Sums<Sum> of_warp[2][dotcu::max_cluster * dotcu::row_warps<lanes>];
-    const int me = threadIdx.x, column = blockIdx.y * columns + me % lanes * width;
-    const int place = me + (anywhere ? me / group : 0);
+    const int me = threadIdx.x;
     const long long step = gridDim.x * static_cast<long long>(threads / lanes);
     const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
+    // The elements from a multiple of 16 bytes to a row: the same for all rows of a thread.
+    const auto before = [&](long long row) { return anywhere ? dotcu::lane_of(x + row * n) : 0; };
+    const int column = blockIdx.y * columns + me % lanes * width - before(first + me / lanes);
     dotcu::launch_later();
     dotcu::cluster_arrive();
 
-    const auto copy = [&](V* to, const T* from, long long row, int i) {
+    const auto copy = [&](V* to, const T* from, int i) {
         if constexpr (anywhere)
-            dotcu::copy_words_later<lanes>(to, from + row * n, i, n, row == 0);
+            dotcu::copy_part_later(to, from + i, min(n - i, width));
         else
-            dotcu::copy_later(to, from + row * n + i);
+            dotcu::copy_later(to, from + i);
     };
     const auto fetch = [&](long long row, int slot) {
-        if (row < rows) {
-            dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(
-                column, n, [&](int v, int i) {
-                    copy(&ring[slot][0][v][place], grad, row, i);
-                    copy(&ring[slot][1][v][place], x, row, i);
-                });
-        }
+        const int end = row < rows ? n : -width;  // before any column
+        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+            copy(&ring[slot][0][v][me], grad + row * n, i);
+            copy(&ring[slot][1][v][me], x + row * n, i);
+        });
         dotcu::commit_copies();
     };
-    V held[2][anywhere ? vectors : 1];
-    const auto hold = [&](int slot, int input, const T* from, long long row) {
-        if (!anywhere || row >= rows) return;
-        dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(column, n, [&](int v, int) {
-            held[input][v] = dotcu::vector_of(&ring[slot][input][v][place], from + row * n);
-        });
-    };
     const auto fetched = [&](int slot, int input, int v) {
-        return anywhere ? held[input][v] : ring[slot][input][v][place];
+        V value = ring[slot][input][v][me];
+        if (anywhere && v == 0 && column < 0) {  // the end of the row before
+            for (int k = 0; k < width; ++k) value[k] = k < -column ? static_cast<T>(0) : value[k];
+        }
+        return value;
     };
     for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
 
@@ -116,24 +112,19 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
     Sum of_weight[vectors][width] = {}, of_bias[vectors][width] = {}, columns_of_group = 0;
     dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
         if constexpr (anywhere)
-            scale[v] = dotcu::load_each<width>(weight + i, n - i);
+            for (int k = 0; k < width; ++k)
+                scale[v][k] = i + k < 0 || i + k >= n ? static_cast<W>(0) : weight[i + k];
         else
             scale[v] = dotcu::load<width>(weight + i);
-        columns_of_group += anywhere ? min(width, n - i) : width;
+        columns_of_group += anywhere ? min(width, n - i) + min(i, 0) : width;
     });
     columns_of_group = dotcu::reduce_warp<group>(columns_of_group, dotcu::plus());
     int slot = 0, turn = 0;
     dotcu::cluster_wait();
     for (long long begin = first; begin < rows; begin += step) {
         const long long row = begin + me / lanes;
-        const int end = row < rows ? n : 0;
+        const int end = row < rows ? n : -width;  // before any column
         dotcu::wait_for_copies<stages - 1>();
-        if constexpr (anywhere) {  // a lane reads its neighbour's copies
-            __syncwarp();
-            hold(slot, 0, grad, row);
-            hold(slot, 1, x, row);
-            __syncwarp();
-        }
         Sum mean, r, mean_g, mean_gy;
         if constexpr (given) {
             mean = of_rows[4 * row], r = of_rows[4 * row + 1];
@@ -148,10 +139,13 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
             Sums<Sum> sums = {columns_of_group, sum / max(columns_of_group, Sum(1)), 0, 0, 0};
             dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
                 const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
-                const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
+                auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
                 const auto by = dotcu::widen<Sum>(scale[v]);
+                if (anywhere && (i < 0 || i + width > n)) {
+                    for (int k = 0; k < width; ++k)
+                        in[k] = i + k < 0 || i + k >= n ? sums.pivot : in[k];
+                }
                 for (int k = 0; k < width; ++k) {
-                    if (anywhere && i + k >= n) break;
                     const Sum g = dotcu::rounded_product(dy[k], by[k]), off = in[k] - sums.pivot;
                     sums = sums + Sums<Sum>{0, 0, off * off, g, g * off};
                 }
@@ -166,6 +160,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
                 for (int j = 0; j < vectors * width; ++j) {
                     const int v = j / width, k = j % width, i = column + v * stride + k;
                     if (i >= end) break;
+                    if (i < 0) continue;
                     const Sum y = (Sum(x[row * n + i]) - mean) * r;
                     of_gy += Sum(grad[row * n + i]) * Sum(weight[i]) * y;
                 }
@@ -173,28 +168,24 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
                 mean_gy = dotcu::reduce_row<lanes>(of_gy, scratch, dotcu::plus()) * share;
             }
         }
-        dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(
-            column, anywhere ? n : end, [&](int v, int i) {
-                dotcu::vector<Sum, width> result = {};
-                if (!anywhere || i < end) {
-                    const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
-                    const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
-                    const auto by = dotcu::widen<Sum>(scale[v]);
-                    for (int k = 0; k < width; ++k) {
-                        const Sum y = (in[k] - mean) * r;
-                        of_weight[v][k] += dy[k] * y;
-                        of_bias[v][k] += dy[k];
-                        result[k] =
-                            r * (dotcu::rounded_product(dy[k], by[k]) - mean_g - y * mean_gy);
-                    }
-                }
-                if constexpr (anywhere)
-                    dotcu::store_across<lanes>(grad_x + row * n, i, end, dotcu::to<T>(result),
-                                               &ring[slot][0][v][place]);
-                else
-                    dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));
-            });
-        if constexpr (anywhere) __syncwarp();
+        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+            dotcu::vector<Sum, width> result;
+            const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
+            const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
+            const auto by = dotcu::widen<Sum>(scale[v]);
+            for (int k = 0; k < width; ++k) {
+                const Sum y = (in[k] - mean) * r;
+                of_weight[v][k] += dy[k] * y;
+                of_bias[v][k] += dy[k];
+                result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - mean_g - y * mean_gy);
+            }
+            const auto rounded = dotcu::to<T>(result);
+            T* const to = grad_x + row * n + i;
+            const bool whole = !anywhere || (i >= 0 && i + width <= n);
+            if (whole) dotcu::store(to, rounded);
+            for (int k = 0; k < width; ++k)
+                if (!whole && i + k >= 0 && i + k < n) to[k] = rounded[k];
+        });
         fetch(row + stages * step, slot);
         slot = slot + 1 == stages ? 0 : slot + 1;
     }
@@ -210,10 +201,14 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
             }
         }
         __syncthreads();
-        for (int i = me; i < columns && blockIdx.y * columns + i < n; i += threads) {
+        const int left = before(first);
+        for (int i = me; i < columns; i += threads) {
+            const int c = blockIdx.y * columns + i - left;
+            if (c < 0 || c >= n) continue;
             Sum sum = 0;
-            for (int row = 0; row < threads / lanes; ++row) sum += of_row[row][i];
-            to[blockIdx.x * static_cast<long long>(n) + blockIdx.y * columns + i] = sum;
+            for (int row = 0; row < threads / lanes; ++row)
+                sum += of_row[row][i - left + before(first + row)];
+            to[blockIdx.x * static_cast<long long>(n) + c] = sum;
         }
     };
     write(of_weight, parts);

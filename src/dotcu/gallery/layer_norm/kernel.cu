@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(threads_of<lanes>, 1024 / threads_of<lanes>)
             } else if constexpr (way == dotcu::aligned) {
                 scale = dotcu::load<width>(weight + i), shift = dotcu::load<width>(bias + i);
             } else {
-                scale = dotcu::load_each<width>(weight + begin + i);
-                shift = dotcu::load_each<width>(bias + begin + i);
+                scale = dotcu::load_shifted<width>(weight, begin + i, n);
+                shift = dotcu::load_shifted<width>(bias, begin + i, n);
             }
             dotcu::store(out + begin + i, normalized(part[v], all.pivot, rest, r, scale, shift));
         });

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import norms
-from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, vector_width
+from dotcu.gallery.common import ALIGNED, FLOATS, VECTOR_BYTES, random_tensors, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -19,10 +19,10 @@ FORWARD_VECTORS = (4, 3, 5, 7, 2, 1)
 """Vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
 
 SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
-"""Vectors of a thread where lanes of a warp have a row, and where a block has it: of many vectors fewer
-threads wait for each other."""
+"""Vectors of a thread where lanes of a warp have a row, and where a block has it, in whole vectors: fewer
+threads then wait for each other."""
 
-BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 512, (4, 2, 3, 1), (2, 4, 1)
+BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 512, (4, 2, 3, 1), (2, 3, 4, 1)
 """Threads of a row at most; vectors of a thread, where registers hold two floats for each column besides, and
 the same of rows that begin anywhere."""
 
@@ -63,7 +63,7 @@ def layer_norm_backward(
     """
     _require(x, weight)
     norms.require_like("layer_norm", x, grad, "grad")
-    grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
+    grad, x, weight = norms.aligned(grad), norms.aligned(x), weight.contiguous()
     grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     launch = _choose_backward(grad, x, weight)
     norms.run_backward(launch, (grad, x, weight), grad_x, (grad_weight, grad_bias), eps)
@@ -75,7 +75,7 @@ def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
     n = int(x.shape[-1])
     way, width = norms.forward_rows((x,), (weight, bias))
     choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * norms.WARP * width else FORWARD_VECTORS
-    if n >= 2 * norms.WARP * LONG_VECTORS * width:
+    if way == ALIGNED and n >= 2 * norms.WARP * LONG_VECTORS * width:
         choices = LONG_VECTORS, *choices
     return norms.forward_launch(
         kernels.layer_norm, backward_kernels.sum_parts, x, weight, way, width, choices,

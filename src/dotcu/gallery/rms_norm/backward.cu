@@ -10,8 +10,8 @@
 // a row costs one barrier, that of its sums. At the end every block writes its part of grad_weight,
 // and a second kernel, already started, adds up the parts in a fixed order. Rows that no block
 // holds are spread over the grid's y: a cluster adds up the sums of its blocks; without clusters,
-// row_sums has computed them before (`given`). Rows may begin anywhere, although a thread keeps its
-// columns (`anywhere`): then words are copied, and lanes read and write parts of their neighbours'.
+// row_sums has computed them before (`given`). Rows may begin anywhere (`anywhere`) if all tensors
+// do alike: a thread's rows are so many apart that all lie alike, so its vectors are whole words.
 //
 // Cost: 3 rows n elements moved (4 with added), 3 more where sums are given; 12 FLOPs an element.
 // Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
@@ -45,45 +45,40 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
                       Sum eps) {
     constexpr int threads = threads_of<lanes>, inputs = adds ? 3 : 2;
     constexpr int stride = lanes * width, columns = vectors * stride;
-    constexpr int group = dotcu::row_group<lanes>;
-    constexpr int places = threads + (anywhere ? threads / group : 0);
     using V = dotcu::vector<T, width>;
     extern __shared__ uint4 memory[];
-    auto ring = reinterpret_cast<V(*)[inputs][vectors][places]>(memory);
+    auto ring = reinterpret_cast<V(*)[inputs][vectors][threads]>(memory);
     __shared__ Sums<Sum> shared[2][dotcu::row_scratch];
-    const int me = threadIdx.x, column = blockIdx.y * columns + me % lanes * width;
-    const int place = me + (anywhere ? me / group : 0);
+    const int me = threadIdx.x;
     const long long step = gridDim.x * static_cast<long long>(threads / lanes);
     const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
+    // The elements from a multiple of 16 bytes to a row: the same for all rows of a thread.
+    const auto before = [&](long long row) { return anywhere ? dotcu::lane_of(x + row * n) : 0; };
+    const int column = blockIdx.y * columns + me % lanes * width - before(first + me / lanes);
     dotcu::launch_later();
     dotcu::cluster_arrive();
 
-    const auto copy = [&](V* to, const T* from, long long row, int i) {
+    const auto copy = [&](V* to, const T* from, int i) {
         if constexpr (anywhere)
-            dotcu::copy_words_later<lanes>(to, from + row * n, i, n, row == 0);
+            dotcu::copy_part_later(to, from + i, min(n - i, width));
         else
-            dotcu::copy_later(to, from + row * n + i);
+            dotcu::copy_later(to, from + i);
     };
     const auto fetch = [&](long long row, int slot) {
-        if (row < rows) {
-            dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(
-                column, n, [&](int v, int i) {
-                    copy(&ring[slot][0][v][place], grad, row, i);
-                    copy(&ring[slot][1][v][place], x, row, i);
-                    if constexpr (adds) copy(&ring[slot][2][v][place], added, row, i);
-                });
-        }
+        const int end = row < rows ? n : -width;  // before any column
+        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+            copy(&ring[slot][0][v][me], grad + row * n, i);
+            copy(&ring[slot][1][v][me], x + row * n, i);
+            if constexpr (adds) copy(&ring[slot][2][v][me], added + row * n, i);
+        });
         dotcu::commit_copies();
     };
-    V held[inputs][anywhere ? vectors : 1];
-    const auto hold = [&](int slot, int input, const T* from, long long row) {
-        if (!anywhere || row >= rows) return;
-        dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(column, n, [&](int v, int) {
-            held[input][v] = dotcu::vector_of(&ring[slot][input][v][place], from + row * n);
-        });
-    };
     const auto fetched = [&](int slot, int input, int v) {
-        return anywhere ? held[input][v] : ring[slot][input][v][place];
+        V value = ring[slot][input][v][me];
+        if (anywhere && v == 0 && column < 0) {  // the end of the row before
+            for (int k = 0; k < width; ++k) value[k] = k < -column ? static_cast<T>(0) : value[k];
+        }
+        return value;
     };
     for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
 
@@ -91,7 +86,8 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
     Sum total[vectors][width] = {};
     dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
         if constexpr (anywhere)
-            scale[v] = dotcu::load_each<width>(weight + i, n - i);
+            for (int k = 0; k < width; ++k)
+                scale[v][k] = i + k < 0 || i + k >= n ? static_cast<W>(0) : weight[i + k];
         else
             scale[v] = dotcu::load<width>(weight + i);
     });
@@ -99,15 +95,8 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
     dotcu::cluster_wait();
     for (long long begin = first; begin < rows; begin += step) {
         const long long row = begin + me / lanes;
-        const int end = row < rows ? n : 0;
+        const int end = row < rows ? n : -width;  // before any column
         dotcu::wait_for_copies<stages - 1>();
-        if constexpr (anywhere) {  // a lane reads its neighbour's copies
-            __syncwarp();
-            hold(slot, 0, grad, row);
-            hold(slot, 1, x, row);
-            if constexpr (adds) hold(slot, 2, added, row);
-            __syncwarp();
-        }
         Sum r, mean;  // of g * y
         if constexpr (given) {
             r = of_rows[2 * row], mean = of_rows[2 * row + 1];
@@ -133,6 +122,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
                 for (int j = 0; j < vectors * width; ++j) {
                     const int v = j / width, k = j % width, i = column + v * stride + k;
                     if (i >= end) break;
+                    if (i < 0) continue;
                     const Sum y = Sum(x[row * n + i]) * r;
                     of_gy += Sum(grad[row * n + i]) * Sum(weight[i]) * y;
                 }
@@ -140,29 +130,26 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
                 mean = dotcu::reduce_row<lanes>(of_gy, scratch, dotcu::plus()) * share;
             }
         }
-        dotcu::each_in_step<vectors, stride, exact, anywhere, lanes>(
-            column, anywhere ? n : end, [&](int v, int i) {
-                dotcu::vector<Sum, width> result = {};
-                if (!anywhere || i < end) {
-                    const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
-                    const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
-                    const auto by = dotcu::widen<Sum>(scale[v]);
-                    V more;
-                    if constexpr (adds) more = fetched(slot, 2, v);
-                    for (int k = 0; k < width; ++k) {
-                        const Sum y = in[k] * r;
-                        total[v][k] += dy[k] * y;
-                        result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - y * mean);
-                        if constexpr (adds) result[k] += Sum(more[k]);
-                    }
-                }
-                if constexpr (anywhere)
-                    dotcu::store_across<lanes>(grad_x + row * n, i, end, dotcu::to<T>(result),
-                                               &ring[slot][0][v][place]);
-                else
-                    dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));
-            });
-        if constexpr (anywhere) __syncwarp();
+        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+            dotcu::vector<Sum, width> result;
+            const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
+            const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
+            const auto by = dotcu::widen<Sum>(scale[v]);
+            V more;
+            if constexpr (adds) more = fetched(slot, 2, v);
+            for (int k = 0; k < width; ++k) {
+                const Sum y = in[k] * r;
+                total[v][k] += dy[k] * y;
+                result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - y * mean);
+                if constexpr (adds) result[k] += Sum(more[k]);
+            }
+            const auto rounded = dotcu::to<T>(result);
+            T* const to = grad_x + row * n + i;
+            const bool whole = !anywhere || (i >= 0 && i + width <= n);
+            if (whole) dotcu::store(to, rounded);
+            for (int k = 0; k < width; ++k)
+                if (!whole && i + k >= 0 && i + k < n) to[k] = rounded[k];
+        });
         fetch(row + stages * step, slot);
         slot = slot + 1 == stages ? 0 : slot + 1;
     }
@@ -177,10 +164,14 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
         }
     }
     __syncthreads();
-    for (int i = me; i < columns && blockIdx.y * columns + i < n; i += threads) {
+    const int left = before(first);
+    for (int i = me; i < columns; i += threads) {
+        const int c = blockIdx.y * columns + i - left;
+        if (c < 0 || c >= n) continue;
         Sum sum = 0;
-        for (int row = 0; row < threads / lanes; ++row) sum += of_row[row][i];
-        parts[blockIdx.x * static_cast<long long>(n) + blockIdx.y * columns + i] = sum;
+        for (int row = 0; row < threads / lanes; ++row)
+            sum += of_row[row][i - left + before(first + row)];
+        parts[blockIdx.x * static_cast<long long>(n) + c] = sum;
     }
 }
 

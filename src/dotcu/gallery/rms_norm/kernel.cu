@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(threads_of<lanes>,
     while (true) {
         dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int i) {
             if constexpr (way != dotcu::aligned)
-                scale = dotcu::load_each<width>(weight + begin + i);
+                scale = dotcu::load_shifted<width>(weight, begin + i, n);
             else
                 scale = early ? scales[early ? v * lanes + me : 0] : dotcu::load<width>(weight + i);
             dotcu::store(out + begin + i, scaled(part[v], scale, r));

@@ -21,12 +21,13 @@ FORWARD_VECTORS = (4, 3, 5, 7, 2, 1)
 LONG_VECTORS = 8
 """Vectors of a thread where a row is a block's and nothing is added: fewer threads wait for each other."""
 
-BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 1024, (2, 4, 3, 5, 1), (3, 4, 2, 1)
+BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 1024, (2, 4, 3, 5, 1), (5, 3, 4, 2, 1)
 """Threads of a row at most; vectors of a thread, where registers hold a float for each column besides, and
 the same of rows that begin anywhere."""
 
-STAGES, MOST_RESIDENT = 3, 2
-"""Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
+STAGES, MOST_RESIDENT, RAGGED_RESIDENT = 3, 2, 4
+"""Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part, and the
+same for rows that begin anywhere, of which a block has fewer threads."""
 
 
 @dotcu.op("dotcu::rms_norm", dtypes=FLOATS, sharding="x:rows -> rows")
@@ -79,8 +80,8 @@ def rms_norm_backward(
     norms.require_like("rms_norm", x, grad, "grad")
     if added is not None:
         norms.require_like("rms_norm", x, added, "added")
-        added = added.contiguous()
-    grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
+        added = norms.aligned(added)
+    grad, x, weight = norms.aligned(grad), norms.aligned(x), weight.contiguous()
     grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
     launch = _choose_backward(grad, x, weight, added)
     norms.run_backward(launch, (grad, x, weight, added), grad_x, (grad_weight,), eps)
@@ -105,9 +106,10 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | No
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad, added)
     choices = (1,) if n <= norms.WARP * width else BACKWARD_VECTORS
     templates = backward_kernels.row_sums, backward_kernels.rms_norm_backward, backward_kernels.sum_parts
+    resident = MOST_RESIDENT if width * x.element_size() == VECTOR_BYTES else RAGGED_RESIDENT
     return norms.backward_launch(
         templates, x, weight, width, choices, RAGGED_VECTORS, BACKWARD_LANES,
-        3 if adds else 2, STAGES, MOST_RESIDENT, adds,
+        3 if adds else 2, STAGES, resident, adds,
     )  # fmt: skip
 
 

@@ -40,18 +40,6 @@ __device__ void each_vector(int at, int end, F f) {
 template <int lanes>
 constexpr int row_group = lanes < warp_size ? lanes : warp_size;
 
-// The same `together`: all lanes of a row_group call f, or none, where none has a vector. `end` is
-// the same in all of the warp. `stride`: of `lanes` threads.
-template <int vectors, int stride, bool exact, bool together, int lanes, typename F>
-__device__ void each_in_step(int at, int end, F f) {
-    if constexpr (!together) return each_vector<vectors, stride, exact>(at, end, f);
-    const int first = at - static_cast<int>(threadIdx.x % row_group<lanes>) * (stride / lanes);
-#pragma unroll
-    for (int v = 0; v < vectors; ++v) {
-        if (first + v * stride < end) f(v, at + v * stride);
-    }
-}
-
 // The values of shared memory that reduce_row needs: one for each warp and each block.
 constexpr int row_scratch = warp_size + max_cluster;
 
@@ -124,6 +112,35 @@ __device__ vector<T, width> between(const vector<T, width>& low, const vector<T,
     }
     vector<T, width> value;
     memcpy(&value, words, 16);
+    return value;
+}
+
+// Loads the vector at column i of a row of n elements that begins anywhere, from two words if both
+// are inside: for what comes from L1, as the weights of rows that begin anywhere.
+template <int width, typename T>
+__device__ vector<T, width> load_shifted(const T* row, int i, int n) {
+    constexpr int most = lanes_of_16_bytes<T>;
+    static_assert(width % most == 0, "words of 16 bytes");
+    using V = vector<T, most>;
+    const int by = lane_of(row + i);
+    vector<T, width> value;
+#pragma unroll
+    for (int k = 0; k < width; k += most) {
+        const int at = i + k - by;
+        detail::words_of<V> bits;  // joined as words, as in load_if
+        if (at >= 0 && at + 2 * most <= n) {
+            bits = detail::to_words(between(load<most>(row + at), load<most>(row + at + most), by));
+        } else {
+            V part{};
+            for (int j = 0; j < most; ++j) {
+                if (i + k + j < n) part[j] = row[i + k + j];
+            }
+            bits = detail::to_words(part);
+        }
+        const V part = detail::from_words<V>(bits);
+#pragma unroll
+        for (int j = 0; j < most; ++j) value[k + j] = part[j];
+    }
     return value;
 }
 

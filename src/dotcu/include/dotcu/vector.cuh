@@ -113,20 +113,6 @@ __device__ vector<T, n> load_if(bool there, const T* from, T other) {
     return detail::from_words<V>(bits);
 }
 
-// Loads n elements from any address, one by one unless it is a vector's: for what comes from L1, as
-// the weights of a row. Beyond the first `count` they are zeros.
-template <int n, typename T>
-__device__ vector<T, n> load_each(const T* from, int count = n) {
-    constexpr int bytes = sizeof(vector<T, n>) < 16 ? sizeof(vector<T, n>) : 16;
-    if (count >= n && reinterpret_cast<unsigned long long>(from) % bytes == 0) return load<n>(from);
-    vector<T, n> value{};
-#pragma unroll
-    for (int k = 0; k < n; ++k) {
-        if (k < count) value[k] = from[k];
-    }
-    return value;
-}
-
 // Stores n elements from `to` on, at most 16 bytes.
 template <typename T, int n>
 __device__ void store(T* to, const vector<T, n>& value) {
