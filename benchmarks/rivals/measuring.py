@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._functorch.config
 from torch import Tensor
 
 import dotcu
