@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dotcu.compile import CompileOptions, Target, inline_source, toolchain
+from dotcu.inspection.code import sass
 from dotcu.inspection.code.build import BuildRequest, build_all, kernels_in_source
 from dotcu.inspection.code.report import InspectedKernel
 
@@ -195,6 +196,12 @@ __global__ void copy_wide(const float* x, float* y) {
 }
 #endif
 """
+
+
+def leave_out_sass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nvdisasm print nothing where a test is not marked as needing it: it takes half a second a time."""
+    if request.node.get_closest_marker("skipif") is None:
+        monkeypatch.setattr(sass, "_printed", lambda tool, cubin: "")
 
 
 def line_of(text: str, kernels: str = KERNELS) -> int:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from dotcu.cli import main
-from inspecting import needs_nvdisasm
+from inspecting import leave_out_sass, needs_nvdisasm
 
 DATA = Path(__file__).parents[1] / "inspection" / "binaries" / "data"
 
@@ -88,6 +88,11 @@ class Inspect:
             main.main()
         printed = self.captured.readouterr()
         return int(end.value.code or 0), printed.out, printed.err.decode()
+
+
+@pytest.fixture(autouse=True)
+def _sass_where_needed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_sass(request, monkeypatch)
 
 
 @pytest.fixture

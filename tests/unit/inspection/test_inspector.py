@@ -16,7 +16,7 @@ from dotcu.compile.driver import Gpu
 from dotcu.errors import ArgumentError, SourceNotFound, UsageError
 from dotcu.inspection import InspectReport, inspect, inspector
 from dotcu.inspection.inspector import resolve_targets, target_names
-from inspecting import needs_nvdisasm
+from inspecting import leave_out_sass, needs_nvdisasm
 
 GALLERY = Path(next(iter(gallery.__path__)))
 SOURCE = """
@@ -27,6 +27,11 @@ __global__ void plain(int* x) { x[threadIdx.x] = BY; }
 __global__ void newer(int* x) { x[threadIdx.x] = 2; }
 #endif
 """
+
+
+@pytest.fixture(autouse=True)
+def _sass_where_needed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_sass(request, monkeypatch)
 
 
 @pytest.fixture(scope="module")
