@@ -101,8 +101,13 @@ def _settled() -> None:
     """Keep out of each garbage collection what is there when a file begins: modules and caches, which stay.
 
     A test that collects would walk through millions of objects, for seconds.
+
+    Let torch's loggers propagate, too: pytest adds its handlers to each that does not, six times a test.
     """
     gc.freeze()
+    for logger in [*logging.getLogger().manager.loggerDict.values()]:
+        if isinstance(logger, logging.Logger) and logger.name.startswith(("torch", "strobelight", "c10d")):
+            logger.propagate = True
 
 
 def pytest_configure() -> None:
