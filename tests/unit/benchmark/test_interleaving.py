@@ -195,6 +195,16 @@ def test_between_blocks_calls_go_on_for_some_milliseconds() -> None:
     assert len(called) == 4 + 2 * measuring.MOST_BETWEEN
 
 
+def test_between_blocks_a_slow_host_queues_calls_for_no_longer_than_that() -> None:
+    bench = Bench()
+    called: list[str] = []
+    bench.turns._free_s |= {"a": 0.0015, "b": 0.0005}
+    bench.contenders = {name: lambda sample, name=name: called.append(name) for name in "ab"}
+    bench.turns.device_us["a"] = bench.turns.device_us["b"] = 1.0
+    bench.turns.keep_busy(bench.contenders)
+    assert called == ["a", "b", "a", "b"]
+
+
 def test_a_stream_is_blocked_for_the_mark_before_a_call_too() -> None:
     bench = Bench()
     bench.timer.helpers.begin = lambda: time.sleep(0.002)
