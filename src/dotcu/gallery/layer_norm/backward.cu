@@ -92,11 +92,12 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
             dotcu::copy_later(to, from + i);
     };
     const auto fetch = [&](long long row, int slot) {
-        const int end = row < rows ? n : -width;  // before any column
-        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-            copy(&ring[slot][0][v][me], grad + row * n, i);
-            copy(&ring[slot][1][v][me], x + row * n, i);
-        });
+        if (row < rows) {
+            dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
+                copy(&ring[slot][0][v][me], grad + row * n, i);
+                copy(&ring[slot][1][v][me], x + row * n, i);
+            });
+        }
         dotcu::commit_copies();
     };
     const auto fetched = [&](int slot, int input, int v) {
