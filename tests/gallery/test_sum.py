@@ -72,6 +72,14 @@ def test_half_types_add_up_in_float32(dtype: torch.dtype, device: torch.device) 
     assert (sum(torch.ones(4096, 3, dtype=dtype, device=device), 0) == 4096).all()
 
 
+@pytest.mark.parametrize(
+    "dtype", quick([torch.bfloat16], [torch.bfloat16, torch.float32, torch.int64]), ids=str
+)
+def test_columns_of_rows_that_begin_anywhere_are_added_up(dtype: torch.dtype, device: torch.device) -> None:
+    x = make_tensor((2100, 517), device=device, dtype=dtype, low=-1, high=2)
+    torch.testing.assert_close(sum(x, 0), exact(x, 0))
+
+
 @pytest.mark.parametrize("dim", quick([None], [None, 0, 1]))
 def test_float32_keeps_what_a_running_sum_would_lose(dim: int | None, device: torch.device) -> None:
     x = torch.full((3000, 3000), 0.1, device=device)

@@ -5,15 +5,13 @@
 // Idea: that of kernel.cu, rotated by 90 degrees. A thread has a vector of neighbouring columns in
 // some consecutive rows; `lanes` threads are side by side, so that they move whole lines, and the
 // other threads of the block are below them. Shuffles and shared memory add up the sums of the
-// threads above, column by column; tiles send each other the sums of their columns. Rows that begin
-// anywhere (`anywhere`, x and out alike or not) are copied and stored by words (dotcu/row.cuh).
+// threads above, column by column; tiles send each other the sums of their columns. Rows may begin
+// `anywhere`, in x and out alike or not.
 //
 // Cost: as in kernel.cu, and a message of 8 bytes for each column of a tile.
-
-#include <dotcu/async.cuh>
 #include <dotcu/grid.cuh>
-#include <dotcu/row.cuh>
 #include "look_back.cuh"
+#include "rows.cuh"
 
 // One block for each tile, which has `lanes` vectors of columns and as many rows as its threads
 // hold. `across` tiles are side by side, and `tiles` below each other.
@@ -34,45 +32,24 @@ __global__ void __launch_bounds__(threads)
     const int mine = lane % lanes * width;
     const long long column = static_cast<long long>(strip) * columns + mine;
     const long long first = (static_cast<long long>(tile) * threads + threadIdx.x) / lanes * rows;
-    const long long left =
-        anywhere || column < inner ? n - first : 0;  // rows from the first one on
+    const long long left = anywhere || column < inner ? n - first : 0;  // rows from there on
     const long long start = (outer * n + (reverse ? n - 1 - first : first)) * inner + column;
     const long long step = reverse ? -inner : inner;
     const int inside = min(inner - column + mine, 2ll * columns);  // columns from the strip's on
 
     V* part = parts + (anywhere ? threadIdx.x / lanes * rows * pitch + mine / width : threadIdx.x);
-    if constexpr (anywhere) {
-#pragma unroll 1
-        for (int k = 0; k < rows; ++k) {
-            const T* row = x + start + k * step - mine;
-            if (k < left) {
-                copy_words_later<lanes>(part + k * pitch, row, mine, inside, row - x < columns);
-            } else {
-                part[k * pitch] = V{};
-                if (mine + width == columns) part[k * pitch + 1] = V{};
-            }
-        }
-    } else if (left >= rows) {
-#pragma unroll
-        for (int k = 0; k < rows; ++k) copy_later(part + k * pitch, x + start + k * step);
-    } else {
-#pragma unroll 1
-        for (int k = 0; k < rows; ++k)
-            copy_later(part + k * pitch, x + start + k * step, k < left ? width : 0);
-    }
+    if constexpr (anywhere)
+        load_words<rows, lanes>(part, x, x + start - mine, step, left, mine, inside);
+    else
+        load_rows<rows, pitch>(part, x + start, step, left);
     commit_copies();
     wait_for_copies<0>();
-    if constexpr (anywhere) __syncwarp();
+    if constexpr (anywhere) shift_words<rows, lanes>(part, x + start, step);
 
     vector<Sum, width> sum{}, before;
 #pragma unroll
     for (int k = 0; k < rows; ++k) {
-        V v = part[k * pitch];
-        if constexpr (anywhere) {
-            v = vector_of(part + k * pitch, x + start + k * step);
-            __syncwarp();
-            part[k * pitch] = v;
-        }
+        const V v = part[k * pitch];
         for (int j = 0; j < width; ++j) sum[j] += static_cast<Sum>(v[j]);
     }
     // sum[j]: over the warp's threads down to this one; before[j]: over those above it.
@@ -89,16 +66,14 @@ __global__ void __launch_bounds__(threads)
     __syncthreads();
 
     Carry base[width] = {};
-    for (int other = 0; other < warp; ++other) {
+    for (int other = 0; other < warp; ++other)
         for (int j = 0; j < width; ++j) base[j] += of_warp[other][mine + j];
-    }
     if constexpr (look_back) {
         constexpr int slots = threads / columns;
         __shared__ Carry of_slot[threads], of_column[columns];
         Carry of_tile = 0;
-        for (int other = 0; other < warps; ++other) {
+        for (int other = 0; other < warps; ++other)
             of_tile += of_warp[other][threadIdx.x % columns];
-        }
         wait_for_earlier();
         messages += (outer * across + strip) * words_of_row<Carry>(tiles, ahead * slots) * columns;
         const Carry sum = above<columns, slots>(messages, tile, tiles, of_tile, of_slot);

@@ -56,12 +56,7 @@ struct waiting {
             const bool extra = k == vectors;
             const long long i = extra ? end : at + k * step;
             V* to = extra ? part + (reverse ? 0 : vectors - 1) * lanes + next : part + k * lanes;
-            V value{};
-#pragma unroll
-            for (int j = 0; j < width; ++j) {
-                if (static_cast<unsigned long long>(i + j) < n) value[j] = row[i + j];
-            }
-            *to = value;
+            copy_inside_later(to, row, i, n);
         }
     }
 

@@ -8,25 +8,12 @@
 // the n. Too few blocks share each sum, gridDim.y of them, and a second launch adds it up.
 //
 // Cost: outer * n * inner additions, as many elements read: bound by memory.
-// Source: Donald Knuth, "The Art of Computer Programming" 2, 4.2.2: the two-sum.
 #include <dotcu/grid.cuh>
 #include <dotcu/row.cuh>
 
-// A sum and its rounding errors, which are NaN if the sum is infinite.
-template <typename Sum>
-struct Running {
-    Sum value = 0, lost = 0;
-    __device__ void add(Sum x) {
-        const Sum next = value + x, added = next - value;
-        lost += (value - (next - added)) + (x - added);
-        value = next;
-    }
-    __device__ Sum total() const { return lost - lost == 0 ? value + lost : value; }
-};
-
 // Adds up vectors i, i + step, i + 2 * step, ... below n, which begin `stride` elements apart.
 template <int batch, typename Part, typename T, typename Sum, int lanes>
-__device__ void add_up(Running<Sum> (&sum)[lanes], const T* x, long long i, long long n,
+__device__ void add_up(dotcu::running_sum<Sum> (&sum)[lanes], const T* x, long long i, long long n,
                        long long step, long long stride) {
     for (; i < n; i += batch * step) {
         dotcu::vector<T, lanes> v[batch] = {};
@@ -51,7 +38,7 @@ __global__ void __launch_bounds__(team <= dotcu::warp_size ? 512 : team)
     dotcu::wait_for_earlier();
     constexpr int width = dotcu::lanes_of_16_bytes<T>;
     const long long row = dotcu::thread_of_grid() / team, lane = threadIdx.x % team;
-    Running<Sum> sum[width];
+    dotcu::running_sum<Sum> sum[width];
     if (row < rows) {
         const T* from = x + row * n;
         const long long head = -reinterpret_cast<unsigned long long>(from) % 16 / sizeof(T);
@@ -88,13 +75,14 @@ __global__ void sum_columns(const T* x, Out* out, long long columns, long long n
     const long long step = 1ll * gridDim.y * blockDim.y;
     const long long first = anywhere ? blockIdx.y + 1ll * threadIdx.y * gridDim.y
                                      : 1ll * blockIdx.y * blockDim.y + threadIdx.y;
-    Running<Sum> sum[lanes];
+    dotcu::running_sum<Sum> sum[lanes];
     const bool part = anywhere && c + lanes > inner;  // the last row's word is not in x
     const long long end = part ? n - 1 : n;
     if (c < columns) add_up<batch, Part>(sum, x + o * (n - 1) * inner + c, first, end, step, inner);
     if (part && c < columns && end >= first && (end - first) % step == 0)
-        for (int j = 0; c + j < inner; ++j)
-            if (c + j >= 0) sum[j].add(static_cast<Sum>(x[end * inner + c + j]));
+#pragma unroll
+        for (int j = 0; j < lanes; ++j)
+            if (c + j >= 0 && c + j < inner) sum[j].add(static_cast<Sum>(x[end * inner + c + j]));
     for (int j = 0; j < lanes; ++j) mine[j * threads] = sum[j].total();
     for (int half = blockDim.y / 2; half > 0; half /= 2) {
         __syncthreads();

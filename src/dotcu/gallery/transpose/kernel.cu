@@ -13,7 +13,6 @@
 //
 // Cost: each byte is read once and written once: bound by memory. Source: Ruetsch and Micikevicius,
 // "Optimizing Matrix Transpose in CUDA", 2009.
-
 #include <dotcu/row.cuh>
 #include "tile.cuh"
 
@@ -66,24 +65,19 @@ __global__ void __launch_bounds__(threads)
     constexpr int width = 16 / sizeof(T), words = across / width + 1, height = down + width - 1;
     static_assert(down % (8 * width) == 0 && across % width == 0, "8 words side by side");
     __shared__ dotcu::vector<T, width> word[height * words + height / width + 1];
-    // Rows of neighbouring threads are in different banks.
-    const auto line = [&](unsigned r) { return word + r * words + r / width; };
+    const auto line = [&](unsigned r) { return word + r * words + r / width; };  // banks differ
     const Tile tile =
         tile_of_block<rank, true>(rows + width - 1, columns, down, across, numbers...);
-    const long long top = tile.r - (width - 1), right = columns - tile.c;
+    const long long top = tile.r - (width - 1);
     const char* x = static_cast<const char*>(from) + tile.from + top * row + tile.c * sizeof(T);
     char* out = static_cast<char*>(to) + tile.to + tile.c * pitch + top * sizeof(T);
     const unsigned low = reinterpret_cast<size_t>(x) % 16;
     const auto by = [&](unsigned r) { return (low + r * row) % 16 / sizeof(T); };
     for (int n = threadIdx.x; n < height * words; n += threads) {
         const int r = n / words, c = n % words * width - by(r);
-        if (top + r < 0 || top + r >= rows) continue;
-        const T* here = reinterpret_cast<const T*>(x + 1ll * r * row) + c;
-        auto* there = line(r) + n % words;
-        const bool whole = tile.c + c >= 0 && c + width <= right;
-        if (whole) dotcu::copy_later(there, here);
-        for (int k = 0; k < width && !whole; ++k)
-            if (tile.c + c + k >= 0 && c + k < right) (*there)[k] = here[k];
+        const T* here = reinterpret_cast<const T*>(x + 1ll * r * row) - tile.c;
+        if (top + r >= 0 && top + r < rows)
+            dotcu::copy_inside_later(line(r) + n % words, here, tile.c + c, columns);
     }
     dotcu::commit_copies();
     dotcu::wait_for_copies<0>();

@@ -25,6 +25,19 @@ struct maximum {
     __device__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
 };
 
+// A sum and its rounding errors, which are NaN if the sum is infinite. Source: Donald Knuth, "The
+// Art of Computer Programming" 2, 4.2.2: the two-sum.
+template <typename Sum>
+struct running_sum {
+    Sum value = 0, lost = 0;
+    __device__ void add(Sum x) {
+        const Sum next = value + x, added = next - value;
+        lost += (value - (next - added)) + (x - added);
+        value = next;
+    }
+    __device__ Sum total() const { return lost - lost == 0 ? value + lost : value; }
+};
+
 // Over groups of `lanes` neighbouring lanes, a power of two: 32 for the whole warp.
 template <int lanes = warp_size, typename T, typename Op>
 __device__ T reduce_warp(T value, Op op) {

@@ -115,6 +115,19 @@ __device__ vector<T, width> between(const vector<T, width>& low, const vector<T,
     return value;
 }
 
+// Starts to copy the word of 16 bytes at column i of a row of n elements; what is not in the row
+// becomes zeros, without waiting for it in words that are.
+template <typename T, int width, typename Index>
+__device__ void copy_inside_later(vector<T, width>* to, const T* row, Index i, Index n) {
+    if (i >= 0 && i + width <= n) return copy_later(to, row + i);
+    vector<T, width> value{};
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+        if (i + k >= 0 && i + k < n) value[k] = row[i + k];
+    }
+    *to = value;
+}
+
 // Loads the vector at column i of a row of n elements that begins anywhere, from two words if both
 // are inside: for what comes from L1, as the weights of rows that begin anywhere.
 template <int width, typename T>
