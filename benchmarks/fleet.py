@@ -417,26 +417,28 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=1, help="starts of all processes")
     options = parser.parse_args()
-    machine = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+    machine: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
                "kernel": platform.system()}  # fmt: skip
     earlier = json.loads(options.save.read_text()) if options.save and options.save.exists() else {}
     result = {"machine": machine, **(earlier if earlier.get("machine") == machine else {})}
     with tempfile.TemporaryDirectory() as name:
         folder, count, repeat = Path(name), options.processes, options.repeat
+        at_once = 4 * machine["cores"]  # of more, some answers come too late
         parts: dict[str, Callable[[], dict[str, Any]]] = {
             "one_store": lambda: many_processes(folder, count, 16, repeat, together=True),
             "one_store_in_turn": lambda: many_processes(folder, count, 16, repeat),
             "one_store_with_torch": lambda: many_processes(
                 folder, min(count, 16), 16, repeat, together=True, torch=True
             ),
-            "machines_filled": lambda: many_machines(folder, options.machines, 64, 16, filled=True),
-            "machines_empty": lambda: many_machines(folder, options.machines, 64, 16, filled=False),
+            "machines_filled": lambda: many_machines(folder, options.machines, at_once, 16, filled=True),
+            "machines_empty": lambda: many_machines(folder, options.machines, at_once, 16, filled=False),
             "pack": lambda: pack_and_warm(folder, 50, 21),
             "layers": lambda: layer_overhead(folder, 50, 21),
             "wrong_entries": lambda: wrong_entries(folder, options.entries),
         }  # fmt: skip
         for part in options.only.split(",") if options.only else parts:
-            result[part] = parts[part]()
+            load = os.getloadavg()[0]
+            result[part] = {**parts[part](), "load_before": load}
             print(json.dumps({part: result[part]}, indent=1), flush=True)
             if options.save:
                 options.save.write_text(json.dumps(result, indent=1) + "\n")
