@@ -72,7 +72,7 @@ STREAMS = (
 )
 """The tile of stream.cu for up to 8 rows of x, weights of so many bits, and so many rows of weights at most:
 tiles of 16 rows for each warp, warps, and stages. None: kernel.cu is as fast, or it was not tried. Chosen by
-trials of two to seven tiles on an H200."""
+trials of two to nine tiles on an H200 and an H100."""
 
 TWO_AT_ONCE = 112 * 1024
 """Bytes of shared memory of which a Hopper multiprocessor has room for two blocks."""
@@ -124,7 +124,8 @@ def gemv(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | 
 
 def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
     """Return the tensor map that copies 128 bytes of some rows at once."""
-    return dotcu.tensor_map(x, box=(rows, LINE // x.element_size()), swizzle=LINE)
+    ahead = 2 * LINE if x.shape[1] * x.element_size() % (2 * LINE) == 0 else 0  # the next stage's, too
+    return dotcu.tensor_map(x, box=(rows, LINE // x.element_size()), swizzle=LINE, l2_promotion=ahead)
 
 
 @dotcu.by_layout
