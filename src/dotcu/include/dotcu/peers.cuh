@@ -97,6 +97,7 @@ __device__ inline void meet_ranks(unsigned* const* pads, int rank, int ranks, lo
         if (said != own) {
             printf("dotcu/peers.cuh: rank %d passes %u elements, and rank %d %u\n", rank,
                    own & 0x7fffffffu, other, said & 0x7fffffffu);
+            __threadfence_system();  // the other one is to see this one's size
             __trap();
         }
     }
