@@ -660,8 +660,15 @@ def cluster_mbarrier_before_its_init() -> Launch:
 def cluster_arrival_at_an_exited_block() -> Launch:
     x = ints(96).view(3, 32)
     out = torch.zeros_like(x)
-    want = torch.stack([x.roll(-k, 1) for k in range(100)]).sum(0, dtype=i32)
+    want = torch.stack([x.roll(-k, 1) for k in range(400)]).sum(0, dtype=i32)
     return Launch(args=(x, out, 3), out=out, want=want, grid=2, cluster=2, arch="sm_90")
+
+
+@case
+def cluster_block_leaves_before_the_last_tile() -> Launch:
+    x = ints(256).view(8, 32)
+    out = torch.zeros_like(x)
+    return Launch(args=(x, out, 8), out=out, want=x.flip(1), grid=2, cluster=2, arch="sm_90")
 
 
 @case

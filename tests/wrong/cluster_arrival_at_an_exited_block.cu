@@ -20,7 +20,7 @@ __global__ void deliver(const int* x, int* out, int n) {
             WAIT(&full, i % 2);
             int total = 0;
 #pragma unroll 1
-            for (int k = 0; k < 100; ++k) total += box[(t + k) % 32];
+            for (int k = 0; k < 400; ++k) total += box[(t + k) % 32];
             out[32 * i + t] = total;
             __syncwarp();
             ARRIVE(&empty, 0);  // FAULT: exited-block

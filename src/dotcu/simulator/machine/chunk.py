@@ -72,9 +72,13 @@ class Chunk:
         # shared memory. And for each block what its threads knew when they ended.
         self._reached: dict[int, tuple[Access, Array]] = {}
         self._known_at_end: Array | None = None
+        # By place of a mbarrier of another block: the last access to it, and for each lane its time.
+        self._arrivals: dict[int, tuple[Access, Array]] = {}
         # Basic blocks that have run, and how many of them had when each block ended.
         self.rounds = 0
         self.ended = np.zeros(shape.blocks, np.int64)
+        # Lanes, and mbarriers of blocks that had ended at which they have arrived.
+        self.left_arrivals: set[tuple[int, int]] = set()
         # The lanes that a wait for the launch before is ordered before.
         self.waited = np.zeros(shape.lanes, bool)
         # For each access its last event: the times, the lanes, how often events were forgotten, its number.
@@ -234,25 +238,42 @@ class Chunk:
         else:
             self.ready[block] = lanes
 
-    def reach(self, access: Access, lanes: Lanes, owners: Array) -> None:
+    def reach(self, access: Access, lanes: Lanes, owners: Array, offsets: Array) -> None:
         """Note that lanes access the shared memory of other blocks, which have to be there until then.
 
         Args:
             access: The access of the instruction.
             lanes: The lanes.
             owners: For each the block of the chunk whose memory it is.
+            offsets: For each the place in it.
         """
-        if self.shared.races is None or access.placed.instruction.opcode == "mbarrier":
-            return  # who waits for an arrival has not ended; pipelines leave their last ones unawaited
         far = owners != lanes // self.shape.pitch
-        if not far.any():
+        if self.shared.races is None or not far.any():
             return
+        lanes, owners = lanes[far], owners[far]
+        times = np.broadcast_to(picked(self.clocks.times.block, lanes), lanes.shape)
+        if access.placed.instruction.opcode != "mbarrier":
+            self._note_reached(access, lanes, owners, times)
+            return
+        # Who waits for an arrival has not ended; pipelines leave a lane's last one at an mbarrier unawaited.
+        places = (
+            offsets[far].astype(np.int64) * self.shape.cluster_blocks + owners % self.shape.cluster_blocks
+        )
+        for place in np.unique(places).tolist():
+            here = places == place
+            by, before = self._arrivals.get(place, (access, np.full(self.lanes, NEVER, np.int64)))
+            again = here & (before[lanes] > NEVER)
+            if again.any():
+                self._note_reached(by, lanes[again], owners[again], before[lanes[again]])
+            before[lanes[here]] = times[here]
+            self._arrivals[place] = access, before
+
+    def _note_reached(self, access: Access, lanes: Lanes, owners: Array, times: Array) -> None:
         if access.number not in self._reached:
             warps = self.shape.cluster_lanes // WARP
             self._reached[access.number] = (access, np.full((self.shape.blocks, warps), NEVER, np.int64))
         _, table = self._reached[access.number]
-        times = np.broadcast_to(picked(self.clocks.times.block, lanes), lanes.shape)
-        np.maximum.at(table, (owners[far], lanes[far] % self.shape.cluster_lanes // WARP), times[far])
+        np.maximum.at(table, (owners, lanes % self.shape.cluster_lanes // WARP), times)
 
     def _judge_end(self, lanes: Lanes) -> None:
         """Report accesses to shared memory of blocks that end, if nothing orders the end after them."""

@@ -34,9 +34,10 @@ from dotcu.simulator.sanitizers.shadow import ShadowMemory
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
-# Rounds for which arrivals at mbarriers of a block that has exited are no fault, and have no effect:
-# pipelines leave the releases of their last stages unawaited, and the blocks of a cluster end together.
-GRACE_ROUNDS = 64
+# Rounds for which arrivals at mbarriers of a block that has exited are no fault, and have no effect, the
+# first of each thread at each: pipelines leave the releases of their last stages unawaited, and the blocks of
+# a cluster end together.
+GRACE_ROUNDS = 256
 # Ranks that an address can have.
 RANKS = 1 << 8
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
@@ -280,8 +281,12 @@ def _of_cluster(chunk: Chunk, access: Access, address: Array, positions: Array) 
     far = (owners != own) & access.near
     exited = ~far & ~chunk.is_running(owners)
     late = exited
-    if access.placed.instruction.opcode == "mbarrier":
+    if access.placed.instruction.opcode == "mbarrier" and exited.any():
         late = exited & (chunk.rounds - chunk.ended[owners] > GRACE_ROUNDS)
+        for at in np.flatnonzero(exited).tolist():
+            place = int(lanes[at]), int(address[at])
+            late[at] |= place in chunk.left_arrivals
+            chunk.left_arrivals.add(place)
     for bad, fault in ((absent, "absent"), (far, "far"), (late, "exited")):
         if bad.any():
             bounds.report_other_block(chunk, access, ranks[bad], positions[bad], fault)
@@ -383,7 +388,7 @@ def _private(
     bases, width = private.bases, access.width
     if owners is not None:
         bases = (owners * private.pitch).astype(np.uint64)
-        chunk.reach(access, chunk.numbers(positions), owners)
+        chunk.reach(access, chunk.numbers(positions), owners, address)
     elif bases.size != 1:
         bases = bases[chunk.numbers()[positions]]
     index = (address + bases).view(np.int64) >> (width.bit_length() - 1)
