@@ -10,7 +10,7 @@ faster, at 99 % confidence.
 of the limit is the goal where a tensor has 64 MB or more.
 With operators named, only these are measured. FILE is written after each case, which replaces the same case
 that it has from before, if it is of the same machine; `--resume` leaves out what FILE has. `--write` puts the
-tables of FILE into the READMEs, and needs no GPU.
+tables of FILE and of the grid into the READMEs, and needs no GPU.
 
 Exit codes: 0 every goal held, 1 one did not, 2 wrong usage, 3 no GPU.
 """
@@ -109,10 +109,13 @@ def main() -> int:
     parser.add_argument("--grid", action="store_true", help="sixty odd shapes instead of the usual ones")
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
     parser.add_argument("--resume", action="store_true", help="leave out the cases that FILE has")
-    parser.add_argument("--write", action="store_true", help="put the tables of FILE into the READMEs")
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables of FILE and of the grid into the READMEs"
+    )
     options = parser.parse_args()
     if options.write:
-        pages.write(json.loads((options.save or pages.RESULTS).read_text()))
+        files = options.save or pages.RESULTS, pages.GRID
+        pages.write(*(json.loads(path.read_text(encoding="utf-8")) for path in files))
         return 0
     if not torch.cuda.is_available():
         print("gallery.py needs a CUDA GPU.", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gallery_h200.json"
+GRID = ROOT / "benchmarks" / "results" / "grid_h100.json"
 README = ROOT / "README.md"
 FOLDERS = ROOT / "src" / "dotcu" / "gallery"
 
@@ -41,13 +42,12 @@ def home(op: str) -> str:
     return HOMES.get(op, op)
 
 
-def write(figures: Mapping[str, Any]) -> None:
-    """Put the tables of what was measured into the READMEs."""
+def write(figures: Mapping[str, Any], grid: Mapping[str, Any]) -> None:
+    """Put the tables of what was measured into the READMEs: of the usual shapes, and of the grid's."""
     for folder in {home(case["op"]): None for case in figures["cases"]}:
         page = FOLDERS / folder / "README.md"
-        page.write_text(
-            filled(page.read_text(encoding="utf-8"), of_folder(figures, folder)), encoding="utf-8"
-        )
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text, of_folder(folder, figures, grid)), encoding="utf-8")
     README.write_text(filled(README.read_text(encoding="utf-8"), in_short(figures)), encoding="utf-8")
 
 
@@ -59,13 +59,23 @@ def filled(page: str, table: str, by: str = "gallery") -> str:
     return between.sub(lambda _: f"{first}\n\n{table}\n\n{LAST}", page)
 
 
-def of_folder(figures: Mapping[str, Any], folder: str) -> str:
-    """All cases of a folder's operators: times of dotcu, its share of the limit, and the others' times."""
-    cases = [case for case in figures["cases"] if home(case["op"]) == folder]
-    others = list(dict.fromkeys(row["contender"] for case in cases for row in case["rows"][1:]))
-    head = ["case", "µs", "% of limit", *others]
-    lines = [[_title(case, folder), *_own(case), *(_other(case, name) for name in others)] for case in cases]
-    return f"{_told(figures)}\n\n{_table(head, lines)}"
+def of_folder(folder: str, *runs: Mapping[str, Any]) -> str:
+    """All cases of a folder's operators: times of dotcu, its share of the limit, and the others' times.
+
+    Args:
+        folder: That of the operators.
+        *runs: What was measured, on a machine each.
+    """
+    tables = []
+    for figures in runs:
+        cases = [case for case in figures["cases"] if home(case["op"]) == folder]
+        others = list(dict.fromkeys(row["contender"] for case in cases for row in case["rows"][1:]))
+        lines = [
+            [_title(case, folder), *_own(case), *(_other(case, name) for name in others)] for case in cases
+        ]
+        if cases:
+            tables.append(f"{_told(figures)}\n\n{_table(['case', 'µs', '% of limit', *others], lines)}")
+    return "\n\n".join(tables)
 
 
 def of_rows(figures: Mapping[str, Any]) -> str:

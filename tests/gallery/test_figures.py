@@ -44,10 +44,11 @@ def test_every_operator_was_measured(figures: Any) -> None:
     assert measured == public - UNMEASURED
 
 
-def test_the_pages_of_the_gallery_have_the_tables_of_the_run(figures: Any) -> None:
+def test_the_pages_of_the_gallery_have_the_tables_of_both_runs(figures: Any) -> None:
+    grid = json.loads(pages.GRID.read_text(encoding="utf-8"))
     for folder in sorted({pages.home(case["op"]) for case in figures["cases"]}):
         page = (pages.FOLDERS / folder / "README.md").read_text(encoding="utf-8")
-        assert page == pages.filled(page, pages.of_folder(figures, folder)), folder
+        assert page == pages.filled(page, pages.of_folder(folder, figures, grid)), folder
 
 
 def test_the_page_of_attention_has_the_tables_of_its_run() -> None:
@@ -67,4 +68,4 @@ def test_a_changed_figure_shows_in_the_tables(figures: Any) -> None:
     for case in changed["cases"]:
         case["rows"][0]["percent"] = 12.5
     assert pages.in_short(changed) != pages.in_short(figures)
-    assert pages.of_folder(changed, "add") != pages.of_folder(figures, "add")
+    assert pages.of_folder("add", changed) != pages.of_folder("add", figures)
