@@ -223,6 +223,10 @@ def _shown(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)} of {tensor.dtype}"
 
 
+_FAILED = 1 << 32
+"""Taken from the number of ranks that came to a meeting, it lets nobody else in."""
+
+
 def agree(own: str, group: Any) -> None:
     """Meet the other ranks, and raise on all where one says something else.
 
@@ -237,25 +241,46 @@ def agree(own: str, group: Any) -> None:
         ArgumentError: A rank said something else, or did not come.
     """
     store = torch.distributed.distributed_c10d._get_process_group_store(group)
-    count, start = f"dotcu.peers/{group.rank()}", time.monotonic()
-    number = store.add(count, 1)
+    rank, size, start = group.rank(), group.size(), time.monotonic()
+    number, all_here = _arrive(store, own, rank, size)
+    if not all_here and not _wait_for_all(store, number, size):
+        late = [one for one in range(size) if not store.check([_place(number, one)])]
+        waited = time.monotonic() - start
+        raise _not_met(own, rank, waited, f"rank {', '.join(map(str, late))}")
+    said = [store.get(_place(number, one)).decode() for one in range(size)]
+    for of in (rank, "came", "all"):  # all ranks are here, and so need no more of the meeting before
+        store.delete_key(_place(number - 1, of))
+    _require_same(said)
 
-    def key(rank: int, number: int = number) -> str:
-        return f"dotcu.peers/{number}/{rank}"
 
-    store.set(key(group.rank()), own)
+def _place(number: int, of: int | str) -> str:
+    return f"dotcu.peers/{number}/{of}"
+
+
+def _arrive(store: Any, own: str, rank: int, size: int) -> tuple[int, bool]:
+    """Come to the first meeting that has not failed; return its number, and whether all are there."""
+    while True:
+        number = store.add(f"dotcu.peers/{rank}", 1)
+        store.set(_place(number, rank), own)
+        there = store.add(_place(number, "came"), 1)
+        if there == size:
+            store.set(_place(number, "all"), "here")
+        if there > 0:
+            return number, there == size
+        store.delete_key(_place(number, rank))
+
+
+def _wait_for_all(store: Any, number: int, size: int) -> bool:
+    """Return whether all came; after the store's time-out one counter decides, for all ranks alike."""
     try:
-        said = [store.get(key(rank)).decode() for rank in range(group.size())]
+        return bool(store.get(_place(number, "all")) == b"here")
     except RuntimeError as error:
         if not _timed_out(error):
             raise
-        late = [rank for rank in range(group.size()) if not store.check([key(rank)])]
-        store.delete_key(key(group.rank()))
-        store.add(count, -1)
-        waited = time.monotonic() - start
-        raise _not_met(own, group.rank(), waited, f"rank {', '.join(map(str, late))}") from error
-    store.delete_key(key(group.rank(), number - 1))  # who is here has read it
-    _require_same(said)
+    if store.add(_place(number, "came"), -_FAILED) + _FAILED == size:
+        return True
+    store.set(_place(number, "all"), "failed")
+    return False
 
 
 def _timed_out(error: RuntimeError) -> bool:

@@ -267,6 +267,29 @@ def test_a_rank_that_passes_what_all_know_is_waited_for_no_longer_than_the_group
     assert together(group, "(6,)", "(6,)") == ["", ""], "the next meeting is not told of that one"
 
 
+def test_a_time_out_at_the_moment_when_the_last_rank_comes_ends_neither(
+    group: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank must not fail while the other passes: they would not meet again."""
+    known = torch.distributed.distributed_c10d
+    store = known._get_process_group_store(group(0))
+    get, came = store.get, list[str]()
+
+    def late(key: str) -> bytes:
+        if not came:
+            came.append(key)
+            ranks.agree("(4,)", group(1))
+            raise RuntimeError("wait timeout")
+        return get(key)
+
+    late_store = SimpleNamespace(
+        get=late, add=store.add, set=store.set, check=store.check, delete_key=store.delete_key
+    )
+    monkeypatch.setattr(known, "_get_process_group_store", lambda group: late_store)
+    ranks.agree("(4,)", group(0))
+    assert together(group, "(6,)", "(6,)") == ["", ""]
+
+
 def test_an_error_of_a_rank_is_raised_and_ends_the_others() -> None:
     def fail(rank: int) -> None:
         if rank == 1:
