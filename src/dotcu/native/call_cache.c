@@ -44,6 +44,7 @@ static bool refused(const CallCache *self, int index, const Argument *given) {
 int dotcu_bind(const CallCache *self, PyObject *args, PyObject *kwargs, Argument *arguments) {
     const Py_ssize_t given = PyTuple_Size(args);
     bool exact = true;
+    if (!self->argument_count) return BIND_MAYBE; /* more than MAX_ARGUMENTS, or none: torch reads them */
     if (given > self->positional_count) return BIND_NO;
     for (int i = 0; i < self->argument_count; ++i) arguments[i].value = NULL;
     for (int i = 0; i < given; ++i) exact &= set(self, arguments, i, PyTuple_GetItem(args, i));

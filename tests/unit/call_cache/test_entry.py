@@ -34,6 +34,16 @@ def test_a_call_that_the_dispatcher_brings_is_served_below_autograd_alone(driver
     assert double.asked == ["body"]
 
 
+@pytest.mark.parametrize("count", [66, 90, 300])
+def test_more_arguments_than_a_call_is_recorded_for_are_left_to_the_body(driver: Driver, count: int) -> None:
+    integer = native_cache.ArgumentKind.INT
+    more = [native_cache.Argument(name=f"a{i}", kinds=integer) for i in range(1, count)]
+    many, x = Operator(driver, [TENSOR, *more], doubling()), torch.ones(3)
+    assert many.entry(x, *range(count - 1)) == "torch"
+    with torch._C._AutoDispatchBelowAutograd():
+        assert many.plans.serve(x, *range(count - 1)) is NotImplemented
+
+
 def test_a_call_that_is_recorded_runs_the_plan_that_was_found_for_it(driver: Driver) -> None:
     double, x, given = Operator(driver, [TENSOR], doubling()), torch.ones(3, requires_grad=True), []
 
