@@ -7,6 +7,7 @@ import torch
 
 import dotcu
 from dotcu.gallery import grouped_matmul, matmul, matmul_fp8, matmul_swiglu, quantize_fp8
+from dotcu.gallery.matmul import op
 from quick import quick, quick_pairs
 
 SIZES = [(2, 2, 20), (20, 2, 2), (3, 7, 11), (1, 1, 1), (16, 16, 16), (17, 33, 15), (40, 1, 40), (1, 100, 1)]
@@ -224,6 +225,12 @@ def test_each_group_of_rows_has_its_own_factor(
         expected[begin:end] = a[begin:end].double() @ factor
         begin = end
     torch.testing.assert_close(got, expected.bfloat16(), rtol=2**-7, atol=1e-3)
+
+
+@pytest.mark.parametrize(("m", "n", "steps"), [(16, 1024, 64), (128, 512, 32), (256, 1024, 64)])
+def test_blocks_do_not_share_k_of_a_group(m: int, n: int, steps: int) -> None:
+    instance = op._instance(4, m, n, steps, 132, op.GROUPS, b_mn=False, aligned=True)
+    assert instance[4] == 1, "the kernel does not compile where blocks split K of groups"
 
 
 def test_groups_must_fit_their_factors() -> None:

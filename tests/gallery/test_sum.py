@@ -80,6 +80,12 @@ def test_columns_of_rows_that_begin_anywhere_are_added_up(dtype: torch.dtype, de
     torch.testing.assert_close(sum(x, 0), exact(x, 0))
 
 
+@pytest.mark.parametrize("shape", quick([(34003, 2)], [(34003, 2), (70002, 3), (70003, 5)]), ids=str)
+def test_no_word_of_the_last_rows_is_read_past_the_end(shape: tuple[int, int]) -> None:
+    with dotcu.simulate():
+        assert sum(torch.ones(shape, dtype=torch.int16), 0).tolist() == [shape[0]] * shape[1]
+
+
 @pytest.mark.parametrize("dim", quick([None], [None, 0, 1]))
 def test_float32_keeps_what_a_running_sum_would_lose(dim: int | None, device: torch.device) -> None:
     x = torch.full((3000, 3000), 0.1, device=device)

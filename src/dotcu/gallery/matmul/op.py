@@ -480,7 +480,7 @@ def _instance(
         instance, first, step = row
         bm, bn, _, sharing, split, _ = instance
         waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
-        if split > 1 and (waves > 1 or steps < 2 * split):
+        if split > 1 and (flags & GROUPS or waves > 1 or steps < 2 * split):
             return math.inf
         if flags & SWIGLU and (bm < 128 or bn % 128 or split > 1):  # halves of whole boxes
             return math.inf

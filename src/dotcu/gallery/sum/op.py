@@ -206,7 +206,7 @@ def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int)
     most, columns = min(MOST_LANES, VECTOR_BYTES // x.element_size()), out.numel()
     lanes, anywhere = vector_width(most, (inner,), x), False
     block, parts = _first_columns(x, columns, n, inner, lanes, anywhere, block_size)
-    if lanes < most and columns == inner and dotcu.is_aligned(x, VECTOR_BYTES):
+    if lanes < most <= inner + 1 and columns == inner and dotcu.is_aligned(x, VECTOR_BYTES):
         wider, shared = _first_columns(x, columns, n, inner, most, True, block_size)
         if most * x.element_size() == VECTOR_BYTES and shared >= most:
             lanes, block, parts, anywhere = most, wider, shared // most * most, True
