@@ -228,6 +228,9 @@ def _record_moves(names: dict[str, None]) -> OperatorMode:
     """Record torch operations that move data, which the simulator does not count, by name."""
 
     def handle(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not isinstance(func, torch._ops.OpOverload):  # torch.cond and its kind call what is not seen here
+            names[str(func)] = None
+            return func(*args, **kwargs)
         name = func._schema.name
         aliases = [one.alias_info for one in func._schema.returns]
         is_view = bool(aliases) and all(one is not None and not one.is_write for one in aliases)

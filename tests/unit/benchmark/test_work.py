@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.work import Work, count_check, work_of
+from dotcu.benchmark.work import Work, _record_moves, count_check, work_of
 from dotcu.errors import OperatorError
 from dotcu.operator import Operator, Overload, Sample
 
@@ -259,3 +259,11 @@ def test_the_gallerys_claims_are_honest() -> None:
     for operator in (add, fast_add, square, matmul):
         sample = next(iter(operator.make_samples(torch.device("cpu"), torch.float32)))
         assert count_check(operator, sample) == ""
+
+
+def test_an_operator_of_higher_order_is_named_as_it_hides_what_it_calls() -> None:
+    names: dict[str, None] = {}
+    x = torch.ones(3)
+    with _record_moves(names):
+        torch.ops.higher_order.cond(torch.tensor(True), torch.clone, torch.neg, (x,))
+    assert list(names) == ["cond"]
