@@ -57,7 +57,7 @@ def programs(draw: st.DrawFn) -> Program:
         steps.append(RecordedStep(draw(st.sampled_from(ops)), a, b))
     wholes = [i for i, step in enumerate(steps) if is_whole(step)]
     guards = draw(st.lists(st.tuples(st.sampled_from(wholes), st.sampled_from((0, 1, 2))), max_size=2))
-    return steps, guards
+    return steps, sorted(guards)  # in the order of their steps, as a trace has them
 
 
 def is_whole(step: RecordedStep) -> bool:

@@ -331,3 +331,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(2, 128), signed(17, 128), scales(17, 4).to(dtype), random(17))
     yield dotcu.Sample(random(9, 256), bytes(24, 128), scales(24, 2))
     yield dotcu.Sample(random(0, 16), random(8, 16))
+    yield dotcu.Sample(random(3, 40), random(264, 40))  # these four go by stream.cu on Hopper
+    yield dotcu.Sample(random(2, 16), random(1032, 16), None, random(1032))
+    yield dotcu.Sample(random(1, 16), random(2056, 16).to(E4M3), scales(2056))
+    yield dotcu.Sample(random(8, 32), bytes(2056, 16), scales(2056))
