@@ -41,6 +41,11 @@ __global__ void load(const __grid_constant__ CUtensorMap x, float* out, int* don
         if (rank == 1) dotcu::tma_load(tile, x, arrived, a);
         if (rank == 2) dotcu::tma_load(tile, x, arrived, a, b);
         if (rank == 3) dotcu::tma_load(tile, x, arrived, a, b, c);
+        if (rank == 4)  // a column of the image `c` by im2col, and of the tap at (1, 2) of each filter
+            asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                         " [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};"
+                         :: "r"(dotcu::shared_address(tile)), "l"(&x), "r"(0), "r"(b), "r"(a), "r"(c),
+                            "r"(dotcu::shared_address(&arrived)), "h"((short)2), "h"((short)1) : "memory");
     }
     __syncthreads();
     unsigned over = 0;
@@ -83,14 +88,17 @@ class Case:
     box: tuple[int, ...] = (4, 32)
     swizzle: int = 0
     steps: tuple[int, ...] = ()
+    corners: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         words = [self.way, self.dtype, f"of {self.shape} at {self.at}"]
+        words += [f"corners {self.corners}"] * bool(self.corners)
         words += [f"swizzle {self.swizzle}"] * bool(self.swizzle) + [f"steps {self.steps}"] * bool(self.steps)
         return " ".join(words).replace(", ", ",")
 
     def bytes(self, itemsize: int) -> int:
-        sizes = [-(-n // step) for n, step in zip(self.box, self.steps or (1, 1, 1), strict=False)]
+        steps = self.steps if self.steps and not self.corners else (1, 1, 1)
+        sizes = [-(-n // step) for n, step in zip(self.box, steps, strict=False)]
         return torch.Size(sizes).numel() * itemsize
 
 
@@ -116,6 +124,16 @@ SHORT_ROWS = [
     for way in ("load", "store")
     for span, columns in ((32, 4), (64, 4), (128, 8))
 ]
+IMAGES: dict[str, Any] = {"way": "load", "shape": (2, 6, 7, 8), "box": (100, 8)}
+COLUMNS = [
+    Case(**IMAGES, at=at, corners=corners, steps=steps, swizzle=swizzle)
+    for corners, steps in (((-1, -1, -1, -1), ()), ((-1, -2, 0, -2), (1, 2, 3, 1)), ((0, 0, 0, 0), ()))
+    for at, swizzle in (((0, 1, 0), 0), ((2, 4, 1), 0), ((1, 1, 0), 32), ((1, 2, -1), 0), ((3, 3, 2), 0))
+]
+"""By im2col, on and between the steps from the lower corner, and before the first and after the last image.
+
+The corners are of H and W, the lower ones first, and `at` is H, W and N.
+"""
 
 
 def run(case: Case, device: str) -> tuple[str, list[float]]:
@@ -125,10 +143,15 @@ def run(case: Case, device: str) -> tuple[str, list[float]]:
     numbers = (torch.arange(count) % 251 + 1).to(device, dtype).view(case.shape)
     tensor = numbers if case.way == "load" else torch.zeros_like(numbers)
     given: dict[str, Any] = {"element_strides": case.steps} if case.steps else {}
-    made = dotcu.tensor_map(tensor, box=case.box, swizzle=case.swizzle, **given)
+    if case.corners:
+        given |= {"lower_corner": case.corners[:2], "upper_corner": case.corners[2:]}
+        given |= {"pixels_per_column": case.box[0], "channels_per_pixel": case.box[1]}
+    else:
+        given["box"] = case.box
+    made = dotcu.tensor_map(tensor, swizzle=case.swizzle, **given)
     tile = torch.arange(1.0, 2049, device=device)
     done = torch.zeros(1, dtype=torch.int32, device=device)
-    where = (len(case.at), *(*case.at, 0, 0)[:3])
+    where = (4 if case.corners else len(case.at), *(*case.at, 0, 0)[:3])
     kernels = dotcu.load_inline(SOURCE)
     if case.way == "load":
         kernels.load(made, tile, done, case.bytes(dtype.itemsize), *where, grid=1, block=64)
@@ -163,7 +186,7 @@ def in_the_simulator(case: Case) -> tuple[str, list[float]]:
 HARDWARE_SAYS = dict.fromkeys(("misaligned", "out-of-bounds"), "an illegal instruction")
 
 
-@pytest.mark.parametrize("case", [*INNERMOST, *OUTSIDE, *OTHERS, *SHORT_ROWS], ids=str)
+@pytest.mark.parametrize("case", [*INNERMOST, *OUTSIDE, *OTHERS, *SHORT_ROWS, *COLUMNS], ids=str)
 def test_hardware_and_simulator_agree_about_a_copy(case: Case) -> None:
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("TMA needs compute capability 9.0")

@@ -101,6 +101,8 @@ def _address(state: TraceState, known: TracedTensor) -> bytes | Field:
 
 def _map(state: TraceState, value: TensorMap) -> bytes | Map:
     """Return a tensor map with steps for sizes and strides, and guard what the launch accepted of them."""
+    if value.lower_corner is not None:
+        raise Unsupported("it passes a tensor map by im2col, which native code does not encode")
     known = state.known(value.tensor)
     sizes, strides, _ = known.layout
     if is_empty(sizes):

@@ -287,8 +287,8 @@ def _mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
     if kind is torch.Size:
         return torch.Size([_mapped(item, convert) for item in value])
     if kind is TensorMap:
-        box, steps = _mapped(value.box, convert), _mapped(value.element_strides, convert)
-        return replace(value, box=box, element_strides=steps)
+        names = ("box", "element_strides", "lower_corner", "upper_corner")
+        return replace(value, **{name: _mapped(getattr(value, name), convert) for name in names})
     if kind is dict:
         return {key: _mapped(item, convert) for key, item in value.items()}
     if kind is slice:

@@ -183,6 +183,8 @@ def _encode_map(tiled: Tiled, address: int) -> bytes:
         steps=tiled.element_strides,
         type=_MAP_TYPES[DTYPES[tiled.dtype]],
         swizzle=tiled.swizzle,
+        lower_corner=tiled.lower_corner,
+        upper_corner=tiled.upper_corner,
     ).encode()
 
 

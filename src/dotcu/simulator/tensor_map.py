@@ -21,6 +21,8 @@ _TYPES = tuple(ELEMENT_BYTES)
 _MAGIC = b"dotcumap"
 _RANK = 5
 _LAYOUT = struct.Struct(f"<8sQ{_RANK}Q{_RANK - 1}Q{_RANK}H{_RANK}BBBH")
+_CORNERS = struct.Struct(f"<B{2 * (_RANK - 2)}h")
+"""Behind the others: how many numbers a corner has, and both, of an im2col map; zeros for one of boxes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,9 @@ class Map:
         steps: Every how many of these elements is copied.
         type: Of the elements, in `ELEMENT_BYTES`.
         swizzle: The bytes within which 16-byte chunks change places; 0: none.
+        lower_corner: Of an im2col map, whose box is its channels and pixels: where in W, H and D the first
+            filter begins. Of a map of boxes, no numbers.
+        upper_corner: Where the last one begins, counted from the last pixel.
     """
 
     address: int
@@ -42,6 +47,8 @@ class Map:
     steps: tuple[int, ...]
     type: str
     swizzle: int
+    lower_corner: tuple[int, ...] = ()
+    upper_corner: tuple[int, ...] = ()
 
     @property
     def itemsize(self) -> int:
@@ -54,17 +61,17 @@ class Map:
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """The elements of a copy in each dimension."""
+        """The elements of a copy of a box in each dimension."""
         return tuple(-(-size // step) for size, step in zip(self.box, self.steps, strict=True))
 
     def encode(self) -> bytes:
         """The bytes that stand for it."""
-        address, sizes, strides, box, steps, type_, swizzle = astuple(self)
+        address, sizes, strides, box, steps, type_, swizzle, *corners = astuple(self)
         counts = ((sizes, _RANK), (strides, _RANK - 1), (box, _RANK), (steps, _RANK))
         fields = [field for values, count in counts for field in (*values, *[0] * (count - len(values)))]
-        return _LAYOUT.pack(_MAGIC, address, *fields, self.rank, _TYPES.index(type_), swizzle).ljust(
-            BYTES, b"\0"
-        )
+        data = _LAYOUT.pack(_MAGIC, address, *fields, self.rank, _TYPES.index(type_), swizzle)
+        numbers = [n for corner in corners for n in (*corner, *[0] * (_RANK - 2 - len(corner)))]
+        return (data + _CORNERS.pack(len(corners[0]), *numbers)).ljust(BYTES, b"\0")
 
 
 def decode(data: bytes) -> Map | None:
@@ -73,14 +80,17 @@ def decode(data: bytes) -> Map | None:
     if magic != _MAGIC:
         return None
     *_, rank, number, swizzle = fields
+    count, *corners = _CORNERS.unpack_from(data, _LAYOUT.size)
     return Map(
         address=address,
         sizes=tuple(fields[:rank]),
         strides_bytes=tuple(fields[_RANK : _RANK + rank - 1]),
-        box=tuple(fields[2 * _RANK - 1 :][:rank]),
+        box=tuple(fields[2 * _RANK - 1 :][: 2 if count else rank]),
         steps=tuple(fields[3 * _RANK - 1 :][:rank]),
         type=_TYPES[number],
         swizzle=swizzle,
+        lower_corner=tuple(corners[:count]),
+        upper_corner=tuple(corners[_RANK - 2 :][:count]),
     )
 
 
@@ -93,7 +103,7 @@ _SWIZZLES = (0, 32, 64, 128)
 
 
 def replaced(data: bytes, field: str, number: int, value: int) -> bytes | None:
-    """The bytes of a map with another value in a field; None if they are no map, or it takes no such value.
+    """The bytes of a map of boxes with another value in a field; None if they are none, or none such fits.
 
     Args:
         data: The bytes of the map.
@@ -101,6 +111,8 @@ def replaced(data: bytes, field: str, number: int, value: int) -> bytes | None:
         number: The dimension, for a field of several.
         value: As tensormap.replace takes it.
     """
+    if data[_LAYOUT.size]:  # an im2col map, and tensormap.replace has the mode .tile alone
+        return None
     values = list(_LAYOUT.unpack_from(data))
     places = {
         "global_address": 1, "global_dim": 2, "global_stride": 2 + _RANK, "box_dim": 1 + 2 * _RANK,

@@ -74,6 +74,27 @@ def test_a_call_with_tensor_maps_fits_other_sizes_but_nothing_that_a_map_does_no
             assert (of_y.step, map_of_y.sizes, map_of_y.strides_bytes) == (48, (10, 7), (48,))
 
 
+IMAGES = dotcu.load_inline("""
+#include <cuda.h>
+__global__ void first(const __grid_constant__ CUtensorMap x, float* out) { out[0] = 1; }
+""")
+
+
+def first_image(x: torch.Tensor) -> torch.Tensor:
+    corners = {"lower_corner": (0,), "upper_corner": (0,)}
+    out = x.new_empty(1)
+    columns = dotcu.tensor_map(x, **corners, channels_per_pixel=x.shape[2], pixels_per_column=8)
+    IMAGES.first(columns, out, grid=1, block=1)
+    return out
+
+
+def test_a_call_with_a_map_for_im2col_is_not_served() -> None:
+    made = attempt(first_image, {"x": torch.ones(2, 9, 8)})
+    assert made is not None
+    assert made.recorded is None
+    assert "a tensor map by im2col, which native code does not encode" in made.reason
+
+
 @settings(max_examples=30, deadline=None)
 @given(pairs())
 def test_a_body_gives_the_same_whether_it_is_followed_or_not(

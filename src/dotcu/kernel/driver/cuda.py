@@ -378,7 +378,8 @@ def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
             f"A tensor map was passed to a kernel on cuda:{index}, which is sm_{major}{minor}.\n"
             "TMA begins with sm_90.\nPass the tensor for a pointer, to a kernel that loads it by itself."
         )
-    function = _function()
+    name = "cuTensorMapEncodeIm2col" if tiled.lower_corner else "cuTensorMapEncodeTiled"
+    function = _encoder(name)
     storage = ctypes.create_string_buffer(BYTES + _ALIGNMENT)
     target = -(-ctypes.addressof(storage) // _ALIGNMENT) * _ALIGNMENT
     with entered(index):
@@ -386,8 +387,7 @@ def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
         status = function(target, dtype, rank, address, *rest)
     if status:
         raise LaunchError(
-            f"Encoding {tiled} at {address:#x} on cuda:{index} failed: cuTensorMapEncodeTiled gave error "
-            f"{status}.\n"
+            f"Encoding {tiled} at {address:#x} on cuda:{index} failed: {name} gave error {status}.\n"
             "It keeps every limit that the driver documents.\nSee what fits together: dotcu doctor"
         )
     return ctypes.string_at(target, BYTES)
@@ -415,18 +415,22 @@ def device_copy(data: bytes, index: int) -> Tensor:
 
 @functools.lru_cache(maxsize=256)
 def _arguments(tiled: Tiled) -> tuple[Any, ...]:
-    """Return the arguments of cuTensorMapEncodeTiled, which it only reads, except for the two addresses."""
+    """Return the arguments of the encoding function, which it only reads, except for the two addresses."""
 
     def array(kind: Any, values: Sequence[int]) -> Any:
         return (kind * max(1, len(values)))(*values)
 
     dtype, rank, *words = tensor_map_numbers(tiled)
+    box: tuple[Any, ...] = (array(ctypes.c_uint32, tiled.box),)
+    if tiled.lower_corner:
+        corners = tiled.lower_corner, tiled.upper_corner
+        box = (*(array(ctypes.c_int, corner) for corner in corners), *tiled.box)
     return (
         dtype,
         rank,
         array(ctypes.c_uint64, tiled.sizes),
         array(ctypes.c_uint64, tiled.strides_bytes),
-        array(ctypes.c_uint32, tiled.box),
+        *box,
         array(ctypes.c_uint32, tiled.element_strides),
         *words,
     )
@@ -440,10 +444,12 @@ def tensor_map_numbers(tiled: Tiled) -> tuple[int, int, int, int, int, int]:
 
 
 @functools.cache
-def _function() -> Callable[..., int]:
+def _encoder(name: str) -> Callable[..., int]:
     pointer, number = ctypes.c_void_p, ctypes.c_uint
-    takes = (pointer, number, number, pointer, pointer, pointer, pointer, pointer, *[number] * 4)
-    return ctypes.CFUNCTYPE(number, *takes)(address_of("cuTensorMapEncodeTiled"))
+    corners = [pointer, pointer, number, number]
+    boxes: list[Any] = corners if name == "cuTensorMapEncodeIm2col" else [pointer]
+    takes = [pointer, number, number, *[pointer] * 3, *boxes, pointer, *[number] * 4]
+    return ctypes.CFUNCTYPE(number, *takes)(address_of(name))
 
 
 # Ranges around launches, named after their kernels, while a profiler looks on.

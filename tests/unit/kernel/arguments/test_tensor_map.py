@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from dotcu.errors import ArgumentError
 from dotcu.kernel.arguments.tensor_map import _MOST_KNOWN, Tiled, _known, tensor_map, tiled
 from dotcu.kernel.arguments.values import Mismatch
 
@@ -91,7 +92,7 @@ def large(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
         (FLOATS, {"box": (8, 7)}, "28 bytes in a row of the box (7 elements of 4 bytes); they are"),
         (FLOATS.half(), {"box": (8, 4)}, "Make the last number of box a multiple of 8"),
         (FLOATS, {"box": (8, 64), "swizzle": 128}, "256 bytes in a row of the box (64 elements of 4 bytes)"),
-        (FLOATS, {"box": (8, 64), "swizzle": 128}, "at most 32, or a wider swizzle"),
+        (FLOATS, {"box": (8, 64), "swizzle": 128}, "at most 32, or pass a wider swizzle"),
         (FLOATS, {"box": (8, 8), "swizzle": 16}, "swizzle=16; it is one of 0, 32, 64, 128"),
         (FLOATS, {"box": (8, 8), "swizzle": "128B"}, "swizzle='128B'; it is one of"),
         (FLOATS, {"box": (8, 8), "swizzle": False}, "swizzle=False"),
@@ -132,3 +133,55 @@ def test_what_is_remembered_is_bounded() -> None:
     for rows in range(3000):
         made(torch.empty(rows + 1, 4), box=(8, 4))
     assert len(_known) <= _MOST_KNOWN
+
+
+def im2col(shape: tuple[int, ...], **given: Any) -> dict[str, Any]:
+    corner = (0,) * (len(shape) - 2)
+    usual = {"lower_corner": corner, "upper_corner": corner, "channels_per_pixel": 8, "pixels_per_column": 64}
+    return {**usual, **given}
+
+
+NHWC = (2, 5, 6, 32)
+
+
+def test_an_im2col_map_is_reversed_for_the_hardware_too() -> None:
+    corners = {"lower_corner": (-1, -2), "upper_corner": (-3, -4)}
+    found = made(torch.zeros(NHWC), **im2col(NHWC, **corners, element_strides=(1, 2, 3, 1)))
+    assert (found.sizes, found.box, found.element_strides) == ((32, 6, 5, 2), (8, 64), (1, 3, 2, 1))
+    assert (found.lower_corner, found.upper_corner) == ((-2, -1), (-4, -3))
+
+
+def test_the_corner_of_a_line_may_be_a_number() -> None:
+    assert made(torch.zeros(2, 9, 8), **im2col((2, 9, 8), lower_corner=-1)).lower_corner == (-1,)
+
+
+def test_a_fake_gives_an_im2col_map() -> None:
+    with FakeTensorMode():
+        shown = repr(tensor_map(torch.empty(NHWC, device="cuda"), **im2col(NHWC)))
+    assert "upper_corner=(0, 0), channels_per_pixel=8, pixels_per_column=64" in shown
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "says"),
+    [
+        ((8, 32), {"lower_corner": ()}, "2 dimensions; an im2col map has 3 to 5."),
+        (NHWC, {"lower_corner": (0,)}, "Pass lower_corner with 2 numbers, outermost first."),
+        (NHWC, {"upper_corner": (128, 0)}, "upper_corner 128 in dimension 1; the limits are -128 and 127."),
+        ((1, 9, 9, 9, 8), {"lower_corner": (0, 0, -17)}, "-17 in dimension 3; the limits are -16 and 15."),
+        ((1, 9, 8), {"lower_corner": (-32769,)}, "the limits are -32768 and 32767."),
+        (NHWC, {"channels_per_pixel": 257}, "channels_per_pixel 257; the limits are 1 and 256."),
+        (NHWC, {"pixels_per_column": 1025}, "pixels_per_column 1025; the limits are 1 and 1024."),
+        (NHWC, {"channels_per_pixel": 6}, "Make channels_per_pixel a multiple of 4;"),
+        (NHWC, {"channels_per_pixel": 32, "swizzle": 64}, "Let channels_per_pixel be at most 16,"),
+        (NHWC, {"lower_corner": (0, 1), "upper_corner": (0, -5)}, "corners 1 and -5 in dimension 2 of 6"),
+        (NHWC, {"element_strides": (2, 1, 1, 1)}, "element_strides 2 in dimension 0;"),
+    ],
+)  # fmt: skip
+def test_limits_of_im2col(shape: tuple[int, ...], given: dict[str, Any], says: str) -> None:
+    assert says in refusal(torch.zeros(shape), **im2col(shape, **given))
+
+
+@pytest.mark.parametrize("given", [{}, im2col(NHWC, box=(1, 1, 1, 8)), im2col(NHWC, pixels_per_column=None)])
+def test_a_map_is_of_boxes_or_of_pixels(given: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="Pass box alone, or leave it out and pass the four"):
+        tensor_map(torch.zeros(NHWC), **given)

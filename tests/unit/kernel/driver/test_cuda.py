@@ -243,40 +243,56 @@ class Driver:
         yield
 
 
-def test_the_function_is_called_as_c_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+SIZES, STRIDES = [64, 8, 3], [128, 1024]
+CORNERS = {"lower_corner": -1, "upper_corner": -2, "channels_per_pixel": 32, "pixels_per_column": 640}
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "expected"),
+    [
+        ({"box": (1, 4, 32)}, "cuTensorMapEncodeTiled", [[32, 4, 1], [1, 1, 1]]),
+        (CORNERS, "cuTensorMapEncodeIm2col", [[-1], [-2], 32, 640, [1, 1, 1]]),
+    ],
+)  # fmt: skip
+def test_the_function_is_called_as_c_has_it(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], name: str, expected: list[Any]
+) -> None:
     """Through a real function pointer, whose arguments are then read back as C would read them."""
-    u32, pointer = ctypes.c_uint32, ctypes.c_void_p
+    u32, i32, pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_void_p
     seen: list[Any] = []
+    by_im2col = name == "cuTensorMapEncodeIm2col"
+    arrays = [i32 * 1, i32 * 1, None, None, u32 * 3] if by_im2col else [u32 * 3, u32 * 3]
 
     def stand_in(*args: Any) -> int:
-        target, dtype, rank, address, sizes, strides, box, steps, *rest = args
+        target, dtype, rank, address, sizes, strides, *rest = args
         ctypes.memset(target, 5, 128)
         words = [(ctypes.c_uint64 * 3).from_address(sizes), (ctypes.c_uint64 * 2).from_address(strides)]
-        words += [(u32 * 3).from_address(box), (u32 * 3).from_address(steps)]
-        seen.extend([target % 64, dtype, rank, address, *map(list, words), *rest])
+        seen.extend([target % 64, dtype, rank, address, *map(list, words)])
+        for value, array in zip(rest, [*arrays, *[None] * 4], strict=True):
+            seen.append(value if array is None else list(array.from_address(value)))
         return 0
 
-    kind = ctypes.CFUNCTYPE(u32, pointer, u32, u32, *[pointer] * 5, *[u32] * 4)
+    takes = [u32 if array is None else pointer for array in arrays]
+    kind = ctypes.CFUNCTYPE(u32, pointer, u32, u32, *[pointer] * 3, *takes, *[u32] * 4)
     kept = kind(stand_in)
     made = Driver()
-    monkeypatch.setattr(cuda, "address_of", lambda name: ctypes.cast(kept, pointer).value)
+    monkeypatch.setattr(cuda, "address_of", {name: ctypes.cast(kept, pointer).value}.__getitem__)
     monkeypatch.setattr(cuda, "entered", made.entered)
     monkeypatch.setattr(cuda, "capability", lambda index: (9, 0))
-    cuda._function.cache_clear()
+    cuda._encoder.cache_clear()
     try:
         x = torch.zeros(3, 8, 64, dtype=torch.bfloat16)
-        checked = tiled(tensor_map(x, box=(1, 4, 32), swizzle=64))
+        checked = tiled(tensor_map(x, **given, swizzle=64))
         assert cuda.encode_tensor_map(checked, (1 << 47) + 16, 0) == b"\5" * 128
     finally:
-        cuda._function.cache_clear()
-    sizes, strides, box = [64, 8, 3], [128, 1024], [32, 4, 1]
-    assert seen == [0, 9, 3, (1 << 47) + 16, sizes, strides, box, [1, 1, 1], 0, 2, 0, 0]
+        cuda._encoder.cache_clear()
+    assert seen == [0, 9, 3, (1 << 47) + 16, SIZES, STRIDES, *expected, 0, 2, 0, 0]
 
 
 @pytest.fixture
 def map_driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    monkeypatch.setattr(cuda, "_function", lambda: made)
+    monkeypatch.setattr(cuda, "_encoder", lambda name: made)
     monkeypatch.setattr(cuda, "entered", made.entered)
     monkeypatch.setattr(cuda, "capability", lambda index: (9, 0))
     return made

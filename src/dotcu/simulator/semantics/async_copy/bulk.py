@@ -67,7 +67,7 @@ def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
     hinted = flags[-1:] == ("L2::cache_hint",)
     flags = flags[:-1] if hinted else flags
     if flags == ("prefetch", "L2", "global") or flags[:2] == ("prefetch", "tensor"):
-        require("tile::gather4" not in flags)
+        require(not {"tile::gather4", "im2col::w", "im2col::w::128"} & {*flags})
         return lambda chunk: None  # a hint
     multicast = flags[-1:] == ("multicast::cluster",)
     if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2 : len(flags) - multicast] == _TRACKED:
@@ -235,10 +235,12 @@ def bind_reduce(placed: FlatInstruction, binding: Binding) -> Step:
     flags = [f for f in placed.instruction.flags[2:] if f not in ("L2::cache_hint", "noftz")]
     hinted = "L2::cache_hint" in placed.instruction.flags
     if flags[:2] == ["bulk", "tensor"]:
-        rank, *where, operation, group = [f for f in flags[2:] if f != "tile"]
+        rank, *where, operation, group = [f for f in flags[2:] if f not in ("tile", _IM2COL_OUT)]
         require(where == ["global", "shared::cta"] and group == "bulk_group" and operation in _REDUCTIONS)
         operands = list(placed.instruction.operands)
-        return _bind_box_out(placed, operands[:-1] if hinted else operands, int(rank[0]), binding, operation)
+        by_im2col = _IM2COL_OUT in flags
+        operands = operands[:-1] if hinted else operands
+        return _bind_box_out(placed, operands, int(rank[0]), by_im2col, binding, operation)
     *where, operation = flags
     (type_,) = placed.instruction.types
     require(where == ["bulk", "global", "shared::cta", "bulk_group"])
@@ -354,19 +356,22 @@ def _each_element(part: AccessPart, index: Array) -> Iterator[tuple[AccessPart, 
 
 _ALIGNMENT = 128
 """Of a box in shared memory."""
+_IM2COL_OUT = "im2col_no_offs"
+"""What stores and reductions call the mode im2col."""
 
 BoxRequest = Callable[[Chunk], "CopyBox | None"]
 """Gives the box that the one active lane asks for; None if that is reported."""
 AlikeBoxes = Callable[[Chunk], "tuple[CopyBox, Array] | None"]
 """Gives the box of the first active lane, and how far in memory each lane's is from it, in bytes.
 
-None where they are of several maps, or of one in memory, or where one is not inside its tensor.
+None where they are of several maps, or of one in memory, or by im2col, or one is not inside its tensor.
 """
 
 
 def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
-    """cp.async.bulk.tensor in tiled mode."""
+    """cp.async.bulk.tensor, of boxes or by im2col."""
     rank, *way = [f for f in placed.instruction.flags[3:] if f != "tile"]
+    modes = [way.pop(way.index(mode)) for mode in ("im2col", _IM2COL_OUT) if mode in way]
     operands = list(placed.instruction.operands)
     if way[-1:] == ["L2::cache_hint"]:
         way.pop()
@@ -375,18 +380,30 @@ def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
     if way[-1:] == ["multicast::cluster"]:
         way.pop()
         mask = operands.pop()
-    if way[1:] == ["global", *_TRACKED] and way[0] in _TARGETS:
-        return _bind_box_in(placed, operands, mask, int(rank[0]), binding)
+    if way[1:] == ["global", *_TRACKED] and way[0] in _TARGETS and modes in ([], ["im2col"]):
+        offsets = operands.pop() if modes else None
+        return _bind_box_in(placed, operands, offsets, mask, int(rank[0]), binding)
     require(mask is None)
-    if way == ["global", "shared::cta", "bulk_group"]:
-        return _bind_box_out(placed, operands, int(rank[0]), binding)
+    if way == ["global", "shared::cta", "bulk_group"] and modes in ([], [_IM2COL_OUT]):
+        return _bind_box_out(placed, operands, int(rank[0]), bool(modes), binding)
     raise NotExecuted
 
 
 def _box_request(
-    placed: FlatInstruction, operand: Operand, rank: int, binding: Binding, *, stores: bool
+    placed: FlatInstruction,
+    operand: Operand,
+    rank: int,
+    binding: Binding,
+    *,
+    stores: bool,
+    offsets: Sequence[Operand] | None,
 ) -> tuple[BoxRequest, AlikeBoxes]:
-    """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}]."""
+    """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}].
+
+    Args:
+        placed, operand, rank, binding, stores: The instruction, its map with coordinates, and what it does.
+        offsets: Of im2col, which a store has none of; None where the instruction copies boxes.
+    """
     if not isinstance(operand, Vector):
         raise NotExecuted
     address, coordinates = operand.elements
@@ -394,23 +411,26 @@ def _box_request(
         raise NotExecuted
     halves = map_access(placed, address, "generic", binding, action="read")
     sources = [binding.source(c, "s32") for c in coordinates.elements]
+    moves = None if offsets is None else [binding.source(offset, "u16") for offset in offsets]
 
     def request(chunk: Chunk) -> CopyBox | None:
         data = read_map(chunk, halves)
         check_map(chunk, halves[0])
         tensor = decode(data)
-        if tensor is None or tensor.rank != rank:
+        by_im2col = moves is not None
+        if tensor is None or tensor.rank != rank or by_im2col != bool(tensor.lower_corner):
             _report_map(chunk, placed, tensor, rank, is_empty=not any(data))
             return None
         at = tuple(int(c.read(chunk)[0]) for c in sources)
-        fault = _fault(tensor, at, stores)
+        moved = tuple(int(move.read(chunk)[0]) for move in moves or ())
+        fault = _fault(tensor, at, stores) or (_pixel_fault(tensor, at, moved, stores) if by_im2col else None)
         if fault is not None:
             kind, message = fault
             region = chunk.grid.memory.find(tensor.address)
             name = region.name if region else ""
             chunk.report(kind, placed, chunk.numbers(), message, address_of=name)
             return None
-        return box_at(tensor, at)
+        return pixels_at(tensor, at, moved) if by_im2col else box_at(tensor, at)
 
     return request, _alike_boxes(halves, sources, rank)
 
@@ -431,7 +451,7 @@ def _alike_boxes(halves: Sequence[Access], sources: Sequence[SourceOperand], ran
             return None
         with active_lanes(chunk, lanes[:1]):
             tensor = decode(read_map(chunk, halves))
-        if tensor is None or tensor.rank != rank:
+        if tensor is None or tensor.rank != rank or tensor.lower_corner:
             return None
         inside, distance = np.ones(len(lanes), bool), np.zeros(len(lanes), np.int64)
         at = [np.broadcast_to(c.read(chunk), len(lanes)).astype(np.int64) for c in sources]
@@ -452,7 +472,11 @@ def _report_map(
     chunk: Chunk, placed: FlatInstruction, tensor: Map | None, rank: int, *, is_empty: bool
 ) -> None:
     kind, what = "trap", "reads 128 bytes that are not a tensor map. Pass dotcu.tensor_map(t, box=...)"
-    if tensor is not None:
+    if tensor is not None and tensor.rank == rank:
+        what = "copies by im2col, and its map is of boxes. Pass dotcu.tensor_map(t, lower_corner=...)"
+        if tensor.lower_corner:
+            what = "copies a box, and its map is for im2col. Pass dotcu.tensor_map(t, box=...)"
+    elif tensor is not None:
         what = f"has {rank} coordinates, and the tensor of its map {tensor.rank} dimensions"
     elif is_empty:
         kind, what = "null-pointer", "reads a map of zeros: its tensor is empty. Launch no block for it"
@@ -475,6 +499,42 @@ def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | 
         f"out-of-bounds store of a box at {outermost_first}: its coordinate in dimension {dim} is {first}, "
         "and TMA stores no box that begins before the tensor. Begin at 0 or later, and write what is "
         "left of such a tile by plain stores."
+    )
+
+
+def _pixel_fault(
+    tensor: Map, at: tuple[int, ...], offsets: tuple[int, ...], stores: bool
+) -> tuple[str, str] | None:
+    """The same for what only im2col asks for.
+
+    Args:
+        tensor, at, stores: As for `_fault`.
+        offsets: From the filter's first pixel, in W, H and D; none of a store.
+    """
+    first, last = tensor.lower_corner[::-1], _last_pixel(tensor)[::-1]
+    base, limit = at[1:-1][::-1], 1 << 16 // len(first)
+    if any(not low <= n <= high for low, n, high in zip(first, base, last, strict=True)):
+        return "out-of-bounds", (
+            f"out-of-bounds column of pixels: the filter begins at {base}, and the map's corners allow "
+            f"{first} to {last}. Begin at the lower corner plus whole steps, within these."
+        )
+    if max(offsets, default=0) >= limit:
+        return "out-of-bounds", (
+            f"out-of-bounds im2col offsets {offsets[::-1]}: of {tensor.rank} dimensions they are less than "
+            f"{limit}. Move the corners of the map instead."
+        )
+    if stores and (min(first) < 0 or max(tensor.upper_corner) > 0):
+        return "out-of-bounds", (
+            f"out-of-bounds store of pixels from {first} to {last}: TMA stores none outside the tensor. "
+            "Pass a map whose lower_corner is not negative and whose upper_corner is not positive."
+        )
+    return None
+
+
+def _last_pixel(tensor: Map) -> tuple[int, ...]:
+    """Where the last filter of an im2col map begins, in W, H and D."""
+    return tuple(
+        size - 1 + corner for size, corner in zip(tensor.sizes[1:-1], tensor.upper_corner, strict=True)
     )
 
 
@@ -524,11 +584,26 @@ def _lane_by_lane(
 
 
 def _bind_box_in(
-    placed: FlatInstruction, operands: list[Operand], mask: Operand | None, rank: int, binding: Binding
+    placed: FlatInstruction,
+    operands: list[Operand],
+    offsets: Operand | None,
+    mask: Operand | None,
+    rank: int,
+    binding: Binding,
 ) -> Step:
+    """A box that is loaded, or, where there are offsets, a column of pixels by im2col.
+
+    Args:
+        placed, binding: The instruction.
+        operands: Shared memory, the map with coordinates, and the mbarrier.
+        offsets, mask: Of im2col, and of multicast.
+        rank: Of the tensor.
+    """
     to, box_operand, barrier_operand = operands
+    require(offsets is None or (isinstance(offsets, Vector) and len(offsets.elements) == rank - 2 > 0))
+    moves = offsets.elements if isinstance(offsets, Vector) else None
     target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
-    request, alike = _box_request(placed, box_operand, rank, binding, stores=False)
+    request, alike = _box_request(placed, box_operand, rank, binding, stores=False, offsets=moves)
     source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
     barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
     to_each = _deliver(placed, target, barrier, mask, binding)
@@ -639,11 +714,18 @@ def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
 
 
 def _bind_box_out(
-    placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding, operation: str = ""
+    placed: FlatInstruction,
+    operands: list[Operand],
+    rank: int,
+    by_im2col: bool,
+    binding: Binding,
+    operation: str = "",
 ) -> Step:
-    """A box that is stored, or combined with what is there by an operation."""
+    """A box, or a column of pixels, that is stored, or combined with what is there by an operation."""
     box_operand, given = operands
-    request, _ = _box_request(placed, box_operand, rank, binding, stores=True)
+    require(not by_im2col or rank > 2)
+    offsets = () if by_im2col else None
+    request, _ = _box_request(placed, box_operand, rank, binding, stores=True, offsets=offsets)
     source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
     target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
     if operation:
@@ -827,11 +909,50 @@ def box_at(tensor: Map, at: tuple[int, ...]) -> CopyBox:
         within = (index >= 0) & (index < size)
         starts = (np.where(within, index, 0)[:, None] * stride + starts).reshape(-1)
         inside = (within[:, None] & inside).reshape(-1)
-    low, high = max(0, -at[0]), min(tensor.box[0], tensor.sizes[0] - at[0])
+    return _rows_at(tensor, at[0], starts, inside)
+
+
+def pixels_at(tensor: Map, at: tuple[int, ...], offsets: tuple[int, ...]) -> CopyBox:
+    """The pixels of an im2col map from some coordinates on, as a box with a row for each.
+
+    The filter walks along W, then H, D and N: past the upper corner it begins again at the lower one.
+
+    Source: PTX ISA, "Tensors: im2col mode" (chapter 5). What a start between two steps gives is not said
+    there: here the steps go on from it, to the end of its line.
+
+    Args:
+        tensor, at: The map, and the channel and where the filter begins, the innermost first.
+        offsets: Of the pixel from there, in W, H and D; none of a store.
+    """
+    lines = list(zip(tensor.steps[1:-1], tensor.lower_corner, _last_pixel(tensor), strict=True))
+    filters, base = [], list(at[1:])
+    for _ in range(tensor.box[1]):
+        filters.append(tuple(base))
+        for dim, (step, first, last) in enumerate(lines):
+            base[dim] += step
+            if base[dim] <= last:
+                break
+            base[dim] = first
+        else:
+            base[-1] += 1
+    pixels = np.array(filters, np.int64)
+    pixels[:, : len(offsets)] += np.array(offsets, np.int64)
+    inside = np.asarray(((pixels >= 0) & (pixels < np.array(tensor.sizes[1:], np.int64))).all(axis=1))
+    return _rows_at(tensor, at[0], pixels @ np.array(tensor.strides_bytes, np.int64), inside)
+
+
+def _rows_at(tensor: Map, first: int, starts: Array, inside: Array) -> CopyBox:
+    """A box of the rows that begin at some offsets, from an element on.
+
+    Args:
+        tensor, first: The map, and the innermost coordinate.
+        starts, inside: For each row its bytes from the tensor's address, and whether it is in the tensor.
+    """
+    low, high = max(0, -first), min(tensor.box[0], tensor.sizes[0] - first)
     rows = np.flatnonzero(inside) if high > low else np.zeros(0, np.int64)
     return CopyBox(
         rows=rows,
-        addresses=tensor.address + starts[rows] + (at[0] + low) * tensor.itemsize,
+        addresses=tensor.address + starts[rows] + (first + low) * tensor.itemsize,
         skip=low * tensor.itemsize,
         length=max(0, high - low) * tensor.itemsize,
         row_bytes=tensor.box[0] * tensor.itemsize,

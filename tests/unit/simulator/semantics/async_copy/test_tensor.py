@@ -240,7 +240,7 @@ def test_a_prefetch_of_a_box_is_a_hint() -> None:
     assert findings(text) == []
 
 
-IM2COL = "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+IM2COL = "cp.async.bulk.tensor.3d.shared::cluster.global.im2col::w.mbarrier::complete_tx::bytes"
 GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
 
 
