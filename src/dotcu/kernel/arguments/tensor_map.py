@@ -116,10 +116,10 @@ def tensor_map(
         element_strides: The step in each dimension, 1 to 8, in the tensor's order; a copy then has
             `cdiv(box, step)` elements of it. By default 1. By im2col the steps of D, H and W are the
             strides of the convolution, and those of N and C are 1.
-        lower_corner: Of a tensor NWC, NHWC or NDHWC, where the filter's first pixel begins in W, H and W, or
-            D, H and W: minus the padding.
-        upper_corner: Where it ends, counted from the last pixel in each of these dimensions: the padding
-            minus `dilation * (filter - 1)`.
+        lower_corner: Of images NWC, NHWC or NDHWC, where the first filter begins in each of D, H and W that
+            there is, outermost first: at minus the padding.
+        upper_corner: Where the last one may begin, counted from the last pixel: at the padding minus
+            `dilation * (filter - 1)`.
         channels_per_pixel: Of a copy by im2col, at most 256; their bytes are a row in shared memory, with
             the rules of a row of a box.
         pixels_per_column: Of a copy by im2col, at most 1024: it walks along W, then H, D and N, within the
@@ -327,7 +327,7 @@ def _inner_faults(value: TensorMap) -> Iterator[Fault]:
 
 def _corner_faults(value: TensorMap) -> Iterator[Fault]:
     """Check what an im2col map has besides: pixels between its corners, and no steps from image to image."""
-    if value.lower_corner is None:
+    if value.lower_corner is None or not value.tensor.numel():
         return
     corners = zip(value.tensor.shape[1:-1], value.lower_corner, value.upper_corner, strict=True)
     for dim, (size, lower, upper) in enumerate(corners, 1):

@@ -60,6 +60,14 @@ PREFETCH = (
     'asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%0, {%1, %2, %3, %4}], {%5, %6};" ::'
     ' "l"(&x), "r"(c), "r"(w), "r"(h), "r"(n), "h"(right), "h"(down));\n'
 )
+REDUCE = "async.bulk.tensor.4d.global.shared::cta.add"
+MEET = """
+    unsigned rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    const float* all = out;
+    out += rank * PIXELS * CHANNELS;
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    const unsigned to"""
 BOX = "dotcu::tma_load(tile, x, arrived, n, h, w, c);"
 
 
@@ -166,6 +174,31 @@ def test_a_store_writes_the_pixels_between_the_corners() -> None:
         kernels(16, 4).put(given, 0, 1, 1, grid=1, block=32)
     assert torch.equal(images[:, 1:3, 1:].flatten(0, 2), torch.arange(48.0).view(12, 4))
     assert images.count_nonzero() == 47
+
+
+def test_a_reduction_adds_to_the_pixels_between_the_corners() -> None:
+    images = torch.ones(1, 3, 3, 4)
+    given = im2col(images, 4, 4, upper_corner=(-1, -1))
+    added = SOURCE.replace("cp.async.bulk.tensor.4d.global.shared::cta", f"cp.reduce.{REDUCE}").replace(
+        "COPY", ""
+    )
+    with dotcu.simulate(arch="sm_90"):
+        module = dotcu.load_inline(added, options=("-DPIXELS=4", "-DCHANNELS=4"))
+        module.put(given, 0, 0, 0, grid=1, block=32)
+    expected = torch.ones(1, 3, 3, 4)
+    expected[:, :2, :2] += torch.arange(16.0).view(1, 2, 2, 4)
+    assert torch.equal(images, expected)
+
+
+def test_a_column_goes_to_both_blocks_of_a_cluster() -> None:
+    images, out = torch.randn(1, 3, 3, 4), torch.empty(2, 9, 4)
+    once = IM2COL.replace("::bytes", "::bytes.multicast::cluster").replace("{%7, %8};", "{%7, %8}, %9;")
+    once = once.replace('"h"(down)', '"h"(down), "h"((u16)3)')
+    text = SOURCE.replace("COPY", f"if (out == all) {{ {once} }}").replace("    const unsigned to", MEET, 1)
+    with dotcu.simulate(arch="sm_90"):
+        module = dotcu.load_inline(text, options=("-DPIXELS=9", "-DCHANNELS=4"))
+        module.columns(im2col(images, 9, 4), out, 0, 0, 0, 0, 1, 1, grid=2, block=32, cluster=2)
+    assert torch.equal(out, images.view(1, 9, 4).expand(2, 9, 4))
 
 
 def only(kernel: str, copy: str, *args: Any) -> str:
