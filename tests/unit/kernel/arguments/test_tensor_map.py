@@ -185,3 +185,8 @@ def test_limits_of_im2col(shape: tuple[int, ...], given: dict[str, Any], says: s
 def test_a_map_is_of_boxes_or_of_pixels(given: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="Pass box alone, or leave it out and pass the four"):
         tensor_map(torch.zeros(NHWC), **given)
+
+
+def test_an_empty_tensor_has_a_map_with_any_corners() -> None:
+    shape = (2, 0, 6, 32)
+    assert made(torch.zeros(shape), **im2col(shape, lower_corner=(-1, -1), upper_corner=(-1, -1)))
