@@ -51,7 +51,7 @@ class LaunchState:
         heap: Buffers that malloc() gave, in this launch or an earlier one, and free() did not take back.
         earlier: What the launch before wrote, if this one may start before that one ends.
         progress: Goes up whenever something changes that another lane may wait for.
-        tries: How often each wait on an mbarrier was told that its copies are still on their way.
+        tries: How often each wait on an mbarrier found its copies still under way.
         strong_reads: Reads so far of what other lanes may change meanwhile.
         steps: Instructions issued so far, in all chunks.
         ended: How many threads have ended.
