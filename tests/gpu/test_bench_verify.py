@@ -132,7 +132,7 @@ def test_results_are_those_on_the_stream_when_they_were_copied() -> None:
         timed.take(OWN, sample, result)
         timed.take("stale", sample, result if turn < 3 else torch.zeros_like(result))
         result.zero_()
-    assert not timed.mark(OWN)
+    assert not timed.missed
     found = timed.verify()
     assert set(found) == {"stale"}
 

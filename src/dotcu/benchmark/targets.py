@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import gc
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from dotcu.benchmark.workloads.workload import Workload
 from dotcu.checking import numerics, target
 from dotcu.checking.cases.samples import short
 from dotcu.checking.memory import NAN_BYTE
-from dotcu.checking.numerics import TRIALS, Oracle, difference, is_whole, outputs, real
+from dotcu.checking.numerics import TRIALS, difference, is_whole, outputs
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.errors import UsageError
 from dotcu.operator import Sample
@@ -38,9 +37,6 @@ LARGE = 2**22
 """Elements of inputs and results above which the oracle runs the reference only `FEWER_TRIALS` times."""
 
 FEWER_TRIALS = 4
-
-CHUNK = 2**24
-"""Elements that are compared at once."""
 
 
 class OperatorTarget:
@@ -122,7 +118,8 @@ class OperatorTarget:
         tolerance = None if self.dtype is None else self.subject.tolerance(self.dtype)
         with torch.no_grad():
             oracle = numerics.oracle(reference, inputs, tolerance, trials=trials)
-            return {name: find_error(own, oracle) for name, own in results.items()}
+            judged = {name: numerics.judge(own, oracle) for name, own in results.items()}
+        return {name: "" if error.passed else str(error) for name, error in judged.items()}
 
     def input_values(self, sets: Sequence[Sample]) -> InputValues:
         """Return what writes new values into all arguments that a call reads."""
@@ -131,41 +128,6 @@ class OperatorTarget:
     def work(self, sample: Sample, result: Any) -> Work:
         """Return the work that the operator declares; else every tensor counts once."""
         return work_of(self.subject.overload, sample, result)
-
-
-def find_error(results: Results, oracle: Oracle) -> str:
-    """Return why results are outside of an oracle's bounds; empty where they are within."""
-    if mismatch := numerics.mismatch(results, oracle.plain):
-        return mismatch
-    if all(tensor.numel() <= CHUNK for tensor in results):
-        error = numerics.judge(results, oracle)
-        return "" if error.passed else f"{error.what}\n{error.where}".strip()
-    errors = (_find_error_in_chunks(got, oracle, i) for i, got in enumerate(results))
-    return next(filter(None, errors), "")
-
-
-def _find_error_in_chunks(got: Tensor, oracle: Oracle, position: int) -> str:
-    """Compare one output chunk by chunk, to save memory."""
-    expected, norms = oracle.plain[position], []
-    shape = (-1, 2) if got.is_complex() else (-1,)
-    values, bounds = oracle.values[position].reshape(shape), oracle.bounds[position].reshape(shape)
-    zeros, allowed = oracle.zeros[position].reshape(shape), oracle.norms[position]
-    for start in range(0, got.numel(), CHUNK):
-        part = slice(start, start + CHUNK)
-        chunk, plain = got.reshape(-1)[part], expected.reshape(-1)[part]
-        elements = Oracle(
-            values=(values[part],), bounds=(bounds[part],), norms=(math.inf,), plain=(plain,),
-            zeros=(zeros[part],),
-        )  # fmt: skip
-        error = numerics.judge(chunk, elements)
-        if not error.passed:
-            counted = f"counted from element {start} of output {position} on"
-            return f"{error.what}, {counted}\n{error.where}".strip()
-        norms.append(0.0 if is_whole(expected) else numerics.norm(real(chunk).double() - values[part]))
-    norm = math.hypot(*norms)
-    if norm <= allowed or is_whole(expected):
-        return ""
-    return f"output {position} as a whole is off by {norm:.3g}, in the 2-norm; {allowed:.3g} is allowed"
 
 
 @dataclass(kw_only=True, eq=False)

@@ -28,6 +28,8 @@ CONSTANT_INPUTS = "its inputs do not vary, so a remembered result could not be d
 
 NOT_VERIFIED = "not verified while it was timed: interrupted"
 
+TOO_LITTLE = "not verified throughout while it was timed: too little memory"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TimedCase:
@@ -118,7 +120,8 @@ class TimedCase:
                 status, reason = failures[name]
                 row = replace(row, status=status, reason=reason)
             elif name in measured:
-                marks = verified, unverified, timed.mark(name), *(remarks if name == OWN else ())
+                missed = TOO_LITTLE if name in timed.missed else ""
+                marks = verified, unverified, missed, *(remarks if name == OWN else ())
                 known = None if isinstance(work, str) else work
                 row = replace(row, work=known, marks=tuple(filter(None, marks)))
                 try:
@@ -246,19 +249,11 @@ def _mark(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 
 
 
 # Some calls may be odd in any measurement: a record that the tracer lost, a search that a library makes once.
-# What is rarer than _RARE does not move the median, so it is ignored.
-_RARE = 0.02  # of the calls, or of the kernels
+# What is rarer than this share of the calls, or of the kernels, does not move the median, so it is ignored.
+_RARE = 0.02
 
 _HEAVY = 3  # a call is heavy that has so many times the median's kernels, and more
 _DEFERRED = 0.25  # of the median's kernels: what heavy calls have beyond it, spread over all calls
-
-_FLOOR_US = 2.0
-"""Two events with a kernel between them are never closer. Source: measured: H200, CUDA 13.0, 2026-11: a queue
-of the smallest kernels drains at 2 us each."""
-
-_GAP = 3  # two groups of times are apart where the next longer is so many times as long
-_GROUP = 0.1  # of the calls: less is a tail, no group
-
 
 _EVERY_CALL = "Do the work of a call in that call, every time."
 
@@ -268,13 +263,12 @@ _MISPLACED: Mapping[str, str] = {
         "Do the work of a call on the GPU of its inputs."
     ),
     "early": (
-        "a kernel began before the caller's stream came to the call: it is on another stream, which does not "
-        "wait for what the caller queued, its inputs among it. Let that wait first: "
-        "side.wait_stream(torch.cuda.current_stream())."
+        "a kernel on another stream did not wait for what the caller queued, its inputs among it. "
+        "Let it wait first: side.wait_stream(torch.cuda.current_stream())."
     ),
     "late": (
-        "a kernel still ran when the caller's stream was done: it is on another stream, for which the caller "
-        "does not wait. Join that before returning: torch.cuda.current_stream().wait_stream(side)."
+        "a kernel on another stream still ran when the caller's stream was done, which does not wait for it. "
+        "Join them before returning: torch.cuda.current_stream().wait_stream(side)."
     ),
 }
 """The counts of `CallTime` of kernels outside of the call's window, and what they mean, in words."""
@@ -283,14 +277,13 @@ _MISPLACED: Mapping[str, str] = {
 def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
     """Return why a contender's figures cannot be believed, and what to do; empty where nothing is wrong.
 
-    `others` are the other contenders in the same case and state of L2.
+    By the kernels of its calls, which only CUPTI counts. `others` are the other contenders in the same case
+    and state of L2.
     """
     calls = _calls(measured)
     kernels = [call.kernels for call in calls if call.kernels is not None]
-    if not calls:
+    if not kernels:
         return ""
-    if len(kernels) < len(calls):
-        return _skipping([call.time_us for call in calls])
     strays = sum(call.stray for call in calls)
     if strays > _RARE * (strays + sum(kernels)):
         return (
@@ -301,58 +294,23 @@ def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
         count = sum(getattr(call, name) > 0 for call in calls)
         if count > _RARE * len(calls):
             return f"in {count} of {len(calls)} calls {meaning}"
-    return _empty(kernels, others) or _uneven(kernels)
-
-
-def _empty(kernels: Sequence[int], others: Iterable[Measured]) -> str:
-    empty = kernels.count(0)
-    if empty <= _RARE * len(kernels):
-        return ""
-    if empty < len(kernels):
-        return (
-            f"{empty} of {len(kernels)} calls ran no kernel, and the others did: results are remembered, or "
-            f"calls are batched. {_EVERY_CALL}"
-        )
-    for other in others:
-        if most := max((call.kernels or 0 for call in _calls(other)), default=0):
+    empty, usual = kernels.count(0), median(kernels)
+    if empty > _RARE * len(kernels):
+        if most := max(call.kernels or 0 for one in (measured, *others) for call in _calls(one)):
             return (
-                f"none of {len(kernels)} calls ran a kernel, where {other.contender} ran {most}: results are "
-                f"remembered. {_EVERY_CALL}"
+                f"{empty} of {len(kernels)} calls ran no kernel, and others ran up to {most}: results are "
+                f"remembered, or calls are batched. {_EVERY_CALL}"
             )
-    return (
-        f"none of {len(kernels)} calls ran a kernel, so there is no device time. "
-        "Time what works on CUDA tensors, and does more than make views of them."
-    )
-
-
-def _uneven(kernels: Sequence[int]) -> str:
-    """Calls whose kernels other calls run: what is put off makes some of them far heavier than the median."""
-    usual = median(kernels)
+        return (
+            f"none of {empty} calls ran a kernel, so there is no device time. "
+            "Time what works on CUDA tensors, and does more than make views of them."
+        )
     heavy = [count for count in kernels if count > _HEAVY * usual]
     if sum(heavy) - usual * len(heavy) <= _DEFERRED * usual * len(kernels):
         return ""
     return (
         f"{len(heavy)} of {len(kernels)} calls ran up to {max(heavy)} kernels and half of them no more than "
         f"{usual:g}: calls are batched, or their work is put off. {_EVERY_CALL}"
-    )
-
-
-def _skipping(times_us: Sequence[float]) -> str:
-    """Calls that are too short to have run a kernel, beside others that did; by their times alone.
-
-    Where all are as short, times alone say nothing: the limit of the work then does.
-    """
-    times = sorted(times_us)
-    short = [time for time in times if time < _FLOOR_US]
-    rest = times[len(short) :]
-    if len(short) <= _RARE * len(times) or len(rest) < _GROUP * len(times):
-        return ""
-    # A twentieth of either may lie between the two.
-    if rest[len(rest) // 20] < _GAP * short[-1 - len(short) // 20]:
-        return ""
-    return (
-        f"{len(short)} of {len(times)} calls took {median(short):.2g} us, less than a launch does, and the "
-        f"others {median(rest):.3g} us: results are remembered, or calls are batched. {_EVERY_CALL}"
     )
 
 

@@ -15,7 +15,7 @@ from dotcu.benchmark import measuring, timing
 from dotcu.benchmark.results import L2, OWN, Protocol, Row
 from dotcu.benchmark.targets import BareTarget, Baseline, OperatorTarget, bare_contenders, contenders
 from dotcu.benchmark.timers import TimerFailed
-from dotcu.benchmark.timing import CONSTANT_INPUTS, NOT_VERIFIED, TimedCase
+from dotcu.benchmark.timing import CONSTANT_INPUTS, NOT_VERIFIED, TOO_LITTLE, TimedCase
 from dotcu.benchmark.verify import TimedResults
 from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.errors import EnvironmentFault
@@ -144,7 +144,7 @@ def test_a_probe_without_memory_fails_no_contender(op: Operator, monkeypatch: py
     monkeypatch.setattr("dotcu.benchmark.verify.free_bytes", lambda device: 0)
     found = rows(case(op, against=("eager",)))
     assert [row.status for row in found] == ["measured", "measured"]
-    assert found[0].marks == ("not verified while it was timed: too little memory",)
+    assert found[0].marks == (TOO_LITTLE,)
 
 
 # -------------------------------------------------------------- what is looked at

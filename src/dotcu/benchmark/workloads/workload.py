@@ -376,6 +376,6 @@ def free_bytes(device: torch.device) -> int:
 def _needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
     """Return the bytes that it takes to time and to verify a case, by those of one set of inputs and results.
 
-    Each set has a copy that new values come from; the oracle has another set.
+    Each set has a copy that new values come from, and one set has two; the oracle has another set.
     """
-    return int(((2 * sets + 1) * inputs + RESULTS * results) / SHARE)
+    return int(((max(2 * sets, 3) + 1) * inputs + RESULTS * results) / SHARE)
