@@ -23,8 +23,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from dotcu.watching.state import Event, WatchState
-from dotcu.watching.watcher import watch
+from dotcu.watching.watcher import Event, WatchState, watch
 
 OPS = """
 import torch

@@ -17,9 +17,7 @@ from dotcu import _without_torch
 from dotcu.cli import Device, Seed, Target, console
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from dotcu.watching.state import Event, WatchState
+    from dotcu.watching.watcher import Event, WatchState
 
 _REFRESH = 10  # times a second
 
@@ -33,20 +31,20 @@ def command(
     """Check a target at each save, until Ctrl-C."""
     if importlib.util.find_spec("torch") is None:
         raise _without_torch("dotcu watch")
-    from dotcu.watching.display import event_json, lines
-    from dotcu.watching.state import WatchState
-    from dotcu.watching.watcher import watch
+    from dotcu.watching.watcher import WatchState, event_json, lines, watch
 
     with _interrupted_once(), contextlib.closing(watch(target, device=device, seed=seed)) as steps:
+        before = WatchState(target=target, begun=time.time())
         if not as_json and console.out().is_terminal:
-            _live(WatchState(target=target, begun=time.time()), steps)
+            _live(before, steps)
             return
         for event, state in steps:
             if as_json:
                 console.as_json_line(event_json(event))
                 continue
-            for line in lines(event, state, time.time()):
+            for line in lines(state, before):
                 console.print_line(line)
+            before = state
 
 
 @contextlib.contextmanager
@@ -69,16 +67,15 @@ def _interrupted_once() -> Iterator[None]:
 
 def _live(first: WatchState, steps: Iterator[tuple[Event, WatchState]]) -> None:
     """Show the page on a screen of its own, and leave the last one behind."""
-    from dotcu.watching.display import fitted, page
+    from dotcu.watching.watcher import page
 
     state, out = first, console.out()
-
-    def shown() -> RenderableType:
-        return fitted(page(state, time.time(), out.width), out)
-
     try:
-        with Live(get_renderable=shown, console=out, screen=True, refresh_per_second=_REFRESH) as live:
-            for _, state in steps:  # noqa: B007  (`shown` reads it)
+        with Live(
+            get_renderable=lambda: page(state, out.width), console=out, screen=True,
+            refresh_per_second=_REFRESH,
+        ) as live:  # fmt: skip
+            for _, state in steps:  # noqa: B007  (the page reads it)
                 live.refresh()
     finally:
-        out.print(page(state, time.time(), out.width))
+        out.print(page(state, out.width))

@@ -2,6 +2,6 @@
 
     files -> watcher -> a worker, which loads and tries -> events -> WatchState -> a page, or lines
 
-The worker is a process that stays: what it has imported, and CUDA, need not start again. Where a
-kernel ends it, or a check does not end in time, a spare one takes over.
+The worker is a process that stays: what it has imported, and CUDA, need not start again. Where a kernel ends
+it, or a check does not end in time, another takes its place.
 """

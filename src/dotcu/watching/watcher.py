@@ -1,4 +1,9 @@
-"""The loop of `dotcu watch`: saves come in, a worker is asked, its events become the state."""
+"""The loop of `dotcu watch`: saves come in, a worker is asked, its events become the state, which is shown.
+
+An event is a JSON object; docs/reference/reports.md has their keys. A row of an event `timed` has op, case,
+median_us and note. Its `measured`, the raw samples, is a `Measured` of `benchmark.results` as JSON, or None;
+its `change` since the last version that passed is a `Change`.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +11,231 @@ import hashlib
 import queue
 import threading
 import time
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import watchfiles
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from dotcu import errors
-from dotcu.checking.trial import LIMIT_S, START_S
-from dotcu.errors import DotcuError, EnvironmentFault, UsageError
+from dotcu.checking.report import cause_of, failure_text, result_json
+from dotcu.checking.trial import LIMIT_S, START_S, Failed, Result
+from dotcu.errors import DotcuError, UsageError
+from dotcu.serialize import from_plain, plain
 from dotcu.tracebacks import file_line
-from dotcu.watching.state import Event, WatchState, after
 from dotcu.workers import Worker, WorkerCrash
+
+Event = dict[str, Any]
+Row = Mapping[str, Any]
+"""What an event says of a kernel or an operator."""
+
+_PHASES: dict[str, Literal["loading", "checking", "timing", "waiting"]] = {
+    "begun": "loading",
+    "planned": "checking",
+    "checked": "timing",
+    "unloadable": "waiting",
+    "crashed": "waiting",
+    "done": "waiting",
+}
+_COPIED = {"device", "trials", "passed", "not_tried", "seconds", "kernels", "timings"}
+"""The keys of events that the state has as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchState:
+    """All that a page shows of the version under way.
+
+    Attributes:
+        begun: When it was saved, or the command started, in seconds since the epoch.
+        saved: The event of that save; None at the start.
+        trouble: Why it could not be loaded, or not be tried to the end.
+        first: The trial with the first result, `first_s` after `begun`.
+        passed: None until the check has ended.
+        good_kernels: Of the last version that passed, as `good_timings`.
+    """
+
+    target: str
+    begun: float
+    phase: Literal["starting", "loading", "checking", "timing", "waiting"] = "starting"
+    saved: Event | None = None
+    device: str = ""
+    trouble: str = ""
+    trials: int = 0
+    tried: int = 0
+    trying: str = ""
+    first: str = ""
+    first_s: float = 0.0
+    first_passed: bool = False
+    failures: tuple[Result, ...] = ()
+    passed: bool | None = None
+    not_tried: Sequence[str] = ()
+    seconds: float = 0.0
+    kernels: Sequence[Row] = ()
+    timings: Sequence[Row] = ()
+    good_kernels: Sequence[Row] = ()
+    good_timings: Sequence[Row] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """True if no more follows before the next save."""
+        return self.phase == "waiting"
+
+
+def after(event: Event, state: WatchState) -> WatchState:
+    """Return the state once an event has happened."""
+    kind = event["event"]
+    if kind == "saved":
+        kernels, timings = state.good_kernels, state.good_timings
+        if state.passed and state.is_settled:
+            kernels, timings = state.kernels, state.timings or timings
+        return WatchState(
+            target=state.target, begun=event["at"], phase="loading", saved=event, device=state.device,
+            good_kernels=kernels, good_timings=timings,
+        )  # fmt: skip
+    changes = {key: value for key, value in event.items() if key in _COPIED}
+    changes["phase"] = _PHASES.get(kind, state.phase)
+    if kind == "trying":
+        changes["trying"] = event["trial"]
+    elif kind == "tried":
+        failures = tuple(result for result in results_of(event) if isinstance(result.outcome, Failed))
+        changes |= {"tried": state.tried + 1, "trying": "", "failures": state.failures + failures}
+        if not state.first:
+            first_s = time.time() - state.begun
+            changes |= {"first": event["trial"], "first_s": first_s, "first_passed": not failures}
+    elif kind == "unloadable":
+        changes |= {"passed": False, "trouble": event["message"]}
+    elif kind == "crashed":
+        during = f" during {state.trying}" if state.trying else ""
+        evidence = (f"    {line}".rstrip() for line in event["evidence"].splitlines())
+        changes |= {"passed": False, "trouble": "\n".join((f"{event['reason']}{during}", *evidence))}
+    return replace(state, **changes)
+
+
+def results_of(event: Event) -> tuple[Result, ...]:
+    """Return the results of an event `tried`."""
+    return from_plain(tuple[Result, ...], plain(event["results"]))
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def event_json(event: Event) -> Event:
+    """Return an event as `dotcu watch --json` prints it: results as in the JSON form of a check."""
+    shown = {"results": list(map(result_json, results_of(event)))} if event["event"] == "tried" else {}
+    return event | shown
+
+
+def lines(state: WatchState, before: WatchState) -> Iterator[str]:
+    """Yield the lines that are new in a state, each with the time."""
+    older = set(_texts(before)) if before.begun == state.begun else set()
+    for text, _ in (each for each in _texts(state) if each not in older):
+        yield f"{time.strftime('%H:%M:%S')} " + "\n    ".join(text.splitlines())
+
+
+def page(state: WatchState, width: int) -> RenderableType:
+    """Return the whole page, for a terminal of so many columns."""
+    where = f" on {state.device}" if state.device else ""
+    if state.saved is not None:
+        where += time.strftime(", saved at %H:%M:%S", time.localtime(state.saved["at"]))
+    parts: list[RenderableType] = [
+        Text.assemble((state.target, "bold"), where, ("   Ctrl-C ends, and leaves the whole page", "dim"))
+    ]
+    if not state.is_settled:
+        tried = f"  {state.tried} of {state.trials} trials  {state.trying}" if state.trials else ""
+        elapsed_s = max(0.0, time.time() - state.begun)
+        parts.append(Text(f"{state.phase} {elapsed_s:.1f} s{tried}".rstrip(), style="dim"))
+    for text, style in _texts(state):
+        parts += [Text(), *_error(text, width)] if "\n" in text else [Text(text, style=style)]
+    return Group(*parts)
+
+
+_STYLES = {
+    "faster": "green",
+    "slower": "bold red",
+    "unclear": "yellow",
+    "passed": "bold green",
+    "FAILED": "bold red",
+}
+
+_SHOWN = 3
+"""The number of failures that are shown, one for each cause; `dotcu check` shows more."""
+
+_UNITS = {
+    "registers": "registers",
+    "smem_bytes": "B shared",
+    "stack_bytes": "B stack",
+    "spill_bytes": "B spilled",
+}
+
+
+def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
+    """Yield all that is known of a version, each text with its style."""
+    if state.saved is not None:
+        written = [file for file in state.saved["files"] if file not in state.saved["gone"]]
+        parts = {"saved": written, "gone": state.saved["gone"]}
+        yield "; ".join(f"{', '.join(files)} {what}" for what, files in parts.items() if files), ""
+    if state.first:
+        word = "passed" if state.first_passed else "FAILED"
+        since = "the start" if state.saved is None else "the save"
+        yield f"{word}  {state.first}, {state.first_s:.2f} s after {since}", _STYLES[word]
+    if state.trouble:
+        yield state.trouble, "bold red"
+    unlike = {cause_of(result): result for result in reversed(state.failures)}
+    for result in [result for result in state.failures if unlike[cause_of(result)] is result][:_SHOWN]:
+        yield failure_text(result), "bold red"
+    if state.passed is not None and not state.trouble:
+        failed = len({result.trial for result in state.failures})
+        word = "passed" if state.passed else "FAILED" if failed else "NOT TRIED"
+        of = f"{failed} of " if failed else ""
+        trials = f"{of}{state.trials} trial{'' if state.trials == 1 else 's'}, {state.seconds:.1f} s"
+        yield f"quick check {word}: {trials}", _STYLES.get(word, "bold red")
+    yield from ((line, "bold red") for line in state.not_tried)
+    good = {(row["kernel"], row["arch"]): row for row in state.good_kernels}
+    for row in state.kernels:
+        before = good.get((row["kernel"], row["arch"]), row)
+        taken = [
+            f"{row[key]} {unit}" + (f" ({before[key]} before)" if before[key] != row[key] else "")
+            for key, unit in _UNITS.items()
+            if row[key] or before[key] or key == "registers"
+        ]
+        yield f"{row['kernel']} on {row['arch']}: {', '.join(taken)}", "yellow" if before != row else ""
+    for row in state.timings:
+        change, notes = row["change"], [f"{row['median_us']:.2f} us"] if row["measured"] else []
+        if change is not None:
+            ratio = "{value:.3f} times the last good one ({low:.3f} to {high:.3f})".format(**change["ratio"])
+            notes += [f"{change['verdict']}: {ratio}", change["note"]]
+        text = "; ".join(filter(None, (*notes, row["note"])))
+        yield f"{row['op']} {row['case']}: {text}", _STYLES.get(change["verdict"], "") if change else ""
+
+
+def _error(text: str, width: int) -> Iterator[Text]:
+    """Yield a message: its first line bold; of a source line too long for its caret, the part around that."""
+    first, *rest = text.splitlines()
+    yield Text(first, style="bold")
+    start = 0
+    for line, following in zip_longest(rest, rest[1:], fillvalue=""):
+        if following.strip() == "^":
+            start = max(0, following.index("^") - width // 2) if len(following) > width else 0
+        is_source = "^" in (line.strip(), following.strip())
+        shown = Text(
+            line[start:] if is_source else line, no_wrap=is_source, overflow="crop" if is_source else "fold"
+        )
+        shown.highlight_regex(r"^ *\^$|(?<=: )(catastrophic error|error): ", "bold red")
+        yield shown
+
+
+# ---------------------------------------------------------------- the loop
 
 ENTRY = "dotcu.watching.worker:serve"
 """The function that takes requests in a worker."""
 
-GRACE_S = 0.5
+GRACE_S = 1.0
 """The time in which a worker must stop working on an older version; most trials take less."""
-
-PATIENCE_S = 0.1
-"""The interval at which that time is extended while no other worker is ready."""
 
 RECENT_S = 5.0
 """A file whose time is older was not written just now: its save counts from when it was seen."""
@@ -60,16 +270,9 @@ def watch(
 
 
 class Watcher:
-    """One run of the command: a worker at work, and at most one spare that can take over from it."""
+    """One run of the command, with one worker at a time."""
 
     def __init__(self, target: str, device: str | None, seed: int) -> None:
-        try:
-            import watchfiles
-        except ModuleNotFoundError as error:
-            raise EnvironmentFault(
-                "dotcu watch needs watchfiles, which is not installed.\nType: pip install watchfiles"
-            ) from error
-        self._watch_files: Any = watchfiles.watch
         self._inbox: queue.SimpleQueue[tuple[Worker, Event] | None] = queue.SimpleQueue()  # None: a notice
         self._request: dict[str, Any] = {"number": 0, "target": target, "device": device, "seed": seed}
         self._state = WatchState(target=target, begun=time.time())
@@ -78,10 +281,9 @@ class Watcher:
         self._stop = threading.Event()
         self._snapshot: Snapshot = {}
         self._asked_s = time.time()
-        self._letting_go = False
+        self._stopping = False  # the worker is to leave an older version
         self._deadline: float | None = None  # while a version is under way
-        self._worker: Worker | None = None
-        self._spare: Worker | None = None
+        self._worker = self._started()
 
     def run(self, folders: Iterable[Path]) -> Generator[tuple[Event, WatchState], None, None]:
         """Yield every event, from now on; look for saves in `folders` and those that the worker names."""
@@ -94,18 +296,13 @@ class Watcher:
                     continue
                 if event["event"] == "unloadable" and not self._folders:
                     raise UsageError(event["message"])  # there is nothing to save
-                self._state = after(event, self._state, time.time())
+                self._state = after(event, self._state)
                 yield event, self._state
                 self._act(event)
         finally:
             self._stop.set()
-            workers = [worker for worker in (self._worker, self._spare) if worker is not None]
-            for worker in workers:
-                worker.kill()
-            for worker in workers:
-                worker.close()
-
-    # ------------------------------------------------------------ what comes in
+            self._worker.kill()
+            self._worker.close()
 
     def _next(self) -> Event | None:
         """Wait for a notice, an event or the deadline; return the event to show."""
@@ -113,54 +310,38 @@ class Watcher:
         try:
             message = self._inbox.get(timeout=left)
         except queue.Empty:
-            return self._overdue()
+            if not self._stopping:
+                return {"event": "crashed", "reason": f"no output for {LIMIT_S:g} s", "evidence": ""}
+            self._ask_another()
+            return None
         if message is None:
             return self._look()
         sender, event = message
         crashed = event["event"] == "crashed"
-        if crashed and sender is self._spare:
-            self._spare = None
-        if crashed and sender is self._worker and self._deadline is None:
-            self._worker = None  # the next save starts another
         number = event.pop("number", self._request["number"])
         if sender is not self._worker or number != self._request["number"]:
             return None  # of a worker that was replaced, or of an older version
-        # a worker may have ended over an older version, where it had not begun with this one
-        if (crashed and self._letting_go) or event.get("again"):
-            self._pass_on()
+        if crashed and self._deadline is None:
+            self._worker = self._started()
             return None
-        self._letting_go = False
+        # a worker may have ended over an older version, where it had not begun with this one
+        if (crashed and self._stopping) or event.get("again"):
+            self._ask_another()
+            return None
+        self._stopping = False
         self._deadline = time.monotonic() + (START_S if event["event"] == "begun" else LIMIT_S)
         return event
 
-    def _overdue(self) -> Event | None:
-        """The worker has said nothing in time."""
-        if not self._letting_go:
-            return {"event": "crashed", "reason": f"no output for {LIMIT_S:g} s", "evidence": ""}
-        if self._spare is not None and self._spare.ready:
-            self._pass_on()
-            return None
-        self._spare = self._spare or self._started()
-        self._deadline = time.monotonic() + PATIENCE_S
-        return None
-
     def _look(self) -> Event | None:
-        before, self._snapshot = self._snapshot, look(self._folders, self._snapshot)
+        before, self._snapshot = self._snapshot, look(self._folders)
         files = changed(before, self._snapshot)
         if not files:
             return None
         now = time.time()
-        times = [_saved_s(self._snapshot[file]) for file in files if file in self._snapshot]
+        times = [self._snapshot[file][0] for file in files if file in self._snapshot]
         at = max((at for at in times if now - RECENT_S < at <= now), default=now)
         gone = [file_line(str(file), None) for file in files if file not in self._snapshot]
-        return {
-            "event": "saved",
-            "files": [file_line(str(file), None) for file in files],
-            "gone": gone,
-            "at": at,
-        }
-
-    # ------------------------------------------------------------ what is done
+        return {"event": "saved", "files": [file_line(str(f), None) for f in files], "gone": gone, "at": at}
 
     def _act(self, event: Event) -> None:
         kind = event["event"]
@@ -170,37 +351,28 @@ class Watcher:
             self._follow(map(Path, event["folders"]))
         elif kind == "refused":
             raise getattr(errors, event["kind"])(event["message"])
-        elif kind == "crashed":
+        elif kind in ("crashed", "done", "unloadable"):
             self._deadline = None
-            self._replace()
-        elif kind in ("done", "unloadable"):
-            self._deadline = None
-            self._spare = self._spare or self._started()  # for the next save
+            if kind == "crashed":  # another starts at once, for the next save
+                self._worker.kill()
+                self._worker = self._started()
 
     def _ask(self) -> None:
         """Have this version tried, whatever is under way."""
         self._asked_s = time.time()
         self._request["number"] += 1
-        if self._worker is None or self._worker.closed:  # the latter is still to be heard
-            self._deadline = None
-            self._replace()
-        assert self._worker is not None
-        self._letting_go = self._deadline is not None and self._worker.ready
-        self._deadline = time.monotonic() + (GRACE_S if self._letting_go else START_S)
+        if self._worker.closed:  # that it has ended is still to be heard
+            self._deadline, self._worker = None, self._started()
+        self._stopping = self._deadline is not None and self._worker.ready
+        self._deadline = time.monotonic() + (GRACE_S if self._stopping else START_S)
         with suppress(WorkerCrash):  # it ended just now: an event says so
             self._worker.send({**self._request, "good": self._state.good_timings})
 
-    def _pass_on(self) -> None:
-        """Have another worker try this version."""
-        self._deadline = None
-        self._replace()
+    def _ask_another(self) -> None:
+        """Have a new worker try this version."""
+        self._worker.kill()
+        self._deadline, self._worker = None, self._started()
         self._ask()
-
-    def _replace(self) -> None:
-        """Go on with the spare, or with a new worker."""
-        if self._worker is not None:
-            self._worker.kill()
-        self._worker, self._spare = self._spare or self._started(), None
 
     def _started(self) -> Worker:
         worker = Worker(ENTRY)
@@ -229,55 +401,36 @@ class Watcher:
             self._stop.set()
             self._stop, self._noticed = threading.Event(), present
             threading.Thread(target=self._notice, args=(present, self._stop), daemon=True).start()
-        if new:
-            older = {file: seen for file, seen in look(new, {}).items() if _saved_s(seen) <= self._asked_s}
-            self._snapshot = {**self._snapshot, **older}
-            self._inbox.put(None)
+        older = {file: seen for file, seen in look(new).items() if seen[0] <= self._asked_s}
+        self._snapshot = {**self._snapshot, **older}
+        self._inbox.put(None)
 
     def _notice(self, folders: Collection[Path], stop: threading.Event) -> None:
         """Ask for a look when something may have changed in folders, and every second.
 
         A notice of the file system is only a reason to look: editors write in many ways, and some file
-        systems give none.
+        systems give none. What is saved within some milliseconds counts as one save.
         """
-        notices = self._watch_files(
-            *folders, watch_filter=None, step=STEP_MS, debounce=10 * STEP_MS, stop_event=stop,
-            rust_timeout=LOOK_MS, yield_on_timeout=True, recursive=False, raise_interrupt=False,
-        )  # fmt: skip
-        for _ in notices:
+        for _ in watchfiles.watch(
+            *folders, watch_filter=None, step=10, debounce=100, stop_event=stop, rust_timeout=1000,
+            yield_on_timeout=True, recursive=False, raise_interrupt=False,
+        ):  # fmt: skip
             self._inbox.put(None)
 
-
-# ---------------------------------------------------------------- files
 
 SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl"}
 """The suffixes of the files that are watched."""
 
-STEP_MS = 10
-"""Files that are saved within this time of each other count as one save."""
-
-LOOK_MS = 1000
-"""The interval of polling, independent of the file system's events."""
-
-Seen = tuple[tuple[int, int, int], bytes]
-"""A file as it was seen: its time (ns), inode and size; the digest of its contents."""
-
-Snapshot = Mapping[Path, Seen]
+Snapshot = Mapping[Path, tuple[float, bytes]]
+"""The time of each file in seconds since the epoch, and the digest of its contents."""
 
 
-def look(folders: Collection[Path], before: Snapshot) -> Snapshot:
+def look(folders: Iterable[Path]) -> Snapshot:
     """Return the files of folders as they are now; those in the folders themselves alone."""
-    snapshot: dict[Path, Seen] = {}
+    snapshot = {}
     for file in (file for folder in folders for file in folder.glob("*") if file.suffix in SUFFIXES):
         with suppress(OSError):  # gone meanwhile, or a folder with such a name
-            status = file.stat()
-            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
-            same = file in before and before[file][0] == stamp
-            # Clocks of file systems have steps: two quick saves may have the same time.
-            if same and time.time() - status.st_mtime > RECENT_S:
-                snapshot[file] = before[file]
-            else:
-                snapshot[file] = stamp, hashlib.sha256(file.read_bytes()).digest()
+            snapshot[file] = file.stat().st_mtime, hashlib.sha256(file.read_bytes()).digest()
     return snapshot
 
 
@@ -285,7 +438,3 @@ def changed(before: Snapshot, after: Snapshot) -> list[Path]:
     """Return the files that are new, gone, or have other contents."""
     new = [file for file, (_, digest) in after.items() if file not in before or before[file][1] != digest]
     return sorted([*new, *(before.keys() - after.keys())])
-
-
-def _saved_s(seen: Seen) -> float:
-    return seen[0][0] / 1e9

@@ -1,7 +1,4 @@
-"""The worker of `dotcu watch`: loads a target, again and again in one process, tries it and times it.
-
-`serve` answers a request with events, each a JSON object that `state.py` describes.
-"""
+"""The worker of `dotcu watch`: loads a target, again and again in one process, tries it and times it."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ import torch
 from dotcu.benchmark import bencher
 from dotcu.benchmark.reports.comparison import Change, compare
 from dotcu.benchmark.results import Measured, Protocol
-from dotcu.benchmark.results import Row as TimedRow
 from dotcu.benchmark.timing import TimedCase
 from dotcu.checking import checker
 from dotcu.checking.report import CheckReport, nothing_tried
@@ -37,10 +33,8 @@ from dotcu.kernel.module import Module, live_modules
 from dotcu.operator import Operator, register
 from dotcu.serialize import from_plain, plain
 from dotcu.tracebacks import is_user_file
-from dotcu.watching.state import Event, Row
+from dotcu.watching.watcher import Event, Row
 from dotcu.workers import Channel
-
-LEVEL = "quick"
 
 
 def serve(request: Any, channel: Channel) -> None:
@@ -80,13 +74,10 @@ def _tried(loader: Loader, device: torch.device, seed: int, good: Sequence[Row])
     named = loader.load()
     operators = [operator for _, operator in named]
     reproduce = checker.by_command(loader.target, named)
-    planned = checker.prepare(operators, device=device, level=LEVEL, seed=seed, reproduce=reproduce)
-    yield {
-        "event": "planned",
-        "device": planned.subjects[0].where,
-        "overloads": [subject.name for subject in planned.subjects],
-        "trials": len(planned.trials),
-    }
+    planned = checker.prepare(operators, device=device, level="quick", seed=seed, reproduce=reproduce)
+    overloads = [subject.name for subject in planned.subjects]
+    where, trials = planned.subjects[0].where, len(planned.trials)
+    yield {"event": "planned", "device": where, "overloads": overloads, "trials": trials}
     results: list[Result] = []
     runner, start = Runner(), time.perf_counter()
     for trial in soonest(planned.trials):
@@ -98,12 +89,8 @@ def _tried(loader: Loader, device: torch.device, seed: int, good: Sequence[Row])
             yield {"event": "watched", "folders": loader.folders()}
         results += new
     report = planned.report(results, seconds=time.perf_counter() - start)
-    yield {
-        "event": "checked",
-        "passed": report.passed,
-        "not_tried": list(_not_tried(report)),
-        "seconds": report.seconds,
-    }
+    untried = list(_not_tried(report))
+    yield {"event": "checked", "passed": report.passed, "not_tried": untried, "seconds": report.seconds}
     yield {"event": "compiled", "kernels": kernel_resources(loader.modules(), device)}
     if report.passed and device.type == "cuda":
         yield {"event": "timed", "timings": list(timings(operators, device, seed, good))}
@@ -127,9 +114,6 @@ def _not_tried(report: CheckReport) -> Iterator[str]:
             yield from (f"{overload.name}: {dtype}: {reason}" for dtype, reason in dtypes.items())
         else:
             yield f"{overload.name}: {nothing_tried(overload.name)}"
-
-
-_ANY = Target.parse("compute_80")  # which headers a source reaches depends on no target
 
 
 class Loader:
@@ -166,11 +150,7 @@ class Loader:
         return [module for module in live_modules if module not in self._stale]
 
     def folders(self, error: BaseException | None = None) -> list[str]:
-        """Return the folders of all files that were loaded, and those where a save may mend this version.
-
-        Args:
-            error: The error of loading it; None if it was loaded.
-        """
+        """Return the folders of all files that were loaded, and those where a save may mend an error."""
         place = Path(self._place)
         folders = {Path(file).parent for _, file in self._own()}
         folders |= {place.parent} if place.suffix == ".py" else set()
@@ -197,12 +177,12 @@ def _source_folders(module: Module) -> Iterator[Path]:
     """Yield the folders of a source and of its headers, and those that a missing header would be found in."""
     source = module.source
     files = [source.path] if source.path else []
+    any_target = Target.parse("compute_80")  # which headers a source reaches depends on no target
     with suppress(DotcuError):  # such as a missing header: the check reports it
-        includes = plan_build(source, options=module.options, target=_ANY, names=()).includes
+        includes = plan_build(source, options=module.options, target=any_target, names=()).includes
         files += [header.path for header in includes.headers.values() if header.path]
-        for spelled in includes.missing:
-            for folder in {*source.include, *(file.parent for file in files)}:
-                yield (folder / spelled).parent
+        around = {*source.include, *(file.parent for file in files)}
+        yield from ((folder / spelled).parent for spelled in includes.missing for folder in around)
     yield from source.include
     yield from (file.parent for file in files)
 
@@ -219,13 +199,9 @@ def _folders_of_error(error: BaseException, folder: Path) -> Iterator[Path]:
         yield from (module.parent, module)
 
 
-WITHOUT_GPU = "sm_90a"
-"""The target of kernels if there is no GPU."""
-
-
 def kernel_resources(modules: Iterable[Module], device: torch.device) -> list[dict[str, Any]]:
-    """Return what each compiled kernel takes; kernels that cannot be assembled are left out."""
-    target = target_of(device.index or 0) if device.type == "cuda" else Target.parse(WITHOUT_GPU)
+    """Return what each compiled kernel takes, for the GPU or else sm_90a, as far as it can be assembled."""
+    target = target_of(device.index or 0) if device.type == "cuda" else Target.parse("sm_90a")
     rows = []
     for unit in (unit for module in modules for unit in module.units() if unit.codes()):
         with suppress(DotcuError):
@@ -262,24 +238,17 @@ def timings(
     """
     protocol = replace(QUICK, seed=seed)
     plan = bencher.prepare(list(operators), against=(), l2=("cold",), device=device, protocol=protocol)
-    firsts: dict[str, TimedCase] = {}
-    for case in plan.cases:
-        if isinstance(case, TimedCase):
-            firsts.setdefault(case.target.name, case)
+    timed = [case for case in plan.cases if isinstance(case, TimedCase)]
+    firsts = {case.target.name: case for case in reversed(timed)}
     before = {(row["op"], row["case"]): row["measured"] for row in good}
-    for row in (row for case in firsts.values() for row in case.rows()):
-        yield _timing(row, before.get((row.key.op, row.key.case)))
-
-
-def _timing(row: TimedRow, before: Any) -> Row:
-    timing = {"op": row.key.op, "case": row.key.case, "median_us": 0.0}
-    timing |= {"measured": None, "change": None, "note": ""}
-    if row.time is None or row.measured is None:
-        return timing | {"note": f"{row.status}: {row.reason}"}
-    timing |= {"median_us": row.time.median_us, "measured": plain(row.measured)}
-    change = None if before is None else compare(from_plain(Measured, before), row.measured)
-    if isinstance(change, Change):
-        timing["change"] = plain(change)
-    elif change is not None:
-        timing["note"] = f"not compared: {change}"
-    return timing
+    for row in (row for case in timed if firsts[case.target.name] is case for row in case.rows()):
+        timing = {"op": row.key.op, "case": row.key.case, "median_us": 0.0, "measured": None, "change": None}
+        if row.time is None or row.measured is None:
+            yield timing | {"note": f"{row.status}: {row.reason}"}
+            continue
+        timing |= {"median_us": row.time.median_us, "measured": plain(row.measured), "note": ""}
+        old = before.get((row.key.op, row.key.case))
+        change = None if old is None else compare(from_plain(Measured, old), row.measured)
+        is_known = isinstance(change, Change)
+        note = f"not compared: {change}" if change and not is_known else ""
+        yield timing | {"change": plain(change) if is_known else None, "note": note}

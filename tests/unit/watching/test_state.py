@@ -14,8 +14,8 @@ from dotcu.benchmark.results import Block, CallTime, Measured
 from dotcu.benchmark.statistics import Ratio
 from dotcu.checking.trial import Failed, Passed, Result
 from dotcu.serialize import plain
-from dotcu.watching.display import event_json, fitted, lines, page
-from dotcu.watching.state import Event, WatchState, after
+from dotcu.watching import watcher
+from dotcu.watching.watcher import Event, WatchState, after, event_json, lines, page
 
 WRONG = Result(
     overload="ns::op", check="numerics", trial="ns::op/call/float32-s0",
@@ -60,10 +60,15 @@ def checked(passed: bool, *not_tried: str) -> Event:
 TIMED: Event = {"event": "timed", "timings": [TIMING]}
 
 
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher.time, "time", lambda: 10.5)
+
+
 def run(*happened: Event) -> WatchState:
     state = WatchState(target="ops.py", begun=0.0)
     for event in happened:
-        state = after(event, state, 10.5)
+        state = after(event, state)
     return state
 
 
@@ -74,7 +79,7 @@ def saved(at: float = 10.0, *gone: str) -> Event:
 def drawn(state: WatchState, *, width: int = 100, color: Literal["standard"] | None = "standard") -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=color)
     with console.capture() as captured:
-        console.print(page(state, 11.0, width))
+        console.print(page(state, width))
     return captured.get()
 
 
@@ -116,7 +121,7 @@ def test_failures_of_one_cause_are_shown_once() -> None:
 
 def test_a_file_that_is_gone_is_not_called_saved() -> None:
     state = run(saved(10.0, "b.cuh"))
-    assert "a.cu saved; b.cuh gone " in drawn(state)
+    assert "a.cu saved; b.cuh gone\n" in drawn(state)
 
 
 @pytest.mark.parametrize("code", ["x = y;", f"{'1 + ' * 20}y;"])
@@ -127,20 +132,6 @@ def test_a_caret_stays_below_its_place_on_a_narrow_terminal(code: str) -> None:
     lines = drawn(run(saved(), *version(wrong, 10)), width=40, color=None).splitlines()
     (place,) = (i for i, line in enumerate(lines) if line.strip() == "^")
     assert lines[place - 1][lines[place].index("^")] == "y"
-
-
-def test_a_page_that_does_not_fit_says_so() -> None:
-    evidence = "\n".join(f"line {i}" for i in range(20))
-    wrong = replace(WRONG, outcome=Failed(reason="a kernel does not compile", evidence=evidence))
-    state = run(saved(), *version(wrong, 10))
-    console = Console(file=io.StringIO(), width=60, height=12, force_terminal=True, color_system=None)
-    with console.capture() as captured:
-        console.print(fitted(page(state, 11.0, 60), console))
-    lines = captured.get().splitlines()
-    whole = drawn(state, width=60, color=None).splitlines()
-    assert len(lines) == 12
-    assert lines[-1] == f"... {len(whole) - 11} more lines; Ctrl-C leaves all of them"
-    assert [line.rstrip() for line in lines[:11]] == [line.rstrip() for line in whole[:11]]
 
 
 def test_a_new_save_leaves_nothing_of_the_old_verdict() -> None:
@@ -157,26 +148,32 @@ def test_a_process_that_ended_names_the_trial() -> None:
     assert "SIGSEGV" in drawn(state)
 
 
-def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
+def told(*happened: Event) -> list[str]:
+    """All lines in a pipe, without their times."""
     state, found = WatchState(target="ops.py", begun=0.0), []
-    for event in [saved(), *version(RIGHT, 10, TIMED)]:
-        state = after(event, state, 10.5)
-        found += [line.partition(" ")[2] for line in lines(event, state, 10.5)]
-    assert found == [
+    for event in happened:
+        before, state = state, after(event, state)
+        found += [line.partition(" ")[2] for line in lines(state, before)]
+    return found
+
+
+def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
+    assert told(saved(), *version(RIGHT, 10, TIMED)) == [
         "a.cu saved",
-        "ns::op/call/float32-s0 passed after 0.50 s",
+        "passed  ns::op/call/float32-s0, 0.50 s after the save",
         "quick check passed: 1 trial, 0.2 s",
         "f on sm_90a: 10 registers",
         "ns::op float32-s0: 2.00 us; faster: 0.500 times the last good one (0.490 to 0.510)",
     ]
 
 
-def test_lines_show_a_shortfall_once() -> None:
-    state = run(saved(), *version(WRONG, 10))
+def test_lines_show_a_failure_once_and_all_again_after_a_save() -> None:
     other = replace(WRONG, trial="ns::op/call/float32-s1")
     again: Event = {"event": "tried", "trial": other.trial, "results": [other]}
-    assert "does not compile" in "\n".join(lines(version(WRONG, 10)[3], state, 0.0))
-    assert list(lines(again, after(again, state, 11.0), 0.0)) == []
+    wrong = version(WRONG, 10)
+    once = told(*wrong[:4], again)
+    assert "\n".join(once).count("does not compile") == 1
+    assert "\n".join(told(*wrong[:4], again, saved(), *wrong[:4])).count("does not compile") == 2
 
 
 def test_nothing_tried_is_not_held() -> None:

@@ -13,8 +13,7 @@ import pytest
 from dotcu.errors import JitDisabled, UsageError
 from dotcu.tracebacks import file_line
 from dotcu.watching import watcher
-from dotcu.watching.state import Event, WatchState
-from dotcu.watching.watcher import watch
+from dotcu.watching.watcher import Event, WatchState, watch
 
 Step = tuple[Event, WatchState]
 
@@ -152,7 +151,6 @@ def test_a_process_whose_end_is_heard_after_the_next_save_is_not_left_running(op
     with closing(one.run([ops.parent])) as steps:
         assert settled(steps).passed
         ended = one._worker
-        assert ended is not None
         ended.kill()
         while not ended.closed:
             time.sleep(0.01)

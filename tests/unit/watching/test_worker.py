@@ -11,7 +11,7 @@ import torch
 import dotcu
 import trying
 from dotcu.serialize import plain
-from dotcu.watching.state import Event
+from dotcu.watching.watcher import Event
 from dotcu.watching.worker import Loader, events, soonest, timings
 
 OPS = """
