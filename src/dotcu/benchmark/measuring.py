@@ -24,10 +24,6 @@ from dotcu.benchmark.timers import TimedCall, TimedCallFailed, Timer, TimerFaile
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
 
-OUTGROWN = 3
-"""Sizes of L2 that sets of inputs have to fill together, so that each of them is cold after the others."""
-
-
 _CallTimes = dict[str, tuple[CallTime, ...]]
 _Medians = Mapping[str, float]
 
@@ -63,8 +59,8 @@ def measure(
 ) -> tuple[dict[str, Measured], dict[str, Exception], bool]:
     """Measure contenders on torch's current stream.
 
-    A contender that raises does not end the others. One that the timer cannot time, and all of them if it
-    fails, are measured by the next best timer, from the start: samples of two timers are never mixed.
+    A contender that raises does not end the others. If the timer fails, all are measured by the next best,
+    from the start: samples of two timers are never mixed.
 
     Args:
         contenders: The call of each contender, by name.
@@ -75,43 +71,23 @@ def measure(
         The samples of each contender that was begun; without blocks for one that raised. The exception of
         each that raised, or that no timer works for. True if the user interrupted.
     """
-    measured: dict[str, Measured] = {}
     errors: dict[str, Exception] = {}
     remaining = dict(contenders)
-    try:
-        while remaining:
-            if reason := _unsuitable(timer, conditions):
-                timer = after(timer, reason)
-            run = _MeasurementRun(remaining, conditions, timer)
-            refused = run.refused
+    while True:
+        run = _MeasurementRun(remaining, conditions, timer)
+        try:
+            run.run()
+        except TimerFailed as failed:
+            errors, remaining = errors | run.errors, run.remaining
             try:
-                run.run()
-            except TimerFailed as error:
-                refused = {**refused, **dict.fromkeys(run.remaining, str(error).partition("\n")[0])}
-                run.remaining.clear()
-            except KeyboardInterrupt:
-                run.stopped = "interrupt"
-                return measured | run.measured(), errors | run.errors, True
-            measured |= run.measured()
-            errors |= run.errors
-            remaining = {name: call for name, call in remaining.items() if name in refused}
-            if remaining:
-                timer = after(timer, next(iter(refused.values())))
-    except EnvironmentFault as error:  # no other timer works
-        errors |= dict.fromkeys(remaining, error)
-    return {name: measured[name] for name in contenders if name in measured}, errors, False
-
-
-def _unsuitable(timer: Timer, conditions: Conditions) -> str:
-    """Return why a timer cannot measure under these conditions; empty if it can."""
-    if timer.name != "graph":
-        return ""
-    if conditions.mutates:
-        return "a graph holds several calls on one set of inputs, and these calls change theirs"
-    nbytes = sum(t.numel() * t.element_size() for sample in conditions.sets for t in sample.tensors)
-    if conditions.l2 == "cold" and nbytes < OUTGROWN * timer.helpers.l2_bytes:
-        return "all sets of inputs fit into L2 together, and nothing flushes it inside of a graph"
-    return ""
+                timer = after(timer, str(failed).partition("\n")[0])
+            except EnvironmentFault as error:  # no other timer works
+                return {}, errors | dict.fromkeys(remaining, error), False
+        except KeyboardInterrupt:
+            run.stopped = "interrupt"
+            return run.measured(), errors | run.errors, True
+        else:
+            return run.measured(), errors | run.errors, False
 
 
 # ------------------------------------------------------------------ one measurement
@@ -131,14 +107,12 @@ class _MeasurementRun:
     Attributes:
         remaining: Contenders that can still be measured.
         errors: The exceptions of others.
-        refused: Contenders that this timer cannot time, and why.
         stopped: Why it ended.
     """
 
     def __init__(self, contenders: Mapping[str, Call], conditions: Conditions, timer: Timer) -> None:
         self.remaining = dict(contenders)
         self.errors: dict[str, Exception] = {}
-        self.refused: dict[str, str] = {}
         self.stopped = ""
         self._conditions, self._timer = conditions, timer
         self._interleaving = _Interleaving(list(contenders), conditions, timer)
@@ -160,7 +134,7 @@ class _MeasurementRun:
         self._take_blocks()
 
     def measured(self) -> dict[str, Measured]:
-        """Return the samples so far of each contender that is not refused."""
+        """Return the samples so far of each contender."""
         return {
             name: Measured(
                 contender=name, l2=self._conditions.l2, by=self._timer.name,
@@ -300,10 +274,7 @@ class _MeasurementRun:
             cause = error.__cause__
             self._drop(error.name, cause if isinstance(cause, Exception) else error)
         elif isinstance(error, TimerFailed):
-            if not error.contender:
-                raise error
-            self.refused[error.contender] = str(error).partition("\n")[0]
-            del self.remaining[error.contender]
+            raise error
         else:  # a fault of the device: whose is unknown
             for name in list(self.remaining):
                 self._drop(name, error)
@@ -391,13 +362,11 @@ class _Interleaving:
         Probing takes one result of each contender, chosen at random.
         """
         names, sets = list(contenders), self._conditions.sets
-        # Nothing flushes L2 inside of a graph: there, cold inputs are those that others have pushed out.
-        rotating = self._timer.name == "graph" and self._conditions.l2 == "cold"
         probed = {name: self._random.randrange(self.calls) if probing else -1 for name in names}
         timed = []
         self._ahead_us, self._begun = 0.0, None
         for turn in range(self.calls):
-            sample = sets[(block + turn * rotating) % len(sets)]
+            sample = sets[block % len(sets)]
             self._order.shuffle(names)
             for name in names:
                 self._turn += 1

@@ -58,8 +58,8 @@ class Protocol:
 L2 = Literal["cold", "warm"]
 """The state of the second-level cache that a call starts with: without its data, or with it."""
 
-Means = Literal["cupti", "graph", "events"]
-"""A timer of device time: CUPTI's records of kernels, replay of a graph, or two events."""
+Means = Literal["cupti", "events"]
+"""A timer of device time: CUPTI's records of kernels, or two events."""
 
 
 @dataclass(frozen=True, kw_only=True)

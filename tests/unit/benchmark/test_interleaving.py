@@ -11,7 +11,7 @@ import torch
 
 from dotcu.benchmark import measuring
 from dotcu.benchmark.measuring import Conditions, _Interleaving
-from dotcu.benchmark.results import L2, Means, Protocol
+from dotcu.benchmark.results import L2, Protocol
 from dotcu.operator import Sample
 from fake_timer import FakeTimer
 
@@ -21,9 +21,9 @@ CPU = torch.device("cpu")
 class Bench:
     """Turns of two contenders, and a log of what they do."""
 
-    def __init__(self, *, l2: L2 = "cold", means: Means = "cupti", calls: int = 10, blocks: int = 10) -> None:
+    def __init__(self, *, l2: L2 = "cold", calls: int = 10, blocks: int = 10) -> None:
         self.sets = [Sample(torch.full((4,), float(number))) for number in range(3)]
-        self.timer = FakeTimer(name=means)
+        self.timer = FakeTimer()
         self.refreshed: list[tuple[Sample, int]] = []
         self.refresh: Callable[[], object] = lambda: None
         self.probed: list[tuple[str, Sample, Any]] = []
@@ -77,19 +77,6 @@ def test_a_block_is_on_one_set_of_inputs_and_the_next_on_the_next() -> None:
     used = [sample for sample, _ in bench.refreshed]
     for block in range(4):
         assert all(sample is bench.sets[block % 3] for sample in used[20 * block : 20 * block + 20])
-
-
-def test_in_a_graph_cold_calls_go_round_the_sets() -> None:
-    bench = Bench(means="graph")
-    bench.take(1)
-    used = [sample for sample, _ in bench.refreshed]
-    assert all(sample is bench.sets[(1 + at // 2) % 3] for at, sample in enumerate(used))
-
-
-def test_in_a_graph_warm_calls_stay_on_one_set() -> None:
-    bench = Bench(means="graph", l2="warm")
-    bench.take(1)
-    assert all(sample is bench.sets[1] for sample, _ in bench.refreshed)
 
 
 def test_cold_calls_come_behind_a_flush_and_warm_ones_do_not() -> None:

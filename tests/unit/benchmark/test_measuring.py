@@ -226,42 +226,11 @@ def test_records_lost_twice_lead_to_another_means(next_means: list[tuple[str, st
     assert next_means == [("cupti", "CUPTI's trace is not whole: 3 begin")]
 
 
-def test_a_contender_that_cannot_be_captured_is_measured_by_events(next_means: list[tuple[str, str]]) -> None:
-    reason = "b cannot be captured in a CUDA graph: operation not permitted"
-    refusal = TimerFailed(f"{reason}\nmore", contender="b")
-    timer = FakeTimer(name="graph", failures=[refusal])
-    found = run({"a": plus_one, "b": plus_one}, timer, l2="warm")
-    assert {name: measured.by for name, measured in found.measured.items()} == {"a": "graph", "b": "events"}
-    assert next_means == [("graph", reason)]
-
-
-def test_a_graph_is_not_used_for_cold_figures_of_inputs_that_fit_l2(
-    next_means: list[tuple[str, str]],
-) -> None:
-    found = run({"a": plus_one}, FakeTimer(name="graph"))
-    assert found.measured["a"].by == "events"
-    ((means, reason),) = next_means
-    assert (means, "fit into L2" in reason) == ("graph", True)
-
-
-def test_a_graph_is_used_for_cold_figures_of_inputs_that_outgrow_l2() -> None:
-    assert run({"a": plus_one}, FakeTimer(name="graph"), sets=100).measured["a"].by == "graph"
-
-
 def test_where_no_timer_works_that_is_what_is_wrong_with_a_contender(
     next_means: list[tuple[str, str]],
 ) -> None:
     timer = FakeTimer(name="events", failures=[TimerFailed("time went backwards")])
     assert str(run({"a": plus_one}, timer).errors["a"]) == "no other timer works"
-
-
-def test_where_no_timer_works_for_one_contender_the_others_remain(
-    next_means: list[tuple[str, str]],
-) -> None:
-    timer = FakeTimer(name="events", failures=[TimerFailed("not permitted", contender="b")])
-    found = run({"a": plus_one, "b": plus_one}, timer)
-    assert list(found.errors) == ["b"]
-    assert len(found.measured["a"].blocks) == 3
 
 
 # -------------------------------------------------------------- calls that change their inputs
@@ -292,13 +261,6 @@ def test_every_call_that_changes_its_inputs_finds_new_ones(monkeypatch: pytest.M
     assert errors == {}
     assert len(measured["a"].host_us) == measuring.HOST_BATCHES
     assert appends.calls > 4 + measuring.HOST_BATCHES
-
-
-def test_a_graph_is_not_used_for_calls_that_change_their_inputs(next_means: list[tuple[str, str]]) -> None:
-    measured, _, _ = measure({"a": plus_one}, conditions(1, l2="warm", mutates=True), FakeTimer(name="graph"))
-    assert measured["a"].by == "events"
-    ((_, reason),) = next_means
-    assert "these calls change theirs" in reason
 
 
 # -------------------------------------------------------------- interrupts

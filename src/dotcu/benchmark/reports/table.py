@@ -159,11 +159,7 @@ def _words(text: str, style: str = "", *, indent: int = 2) -> Line:
     return Line(indent=indent, words=Text(text, style=style))
 
 
-_MEANS = {
-    "cupti": "by CUPTI",
-    "graph": "by replay of a CUDA graph",
-    "events": "between CUDA events, launch included",
-}
+_MEANS = {"cupti": "by CUPTI", "events": "between CUDA events, launch included"}
 
 _CLOCKS = {
     "sm_mhz": ("SM ", "MHz"),

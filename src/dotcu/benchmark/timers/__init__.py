@@ -1,4 +1,4 @@
-"""Timers of device time: CUPTI's records, else replay of a graph, else events."""
+"""Timers of device time: CUPTI's records, else events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dotcu.benchmark.results import Means
 from dotcu.benchmark.timers.cupti import Cupti
 from dotcu.benchmark.timers.timer import (
     Events,
-    Graph,
     TimedCall,
     TimedCallFailed,
     Timer,
@@ -22,7 +21,7 @@ from dotcu.errors import EnvironmentFault
 
 __all__ = ["TimedCall", "TimedCallFailed", "Timer", "TimerFailed", "after", "choose"]
 
-BEST_FIRST: tuple[type[Timer], ...] = (Cupti, Graph, Events)
+BEST_FIRST: tuple[type[Timer], ...] = (Cupti, Events)
 
 TRIED = 3
 """Calls of the trial that a timer has to pass."""
@@ -76,5 +75,5 @@ def _first_that_works(
     failures = "\n".join(f"    {name}: {reason}" for name, reason in reasons.items())
     raise EnvironmentFault(
         f"Device time cannot be taken on {helpers.device}:\n{failures}\n"
-        "One of CUPTI, graph replay and events must work there.\nSee what torch finds: dotcu doctor"
+        "CUPTI or events must work there.\nSee what torch finds: dotcu doctor"
     )

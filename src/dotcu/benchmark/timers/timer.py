@@ -1,18 +1,14 @@
-"""The base of all timers of device time, the calls that they time, the kernels around these calls,
-and the timer by CUDA events.
-"""
+"""Timers of device time: their base, the calls that they time, the kernels around those, and CUDA events."""
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import torch
 
@@ -22,11 +18,7 @@ from dotcu.kernel import Module, cdiv, load
 
 
 class TimedCallFailed(DotcuError):
-    """A call raised while it was timed; what it raised is the cause.
-
-    Attributes:
-        name: The contender of the call.
-    """
+    """A call of the contender `name` raised while it was timed; what it raised is the cause."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -77,10 +69,7 @@ def kernels() -> Module:
 
 
 class TimingKernels:
-    """Flush, hold and marks on one GPU, on torch's current stream of it.
-
-    Compiles, loads and runs each kernel once, and waits for them.
-    """
+    """Flush, hold and marks on one GPU, on torch's current stream of it; all are compiled and loaded."""
 
     def __init__(self, device: torch.device) -> None:
         properties = torch.cuda.get_device_properties(device)
@@ -93,7 +82,7 @@ class TimingKernels:
         self._kept = torch.zeros(1, dtype=torch.int32, device=device)
         self._blocks = 4 * int(properties.multi_processor_count)
         self._kernels = kernels()
-        for warm in (self.flush, self.begin, functools.partial(self.hold, 1.0), self.end):
+        for warm in (self.flush, self.begin, partial(self.hold, 1.0), self.end):
             warm()
         torch.cuda.synchronize(device)
 
@@ -122,26 +111,15 @@ _wait = torch.cuda.synchronize  # as torch has it now: code under test could put
 
 
 class TimerFailed(EnvironmentFault):
-    """A timer does not work here.
+    """A timer does not work here; `again` is true if it may when it is tried once more."""
 
-    Attributes:
-        contender: The one whose calls it cannot time; empty if it fails for all.
-        again: True if it may work when it is tried once more.
-    """
-
-    def __init__(self, message: str, *, contender: str = "", again: bool = False) -> None:
+    def __init__(self, message: str, *, again: bool = False) -> None:
         super().__init__(message)
-        self.contender, self.again = contender, again
+        self.again = again
 
 
 class Timer(ABC):
-    """A timer of device time.
-
-    Attributes:
-        name: Which.
-        resolution_us: The step of its clock.
-        why: Why each better timer is not used here.
-    """
+    """A timer of device time, with the step of its clock; `why` says why each better timer is not used."""
 
     name: ClassVar[Means]
     resolution_us: float
@@ -221,90 +199,3 @@ def elapsed_us(start: Any, stop: Any) -> float:
             "Confidential computing does this to events: measure on a GPU without it."
         )
     return elapsed
-
-
-LEAST_CALLS = 20
-"""The least number of calls in a graph: its own launch of a few microseconds is little beside them."""
-
-HOLD_US = 100.0
-"""Enough for the host to queue an event, a replay and an event."""
-
-_SPOILT: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture failed."""
-
-
-_Captured: TypeAlias = tuple[torch.cuda.CUDAGraph, int, dict[int, Any]]
-"""A graph of one contender's calls, their number, and the result of each probed call by its position."""
-
-
-class Graph(Timer):
-    """A timer by replays of a graph that holds all of a contender's calls, one after the other.
-
-    Nothing flushes L2 between the calls of one replay: they find it cold only if their inputs lie in
-    different memory, together several times its size. `prepare` comes once before each replay.
-    """
-
-    name = "graph"
-    resolution_us = RESOLUTION_US / LEAST_CALLS
-
-    def time(self, timed_calls: Sequence[TimedCall]) -> list[CallTime]:
-        """Time a replay for each call; each result is the mean of the calls in its replay.
-
-        Raises:
-            TimerFailed: A contender's calls cannot be captured.
-        """
-        with torch.cuda.device(self.helpers.device):
-            stream = torch.cuda.current_stream()
-            graphs = {
-                name: self._capture(name, timed_calls) for name in dict.fromkeys(s.name for s in timed_calls)
-            }
-            pairs = [(Event(enable_timing=True), Event(enable_timing=True)) for _ in timed_calls]
-            for at, (call, (start, stop)) in enumerate(zip(timed_calls, pairs, strict=True)):
-                graph, _, results = graphs[call.name]
-                if call.prepare is not None:
-                    call.prepare()
-                self.helpers.hold(HOLD_US)
-                start.record(stream)
-                graph.replay()
-                stop.record(stream)
-                if call.probe is not None:
-                    call.probe(results[at])
-            self.wait()
-        return [
-            CallTime(time_us=elapsed_us(start, stop) / graphs[call.name][1])
-            for call, (start, stop) in zip(timed_calls, pairs, strict=True)
-        ]
-
-    def _capture(self, name: str, timed_calls: Sequence[TimedCall]) -> _Captured:
-        """Capture a contender's calls, over and over until there are enough."""
-        own = [(at, timed_call) for at, timed_call in enumerate(timed_calls) if timed_call.name == name]
-        calls = max(LEAST_CALLS, len(own))
-        graph, results = torch.cuda.CUDAGraph(), {}
-        stream = torch.cuda.current_stream()
-        raised: list[Exception] = []
-        try:
-            with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
-                try:
-                    for at, timed_call in islice(cycle(own), calls):
-                        result = timed_call.run()
-                        if timed_call.probe is not None:
-                            results[at] = result
-                except Exception as error:
-                    raised.append(error)
-                    raise
-        except Exception as error:
-            # torch ends the capture of its generators after the driver's, and not at all if that fails: until
-            # another capture succeeds, they refuse to draw. Its allocator still refers to the spoilt graph.
-            _SPOILT.append(graph)
-            with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
-                self.helpers.begin()
-            cause = (raised or [error])[0]  # a spoilt capture also fails at its end
-            reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-            raise TimerFailed(
-                f"{name} cannot be captured in a CUDA graph: {reason}\n"
-                "Timing by graph replay needs that.\nTime it by events instead.",
-                contender=name,
-            ) from cause
-        finally:
-            torch.cuda.set_stream(stream)  # where the end fails, torch leaves its own current
-        return graph, calls, results

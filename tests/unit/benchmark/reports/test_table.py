@@ -29,7 +29,6 @@ def test_the_head_has_the_gpu_and_the_versions_that_matter_most() -> None:
     ("by", "expected"),
     [
         ("cupti", "by CUPTI:"),
-        ("graph", "by replay of a CUDA graph:"),
         ("events", "between CUDA events, launch included:"),
     ],
 )

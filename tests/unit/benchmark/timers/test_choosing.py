@@ -48,15 +48,15 @@ def means(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_best_that_works_is_taken(means: Any) -> None:
-    means(kind("cupti"), kind("graph"), kind("events"))
+    means(kind("cupti"), kind("events"))
     chosen = timers.choose(GPU)
     assert (chosen.name, chosen.why) == ("cupti", {})
 
 
 def test_it_is_said_why_a_better_one_is_not_taken(means: Any) -> None:
-    means(kind("cupti", fails=TimerFailed("no records\nmore")), kind("graph"), kind("events"))
+    means(kind("cupti", fails=TimerFailed("no records\nmore")), kind("events"))
     chosen = timers.choose(GPU)
-    assert (chosen.name, chosen.why) == ("graph", {"cupti": "no records"})
+    assert (chosen.name, chosen.why) == ("events", {"cupti": "no records"})
 
 
 @pytest.mark.parametrize("call", [CallTime(time_us=0.0, kernels=0), CallTime(time_us=2.0, kernels=2)])
@@ -68,21 +68,21 @@ def test_a_means_that_sees_one_kernel_wrongly_is_not_taken(means: Any, call: Cal
 
 
 def test_one_that_is_asked_for_is_taken_alone(means: Any) -> None:
-    means(kind("cupti"), kind("graph"), kind("events"))
-    assert timers.choose(GPU, "graph").name == "graph"
+    means(kind("cupti"), kind("events"))
+    assert timers.choose(GPU, "events").name == "events"
 
 
 def test_one_that_is_asked_for_and_does_not_work_is_an_error(means: Any) -> None:
-    means(kind("cupti", fails=TimerFailed("no records")), kind("graph"), kind("events"))
+    means(kind("cupti", fails=TimerFailed("no records")), kind("events"))
     with pytest.raises(EnvironmentFault, match="cupti: no records"):
         timers.choose(GPU, "cupti")
 
 
 def test_after_one_that_failed_comes_the_next_best(means: Any) -> None:
-    means(kind("cupti"), kind("graph", fails=RuntimeError()), kind("events"))
+    means(kind("cupti"), kind("events"))
     following = timers.after(timers.choose(GPU), "marks were lost")
     assert following.name == "events"
-    assert following.why == {"cupti": "marks were lost", "graph": "RuntimeError"}
+    assert following.why == {"cupti": "marks were lost"}
 
 
 def test_after_the_last_comes_an_error(means: Any) -> None:
