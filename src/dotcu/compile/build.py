@@ -31,7 +31,7 @@ from dotcu.compile.include_graph import (
     include_graph,
     system_headers,
 )
-from dotcu.compile.nvrtc import FIRST_WITH_A_SEED, CompileReply, load
+from dotcu.compile.nvrtc import FIRST_WITH_A_SEED, load
 from dotcu.compile.object_code import (
     ObjectCode,
     is_kernel,
@@ -46,7 +46,6 @@ from dotcu.compile.remote import fetch, push, shown
 from dotcu.compile.source.declarations import device_arrays, offset_in_tile_code
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
-from dotcu.compile.tile import TileCompiler
 from dotcu.compile.toolchain import Compiler
 from dotcu.errors import (
     CompileError,
@@ -124,7 +123,7 @@ class BuildPlan(BuildInputs):
     arguments: tuple[str, ...]
     build_digest: str
     ingredients: Mapping[str, str]
-    tile: TileCompiler | None = None
+    tile: Compiler | None = None
 
     @property
     def is_assembled(self) -> bool:
@@ -179,7 +178,7 @@ def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
     of_tiles = None
     if tile.is_tile(file.text for file in graph.files):
         of_tiles = _tile_compiler(request)
-        compiler, headers, graph = _reach(request, of_tiles.nvrtc, found)
+        compiler, headers, graph = _reach(request, of_tiles, found)
     system = ""  # what headers of dotcu and the toolkit add to the key: nothing where none is reached
     if graph.system:
         # dotcu's stand-ins lead to the toolkit's headers as well
@@ -198,7 +197,7 @@ def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
         **({"layouts": "only"} if request.layouts else {}),
     }
     if of_tiles is not None and request.target.kind == "sm":
-        ingredients["tile"] = f"{of_tiles.identity}, for hosts of {tile.host()}"
+        ingredients["tile"] = f"{tile.assembler_identity(of_tiles)}, for hosts of {tile.host()}"
     files = {f"file {file.virtual}": _text_digest(file.text)[:16] for file in graph.files}
     wanted = {one.name: getattr(request, one.name) for one in fields(BuildInputs)}
     return BuildPlan(
@@ -228,7 +227,7 @@ def _reach(
     return used, headers, include_graph(request.source, headers, options=request.options, **found)
 
 
-def _tile_compiler(request: BuildInputs) -> TileCompiler:
+def _tile_compiler(request: BuildInputs) -> Compiler:
     """Return the compiler of a source with tile kernels."""
     refusal = tile.refuse_target(request.target)
     if refusal:
@@ -539,12 +538,12 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
     for _ in range(_RETRIES):
         with stopwatch.during("compile"):
             reply = attempt.compile()
-        if reply.ok and failures and _EXTERN.search(reply.ptx):  # of PTX nothing is linked
-            break
-        if reply.ok:
+        if isinstance(reply, CacheEntry):
+            if failures and _EXTERN.search(reply.ptx):  # of PTX nothing is linked
+                break
             return _with_tiles(plan, _entry(plan, reply)), not attempt.extra
-        failures.append((attempt.plan, reply.log))
-        following = attempt.after(reply.log)
+        failures.append((attempt.plan, reply))
+        following = attempt.after(reply)
         if following is None:
             break
         attempt = following
@@ -604,12 +603,12 @@ class _Attempt:
     suspects: frozenset[str] = frozenset()
     refused: frozenset[tuple[str, Refusal]] = frozenset()
 
-    def compile(self) -> CompileReply:
+    def compile(self) -> CacheEntry | str:
         plan = self.plan
         main, user = plan.includes.main, plan.includes.headers.values()
         crash = "" if plan.tile is None else self._crash()
         if crash:
-            return CompileReply(ok=False, log=crash, lowered={})
+            return crash
         headers = {
             **plan.system_headers.reachable(plan.includes.system),
             **{file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in user},
@@ -723,7 +722,8 @@ _found_out: dict[tuple[str, str], _Attempt] = {}
 """By source and options, the last attempt: other names, and other architectures, begin with what it knows."""
 
 
-def _entry(plan: BuildPlan, reply: CompileReply) -> CacheEntry:
+def _entry(plan: BuildPlan, reply: CacheEntry) -> CacheEntry:
+    """Return what a compile has made as the cache keeps it."""
     about = {
         "source": plan.source.name,
         "target": str(plan.target),
@@ -734,13 +734,8 @@ def _entry(plan: BuildPlan, reply: CompileReply) -> CacheEntry:
     }
     if plan.layouts:
         types = {name: parameter_types(reply.ptx, reply.lowered[name]) for name in plan.kernels}
-        return CacheEntry(
-            about=about, lowered=reply.lowered, ptx="", cubin=None, log=reply.log, layouts=types
-        )
-    return CacheEntry(
-        about=about, lowered=reply.lowered, ptx=reply.ptx, cubin=reply.cubin, log=reply.log,
-        tile_ir=tile.without_folder(reply.tile_ir),
-    )  # fmt: skip
+        return replace(reply, about=about, ptx="", cubin=None, tile_ir=b"", layouts=types)
+    return replace(reply, about=about, tile_ir=tile.without_folder(reply.tile_ir))
 
 
 def _with_tiles(plan: BuildPlan, entry: CacheEntry) -> CacheEntry:

@@ -67,7 +67,7 @@ class CacheEntry:
     """The result of a compile.
 
     Attributes:
-        about: A description for people: source, target, names, compiler.
+        about: A description for people: source, target, names, compiler; empty until it is kept.
         lowered: Symbol of each name expression, probes included.
         tile_ir: The bytecode of its tile kernels; empty if it has none.
         tile_cubin: Their machine code for this machine's processor; None where none was wanted.

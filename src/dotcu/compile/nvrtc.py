@@ -10,10 +10,10 @@ import ctypes
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu import stopwatch
+from dotcu.compile.cache import CacheEntry
 from dotcu.errors import ToolchainError
 
 FIRST_WITH_A_CACHE = (12, 9)
@@ -37,22 +37,6 @@ NO_TILE_KERNEL = b"__$dummy_kernel"
 NVRTC 13.5)."""
 
 SUCCESS = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompileReply:
-    """The result of a compile: code and symbols, or a log that says why not.
-
-    Attributes:
-        tile_ir: The bytecode of its tile kernels, which neither `ptx` nor `cubin` holds.
-    """
-
-    ok: bool
-    log: str
-    ptx: str = ""
-    cubin: bytes | None = None
-    tile_ir: bytes = b""
-    lowered: Mapping[str, str]
 
 
 def builtin_libraries(library: Path) -> tuple[Path, ...]:
@@ -98,8 +82,8 @@ class Nvrtc:
         headers: Mapping[str, bytes],
         arguments: Sequence[str],
         expressions: Sequence[str],
-    ) -> CompileReply:
-        """Compile a source held in memory, with headers held in memory.
+    ) -> CacheEntry | str:
+        """Compile a source held in memory, with headers held in memory; return the log where it is refused.
 
         Args:
             name: The source's name in messages and line tables.
@@ -125,22 +109,22 @@ class Nvrtc:
 
     def _compile(
         self, program: ctypes.c_void_p, arguments: Sequence[str], expressions: Sequence[str]
-    ) -> CompileReply:
+    ) -> CacheEntry | str:
         strings = _strings([_bytes(argument) for argument in arguments])
         status = self._library.nvrtcCompileProgram(program, len(arguments), strings)
         # A NUL also stands between the output of the front end and that of ptxas.
         log = self._get(program, "ProgramLog").replace(b"\0", b"").decode(errors="replace")
         log = _COMPILE_TIME.sub("", log)
         if status != SUCCESS:
-            return CompileReply(ok=False, log=log or self._explain(status), lowered={})
+            return log or self._explain(status)
         lowered = {}
         for expression in expressions:
             symbol = ctypes.c_char_p()
             self._call("nvrtcGetLoweredName", program, _bytes(expression), ctypes.byref(symbol))
             lowered[expression] = (symbol.value or b"").decode("utf-8", "surrogateescape")
         tile_ir = self._get(program, "TileIR") if ENABLE_TILE in arguments else b""
-        return CompileReply(
-            ok=True,
+        return CacheEntry(
+            about={},
             log=log,
             ptx=self._get(program, "PTX").rstrip(b"\0").decode("utf-8", "surrogateescape"),
             cubin=self._get(program, "CUBIN") or None,

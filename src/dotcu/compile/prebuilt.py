@@ -278,50 +278,29 @@ def damaged_package(path: Path, why: str) -> PrebuiltCodeError:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeRequirements:
-    """The requirements on prebuilt code.
-
-    Attributes:
-        capability: Of the GPU, or of the one that the simulator stands for.
-        driver: The driver's CUDA version; None if there is none, so that nothing will be loaded.
-        simulated: The simulator is to run it.
-        assembled: Only machine code will do, since registers are requested.
-    """
-
-    capability: Version
-    driver: Version | None = None
-    simulated: bool = False
-    assembled: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoPrebuilt:
-    """No prebuilt code can be used.
-
-    Attributes:
-        reasons: A line each; empty if there is no prebuilt code.
-    """
-
-    reasons: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return "".join(f"\n    {reason}" for reason in self.reasons)
-
-
-NO_PREBUILT = NoPrebuilt()
-
-
 def find_prebuilt(
-    source: Source, options: CompileOptions, names: Sequence[str], wanted: CodeRequirements
-) -> ObjectCode | NoPrebuilt:
-    """Find the prebuilt code for some kernels of a source.
+    source: Source,
+    options: CompileOptions,
+    names: Sequence[str],
+    *,
+    capability: Version,
+    driver: Version | None = None,
+    simulated: bool = False,
+    assembled: bool = False,
+) -> ObjectCode | tuple[str, ...]:
+    """Find the prebuilt code for some kernels of a source; return it, or the reasons why none can be used.
 
     Args:
         source: The source.
         options: What the user asks of the compiler.
         names: The kernels' name expressions, without those of variables.
-        wanted: What is required of the code.
+        capability: Of the GPU, or of the one that the simulator stands for.
+        driver: The driver's CUDA version; None if there is none, so that nothing will be loaded.
+        simulated: The simulator is to run it.
+        assembled: Only machine code will do, since registers are requested.
+
+    Returns:
+        The code; or a line for each reason, none if there is no prebuilt code.
 
     Raises:
         PrebuiltCodeError: There is some, and it differs from the file in the wheel.
@@ -329,27 +308,28 @@ def find_prebuilt(
     folder = source.path.parent / FOLDER if source.path is not None else None
     manifest = _manifest(folder) if folder is not None else None
     if folder is None or manifest is None or source.name not in manifest.sources:
-        return NO_PREBUILT
+        return ()
     load, wanted_names = _load(manifest, source, options), tuple(sorted(names))
     built = next((one for one in load.kernels if one.names == wanted_names), None) if load else None
     if load is None or built is None:
-        return NoPrebuilt(reasons=(f"{folder} has no code for {_shown(wanted_names)}",))
+        return (f"{folder} has no code for {_shown(wanted_names)}",)
     changed = [source.name] * (text_digest(source) != built.text)
     for name, digest in load.headers.items():
         header = folder.parent / name
         if not changed and not (header.is_file() and digest_of(header.read_bytes()) == digest):
             changed = [name]
     if changed:
-        return NoPrebuilt(reasons=(f"{changed[0]} is not what {folder} was compiled from",))
-    judged = {
-        variant: _refuse_variant(variant, wanted, manifest.compiler, is_tile=built.is_tile)
-        for variant in built.variants if variant.simulated == wanted.simulated
-    }  # fmt: skip
+        return (f"{changed[0]} is not what {folder} was compiled from",)
+    judge = functools.partial(
+        _refuse_variant, capability=capability, driver=driver, compiler=manifest.compiler,
+        is_tile=built.is_tile, assembled=assembled,
+    )  # fmt: skip
+    judged = {variant: judge(variant) for variant in built.variants if variant.simulated == simulated}
     fit = [variant for variant, reason in judged.items() if not reason]
     if not fit:
         reasons = [f"{variant}: {reason}" for variant, reason in judged.items()]
-        what = "for the simulator" if wanted.simulated else "that fits"
-        return NoPrebuilt(reasons=(f"{folder} has no {_shown(built.names)} {what}", *reasons))
+        what = "for the simulator" if simulated else "that fits"
+        return (f"{folder} has no {_shown(built.names)} {what}", *reasons)
     best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
     _log.info("%s for %s: prebuilt (%s)", source.name, best, folder)
     name, start, length = manifest.positions[best.record]
@@ -412,18 +392,24 @@ def _pack(folder: Path, name: str) -> bytes:
 
 
 def _refuse_variant(
-    variant: PrebuiltVariant, wanted: CodeRequirements, compiler: Version, *, is_tile: bool
+    variant: PrebuiltVariant,
+    *,
+    capability: Version,
+    driver: Version | None,
+    compiler: Version,
+    is_tile: bool,
+    assembled: bool = False,
 ) -> str:
     """Return why a variant that NVRTC of a CUDA version has compiled cannot be used; "" where it can.
 
     Source: CUDA C++ Programming Guide, "Binary Compatibility", "PTX Compatibility"; CUDA
     Compatibility guide, "Minor version compatibility".
     """
-    target, capability = variant.target, wanted.capability
+    target = variant.target
     is_same = (target.major, target.minor) == capability
-    if wanted.simulated:
+    if variant.simulated:
         return "" if is_same else f"the simulator stands for compute capability {dotted(capability)}"
-    if wanted.assembled and target.kind != "sm":
+    if assembled and target.kind != "sm":
         return "it is not machine code, which alone has register counts"
     is_later_minor = target.major == capability[0] and target.minor <= capability[1]
     if target.suffix == "a" or (is_tile and target.number >= _FIRST_SPECIFIC_TILES):
@@ -435,6 +421,6 @@ def _refuse_variant(
     if not runs:
         return f"the GPU's compute capability is {dotted(capability)}"
     needed = (compiler[0], 0) if target.kind == "sm" else compiler
-    if wanted.driver is not None and wanted.driver < needed:
-        return f"it needs a driver of CUDA {dotted(needed)}, and this one has CUDA {dotted(wanted.driver)}"
+    if driver is not None and driver < needed:
+        return f"it needs a driver of CUDA {dotted(needed)}, and this one has CUDA {dotted(driver)}"
     return ""

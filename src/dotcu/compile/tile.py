@@ -20,7 +20,7 @@ import re
 import struct
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dotcu import settings
@@ -80,42 +80,37 @@ def install_line() -> str:
     return f"pip install --target {folder()} {packages}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TileCompiler:
-    """An NVRTC that compiles tile kernels, and the assembler beside it.
+@functools.cache
+def missing_parts(nvrtc: Compiler) -> tuple[str, ...]:
+    """Return what is not found next to an NVRTC of what makes machine code of Tile IR."""
+    return tuple(name for name in _ASSEMBLING if beside(nvrtc, name) is None)
 
-    Attributes:
-        tileiras: None if it is missing.
-        missing: What the assembler needs and does not find: `ptxas`, `libnvvm.so.4`.
+
+@functools.cache
+def assembler_identity(nvrtc: Compiler) -> str:
+    """Return the text that distinguishes the assembler from any other build of it, wherever that is."""
+    files = [beside(nvrtc, name) for name in _ASSEMBLING]
+    return " ".join(toolchain.file_identity(file) for file in files if file is not None)
+
+
+def assembler(nvrtc: Compiler) -> Path:
+    """Return the tileiras next to an NVRTC.
+
+    Raises:
+        ToolchainError: It is missing, or something that it needs is.
     """
-
-    nvrtc: Compiler
-    tileiras: Path | None
-    missing: tuple[str, ...] = ()
-
-    @functools.cached_property
-    def identity(self) -> str:
-        """The text that distinguishes the assembler from any other build of it, wherever it is installed."""
-        files = [self.tileiras, *(_beside(self.nvrtc, name) for name in _PARTS)]
-        return " ".join(toolchain.file_identity(file) for file in files if file is not None)
-
-    def assembler(self) -> Path:
-        """Return tileiras.
-
-        Raises:
-            ToolchainError: It is missing, or something that it needs is.
-        """
-        if self.tileiras is None or self.missing:
-            absent = ", ".join(self.missing) if self.tileiras else "tileiras"
-            raise ToolchainError(
-                f"Tile kernels cannot be assembled: {absent} is not found next to {self.nvrtc.path}.\n"
-                "Required: tileiras with ptxas and libnvvm of its version. Without a GPU, tile kernels run "
-                f"in the simulator without it.\nInstall it: {install_line()}"
-            )
-        return self.tileiras
+    found, missing = beside(nvrtc, "tileiras"), missing_parts(nvrtc)
+    if found is None or missing:
+        absent = ", ".join(missing if found else ["tileiras"])
+        raise ToolchainError(
+            f"Tile kernels cannot be assembled: {absent} is not found next to {nvrtc.path}.\n"
+            "Required: tileiras with ptxas and libnvvm of its version. Without a GPU, tile kernels run "
+            f"in the simulator without it.\nInstall it: {install_line()}"
+        )
+    return found
 
 
-def compiler() -> TileCompiler:
+def compiler() -> Compiler:
     """Return the compiler of tile kernels.
 
     Raises:
@@ -128,7 +123,7 @@ def compiler() -> TileCompiler:
     return chosen
 
 
-def find() -> TileCompiler | Rejected:
+def find() -> Compiler | Rejected:
     """Return the newest compiler of tile kernels whose code the driver loads, or why there is none."""
     known = (*toolchain.installed(), *_apart())
     override, wanted = settings.current().nvrtc, driver.version()
@@ -143,8 +138,7 @@ def find() -> TileCompiler | Rejected:
             f"Install it: {install_line()}",
         )
     # one with an assembler, then the newest
-    whole = [_with_assembler(one) for one in fitting]
-    return max(whole, key=lambda one: (one.tileiras is not None and not one.missing, one.nvrtc.version))
+    return max(fitting, key=lambda one: (not missing_parts(one), one.version))
 
 
 def _apart() -> tuple[Compiler, ...]:
@@ -159,20 +153,14 @@ def _apart() -> tuple[Compiler, ...]:
     )
 
 
-_PARTS = ("ptxas", "libnvvm.so.4")
+_ASSEMBLING = ("tileiras", "ptxas", "libnvvm.so.4")
 
 
-def _beside(nvrtc: Compiler, name: str) -> Path | None:
+def beside(nvrtc: Compiler, name: str) -> Path | None:
     """Return a program or library of the toolkit that an NVRTC belongs to."""
     home = nvrtc.path.parent.parent
     places = (home / "bin", home / "lib", home / "lib64", home / "nvvm" / "lib64")
     return next((place / name for place in places if (place / name).is_file()), None)
-
-
-@functools.cache
-def _with_assembler(nvrtc: Compiler) -> TileCompiler:
-    missing = tuple(name for name in _PARTS if _beside(nvrtc, name) is None)
-    return TileCompiler(nvrtc=nvrtc, tileiras=_beside(nvrtc, "tileiras"), missing=missing)
 
 
 def host() -> str:
@@ -189,7 +177,7 @@ def refuse_target(target: Target) -> str:
 
 def native_target(capability: Version) -> Target | Rejected:
     """Return the target to compile tile kernels for on a GPU of this machine."""
-    nvrtc = compiler().nvrtc
+    nvrtc = compiler()
     known = toolchain.supported(nvrtc)
     target = plan_target(capability, driver.version(), nvrtc.version, known)
     if isinstance(target, Rejected) or target.kind == "sm":
@@ -218,7 +206,7 @@ def require_driver() -> None:
 
 
 def assemble(
-    using: TileCompiler,
+    using: Compiler,
     bytecode: bytes,
     target: Target,
     *,
@@ -251,14 +239,14 @@ def assemble(
     with tempfile.TemporaryDirectory() as scratch:
         source, result = Path(scratch) / "kernel.tileir", Path(scratch) / "kernel.cubin"
         source.write_bytes(bytecode)
-        assembler = using.assembler()
+        program = assembler(using)
         done = process.run(
             [
-                assembler, f"--gpu-name=sm_{target.number}", f"--host-arch={processor}", *kept,
+                program, f"--gpu-name=sm_{target.number}", f"--host-arch={processor}", *kept,
                 "-o", result, source,
             ],
             timeout_s=TIMEOUT_S,
-            environment=dict.fromkeys(_TOOLKIT_VARIABLES, str(assembler.parent.parent)),
+            environment=dict.fromkeys(_TOOLKIT_VARIABLES, str(program.parent.parent)),
         )  # fmt: skip
         cubin = result.read_bytes() if done.status == 0 and result.is_file() else None
     log = (done.stdout + done.stderr).replace(scratch, "")
@@ -278,7 +266,9 @@ def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> di
     """
     using, store, cubins = compiler(), Store(cache.location()), {}
     for processor in processors:
-        key = repr((using.identity, hashlib.sha256(bytecode).hexdigest(), target.number, processor))
+        key = repr(
+            (assembler_identity(using), hashlib.sha256(bytecode).hexdigest(), target.number, processor)
+        )
         digest = hashlib.sha256(f"tile cubin {key}".encode()).hexdigest()
         kept = store.get(digest, cache.open_entry)
         if kept is not None:

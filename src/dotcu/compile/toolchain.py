@@ -490,16 +490,15 @@ def _tile_rows() -> list[ToolchainRow]:
     row = ToolchainRow(name="tile NVRTC", optional=True)
     if isinstance(found, Rejected):
         return [replace(_refused(row, found), note="not found; only tile kernels need it")]
-    row = replace(
-        row, version=dotted(found.nvrtc.version), path=found.nvrtc.path, note="used for tile kernels"
-    )
+    row = replace(row, version=dotted(found.version), path=found.path, note="used for tile kernels")
     version = driver.version()
     if version is not None and version < tile.FIRST_DRIVER:
         too_old = f"the driver is older than r{tile.FIRST_RELEASE}, which tile kernels need"
         row = _refused(row, Rejected(too_old, "update the driver"))
-    assembler = _tool_row("tileiras", found.tileiras)
-    if not assembler.fits or found.missing:
-        absent = ", ".join(found.missing) or "tileiras"
+    missing = tile.missing_parts(found)
+    assembler = _tool_row("tileiras", tile.beside(found, "tileiras"))
+    if not assembler.fits or missing:
+        absent = ", ".join(missing) or "tileiras"
         reason = f"{absent} not found; only tile kernels on a GPU need it"
         assembler = _refused(assembler, Rejected(reason, tile.install_line()))
     return [row, replace(assembler, optional=True)]

@@ -19,7 +19,6 @@ from dotcu import settings, stopwatch
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.build import BuildInputs
 from dotcu.compile.object_code import is_kernel
-from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import (
     ArgumentError,
     CompileError,
@@ -424,7 +423,7 @@ class CompilationUnit:
         self.variables = variables
         self._lock = ForkSafeLock()
         self._codes: dict[CodeTarget, CompiledUnit] = {}
-        self._on_gpu: dict[int, CompiledUnit | NoPrebuilt] = {}
+        self._on_gpu: dict[int, CompiledUnit | tuple[str, ...]] = {}
 
     @property
     def late(self) -> tuple[str, ...]:
@@ -443,7 +442,7 @@ class CompilationUnit:
         return code
 
     def _object(self, target: Target, simulated: bool) -> ObjectCode:
-        found: ObjectCode | NoPrebuilt = NO_PREBUILT
+        found: ObjectCode | tuple[str, ...] = ()
         if simulated or target.kind == "sm":
             driver = None if simulated else compiler.driver.version()
             found = self._find_prebuilt(
@@ -476,9 +475,10 @@ class CompilationUnit:
 
     def _find_prebuilt(
         self, capability: tuple[int, int], driver: tuple[int, int] | None, **more: bool
-    ) -> ObjectCode | NoPrebuilt:
-        needed = CodeRequirements(capability=capability, driver=driver, **more)
-        return prebuilt.find_prebuilt(self.source, self.options, self.names, needed)
+    ) -> ObjectCode | tuple[str, ...]:
+        return prebuilt.find_prebuilt(
+            self.source, self.options, self.names, capability=capability, driver=driver, **more
+        )
 
     def pending(self, target: Target, *, simulated: bool) -> BuildInputs | None:
         """Return the build that code for a target would begin with; None if a wheel or this unit has it."""
@@ -515,13 +515,14 @@ class CompilationUnit:
 
 
 @contextmanager
-def _adding_reasons(missing: NoPrebuilt) -> Iterator[None]:
+def _adding_reasons(reasons: Sequence[str]) -> Iterator[None]:
     """Add to the refusal to compile why no prebuilt code fits."""
     try:
         yield
     except (JitDisabled, ToolchainError, LaunchError, SourceError) as error:
-        if missing.reasons:
-            error.args = (f"{error}\nPrebuilt code in a wheel cannot be used:{missing}", *error.args[1:])
+        if reasons:
+            listed = "\n    ".join(["Prebuilt code in a wheel cannot be used:", *reasons])
+            error.args = (f"{error}\n{listed}", *error.args[1:])
         raise
 
 

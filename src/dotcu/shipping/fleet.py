@@ -103,7 +103,7 @@ def plan(target: str, architectures: Sequence[str]) -> CachePlan:
 
 def _target(name: str, *, of_tiles: bool) -> Target:
     """Return what a machine compiles for, by its GPU's compute capability; a target as it is named."""
-    compiler = tile.compiler().nvrtc if of_tiles else toolchain.nvrtc()
+    compiler = tile.compiler() if of_tiles else toolchain.nvrtc()
     match, known = _CAPABILITY.fullmatch(name), toolchain.supported(compiler)
     if match is None:
         return targets_of([name], known)[0]

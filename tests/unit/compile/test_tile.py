@@ -24,7 +24,6 @@ from dotcu.compile import (
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import Resources
 from dotcu.compile.target import Rejected
-from dotcu.compile.tile import TileCompiler
 from dotcu.compile.toolchain import Compiler, TorchBuild
 from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
 
@@ -117,8 +116,7 @@ class TestCode:
         assert set(made.resources) == {made.lowered["plain"]}
 
     def test_the_simulator_gets_tile_ir_without_an_assembler(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = tile.compiler()
-        monkeypatch.setattr(tile, "compiler", lambda: TileCompiler(nvrtc=real.nvrtc, tileiras=None))
+        monkeypatch.setattr(tile, "beside", lambda nvrtc, name: None)
         made = make(MIXED, "twice", target="compute_80", simulated=True)
         assert made.tile_ir.startswith(b"\x7fTileIR")
         assert made.tile_cubins == {}
@@ -294,14 +292,15 @@ class TestTools:
         assert "pip install" in found.remedy
 
     def test_without_an_assembler_the_error_has_the_line_that_installs_it(self, tmp_path: Path) -> None:
-        tools = TileCompiler(nvrtc=compiler_of((13, 5), tmp_path), tileiras=None)
         with pytest.raises(ToolchainError, match=r"tileiras is not found(.|\n)*Install it: pip install"):
-            tools.assembler()
+            tile.assembler(compiler_of((13, 5), tmp_path))
 
     def test_without_ptxas_the_assembler_is_not_started(self, tmp_path: Path) -> None:
-        tools = TileCompiler(nvrtc=compiler_of((13, 5), tmp_path), tileiras=tmp_path, missing=("ptxas",))
+        for name in ("tileiras", "libnvvm.so.4"):
+            (tmp_path / "lib").mkdir(exist_ok=True)
+            (tmp_path / "lib" / name).touch()
         with pytest.raises(ToolchainError, match="ptxas is not found"):
-            tools.assembler()
+            tile.assembler(compiler_of((13, 5), tmp_path))
 
     @pytest.mark.parametrize(("cuda", "target"), [((13, 0), True), (None, False), ((13, 4), False)])
     def test_the_line_spares_a_torch_that_pins_an_older_nvrtc(

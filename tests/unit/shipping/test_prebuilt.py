@@ -12,7 +12,7 @@ import dotcu
 import shipped
 from dotcu import settings
 from dotcu.compile import Target, driver, prebuilt
-from dotcu.compile.prebuilt import CodeRequirements, PrebuiltVariant
+from dotcu.compile.prebuilt import PrebuiltVariant
 from dotcu.errors import (
     CompileError,
     FindingError,
@@ -321,8 +321,9 @@ def test_a_gpu_and_its_driver_take_what_they_can(
     target: Target, capability: tuple[int, int], driver: tuple[int, int], reason: str
 ) -> None:
     variant = PrebuiltVariant(target=target, simulated=False, record=0)
-    wanted = CodeRequirements(capability=capability, driver=driver)
-    told = prebuilt._refuse_variant(variant, wanted, (13, 1), is_tile=False)
+    told = prebuilt._refuse_variant(
+        variant, capability=capability, driver=driver, compiler=(13, 1), is_tile=False
+    )
     assert reason in told
     assert bool(told) == bool(reason)
 
@@ -338,11 +339,8 @@ def test_machine_code_is_preferred_to_ptx_and_the_nearest_to_others(tmp_path: Pa
         (9, 0): "sm_90",
         (12, 0): "compute_80",
     }.items():
-        found = prebuilt.find_prebuilt(
-            source.source, options, names, CodeRequirements(capability=capability, driver=(99, 0))
-        )
+        found = prebuilt.find_prebuilt(source.source, options, names, capability=capability, driver=(99, 0))
         assert str(found.target) == target  # type: ignore[union-attr]
-    old = prebuilt.find_prebuilt(
-        source.source, options, names, CodeRequirements(capability=(7, 5), driver=(99, 0))
-    )
-    assert [line.split(":")[0] for line in old.reasons[1:]] == ["sm_80", "sm_86", "sm_90", "compute_80"]  # type: ignore[union-attr]
+    old = prebuilt.find_prebuilt(source.source, options, names, capability=(7, 5), driver=(99, 0))
+    assert isinstance(old, tuple)
+    assert [line.split(":")[0] for line in old[1:]] == ["sm_80", "sm_86", "sm_90", "compute_80"]

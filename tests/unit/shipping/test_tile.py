@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import dotcu
 import shipped
 from dotcu.checking.target import resolve
 from dotcu.compile import Target, prebuilt, tile
-from dotcu.compile.prebuilt import CodeRequirements, PrebuiltCode, PrebuiltVariant
+from dotcu.compile.prebuilt import PrebuiltCode, PrebuiltVariant
 from dotcu.errors import ArgumentError
 from dotcu.shipping import assembling, building, project
 from dotcu.shipping.cpp import planning
@@ -83,10 +84,9 @@ def test_there_is_no_code_for_older_gpus_and_no_ptx(package: Path) -> None:
 
 def test_code_for_sm_90_runs_on_that_alone() -> None:
     variant = PrebuiltVariant(target=Target.parse("sm_100"), simulated=False, record=0)
-    wanted = CodeRequirements(capability=(10, 3), driver=(13, 0))
-    refuse = prebuilt._refuse_variant
-    assert "compute capability is 10.3" in refuse(variant, wanted, (13, 0), is_tile=True)
-    assert refuse(variant, wanted, (13, 0), is_tile=False) == ""
+    gpu: Any = {"capability": (10, 3), "driver": (13, 0), "compiler": (13, 0)}
+    assert "compute capability is 10.3" in prebuilt._refuse_variant(variant, **gpu, is_tile=True)
+    assert prebuilt._refuse_variant(variant, **gpu, is_tile=False) == ""
 
 
 def test_a_record_keeps_each_piece_of_code() -> None:

@@ -14,7 +14,6 @@ import functools
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 _COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)"
 _LITERAL = (
@@ -73,20 +72,9 @@ NVRTC_MACROS = frozenset({"__CUDACC_RTC__", "__CUDACC__", "__CUDA__", "__cpluspl
 """Macros that are defined whenever NVRTC compiles. Source: NVRTC documentation, "Predefined Macros"."""
 
 
-class _Branch(NamedTuple):
-    """The present branch of an open `#if`.
-
-    Attributes:
-        chain: The number of the `#if` in its text.
-        number: The number of the branch, counted from 0.
-        taken: Whether the compiler sees it; None if that cannot be decided.
-        done: An earlier one, or this one, was surely taken.
-    """
-
-    chain: int
-    number: int
-    taken: bool | None
-    done: bool
+_Branch = tuple[int, int, "bool | None", bool]
+"""The present branch of an open `#if`: the number of the `#if` in its text, and that of the branch; if the
+compiler sees it, None where that cannot be decided; and if an earlier one, or this one, was surely taken."""
 
 
 def active_code(text: str, defined: Container[str] = NVRTC_MACROS, *, undefined: Container[str] = ()) -> str:
@@ -140,19 +128,20 @@ def _branching(
         line = text[match.start() : match.end()]
         condition = _CONDITION.match(match[0])
         if condition is None:
-            is_seen = all(branch.taken is not False for branch in path)
-            yield line if is_seen else blanks(line), {branch.chain: branch.number for branch in path}
+            is_seen = all(taken is not False for _, _, taken, _ in path)
+            yield line if is_seen else blanks(line), {chain: branch for chain, branch, _, _ in path}
             continue
         yield line, {}
         directive, decided = condition[1], _decide(condition[1], condition[2], defined, undefined)
-        branch = path.pop() if path and not directive.startswith("if") else None
-        if branch is not None and directive != "endif":
+        if directive.startswith("if"):
+            path.append((number, 0, decided, decided is True))
+        elif path:
+            chain, branch, taken, done = path.pop()
             if directive == "else":
-                decided = True if branch.taken is False and not branch.done else None
-            taken = False if branch.done else decided
-            path.append(_Branch(branch.chain, branch.number + 1, taken, branch.done or taken is True))
-        elif directive.startswith("if"):
-            path.append(_Branch(number, 0, decided, decided is True))
+                decided = True if taken is False and not done else None
+            if directive != "endif":
+                taken = False if done else decided
+                path.append((chain, branch + 1, taken, done or taken is True))
 
 
 def _decide(directive: str, rest: str, defined: Container[str], undefined: Container[str]) -> bool | None:
