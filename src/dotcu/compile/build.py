@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dotcu import settings, stopwatch
 from dotcu.compile import cache, tile, toolchain
 from dotcu.compile.cache import CacheEntry, Store
-from dotcu.compile.host_split.detect import NOT_FOUND, is_host_include
+from dotcu.compile.host_split.detect import NOT_FOUND, Refusal, is_host_include
 from dotcu.compile.include_graph import (
     VIRTUAL_ROOT,
     IncludeGraph,
@@ -61,7 +61,6 @@ from dotcu.tracebacks import caller_line
 
 if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
-    from dotcu.compile.host_split.select import Refusal
 
 _log = logging.getLogger("dotcu")
 
@@ -563,7 +562,7 @@ def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> DotcuError:
     undefined = set(_UNDEFINED.findall(failures[-1][1]))
     for failed, log in reversed(failures):
         plan, shown = failed, log
-        if undefined.isdisjoint(one.name for _, one in failed.includes.removed):
+        if undefined.isdisjoint(one.name for one in failed.includes.parts.removed):
             break
     else:
         plan, shown = failures[-1]
@@ -601,7 +600,7 @@ class _Attempt:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     aliases: Mapping[str, bytes] = field(default_factory=dict)
     suspects: frozenset[str] = frozenset()
-    refused: frozenset[tuple[str, Refusal]] = frozenset()
+    refused: frozenset[Refusal] = frozenset()
 
     def compile(self) -> CacheEntry | str:
         plan = self.plan
@@ -695,25 +694,20 @@ class _Attempt:
             if any(name in file.text for name in lacking)
         }  # fmt: skip
         after = self
-        if suspects - self.plan.includes.split:
+        if suspects - self.plan.includes.parts.looked:
             after = self._planned(suspects=self.suspects | suspects)
             if after.plan.includes.digest != self.plan.includes.digest:
                 return after
-        refused: set[tuple[str, Refusal]] = set()
-        for virtual, line in lines:
-            on_it = (
-                piece.key for name, piece in after.plan.includes.pieces
-                if name == virtual and piece.first <= line <= piece.last
-            )  # fmt: skip
-            refused |= {(virtual, key) for key in itertools.islice(on_it, 1)}
-        called = set(lines_without_body(log, self.plan))
-        refused |= {
-            (name, (*piece.key[:2], "inline")) for name, piece in after.plan.includes.pieces
-            if piece.key[2] == "head" and called & {(name, at) for at in range(piece.first, piece.last + 1)}
-        }  # fmt: skip
-        asserts = {(name, piece.key) for name, piece in after.plan.includes.pieces if piece.is_assert}
-        if refused & asserts and "Error limit reached" in log:  # there are more that are the host's to check
-            refused |= asserts
+        pieces = after.plan.includes.parts.pieces
+        refused: set[Refusal] = set()
+        for file, line in lines:
+            on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
+            refused.update(itertools.islice(on_it, 1))
+        for file, line in lines_without_body(log, self.plan):
+            on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
+            refused.update((*key[:2], "inline") for key in on_it if key[2] == "head")
+        if any(key[2] == "assert" for key in refused) and "Error limit reached" in log:
+            refused.update(key for key, _, _ in pieces if key[2] == "assert")  # the host's to check, too
         return after._planned(refused=self.refused | refused) if refused - self.refused else None
 
 

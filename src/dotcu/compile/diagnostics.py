@@ -311,12 +311,11 @@ def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]
             f'For a newer GPU: pip install -U "dotcu[cu{major}]"\n'
             f'For an older one: pip install "dotcu[cu{major - 1}]"'
         )
-    unclear = [(plan.shown_files[virtual], line) for virtual, line in plan.includes.unclear]
+    errors = [(one.file, one.line) for one in diagnostics if one.severity == "error"]
+    unclear = [replace(line, file=plan.shown_files[line.file]) for line in plan.includes.parts.unclear]
     blamed = [
-        (file, line) for file, line in unclear
-        if any(one.file == file and line.line <= one.line <= line.last for one in diagnostics
-               if one.severity == "error")
-    ]  # fmt: skip
+        one for one in unclear if any(one.file == file and one.line <= at <= one.last for file, at in errors)
+    ]
     if blamed:
         return HostCodeError(unclear_message(plan.display, blamed))
     return (
@@ -395,14 +394,14 @@ def _host_code_error(plan: BuildPlan, diagnostics: Sequence[Diagnostic]) -> Host
     """Return the error for host code in the source, by its text and by the compiler's messages."""
     signs = host_code(plan.includes.main.text, plan.options.defined)
     refused = {one.line for one in diagnostics if one.severity == "error" and one.file == plan.display}
-    by_line = {line.line: line for line in signs if any(one.line in refused for one in signs)}
+    is_refused = any(one.line in refused for one in signs)
+    by_line = {one.line: replace(one, file=plan.display) for one in signs if is_refused}
     for diagnostic in diagnostics:
         is_host = _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display
         if is_host and not _DEVICE.search(diagnostic.source):  # else an error before it hides its __device__
-            by_line.setdefault(
-                diagnostic.line, HostLine(diagnostic.line, diagnostic.source, "a function without __device__")
-            )
-    lines = tuple(by_line[line] for line in sorted(by_line))
+            line, what = diagnostic.line, "a function without __device__"
+            by_line.setdefault(line, HostLine(line, diagnostic.source, what, file=plan.display))
+    lines = [by_line[line] for line in sorted(by_line)]
     is_split = plan.includes.main.text != plan.includes.main.original
     return HostCodeError(host_code_message(plan.display, lines, is_split=is_split)) if lines else None
 
@@ -511,20 +510,29 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
     )  # fmt: skip
 
 
+_OF_HOSTS = (
+    ("function", "__host__ __device__"),
+    ("variable", "const, or __device__"),
+    ("", "nothing of the host's library in it"),
+)
+"""What makes device code of a declaration, by a word in what it is."""
+
+
 def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
     """Say that a name is unknown because its declaration is host code; "" if that is not so."""
     name, is_called = undefined_name(error.message), bool(_NO_BODY.search(error.message))
     at_caret = WORD.match(error.source, max(error.column - 1, 0))
     # a stand-in for what was left out is a type that nothing is known of
     named = {name} if name else {*_LAST_WORD.findall(error.message), at_caret[0] if at_caret else ""}
-    for virtual, one in plan.includes.removed:
+    for one in plan.includes.parts.removed:
         is_it = one.line == error.line and one.name in error.message if is_called else one.name in named
         if is_it and (one.name or is_called):
             name = one.name or "It"
-            where = f"at line {one.line} of {plan.shown_files[virtual]}"
+            where = f"at line {one.line} of {plan.shown_files[one.file]}"
+            remedy = next(remedy for kind, remedy in _OF_HOSTS if kind in one.what)
             return (
                 f"{name}, {where}, was left out as host code: {one.what}.\n"
-                f"  If device code needs it, write there: {one.remedy}"
+                f"  If device code needs it, write there: {remedy}"
             )
     return ""
 
@@ -660,7 +668,7 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
         return f'{not_found}It comes with: pip install "{name}{version}"'
     remedy = f"{not_found}If device code needs it: load(..., include=[FOLDER])"
     is_hosts = any("." not in name or is_host_include(name, quoted=False, device=()) for name in names)
-    if is_hosts or plan.includes.removed:
+    if is_hosts or plan.includes.parts.removed:
         return f"{remedy}\nIf it is for the host: {GUARD_REMEDY}"
     return remedy
 

@@ -15,19 +15,22 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dotcu.compile import cache
 from dotcu.compile.host_split.detect import (
     BUNDLED_FOLDER,
+    NO_HOST_CODE,
     STAND_INS,
-    HostLine,
+    DeviceParts,
+    Refusal,
+    Texts,
     files_with_host_code,
     is_host_include,
     stand_ins,
@@ -35,9 +38,6 @@ from dotcu.compile.host_split.detect import (
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.lexer import Include, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, read_text
-
-if TYPE_CHECKING:
-    from dotcu.compile.host_split.select import DeviceParts, Piece, Refusal, RemovedDeclaration
 
 VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
@@ -148,10 +148,7 @@ class IncludeGraph:
         optional: Names that a condition asks for: `#if __has_include(<name>)`.
         edges: (including file, spelled name, where it leads) for each; "system" where not to a user file.
         digest: Of names, texts and edges; holds no path of this machine.
-        removed: Host declarations that are left out, with the virtual name of their file.
-        unclear: Lines that are neither clearly host code nor clearly device code, by virtual name.
-        split: The virtual names of the files that were looked at for host code.
-        pieces: What the compiler may refuse, to be left out then, with the virtual name of its file.
+        parts: What is left of the files without their host code.
     """
 
     main: UserFile
@@ -161,10 +158,7 @@ class IncludeGraph:
     optional: frozenset[str]
     edges: tuple[tuple[str, str, str], ...]
     digest: str
-    removed: tuple[tuple[str, RemovedDeclaration], ...] = ()
-    unclear: tuple[tuple[str, HostLine], ...] = ()
-    split: frozenset[str] = frozenset()
-    pieces: tuple[tuple[str, Piece], ...] = ()
+    parts: DeviceParts = NO_HOST_CODE
 
     @property
     def files(self) -> tuple[UserFile, ...]:
@@ -178,7 +172,7 @@ def include_graph(
     *,
     options: CompileOptions,
     suspects: frozenset[str] = frozenset(),
-    refused: frozenset[tuple[str, Refusal]] = frozenset(),
+    refused: frozenset[Refusal] = frozenset(),
 ) -> IncludeGraph:
     """Follow every `#include` of a source through the user's files, and leave out their host code.
 
@@ -189,7 +183,7 @@ def include_graph(
             name that macros put together.
         options: They define macros.
         suspects: The virtual names of files with host code, whether or not a sign of it is seen.
-        refused: Pieces that the compiler did not take, with the virtual name of their file.
+        refused: Pieces that the compiler did not take.
     """
     if options.all_is_device:
         return _GraphBuilder(source, headers, extra or {}, {}).build()
@@ -198,55 +192,47 @@ def include_graph(
     for reads_hosts in (False, True):
         first = _GraphBuilder(source, headers, extra or {}, {}, reads_hosts=reads_hosts)
         graph = first.build()
-        names, texts = [file.virtual for file in graph.files], tuple(file.text for file in graph.files)
-        indices = {name: index for index, name in enumerate(names)}
-        looked = frozenset(indices[name] for name in suspects if name in indices)
-        without = frozenset((indices[name], *key[1:]) for name, key in refused if name in indices)
-        parts = _split(texts, options.defined, looked, without)
-        device_texts = dict(zip(names, parts.texts, strict=True)) if parts else {}
-        if first.unread or (parts and parts.texts != texts):
-            graph = _GraphBuilder(source, headers, extra or {}, device_texts).build()
-        if indices.keys() >= {file.virtual for file in graph.files}:
+        texts = tuple((file.virtual, file.text) for file in graph.files)
+        parts = _split(texts, options.defined, suspects.intersection(dict(texts)), refused)
+        if first.unread or parts.texts:
+            graph = _GraphBuilder(source, headers, extra or {}, parts.texts).build()
+        if dict(texts).keys() >= {file.virtual for file in graph.files}:
             break
-    if parts is None:
-        return graph
-    return dataclasses.replace(
-        graph,
-        removed=tuple((names[one.file], one) for one in parts.removed),
-        unclear=tuple((names[file], line) for file, line in parts.unclear),
-        split=frozenset(names[index] for index in parts.looked),
-        pieces=tuple((names[piece.key[0]], piece) for piece in parts.pieces),
-    )
+    return dataclasses.replace(graph, parts=parts)
 
 
 @functools.lru_cache(maxsize=16)
 def _split(
-    texts: tuple[str, ...], defined: frozenset[str], suspects: frozenset[int], refused: frozenset[Refusal]
-) -> DeviceParts | None:
-    """Return the device parts of some texts, None where none has host code; noted if they are long."""
-    store, name, is_long = cache.Store(cache.location()), "", sum(map(len, texts)) > NOTED_LENGTH
+    texts: Texts, defined: frozenset[str], suspects: frozenset[str], refused: frozenset[Refusal]
+) -> DeviceParts:
+    """Return the device parts of some texts; noted if they are long."""
+    store, name, is_long = (
+        cache.Store(cache.location()),
+        "",
+        sum(len(text) for _, text in texts) > NOTED_LENGTH,
+    )
     if is_long:
-        name = _note_name(texts, repr((sorted(defined), sorted(suspects), sorted(refused))))
-        if noted := store.history(name):
-            from dotcu.compile.host_split.select import DeviceParts
+        from dotcu import serialize  # a launch of short texts does not import it
 
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                return DeviceParts.from_note(noted[0], texts)
+        name = _note_name(texts, repr((sorted(defined), sorted(suspects), sorted(refused))))
+        for noted in store.history(name):
+            with contextlib.suppress(serialize.Misfit):
+                return serialize.from_plain(DeviceParts, noted)
     looked = files_with_host_code(texts, defined) | suspects
     if not looked:
-        return None
+        return NO_HOST_CODE
     from dotcu.compile.host_split.select import device_parts  # a file of kernels alone does without
 
     parts = device_parts(texts, defined, looked, refused)
     if is_long:
-        store.add_history(name, parts.to_note(texts))
+        store.add_history(name, serialize.plain(parts))
     return parts
 
 
-def _note_name(texts: tuple[str, ...], asked: str) -> str:
+def _note_name(texts: Texts, asked: str) -> str:
     """Return the name of the note of a split."""
     digest = hashlib.sha256(_splitter_identity())
-    for part in (asked, *texts):
+    for part in (asked, *itertools.chain(*texts)):
         data = part.encode("utf-8", "surrogateescape")
         digest.update(len(data).to_bytes(8, "little") + data)
     return f"split-{digest.hexdigest()}"

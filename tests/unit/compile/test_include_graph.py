@@ -162,7 +162,7 @@ def test_a_hosts_header_is_not_read_where_its_include_is_left_out(
     found = reach(tmp_path / "src", headers, (theirs,))
     assert found.main.text.strip() == KERNEL.strip()
     assert not found.headers
-    assert found.split == {"/dotcu/main.cu"}
+    assert found.parts.looked == {"/dotcu/main.cu"}
 
 
 @pytest.mark.parametrize("main", ['#include "mine.h"\n', '#include "mine.h"\nint main() { return 0; }\n'])

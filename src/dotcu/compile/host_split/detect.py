@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotcu.compile.source.declarations import has_unannotated_function
@@ -27,13 +27,52 @@ For sizes and strides, too: #include <dotcu/tensor.cuh> and take dotcu::tensor<c
 
 @dataclass(frozen=True)
 class HostLine:
-    """A line that only a host compiler can take; `last` is the last of its statement, if that is known."""
+    """A line that only a host compiler can take.
+
+    Attributes:
+        what: Why, in words for a message.
+        last: The last line of its statement, if that is known.
+        name: What it declares, if it is left out.
+        file: The virtual name of its file, or the name to show.
+    """
 
     line: int
     text: str
     what: str
     last: int = 0
+    name: str = ""
+    file: str = ""
 
+
+Refusal = tuple[str, int, str]
+"""What the compiler refused: its file, its position there, and in which form it was: "whole", an "assert",
+the "head" of a function, one that is "inline", or a "stand-in" for one."""
+
+Texts = tuple[tuple[str, str], ...]
+"""The virtual names and the texts of a source and of the user's headers that it reaches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceParts:
+    """The device part of some files, by their virtual names.
+
+    Attributes:
+        texts: What is compiled of a file, where that is not all.
+        removed: The named declarations that are left out.
+        unclear: Lines that are neither clearly host code nor clearly device code.
+        pieces: What can be left out, too, if the compiler refuses it, the innermost first; with the first and
+            the last line that it is on.
+        looked: The files that may have host code.
+    """
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    removed: tuple[HostLine, ...] = ()
+    unclear: tuple[HostLine, ...] = ()
+    pieces: tuple[tuple[Refusal, int, int], ...] = ()
+    looked: frozenset[str] = frozenset()
+
+
+NO_HOST_CODE = DeviceParts()
 
 DRIVERS_HEADER = "a header of the driver's interface"
 
@@ -159,16 +198,16 @@ def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLi
 
 
 @functools.lru_cache(maxsize=64)
-def files_with_host_code(texts: tuple[str, ...], defined: frozenset[str]) -> frozenset[int]:
-    """Return the indices of the texts that show host code: a line or a function that only a host takes.
+def files_with_host_code(texts: Texts, defined: frozenset[str]) -> frozenset[str]:
+    """Return the files that show host code: a line or a function that only a host takes.
 
     These signs are cheap to look for, so that a file of kernels alone is never parsed.
     """
-    macros = macros_of(texts)
+    macros = macros_of(tuple(text for _, text in texts))
     device = {name for name in macros if with_macro_words(frozenset({name}), macros) & DEVICE_WORDS}
     return frozenset(
-        index
-        for index, text in enumerate(texts)
+        name
+        for name, text in texts
         if host_code(text, defined) or has_unannotated_function(text, defined, DEVICE_WORDS | device)
     )
 
@@ -223,7 +262,7 @@ def sign_of(patterns: Mapping[str, str], text: str) -> str:
     return next((what for what, pattern in patterns.items() if re.search(pattern, text)), "")
 
 
-def host_code_message(display: str, lines: tuple[HostLine, ...], *, is_split: bool = False) -> str:
+def host_code_message(display: str, lines: Sequence[HostLine], *, is_split: bool = False) -> str:
     """Return the message of a `HostCodeError`.
 
     Args:
@@ -232,12 +271,12 @@ def host_code_message(display: str, lines: tuple[HostLine, ...], *, is_split: bo
     headline = f"There is host code in {display}:"
     if is_split:
         headline = f"Device code of {display} contains what only a host compiler accepts:"
-    return "\n".join([headline, *_listed([(display, line) for line in lines]), GUARD_REMEDY])
+    return "\n".join([headline, *_listed(lines), GUARD_REMEDY])
 
 
-def unclear_message(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
+def unclear_message(display: str, lines: Sequence[HostLine]) -> str:
     """Return the message if device code cannot be separated from host code, on lines of some files."""
-    of_torch = ["PyTorch's type" in line.what for _, line in lines]
+    of_torch = ["PyTorch's type" in line.what for line in lines]
     headline = f"Device code and host code of {display} cannot be separated:"
     if all(of_torch):
         headline = f"Device code of {display} uses what only PyTorch's headers define:"
@@ -245,10 +284,9 @@ def unclear_message(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
     return "\n".join([headline, *_listed(lines), *remedies])
 
 
-def _listed(lines: Sequence[tuple[str, HostLine]], limit: int = 12) -> list[str]:
-    width = max((len(line.what) for _, line in lines[:limit]), default=0)
+def _listed(lines: Sequence[HostLine], limit: int = 12) -> list[str]:
+    width = 1 + max((len(one.what) for one in lines[:limit]), default=0)
     shown = [
-        f"    {display}:{item.line}: {item.what + ':':<{width + 1}} {item.text.strip()}"
-        for display, item in lines[:limit]
+        f"    {one.file}:{one.line}: {one.what + ':':<{width}} {one.text.strip()}" for one in lines[:limit]
     ]
-    return shown + ([f"    ... and {len(lines) - limit} more"] if len(lines) > limit else [])
+    return shown + [f"    ... and {len(lines) - limit} more"] * (len(lines) > limit)

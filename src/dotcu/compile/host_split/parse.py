@@ -40,12 +40,16 @@ _BRACKETED = frozenset({
 _SPECIFIERS = (
     _PLAIN | _BRACKETED | {"inline", "static", "constexpr", "extern", "const", "volatile", "unsigned"}
 )
+_TYPE_WORDS = frozenset({"struct", "class", "union", "enum", "typedef", "using", "static_assert", "concept"})
+_CONSTEXPR = frozenset({"constexpr", "consteval"})
+_VIRTUAL = frozenset({"virtual", "override", "final"})
 
 _HOSTS_TYPE = re.compile(CODE["the host's standard library"])
 _INNERMOST_BRACKETS = re.compile(r"\([^()]*\)")
 _UNKNOWN_OPERATOR = re.compile(r"(\boperator\s*)(?:<<=|>>=|<=>)")  # the grammar has none of these
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
+# Nodes of the grammar.
 _TYPES = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
 _KINDS = {
     "function_definition": "function", "template_instantiation": "function", "declaration": "variable",
@@ -53,10 +57,17 @@ _KINDS = {
     "using_declaration": "using", "namespace_alias_definition": "using",
     "static_assert_declaration": "static_assert",
 }  # fmt: skip
+_INSIDE = ("field_declaration", "enumerator", "alias_declaration", "type_definition", *_TYPES,
+           "function_definition", "declaration")  # fmt: skip
 _WRAPPERS = ("template_declaration", "linkage_specification", "declaration_list", "friend_declaration")
 _BODIES = ("field_initializer_list", "compound_statement", "try_statement")
 _NAMES = ("type_identifier", "identifier", "field_identifier", "operator_name", "destructor_name",
           "namespace_identifier")  # fmt: skip
+_OPERATORS = ("operator_name", "operator_cast", "destructor_name")
+_POINTERS = ("pointer_declarator", "reference_declarator", "parenthesized_declarator")
+_CHOSEN = ("default_method_clause", "delete_method_clause")
+
+MEMBER = "a member function without __device__"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,8 +79,7 @@ class ParsedDeclaration:
         what: Its kind, in words for a message.
         start, end: Where it stands.
         text: Its code, without the parts that only a host has.
-        name: The name that it declares; "" if it has none.
-        names: All names that it declares, those of its enumerators among them.
+        name, names: The name that it declares, if it has one, and all, those of its enumerators among them.
         members: Names that are declared inside of a type.
         is_forward: It is a type without its members.
         types: Names of types and namespaces that it mentions.
@@ -141,27 +151,24 @@ class _StatementReader(CodeTokens):
 
     def _hide_annotations(self) -> None:
         """Blank annotations in `shown` and leave them out of the tokens."""
+        takes_brackets = dict.fromkeys(_PLAIN, False) | dict.fromkeys(_BRACKETED, True)
+        for word in self.macros.keys() & {word for word, _, _ in self.tokens}:
+            called, values = self.macros[word]
+            if (not called or any(values)) and _is_annotation(word, self.macros):
+                takes_brackets[word] = called or takes_brackets.get(word, False)
         hidden: set[int] = set()
-        words = {word for word, _, _ in self.tokens}
-        marks = words & (_PLAIN | _BRACKETED)
-        marks |= {word for word in words & self.macros.keys() if _is_annotation(word, self.macros)}
-        last = -1
-        for index, (word, _, _) in enumerate(self.tokens):
-            if index <= last or word not in marks:
+        for index, (word, start, _) in enumerate(self.tokens):
+            if index in hidden or word not in takes_brackets:
                 continue
             last = index
-            called, values = self.macros.get(word, (False, ()))
-            is_annotation = word in self.macros and _is_annotation(word, self.macros)
-            is_specifier = is_annotation and (not called or any(values))
-            is_bracketed = word in _BRACKETED or (is_specifier and called)
-            if is_bracketed and self.at(index + 1) == "(":
+            if takes_brackets[word] and self.at(index + 1) == "(":
                 last = min(self.close(index + 1), len(self.tokens) - 1)
-            if last > index or word in _PLAIN or is_specifier:
-                start = self.tokens[index][1]
-                self._blank(start, self.tokens[last][2])
-                if last + 1 < len(self.tokens):
-                    self._annotated[self.tokens[last + 1][1]] = start
-                hidden.update(range(index, last + 1))
+            elif word in _BRACKETED and word not in self.macros:
+                continue
+            self._blank(start, self.tokens[last][2])
+            if last + 1 < len(self.tokens):
+                self._annotated[self.tokens[last + 1][1]] = start
+            hidden.update(range(index, last + 1))
         self.leave_out(hidden)
 
     def _blank(self, start: int, end: int) -> None:
@@ -210,12 +217,11 @@ class _StatementReader(CodeTokens):
         """Return the declaration of some tokens and the annotations before them."""
         start = self.before(self.tokens[first][1])
         end = self.tokens[min(last, len(self.tokens) - 1)][2]
-        code = self.text
+        text = self.text[start:end]
         for method in more.get("methods", ()):
-            code = code[: method.start] + " " * (method.end - method.start) + code[method.end :]
-        return ParsedDeclaration(
-            verdict=verdict, what=what, start=start, end=end, text=code[start:end], **more
-        )
+            begin, behind = method.start - start, method.end - start
+            text = text[:begin] + " " * (behind - begin) + text[behind:]
+        return ParsedDeclaration(verdict=verdict, what=what, start=start, end=end, text=text, **more)
 
     def before(self, position: int) -> int:
         """Return where the annotations begin that are before a position."""
@@ -274,8 +280,8 @@ class _StatementReader(CodeTokens):
         word = self.at(first)
         verdict, what = self._macro_verdict(word), f"what the macro {word} makes"
         words = self.words(self.tokens[first][1], self.tokens[min(last, len(self.tokens) - 1)][2])
-        if verdict == "shared" or (verdict == "unclear" and not words & DEVICE_WORDS):
-            is_guessed = not words & DEVICE_WORDS
+        is_guessed = not words & DEVICE_WORDS
+        if verdict == "shared" or (verdict == "unclear" and is_guessed):
             return self.declaration(first, last, "device", what, is_guessed=is_guessed)
         return self.declaration(first, last, verdict, what)
 
@@ -324,16 +330,16 @@ class _StatementReader(CodeTokens):
 
     def _by_tokens(self, first: int, last: int, body: int | None) -> dict[str, Any]:
         """Return the fields of a statement without annotations that the parser does not understand."""
-        head = [self.at(i) for i in range(first, last if body is None else body)]
-        while head[:2] == ["template", "<"]:
-            head = head[self.close(first + 1) + 1 - first :]
-            first = last - len(head) if body is None else body - len(head)
+        end = last if body is None else body
+        while self.at(first) == "template" and self.at(first + 1) == "<":
+            first = self.close(first + 1) + 1
+        head = [self.at(i) for i in range(first, end)]
         if head[:1] == ["template"] or head[:2] == ["extern", "template"]:
             return {"verdict": "host", "what": "an explicit instantiation"}
         is_defaulted = head[-2:] == ["=", "default"]  # outside of its class; the parser sees an assignment
         if is_defaulted or (body is not None and "constexpr" not in head):
             return {"verdict": "host", "what": "a function without __device__"}
-        if head[:1] and (head[0] in _TYPE_WORDS or "constexpr" in head or "const" in head):
+        if head and (head[0] in _TYPE_WORDS or "constexpr" in head or "const" in head):
             return {"verdict": "device", "what": "a declaration", "is_guessed": True}
         return {}
 
@@ -350,9 +356,8 @@ class _StatementReader(CodeTokens):
             return fields | _using(node)
         if kind == "static_assert":
             return fields | {"verdict": "shared", "what": "a static_assert"}
-        if words & DEVICE_WORDS and not (
-            kind == "function" and "__host__" in words and self._is_hosts(whole)
-        ):
+        is_for_both = kind == "function" and "__host__" in words
+        if words & DEVICE_WORDS and not (is_for_both and _HOSTS_TYPE.search(self._head_of(whole))):
             return fields | {"verdict": "device", "what": f"a {kind}"}
         if kind == "function":
             return fields | self._function(whole, words)
@@ -360,10 +365,8 @@ class _StatementReader(CodeTokens):
             return fields | {"verdict": "shared", "what": "a constant"}
         return fields | {"verdict": "host", "what": "a variable without __device__ or const"}
 
-    def _is_hosts(self, function: Node) -> bool:
-        """Return whether a function's head names a type that no device has: `__host__ __device__` or not."""
-        body = next((part.start_byte for part in _inner(function).children if part.type in _BODIES), None)
-        return bool(_HOSTS_TYPE.search(self.text[function.start_byte : body or function.end_byte]))
+    def _head_of(self, function: Node) -> str:
+        return self.text[function.start_byte : _body_of(function)]
 
     def _function(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
         node = _inner(whole)
@@ -382,60 +385,58 @@ class _StatementReader(CodeTokens):
             end = body.start_byte if body is not None else member.end_byte
             # the parser takes a macro before a member for an error, and not as a part of it
             begin = max(self.text.rfind(mark, node.start_byte, member.start_byte) for mark in "{;}") + 1
-            own = self.words(min(begin, self.before(member.start_byte)), end)
-            is_defaulted = any(
-                each.type in ("default_method_clause", "delete_method_clause") for each in _walk(member)
-            )
+            start = self.before(member.start_byte)
+            own = self.words(min(begin, start), end)
+            is_defaulted = any(each.type in _CHOSEN for each in _walk(member))
             if own & DEVICE_WORDS or (is_defaulted and "virtual" not in own):
                 continue
             if is_defaulted or (own & _CONSTEXPR and "__host__" not in own):
                 marks.add(self.before(_inner(member).start_byte))
-            else:
-                start, name = self.before(member.start_byte), _name(_inner(member))
-                method = ParsedDeclaration(
-                    verdict="host", what="a member function without __device__", start=start,
-                    end=member.end_byte, text=self.text[start : member.end_byte], name=name,
-                    **self._head(member, own, owner),
-                )  # fmt: skip
-                methods.append(method)
+                continue
+            text, name = self.text[start : member.end_byte], _name(_inner(member))
+            fields = self._head(member, own, owner)
+            methods.append(
+                ParsedDeclaration(
+                    verdict="host",
+                    what=MEMBER,
+                    start=start,
+                    end=member.end_byte,
+                    text=text,
+                    name=name,
+                    **fields,
+                )
+            )
         removed = [(method.start, method.end) for method in methods]
         return {
             "verdict": "device" if words & DEVICE_WORDS else "shared", "what": "a type",
-            "members": _inside(node), "is_forward": node.child_by_field_name("body") is None,
+            "members": frozenset(
+                name for each in _walk(node, past="compound_statement")
+                if each.type in _INSIDE and each != node for name in _declared(each)
+            ),
+            "is_forward": node.child_by_field_name("body") is None,
             "methods": tuple(methods), "marks": tuple(sorted(marks)), "types": _types(node, removed),
         }  # fmt: skip
 
     def _head(self, whole: Node, words: frozenset[str], owner: str) -> dict[str, Any]:
         """Return the fields of a host function's head; `owner` is the type that it is a member of."""
-        node = _inner(whole)
-        name, end = _name(node), whole.end_byte
-        body = next((part.start_byte for part in node.children if part.type in _BODIES), end)
+        node, body = _inner(whole), _body_of(whole)
+        name = _name(node)
         inside = [each for each in _walk(node) if each.start_byte < body]
         defaults = [each.child_by_field_name("default_value") for each in inside if each.end_byte <= body]
-        named = {
-            _text(each)
-            for default in defaults if default is not None
-            for each in _walk(default) if each.type in _NAMES
-        }  # fmt: skip
-        is_virtual = not words.isdisjoint(("virtual", "override", "final"))
+        named = {_text(each) for one in defaults if one for each in _walk(one) if each.type in _NAMES}
+        is_virtual = not words.isdisjoint(_VIRTUAL)
         is_implicit = is_virtual or (bool(owner) and name == owner)
-        declarators = (
+        declarators = [
             each.child_by_field_name("declarator")
             for each in _walk(node, past="compound_statement") if each.type == "function_declarator"
-        )  # fmt: skip
+        ]  # fmt: skip
         return {
             "head": self.text[self.before(whole.start_byte) : body], "mark": self.before(node.start_byte),
-            "needs": (_types(whole, [(body, end)]) | named) - {owner, name} - _parameters(whole),
+            "needs": (_types(whole, [(body, whole.end_byte)]) | named) - {owner, name} - _parameters(whole),
             "is_special": is_implicit or any(each.type in _OPERATORS for each in inside),
             "is_implicit": is_implicit, "is_inline": is_virtual or "inline" in words,
             "is_own": not any(each and each.type == "qualified_identifier" for each in declarators),
         }  # fmt: skip
-
-
-_TYPE_WORDS = frozenset({"struct", "class", "union", "enum", "typedef", "using", "static_assert", "concept"})
-_CONSTEXPR = frozenset({"constexpr", "consteval"})
-_OPERATORS = ("operator_name", "operator_cast", "destructor_name")
-_POINTERS = ("pointer_declarator", "reference_declarator", "parenthesized_declarator")
 
 
 def _is_annotation(word: str, macros: Macros, within: frozenset[str] = frozenset()) -> bool:
@@ -452,10 +453,9 @@ def _is_annotation(word: str, macros: Macros, within: frozenset[str] = frozenset
         outside, changes = value.replace('"C"', " "), 1
         while changes:
             outside, changes = _INNERMOST_BRACKETS.subn(" ", outside)
-        is_expression = bool(value) and not outside.strip()  # `(check(x, __LINE__))`
-        if is_expression or not all(
-            _is_annotation(each, macros, within | {word}) for each in outside.split()
-        ):
+        words = outside.split()
+        is_expression = bool(value) and not words  # `(check(x, __LINE__))`
+        if is_expression or not all(_is_annotation(each, macros, within | {word}) for each in words):
             return False
     return True
 
@@ -467,6 +467,12 @@ def _language() -> Language:
     import tree_sitter_cuda
 
     return tree_sitter.Language(tree_sitter_cuda.language())
+
+
+def _body_of(function: Node) -> int:
+    """Return where the body of a function begins, or the function ends."""
+    bodies = (part.start_byte for part in _inner(function).children if part.type in _BODIES)
+    return next(bodies, function.end_byte)
 
 
 def _is_untyped(node: Node) -> bool:
@@ -483,22 +489,20 @@ def _is_constant(node: Node) -> bool:
     if not _has_const(node):
         return False
     for each in node.children_by_field_name("declarator"):
-        declarator: Node | None = each
-        while declarator is not None and declarator.type in ("init_declarator", "array_declarator"):
-            declarator = declarator.child_by_field_name("declarator")
-        if declarator is None:
-            return False
-        is_pointer = declarator.type == "pointer_declarator"
-        is_name = declarator.type in ("identifier", "qualified_identifier")
-        if not (_has_const(declarator) if is_pointer else is_name):
+        declarator = _innermost(each, ("init_declarator", "array_declarator"))
+        is_name = declarator is not None and declarator.type in ("identifier", "qualified_identifier")
+        is_pointer = declarator is not None and declarator.type == "pointer_declarator"
+        if not (is_name or (is_pointer and _has_const(declarator))):
             return False
     # a device compiler computes no value by a call before the start
     calls = [each for each in _walk(node) if each.type in ("lambda_expression", "call_expression")]
     return all(_text(each.children[0]).split("::")[0] in ("sizeof", "dim3") for each in calls)
 
 
-def _has_const(node: Node) -> bool:
-    return any(child.type == "type_qualifier" and _text(child) == "const" for child in node.children)
+def _has_const(node: Node | None) -> bool:
+    return node is not None and any(
+        child.type == "type_qualifier" and _text(child) == "const" for child in node.children
+    )
 
 
 def _using(node: Node) -> dict[str, Any]:
@@ -536,14 +540,19 @@ def _declares_function(node: Node) -> bool:
     if node.type not in ("declaration", "field_declaration"):
         return False
     for each in node.children_by_field_name("declarator"):
-        declarator: Node | None = each
-        while declarator is not None and declarator.type in _POINTERS[:2]:
-            declarator = _declared_in(declarator)
+        declarator = _innermost(each, _POINTERS[:2])
         if declarator is not None and declarator.type == "function_declarator":
             name = declarator.child_by_field_name("declarator")
             if name is not None and name.type != "parenthesized_declarator":
                 return True
     return False
+
+
+def _innermost(node: Node | None, around: tuple[str, ...]) -> Node | None:
+    """Return the declarator inside of others of some kinds."""
+    while node is not None and node.type in around:
+        node = _declared_in(node)
+    return node
 
 
 def _declared_in(node: Node) -> Node | None:
@@ -569,14 +578,6 @@ def _declared(node: Node) -> frozenset[str]:
     if node.type == "enum_specifier" and not is_scoped:
         names |= {_name(each) for each in _walk(node) if each.type == "enumerator"}
     return frozenset(names - {""})
-
-
-def _inside(node: Node) -> frozenset[str]:
-    """Return the names that a type's own declarations declare inside of it."""
-    kinds = ("field_declaration", "enumerator", "alias_declaration", "type_definition", *_TYPES,
-             "function_definition", "declaration")  # fmt: skip
-    inner = (each for each in _walk(node, past="compound_statement") if each.type in kinds and each != node)
-    return frozenset(name for each in inner for name in _declared(each))
 
 
 def _member_functions(node: Node) -> Iterator[tuple[Node, str]]:

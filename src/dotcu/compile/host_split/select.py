@@ -15,21 +15,18 @@ stays where needed, as a declaration without a body: overloads, types and layout
 nvcc, and the compiler refuses a call at the function's own line. Where the head has in it what only a host
 knows, or a removed name is declared in another scope too, a declaration that nothing can use takes its place.
 
-What is kept without an annotation is a `Piece`: where the compiler refuses one, the selection is made again
+What is kept without an annotation is a piece: where the compiler refuses one, the selection is made again
 without it.
 """
 
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from dotcu.compile.diagnostics import headers_of
 from dotcu.compile.host_split.detect import (
@@ -39,15 +36,18 @@ from dotcu.compile.host_split.detect import (
     STAND_INS,
     TORCH_HEADER,
     WORD,
+    DeviceParts,
     HostLine,
     Macros,
+    Refusal,
+    Texts,
     is_host_include,
     macros_of,
     sign_of,
     stand_ins,
     with_macro_words,
 )
-from dotcu.compile.host_split.parse import Classified, ParsedDeclaration, parse_declarations
+from dotcu.compile.host_split.parse import MEMBER, Classified, ParsedDeclaration, parse_declarations
 from dotcu.compile.source.lexer import code_only, directives, scan_includes, variants, without_comments
 from dotcu.compile.source.source import printable
 
@@ -55,9 +55,8 @@ _NAMESPACE = re.compile(r"\bnamespace\s+(\w+)\s*(?:::|\{)")
 _DEFINED_NAME = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b")
 _LIBRARY = re.compile(r"(cub|thrust)/")
-_LATE_INCLUDE = re.compile(
-    r"#include <(cuda_\w+\.h|left_out/torch)>"
-)  # of a header that a template argument needs
+_LATE_INCLUDE = re.compile(r"#include <(cuda_\w+\.h|left_out/torch)>")
+"""Matches the `#include` of a header that a template argument needs, behind the text."""
 
 _KNOWN = re.compile(
     r"u?int(_fast|_least)?\d*_t|s?size_t|ptrdiff_t|u?intptr_t|u(int|short|char|long)|dim3"
@@ -83,85 +82,57 @@ _STANDARD = {"<cassert>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cst
              "<type_traits>", "<utility>"}  # fmt: skip
 """Headers of the standard library that a host's header includes."""
 
-_TENSOR = re.compile(r"\b(?:torch|at)::Tensor\b(?=\s+\w+\s*[;,=])")
+_INSTEAD = {
+    "<cufft.h>": "left_out/cufft",
+    "<cuda_bf16.h>": "left_out/bfloat16",
+    "<cuda_fp16.h>": "left_out/half",
+}
+"""By the header that declares names of device code, what stands for a host's header with them."""
 
-_MEMBER = "a member function without __device__"
-
-Problem = tuple[int, int, str]
-"""Where code begins and ends that is not clearly host code or device code, and why."""
+_HEAD = "head"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RemovedDeclaration:
-    """A declaration that the compiler does not get.
+@functools.lru_cache(maxsize=8)
+def _macros(texts: Texts, of_torch: bool) -> Macros:
+    known = tuple(text for _, text in texts)
+    return macros_of((*known, (STAND_INS / "left_out/torch").read_text()) if of_torch else known)
 
-    Attributes:
-        file: The index of the text that it is in.
+
+@functools.lru_cache(maxsize=512)
+def _parsed_file(name: str, texts: Texts, defined: frozenset[str], of_torch: bool) -> _ParsedFile:
+    return _ParsedFile(name, dict(texts)[name], defined, _macros(texts, of_torch))
+
+
+@functools.lru_cache(maxsize=64)
+def device_parts(
+    texts: Texts, defined: frozenset[str], looked: frozenset[str], refused: frozenset[Refusal] = frozenset()
+) -> DeviceParts:
+    """Remove from some texts, which are compiled together, what only a host compiler can take.
+
+    Args:
+        texts: Those of a source and of the user's headers that it reaches.
+        defined: Macros known to be defined.
+        looked: The files that may have host code; the others stay as they are.
+        refused: Pieces that the compiler did not take.
     """
-
-    name: str
-    file: int
-    line: int
-    what: str
-
-    @property
-    def remedy(self) -> str:
-        """The change that makes device code of it."""
-        if "function" in self.what:
-            return "__host__ __device__"
-        return "const, or __device__" if "variable" in self.what else "nothing of the host's library in it"
-
-
-Refusal = tuple[int, int, str]
-"""What the compiler refused: the index of its text, its position there, and in which form it was: "whole",
-the "head" of a function, one that is "inline", or a "stand-in" for one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Code that is kept as long as the compiler takes it: the lines that it is on, of the text in `key`."""
-
-    key: Refusal
-    first: int
-    last: int
-    is_assert: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceParts:
-    """The device part of some texts.
-
-    Attributes:
-        texts: The compiled part of each; the text itself where nothing is removed.
-        removed: The named declarations that are not in them.
-        unclear: Lines that are neither clearly host code nor clearly device code, with the index of their
-            text.
-        pieces: What can be left out, too, the innermost first.
-        looked: The indices of the texts that may have host code.
-    """
-
-    texts: tuple[str, ...]
-    removed: tuple[RemovedDeclaration, ...] = ()
-    unclear: tuple[tuple[int, HostLine], ...] = ()
-    pieces: tuple[Piece, ...] = ()
-    looked: frozenset[int] = frozenset()
-
-    def to_note(self, texts: tuple[str, ...]) -> dict[str, Any]:
-        """Return it as JSON has it, without the texts that are as they were."""
-        changed = {str(i): text for i, text in enumerate(self.texts) if text != texts[i]}
-        return {**dataclasses.asdict(self), "texts": changed, "looked": sorted(self.looked)}
-
-    @staticmethod
-    def from_note(note: Mapping[str, Any], texts: tuple[str, ...]) -> DeviceParts:
-        """Return what `to_note` wrote down for the same texts."""
-        changed = note["texts"]
-        return DeviceParts(
-            texts=tuple(changed.get(str(i), text) for i, text in enumerate(texts)),
-            removed=tuple(RemovedDeclaration(**row) for row in note["removed"]),
-            unclear=tuple((file, HostLine(**line)) for file, line in note["unclear"]),
-            pieces=tuple(Piece(**{**row, "key": tuple(row["key"])}) for row in note["pieces"]),
-            looked=frozenset(note["looked"]),
-        )
+    of_torch = any(
+        TORCH_HEADER.match(include.spelled) for _, text in texts for include in scan_includes(text)
+    )
+    files = [_parsed_file(name, texts, defined, of_torch) for name, _ in texts if name in looked]
+    own = frozenset(name for _, text in texts for name in _NAMESPACE.findall(code_only(text)))
+    whole = [code_only(text) for name, text in texts if name not in looked]
+    selection = _Selection(files, whole, _macros(texts, of_torch), refused, own)
+    aliases = frozenset(
+        each.name for file in files for each in file.declarations
+        if each.verdict == "shared" and each.name and OF_TORCH.search(each.text)
+    )  # fmt: skip
+    return DeviceParts(
+        texts={file.name: text for file in files if (text := file.device_text(selection)) != file.text},
+        removed=tuple(dict.fromkeys(one for file in files for one in file.removed(selection))),
+        unclear=tuple(line for file in files for line in file.unclear(aliases, own)),
+        pieces=tuple(piece for file in files for piece in selection.pieces(file)),
+        looked=looked,
+    )
 
 
 class _ParsedFile:
@@ -172,8 +143,8 @@ class _ParsedFile:
         added: By position, what is written before a character that stays, or in place of another.
     """
 
-    def __init__(self, index: int, text: str, defined: frozenset[str], macros: Macros) -> None:
-        self.index, self.text = index, text
+    def __init__(self, name: str, text: str, defined: frozenset[str], macros: Macros) -> None:
+        self.name, self.text = name, text
         same: Classified = {}  # most statements are in several variants
         self.variants = [(each, parse_declarations(each, macros, same)) for each in variants(text, defined)]
         self.declarations = list(dict.fromkeys(each for _, parsed in self.variants for each in parsed))
@@ -184,17 +155,46 @@ class _ParsedFile:
     def line(self, position: int) -> int:
         return bisect.bisect_left(self._ends, position) + 1
 
-    def lines(self, problems: Iterable[Problem]) -> Iterator[tuple[int, HostLine]]:
-        """Yield the first problem of each line, with the index of the text."""
-        lines = printable(self.text).split("\n")
-        first: dict[int, tuple[int, str]] = {}
-        for start, end, what in problems:
-            first.setdefault(self.line(start), (self.line(end - 1), what))
-        for line, (last, what) in sorted(first.items()):
-            yield self.index, HostLine(line, lines[line - 1].rstrip("\r"), what, last)
+    def removed(self, selection: _Selection) -> Iterator[HostLine]:
+        """Yield the named declarations that are left out."""
+        for each in self.declarations:
+            gone = [] if each in selection.kept else [(name, each, each.start) for name in sorted(each.names)]
+            gone += [(method.name, method, method.mark) for method in each.methods]
+            for name, one, position in gone:
+                yield HostLine(self.line(position), "", one.what, name=name, file=self.name)
+
+    def unclear(self, aliases: frozenset[str], own: frozenset[str]) -> Iterator[HostLine]:
+        """Yield lines that cannot be classified, or are device code that takes PyTorch's types.
+
+        Args:
+            aliases: Other names of these types.
+            own: Namespaces that are the user's.
+        """
+        lines, ends = printable(self.text).split("\n"), dict[int, str]()
+        found: dict[int, HostLine] = {}
+
+        def add(start: int, end: int, what: str) -> None:
+            line = self.line(start)
+            text, last = lines[line - 1].rstrip("\r"), self.line(end - 1)
+            found.setdefault(line, HostLine(line, text, what, last, file=self.name))
+
+        for each in self.declarations:
+            if each.verdict == "unclear":
+                add(each.start, each.end, f"host code or device code? {each.what}")
+            elif each.verdict == "device":
+                names = "|".join(
+                    [OF_TORCH.pattern, *(rf"\b{name}\b" for name in sorted(each.types & aliases))]
+                )
+                for match in re.finditer(names, each.text):
+                    if match[0].partition("::")[0] not in own:
+                        start, end = (each.start + position for position in match.span())
+                        add(start, end, f"device code with PyTorch's type {match[0]}")
+            if {ends.setdefault(each.end, each.verdict), each.verdict} == {"device", "host"}:
+                add(each.start, each.end, "device code in one branch of an #if, host code in another")
+        yield from (found[line] for line in sorted(found))
 
     def device_text(self, selection: _Selection) -> str:
-        """Return the text with nothing but its device part in it; the text itself where that is all."""
+        """Return the text with nothing but its device part in it."""
         kept = selection.kept
         host_includes = {
             include.start for include in scan_includes(self.text)
@@ -231,24 +231,24 @@ class _ParsedFile:
 
     def _keep_declaration(self, variant: str, declaration: ParsedDeclaration, selection: _Selection) -> None:
         if declaration in selection.kept:
-            tensors = dict(_tensor_members(declaration))
-            gone = [(method.start, method.end) for method in declaration.methods]
             begin = declaration.start
-            for start, end in sorted([*gone, *tensors.items(), (declaration.end, declaration.end)]):
-                self._keep(variant, begin, max(begin, start))
-                begin = max(begin, end)
-            self.added |= dict.fromkeys(tensors, "__dotcu_tensor")
+            for method in declaration.methods:
+                self._keep(variant, begin, max(begin, method.start))
+                begin = max(begin, method.end)
+            self._keep(variant, begin, declaration.end)
             self.added |= dict.fromkeys(declaration.marks, _DEVICE)
-        for one in selection.stand_ins.keys() & {declaration, *declaration.methods}:
-            self.added[one.start] = selection.stand_ins[one]
-        for head in selection.heads.intersection((declaration, *declaration.methods)):
-            body = head.start + len(head.head)
-            self._keep(variant, head.start, body)
-            # a call of an inline function without a body is refused
-            is_plain = head.is_inline or selection.is_called(head)
-            self.added[head.mark] = _DEVICE if is_plain else f"{_DEVICE}inline "
-            if self.text[body - 1] != ";":
-                self.added[body] = ";"
+        for one in (declaration, *declaration.methods):
+            form = selection.instead.get(one)
+            if form == _HEAD:
+                body = one.start + len(one.head)
+                self._keep(variant, one.start, body)
+                # a call of an inline function without a body is refused
+                is_plain = one.is_inline or selection.is_called(one)
+                self.added[one.mark] = _DEVICE if is_plain else f"{_DEVICE}inline "
+                if self.text[body - 1] != ";":
+                    self.added[body] = ";"
+            elif form:
+                self.added[one.start] = form
 
     def _keep_directives(
         self, host_includes: set[int], gone: Sequence[ParsedDeclaration], used: frozenset[str]
@@ -319,101 +319,14 @@ class _ParsedFile:
         return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
 
 
-@functools.lru_cache(maxsize=8)
-def _macros(texts: tuple[str, ...], of_torch: bool) -> Macros:
-    return macros_of((*texts, (STAND_INS / "left_out/torch").read_text()) if of_torch else texts)
-
-
-@functools.lru_cache(maxsize=512)
-def _parsed_file(index: int, texts: tuple[str, ...], defined: frozenset[str], of_torch: bool) -> _ParsedFile:
-    return _ParsedFile(index, texts[index], defined, _macros(texts, of_torch))
-
-
-@functools.lru_cache(maxsize=64)
-def device_parts(
-    texts: tuple[str, ...],
-    defined: frozenset[str],
-    looked: frozenset[int],
-    refused: frozenset[Refusal] = frozenset(),
-) -> DeviceParts:
-    """Remove from some texts, which are compiled together, what only a host compiler can take.
-
-    Args:
-        texts: Those of a source and of the user's headers that it reaches.
-        defined: Macros known to be defined.
-        looked: The indices of those that may have host code; the others stay as they are.
-        refused: Pieces that the compiler did not take.
-    """
-    of_torch = any(TORCH_HEADER.match(include.spelled) for text in texts for include in scan_includes(text))
-    macros = _macros(texts, of_torch)
-    files = [_parsed_file(index, texts, defined, of_torch) for index in sorted(looked)]
-    aliases = frozenset(
-        each.name for file in files for each in file.declarations
-        if each.verdict == "shared" and each.name and OF_TORCH.search(_without_tensors(each))
-    )  # fmt: skip
-    own = frozenset(name for text in texts for name in _NAMESPACE.findall(code_only(text)))
-    whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
-    selection = _Selection(files, whole, macros, refused, own)
-    removed = []
-    for file in files:
-        for each in file.declarations:
-            gone = [(method.name, method.what, method.mark) for method in each.methods]
-            if each not in selection.kept:
-                gone = [(name, each.what, each.start) for name in sorted(each.names)] + gone
-            for name, what, position in gone:
-                line = file.line(position)
-                removed.append(RemovedDeclaration(name=name, file=file.index, line=line, what=what))
-    device_texts = {file.index: file.device_text(selection) for file in files}
-    return DeviceParts(
-        texts=tuple(device_texts.get(index, text) for index, text in enumerate(texts)),
-        removed=tuple(dict.fromkeys(removed)),
-        unclear=tuple(line for file in files for line in file.lines(_unclear(file, aliases, own))),
-        pieces=tuple(piece for file in files for piece in selection.pieces(file)),
-        looked=looked,
-    )
-
-
-def _unclear(file: _ParsedFile, aliases: frozenset[str], own: frozenset[str]) -> Iterator[Problem]:
-    """Yield statements that cannot be classified, and device code that takes PyTorch's types."""
-    ends: dict[int, str] = {}
-    for each in file.declarations:
-        if each.verdict == "unclear":
-            yield each.start, each.end, f"host code or device code? {each.what}"
-        elif each.verdict == "device":
-            names = "|".join([OF_TORCH.pattern, *(rf"\b{name}\b" for name in sorted(each.types & aliases))])
-            for match in re.finditer(names, each.text):
-                if match[0].partition("::")[0] not in own:
-                    start, end = (each.start + position for position in match.span())
-                    yield start, end, f"device code with PyTorch's type {match[0]}"
-        if {ends.setdefault(each.end, each.verdict), each.verdict} == {"device", "host"}:
-            yield each.start, each.end, "device code in one branch of an #if, host code in another"
-
-
-def _tensor_members(declaration: ParsedDeclaration) -> list[tuple[int, int]]:
-    """Return where a type names PyTorch's tensors as the types of its members.
-
-    Device code may name such a type for its constants: it gets members of the same size in their place.
-    """
-    text, start = declaration.text, declaration.start
-    matches = _TENSOR.finditer(text, text.index("{")) if declaration.what == "a type" and "{" in text else ()
-    return [(start + match.start(), start + match.end()) for match in matches]
-
-
-def _without_tensors(declaration: ParsedDeclaration) -> str:
-    text, start = declaration.text, declaration.start
-    for begin, end in reversed(_tensor_members(declaration)):
-        text = text[: begin - start] + text[end - start :]
-    return text
-
-
 class _Selection:
     """The declarations that stay, and the host functions whose heads stay.
 
     Attributes:
         kept: Device code, and what it needs of what host and device may both have.
         used: The words of what stays.
-        heads: Host functions that stay as a declaration without a body.
-        stand_ins: By removed declaration, a declaration in its place that nothing can use.
+        instead: Of what goes, `_HEAD` where the head of a function stays, or a declaration in its place that
+            nothing can use.
     """
 
     def __init__(
@@ -430,32 +343,37 @@ class _Selection:
         """
         self._macros = macros
         self._whole = self._words(whole)
-        self._refused = {
-            form: {
-                each for file in files for one in file.declarations for each in (one, *one.methods)
-                if (file.index, each.start, form) in refused
-            }
-            for form in ("whole", "head", "inline", "stand-in")
-        }  # fmt: skip
         self._hosts = HOST_NAMESPACES - own
+        forms: dict[tuple[str, int], list[str]] = {}
+        for name, start, form in refused:
+            forms.setdefault((name, start), []).append(form)
         declarations = [each for file in files for each in file.declarations]
+        self._refused = {
+            (each, form)
+            for file in files if forms
+            for one in file.declarations
+            for each in (one, *one.methods)
+            for form in forms.get((file.name, each.start), ())
+        }  # fmt: skip
         self.kept, self.used = self._choose(declarations)
         names = [name for each in self.kept for name in each.names]
         self._outside = frozenset(names) | self._whole
         self._inside = self._outside | {name for each in self.kept for name in each.members}
         called = set(self._whole)  # the words that device code uses, without those that it only declares
+        self._declared: dict[str, set[str]] = {}  # by name, the kinds of what declares it in full
         for each in self.kept:
             words = Counter(WORD.findall(each.text))
             words[each.name] -= 1
             called |= {word for word, count in words.items() if count > 0}
+            for name in each.names:
+                self._declared.setdefault(name, set()).add(each.what if each.is_forward else "")
         self._called = with_macro_words(frozenset(called), macros)
         is_opened = any(each.what == "a using of a namespace" for each in self.kept)
         # what is only probed for, or found through a namespace, is seen by no name that is declared here
         self._is_probed = is_opened or bool(self._called & {"decltype", "requires"})
-        self.heads: set[ParsedDeclaration] = set()
-        self.stand_ins: dict[ParsedDeclaration, str] = {}
+        self.instead: dict[ParsedDeclaration, str] = {}
         for each in declarations:
-            self._keep_heads(each)
+            self._replace(each)
         self._fixed = self._with_other_declarations()
 
     def _with_other_declarations(self) -> frozenset[ParsedDeclaration]:
@@ -468,19 +386,17 @@ class _Selection:
         places = Counter(name for name, _ in {(e.name, e.text) for e in self.kept if not e.is_forward})
         return frozenset(each for each in self.kept if each.name in needed and places[each.name] > 1)
 
-    def pieces(self, file: _ParsedFile) -> Iterator[Piece]:
+    def pieces(self, file: _ParsedFile) -> Iterator[tuple[Refusal, int, int]]:
         """Yield what is kept of a file without an annotation."""
         for each in file.declarations:
             for one in (*each.methods, each):
-                forms = {"head": one in self.heads, "stand-in": one in self.stand_ins}
+                instead = self.instead.get(one)
+                forms = [] if instead is None else [_HEAD if instead == _HEAD else "stand-in"]
                 is_free = one in self.kept and one not in self._fixed
-                forms["whole"] = is_free and (one.verdict == "shared" or one.is_guessed)
-                for form in (form for form, is_it in forms.items() if is_it):
-                    first, last = file.line(one.start), file.line(one.end - 1)
-                    is_assert = one.what == "a static_assert"
-                    yield Piece(
-                        key=(file.index, one.start, form), first=first, last=last, is_assert=is_assert
-                    )
+                if is_free and (one.verdict == "shared" or one.is_guessed):
+                    forms.append(_form(one))
+                for form in forms:
+                    yield (file.name, one.start, form), file.line(one.start), file.line(one.end - 1)
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
         words = frozenset(word for text in texts for word in WORD.findall(text))
@@ -489,16 +405,16 @@ class _Selection:
     def _choose(
         self, declarations: Sequence[ParsedDeclaration]
     ) -> tuple[frozenset[ParsedDeclaration], frozenset[str]]:
-        refused = self._refused["whole"]
-        kept = {each for each in declarations if each.verdict in ("device", "unclear")} - refused
+        left = [each for each in declarations if (each, _form(each)) not in self._refused]
+        kept = {each for each in left if each.verdict in ("device", "unclear")}
         used = self._whole | self._words(each.text for each in kept)
-        shared = [each for each in declarations if each.verdict == "shared"]
         able = [
-            each for each in shared
-            if not (each in refused or sign_of(CODE, _without_tensors(each)) or self._is_hosts(each))
+            each for each in left
+            if each.verdict == "shared" and not sign_of(CODE, each.text) and not self._is_hosts(each)
         ]  # fmt: skip
+        shared = {each for each in declarations if each.verdict == "shared"}
         gone = {each.name for each in declarations if each.verdict == "host"}
-        gone |= {each.name for each in set(shared) - set(able)}
+        gone |= {each.name for each in shared - set(able)}
         while True:
             left = [each for each in able if each not in kept]
             more = [each for each in left if each.name in used]
@@ -514,7 +430,7 @@ class _Selection:
         """Return whether a declaration names what only a host's header has."""
         named = declaration.types & self._hosts
         has_torch = named <= {"torch", "at", "c10"} and declaration.what != "a using of a namespace"
-        return bool(OF_TORCH.search(_without_tensors(declaration)) if has_torch else named)
+        return bool(OF_TORCH.search(declaration.text) if has_torch else named)
 
     def _is_plain(self, declaration: ParsedDeclaration, known: set[str], gone: set[str]) -> bool:
         """Return whether nothing is in a declaration that a device compiler may lack."""
@@ -532,35 +448,35 @@ class _Selection:
         """Return whether a device compiler knows a name by itself, or by what stays."""
         return name in self._inside or name in self._macros or bool(_KNOWN.fullmatch(name))
 
-    def _keep_heads(self, declaration: ParsedDeclaration) -> None:
+    def _replace(self, declaration: ParsedDeclaration) -> None:
         """Keep the heads of a declaration's host functions, and put stand-ins for what would be missed."""
-        name, instead = declaration.name, ""
+        name = declaration.name
         if declaration in self.kept:
             for method in declaration.methods:
                 if not self._keep_head(method) and method.is_implicit:
                     result = "" if method.name == name else "virtual void "
                     self._stand_in(method, f"{_DEVICE}{result}{method.name}(struct host_only&);")
-        elif not declaration.head:
+        elif declaration.head:
+            if self._is_overload(declaration):
+                self._keep_head(declaration)
+        else:
             # a name stays declared by another declaration, but not by a forward one of a removed type
-            others = [each for each in self.kept if not (each.is_forward and declaration.what == each.what)]
-            stays = self._whole.union(*(each.names for each in others))
-            missed = sorted(declaration.names & self._called & stays)
-            instead = " ".join(f"struct {one};" for one in missed)
-        elif self._is_overload(declaration):
-            self._keep_head(declaration)
-        if instead:
-            self._stand_in(declaration, instead)
+            named = sorted(declaration.names & self._called)
+            kinds = {one: self._declared.get(one, set()) - {declaration.what} for one in named}
+            missed = [one for one in named if kinds[one] or one in self._whole]
+            if missed:
+                self._stand_in(declaration, " ".join(f"struct {one};" for one in missed))
 
     def _stand_in(self, declaration: ParsedDeclaration, text: str) -> None:
-        if declaration not in self._refused["stand-in"]:
-            self.stand_ins[declaration] = text
+        if (declaration, "stand-in") not in self._refused:
+            self.instead[declaration] = text
 
     def _keep_head(self, function: ParsedDeclaration) -> bool:
         """Keep a head if nothing is in it that a device compiler lacks."""
-        is_taken = function not in self._refused["head"] and not sign_of(CODE, function.head)
+        is_taken = (function, _HEAD) not in self._refused and not sign_of(CODE, function.head)
         if not is_taken or not all(map(self._is_known, function.needs - {"std"})):
             return False  # of std, the compiler refuses what it lacks
-        self.heads.add(function)
+        self.instead[function] = _HEAD
         return True
 
     def is_called(self, function: ParsedDeclaration) -> bool:
@@ -569,7 +485,7 @@ class _Selection:
         For nvcc, too, a function with `__host__ __device__` may call one of the host if no kernel calls it.
         Only a member is sure to be no function that the compiler has itself, such as max.
         """
-        return function in self._refused["inline"] and function.what == _MEMBER
+        return (function, "inline") in self._refused and function.what == MEMBER
 
     def _is_overload(self, function: ParsedDeclaration) -> bool:
         """Return whether device code uses a name that is a host function's and another's too."""
@@ -582,6 +498,11 @@ class _Selection:
         return name in self._called and (is_anothers or self._is_probed)
 
 
+def _form(declaration: ParsedDeclaration) -> str:
+    """Return the form in which the compiler may refuse a declaration that stays."""
+    return "assert" if declaration.what == "a static_assert" else "whole"
+
+
 def _include_instead(used: frozenset[str], of_torch: bool) -> str:
     """Return the header to include in place of a host header, for the names that it declares; "" for none.
 
@@ -592,10 +513,7 @@ def _include_instead(used: frozenset[str], of_torch: bool) -> str:
     needed = headers_of(used)
     if of_torch and "<torch/extension.h>" in needed:
         return "left_out/torch"
-    if "<cufft.h>" in needed:
-        return "left_out/cufft"
-    if "<cuda_bf16.h>" in needed:
-        return "left_out/bfloat16"
-    if "<cuda_fp16.h>" in needed:
-        return "left_out/half"
+    for header, instead in _INSTEAD.items():
+        if header in needed:
+            return instead
     return "left_out/std" if needed & _STANDARD or "std" in used else ""

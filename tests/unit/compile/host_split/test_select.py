@@ -10,7 +10,8 @@ import pytest
 
 import fresh
 from dotcu.compile import CompileOptions, ObjectCode, Target, inline_source, plan_build, read_source
-from dotcu.compile.host_split.select import DeviceParts, device_parts
+from dotcu.compile.host_split.detect import DeviceParts
+from dotcu.compile.host_split.select import device_parts
 from dotcu.compile.source.lexer import NVRTC_MACROS
 from dotcu.errors import CompileError, HostCodeError
 
@@ -19,14 +20,15 @@ KERNEL = "__global__ void k(int* x) { *x = 1; }\n"
 
 
 def parts(*texts: str) -> DeviceParts:
-    return device_parts(texts, NVRTC_MACROS, frozenset(range(len(texts))))
+    named = {str(number): text for number, text in enumerate(texts)}
+    return device_parts(tuple(named.items()), NVRTC_MACROS, frozenset(named))
 
 
 def left(text: str) -> str:
     """What is left of a text, its blanks and empty lines made one."""
     found = parts(text)
     assert not found.unclear
-    return " ".join(found.texts[0].split())
+    return " ".join(found.texts.get("0", text).split())
 
 
 def digest(text: str) -> str:
@@ -124,7 +126,7 @@ def test_lines_and_columns_stay() -> None:
         "int f(); __device__ int g();  // both\n\n/* a */ void h()\n{\n}\n"
         f"\tstruct A {{ int m() {{ return rand() + 1; }} int x; }};\n{KERNEL}"
     )
-    (found,) = parts(text).texts
+    found = parts(text).texts["0"]
     assert found.split("\n") == [
         "         __device__ int g();", "", "", "", "",
         "\tstruct A { __device__ inline int m() ;    int x; };",
@@ -134,7 +136,7 @@ def test_lines_and_columns_stay() -> None:
 
 def test_a_text_without_host_code_is_the_same_text() -> None:
     text = f"// a\n#include <cuda_fp16.h>\n\n{KERNEL}  // b  \n\n\n"
-    assert parts(text).texts[0] is text
+    assert parts(text).texts == {}
 
 
 def test_a_shared_declaration_stays_where_device_code_names_it() -> None:
@@ -152,15 +154,15 @@ def test_a_shared_declaration_stays_where_device_code_names_it() -> None:
 def test_a_type_of_a_header_stays_where_the_sources_device_code_names_it() -> None:
     header = "struct Opaque; struct Shape { Opaque* next; int n; };\nvoid launch(Shape s);\n"
     source = "__global__ void k(Shape s, int* x) { *x = s.n; }\nint main() {}\n"
-    assert "struct Shape" in parts(source, header).texts[1]
-    assert "launch" not in parts(source, header).texts[1]
+    assert "struct Shape" in parts(source, header).texts["1"]
+    assert "launch" not in parts(source, header).texts["1"]
 
 
 def test_what_host_headers_bring_along_stands_in_their_place(make: Build) -> None:
     text = "#include <torch/extension.h>\n__global__ void k(int64_t* x, __half* y) { *x = INT64_MAX; }\n"
-    assert parts(text).texts[0].splitlines()[0] == "#include <left_out/half>"
+    assert parts(text).texts["0"].splitlines()[0] == "#include <left_out/half>"
     assert make(text).lowered == {"k": "_Z1kPxP6__half"}
-    assert parts(f"#include <vector>\n{KERNEL}").texts[0].splitlines()[0] == ""
+    assert parts(f"#include <vector>\n{KERNEL}").texts["0"].splitlines()[0] == ""
 
 
 @pytest.mark.parametrize(
@@ -418,7 +420,7 @@ def test_comments_and_strings_are_no_code(make: Build) -> None:
    PYBIND11_MODULE( */
 {KERNEL}__global__ void j() {{ printf("<<<%s>>>", "main() {{"); }}
 """
-    assert parts(text).texts[0] is text
+    assert parts(text).texts == {}
     assert set(make(text, names=("k", "j")).lowered) == {"k", "j"}
 
 
@@ -477,12 +479,6 @@ AS_THEY_ARE = {
     "an iterator": (
         "#include <iterator>\nstruct It { using iterator_category = std::forward_iterator_tag; int* p; };\n"
         "__global__ void j(It it) { *it.p = 1; }\nint main() {}\n"
-    ),
-    "constants of a type with tensors in it": (
-        "#include <torch/extension.h>\nstruct Model : torch::CustomClassHolder {\n  Model() { go(); }\n"
-        "  static constexpr int N = 4;\n  at::Tensor weight, bias;\n};\n"
-        "struct Weights { float w[Model::N]; };\n"
-        "__global__ void j(Weights all, float* x) { *x = all.w[Model::N - 1]; }\nvoid run(at::Tensor x);\n"
     ),
     "members of a host class that are defined outside of it": (
         "struct Model;\nclass Runner {\n public:\n  Runner();\n  Runner(Runner&&) noexcept;\n"
@@ -694,7 +690,7 @@ UNCLEAR = {
 @pytest.mark.parametrize("case", UNCLEAR)
 def test_what_cannot_be_classified_is_an_error_with_its_line(case: str, make: Build) -> None:
     text, line, what = UNCLEAR[case]
-    assert line in [found.line for _, found in parts(text).unclear]
+    assert line in [found.line for found in parts(text).unclear]
     with pytest.raises(HostCodeError) as error:
         make(text, names=())
     assert f"inline.cu:{line}: " in str(error.value)
