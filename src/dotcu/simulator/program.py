@@ -51,7 +51,7 @@ class Program:
         self.addresses = {name: allocate() for name in (*self._declared, *functions)}
         self.variables = {n: initial_bytes(v, self.addresses) for n, v in self._declared.items()}
         self.heap: list[Buffer] = []
-        self._texts = texts
+        self.source_line = line_reader(texts)
         self._decoded: dict[str, DecodedKernel] = {}
         self._lock = threading.RLock()
 
@@ -70,13 +70,6 @@ class Program:
             SimulationError: The text is not well-formed PTX.
         """
         return cls(parse_module(ptx), files or {}, texts or {})
-
-    def source_line(self, file: str, line: int) -> str:
-        """Return the text of a line, counted from 1; empty if it is not known."""
-        if file not in self._texts:
-            return linecache.getline(file, line)
-        lines = self._texts[file].splitlines()
-        return lines[line - 1] if 0 < line <= len(lines) else ""
 
     def write(self, name: str, data: bytes) -> None:
         """Write the first bytes of a variable."""
@@ -120,6 +113,17 @@ class Program:
             location_of=location_of,
             kernel=demangle(name),
         )
+
+
+def line_reader(texts: Mapping[str, str]) -> Callable[[str, int], str]:
+    """Return what gives the text of a line of a file, counted from 1; empty if it is not known."""
+
+    def read(file: str, line: int) -> str:
+        if file not in texts:
+            return linecache.getline(file, line)
+        return dict(enumerate(texts[file].splitlines(), 1)).get(line, "")
+
+    return read
 
 
 def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> NDArray[np.uint8]:

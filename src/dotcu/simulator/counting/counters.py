@@ -17,6 +17,7 @@ from dotcu.ptx.instructions import Instruction
 if TYPE_CHECKING:
     from dotcu.simulator.counting.traffic import AccessCost
     from dotcu.simulator.semantics.memory.access import Access
+    from dotcu.simulator.tile.access import TileAccess
 
 
 _INTEGERS = frozenset({"s8", "u8", "s4", "u4", "b1"})
@@ -106,7 +107,7 @@ class LineCounters:
         if operations:
             self.operations[type_] += lanes * operations
 
-    def add_accesses(self, access: Access, costs: Mapping[str, AccessCost]) -> None:
+    def add_accesses(self, access: Access | TileAccess, costs: Mapping[str, AccessCost]) -> None:
         """Count an instruction's accesses; `costs` are by space."""
         nbytes, action = access.bytes, access.action
         lanes = sum(cost.lanes for cost in costs.values())

@@ -90,6 +90,14 @@ class Buffer:
             self._shadows[width] = self._elements(self.written, width)
         return self._shadows.get(width)
 
+    def mark_aliases(self, addresses: Array, width: int) -> None:
+        """Note for other buffers of the same bytes that elements are written."""
+        for alias in self.aliases:
+            if alias.written is not None and alias.written is not self.written:
+                for byte in range(width):
+                    at = addresses + byte - alias.base
+                    alias.written[at[(at >= 0) & (at < alias.size)]] = 1
+
     def _elements(self, data: Bytes, width: int) -> NDArray[Any]:
         skew = -self.base % width
         count = max(0, (data.size - skew) // width)

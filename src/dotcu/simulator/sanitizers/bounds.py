@@ -23,12 +23,12 @@ FOREIGN = (
     "An address stored in memory or in a struct is the host's. Pass the tensors themselves: in a list for an "
     "array of pointers, in a dataclass for a struct."
 )
-_PREPOSITION = {"read": "of", "write": "of", "atomic": "on"}
+PREPOSITIONS = {"read": "of", "write": "of", "atomic": "on"}
 
 
 def describe_access(access: Access) -> str:
     """Return the words for an access: `read of 4 bytes`."""
-    return f"{access.action} {_PREPOSITION[access.action]} {access.bytes} bytes"
+    return f"{access.action} {PREPOSITIONS[access.action]} {access.bytes} bytes"
 
 
 def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: Array) -> Array:

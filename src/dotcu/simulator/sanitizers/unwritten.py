@@ -62,15 +62,8 @@ def mark_written(part: AccessPart, index: Array) -> None:
     region, width = part.region, part.access.width
     if part.shadow is not None:
         part.shadow[index] = WRITTEN[width]
-    if region is None or not region.aliases:
-        return
-    address = index * width + region.view(width)[1]
-    for alias in region.aliases:
-        if alias.written is None or alias.written is region.written:
-            continue
-        for byte in range(width):
-            at = address + byte - alias.base
-            alias.written[at[(at >= 0) & (at < alias.size)]] = 1
+    if region is not None and region.aliases:
+        region.mark_aliases(index * width + region.view(width)[1], width)
 
 
 _REMEDIES = {

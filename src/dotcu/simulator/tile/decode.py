@@ -16,14 +16,14 @@ import numpy as np
 
 from dotcu.errors import UnsupportedInstruction
 from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.tile import access as memory
-from dotcu.simulator.tile.access import TensorView, TileAccess
-from dotcu.simulator.tile.arithmetic import ELEMENTWISE, work_of
-from dotcu.simulator.tile.elements import constant, dtype_of
-from dotcu.simulator.tile.structure import STRUCTURE, reduce_tiles, scan_tiles
+from dotcu.simulator.semantics.builtins import fill
+from dotcu.simulator.tile.access import EXTENTS, MEMORY, TensorView
+from dotcu.simulator.tile.elements import constant, dtype_of, is_float
+from dotcu.simulator.tile.operations import COMPUTED, Body, reduce_tiles, scan_tiles, work_of
 from dotcu.tile_ir.module import (
     DYNAMIC,
     ELEMENT_BITS,
+    Assumption,
     Region,
     TileFunction,
     TileOperation,
@@ -139,17 +139,10 @@ class TileDecoder:
             "Launch on CUDA tensors, or write the step without it."
         )
 
-    def access(self, operation: TileOperation, action: str, type_: TileType) -> TileAccess:
-        """Describe the access of the operation that was numbered last.
-
-        Args:
-            operation: The operation.
-            action: "read", "write" or "atomic".
-            type_: A view or a tile of values, of the element type in memory.
-        """
-        if ELEMENT_BITS.get(type_.element) == 4:  # two to a byte; C++ has one in each
+    def require_whole_bytes(self, operation: TileOperation, type_: TileType) -> None:
+        """Refuse an access to elements of half a byte, of which C++ has one in each."""
+        if ELEMENT_BITS.get(type_.element) == 4:
             raise UnsupportedInstruction(self.refusal(operation))
-        return TileAccess.of(len(self.operations) - 1, operation, action, type_)
 
     def number(self, operation: TileOperation) -> int:
         """Number an operation."""
@@ -209,25 +202,32 @@ def _bound(compute: Callable[..., Any], operation: TileOperation) -> TileStep:
             values[result] = compute(values[a], values[b])
 
         return two
+    return _results(operation, lambda launch: [compute(*_inputs(launch, operation))])
+
+
+def _inputs(launch: TileLaunch, operation: TileOperation) -> list[Any]:
+    values = launch.values
+    return [values[each] for each in operation.inputs]
+
+
+def _results(operation: TileOperation, compute: Callable[[TileLaunch], Iterable[Any]]) -> TileStep:
+    """Return the step that sets an operation's results to what a launch gives."""
+    results = operation.results
 
     def step(launch: TileLaunch) -> None:
-        values = launch.values
-        values[result] = compute(*[values[each] for each in inputs])
+        for result, each in zip(results, compute(launch), strict=True):
+            launch.values[result] = each
 
     return step
 
 
-def _elementwise(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    return _bound(ELEMENTWISE[operation.name](operation, decoder.function), operation)
-
-
-def _structural(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    return _bound(STRUCTURE[operation.name](operation, decoder.function), operation)
+def _computed(decoder: TileDecoder, operation: TileOperation) -> TileStep:
+    return _bound(COMPUTED[operation.name](operation, decoder.function), operation)
 
 
 def _sliced(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    step = _structural(decoder, operation)
-    shape = decoder.function.types[operation.results[0]].shape
+    step = _computed(decoder, operation)
+    type_ = decoder.function.types[operation.results[0]]
 
     def run(launch: TileLaunch) -> None:
         try:
@@ -238,43 +238,36 @@ def _sliced(decoder: TileDecoder, operation: TileOperation) -> TileStep:
                 "Number slices, not elements, from 0."
             )
             launch.report("out-of-bounds", operation, 1, message)
-            held = dtype_of(decoder.function.types[operation.results[0]].element)
-            launch.values[operation.results[0]] = np.zeros(shape, held)
+            launch.values[operation.results[0]] = np.zeros(type_.shape, dtype_of(type_.element))
 
     return run
 
 
 def _constant(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    value, (result,) = constant(operation.attributes["value"]), operation.results
-
-    def step(launch: TileLaunch) -> None:
-        launch.values[result] = value
-
-    return step
+    value = constant(operation.attributes["value"])
+    return _results(operation, lambda launch: [value])
 
 
 def _offset(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    type_ = decoder.function.types[operation.inputs[0]]
-    width = np.int64(_bytes_of(type_.pointee))
+    width = np.int64(_pointee_bytes(decoder, operation.inputs[0]))
     return _bound(lambda pointer, offset: pointer + np.asarray(offset).astype(np.int64) * width, operation)
 
 
-def _bytes_of(element: str) -> int:
-    return max(1, ELEMENT_BITS[element] // 8)
+def _pointee_bytes(decoder: TileDecoder, pointer: int) -> int:
+    return max(1, ELEMENT_BITS[decoder.function.types[pointer].pointee] // 8)
 
 
-def _body(decoder: TileDecoder, operation: TileOperation) -> Callable[[TileLaunch], Any]:
+def _body(decoder: TileDecoder, operation: TileOperation) -> Callable[[TileLaunch], Body]:
     """Return the function of a reduction's or a scan's region, applied to whole arrays."""
     code = decoder.region(operation.regions[0])
 
-    def start(launch: TileLaunch) -> Callable[[Sequence[Array]], list[Array]]:
+    def start(launch: TileLaunch) -> Body:
         def apply(arrays: Sequence[Array]) -> list[Array]:
-            values = launch.values
+            values, shape = launch.values, arrays[0].shape
             for argument, each in zip(code.arguments, arrays, strict=True):
                 values[argument] = each
             for step in code.steps:
                 step(launch)
-            shape = arrays[0].shape
             ended = [values[each] for each in code.ending[1]]
             return [each if np.shape(each) == shape else np.broadcast_to(each, shape) for each in ended]
 
@@ -285,32 +278,16 @@ def _body(decoder: TileDecoder, operation: TileOperation) -> Callable[[TileLaunc
 
 def _reduce(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     axis, body = operation.attributes["dim"], _body(decoder, operation)
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        reduced = reduce_tiles([values[each] for each in operation.inputs], axis, body(launch))
-        for result, each in zip(operation.results, reduced, strict=True):
-            values[result] = each
-
-    return step
+    return _results(operation, lambda launch: reduce_tiles(_inputs(launch, operation), axis, body(launch)))
 
 
 def _scan(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    axis, reverse, body = (
-        operation.attributes["dim"],
-        operation.attributes["reverse"],
-        _body(decoder, operation),
+    axis, reverse = operation.attributes["dim"], operation.attributes["reverse"]
+    body = _body(decoder, operation)
+    return _results(
+        operation,
+        lambda launch: scan_tiles(_inputs(launch, operation), axis, body(launch), reverse=reverse),
     )
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        tiles = [values[each] for each in operation.inputs]
-        for result, each in zip(
-            operation.results, scan_tiles(tiles, axis, body(launch), reverse=reverse), strict=True
-        ):
-            values[result] = each
-
-    return step
 
 
 def _token(decoder: TileDecoder, operation: TileOperation) -> TileStep:
@@ -318,68 +295,70 @@ def _token(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 
 
 def _block_id(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    def step(launch: TileLaunch) -> None:
-        for result, each in zip(operation.results, launch.block, strict=True):
-            launch.values[result] = np.int32(each)
-
-    return step
+    return _results(operation, lambda launch: map(np.int32, launch.block))
 
 
 def _block_count(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    def step(launch: TileLaunch) -> None:
-        for result, each in zip(operation.results, launch.extent, strict=True):
-            launch.values[result] = np.int32(each)
-
-    return step
+    return _results(operation, lambda launch: map(np.int32, launch.extent))
 
 
 def _assume(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     predicate, value = operation.attributes["predicate"], operation.inputs[0]
     (result,) = operation.results
-    type_ = decoder.function.types[value]
     if value in decoder.origins:
         decoder.origins[result] = decoder.origins[value]
     unit = np.int64(1)
-    if predicate.every is not None and type_.is_pointer:
-        unit = np.int64(_bytes_of(type_.pointee))
+    if predicate.every is not None and decoder.function.types[value].is_pointer:
+        unit = np.int64(_pointee_bytes(decoder, value))
 
     def step(launch: TileLaunch) -> None:
         given = launch.values[value]
         launch.values[result] = given
         numbers = np.asarray(given.base if isinstance(given, TensorView) else given)
         broken = _broken(numbers, predicate, unit)
-        if broken is not None:
-            launch.report_broken(operation, value, (numbers, broken), predicate)
+        if broken.any():
+            _report_broken(launch, operation, numbers, broken)
 
     return step
 
 
-def _broken(numbers: Array, predicate: Any, unit: np.int64) -> Array | None:
-    """Return which values break a promise, None if none does."""
+def _broken(numbers: Array, predicate: Assumption, unit: np.int64) -> Array:
+    """Return which values break a promise."""
     if predicate.kind == "bounded":
-        low, high = predicate.low, predicate.high
         bad = np.zeros(numbers.shape, bool)
-        if low is not None:
-            bad |= numbers < low
-        if high is not None:
-            bad |= numbers > high
-    elif predicate.kind == "div_by":
-        first = numbers
-        if predicate.every is not None:
-            along, count = predicate.along, numbers.shape[predicate.along]
-            inside = np.arange(count) % predicate.every
-            first = np.take(numbers, np.arange(count) - inside, along)
-            counted = np.moveaxis(first, along, -1) + inside * unit
-            bad = (np.moveaxis(counted, -1, along) != numbers) | (first % predicate.divisor != 0)
-        else:
-            bad = np.asarray(first % predicate.divisor != 0)
-    else:
-        first = numbers
+        if predicate.low is not None:
+            bad |= numbers < predicate.low
+        return bad if predicate.high is None else bad | (numbers > predicate.high)
+    first = numbers
+    if predicate.kind == "same_elements":
         for axis, group in enumerate(predicate.groups):
             index = np.arange(numbers.shape[axis])
             first = np.take(first, index - index % group, axis)
-        bad = first != numbers
-    return bad if bad.any() else None
+        return np.asarray(first != numbers)
+    if predicate.every is None or predicate.along is None:
+        return np.asarray(numbers % predicate.divisor != 0)
+    along, count = predicate.along, numbers.shape[predicate.along]
+    inside = np.arange(count) % predicate.every
+    first = np.take(numbers, np.arange(count) - inside, along)
+    counted = np.moveaxis(first, along, -1) + inside * unit
+    return (np.moveaxis(counted, -1, along) != numbers) | (first % predicate.divisor != 0)
+
+
+def _report_broken(launch: TileLaunch, operation: TileOperation, numbers: Array, broken: Array) -> None:
+    """Report values that break a promise."""
+    first, value = int(np.broadcast_to(numbers, broken.shape)[broken][0]), operation.inputs[0]
+    type_, origin = launch.decoded.function.types[value], launch.decoded.origins.get(value, -1)
+    name = launch.names[origin] if 0 <= origin < len(launch.names) else ""
+    held = f"is {first}"
+    if type_.is_pointer or type_.kind == "tensor_view":
+        name = launch.name_at(first) or name
+        held = f"begins at a multiple of {first & -first} bytes" if first else "is null"
+    message = (
+        f"broken-promise: {f'`{name}`' if name else 'a value'} {held}, and the kernel promises "
+        f"{operation.attributes['predicate'].words}. A GPU computes anything then: keep the promise, or do "
+        "without it."
+    )
+    launch.report("broken-promise", operation, int(broken.sum()), message, name)
 
 
 # Views
@@ -387,8 +366,7 @@ def _broken(numbers: Array, predicate: Any, unit: np.int64) -> Array | None:
 
 def _tensor_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     type_, (result,) = decoder.function.types[operation.results[0]], operation.results
-    base = operation.one("base")
-    assert base is not None
+    (base,) = operation.operands["base"]
     sizes, steps = operation.operands["dynamicShape"], operation.operands["dynamicStrides"]
 
     def filled(values: list[Any], known: tuple[int, ...], given: Iterator[int]) -> tuple[int, ...]:
@@ -396,14 +374,17 @@ def _tensor_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 
     def step(launch: TileLaunch) -> None:
         values = launch.values
-        view = TensorView(
-            int(values[base]),
-            filled(values, type_.shape, iter(sizes)),
-            filled(values, type_.strides, iter(steps)),
-        )
+        extents = filled(values, type_.shape, iter(sizes))
+        view = TensorView(int(values[base]), extents, filled(values, type_.strides, iter(steps)))
         values[result] = view
-        if any(extent < 0 for extent in view.extents):
-            launch.report_extents(operation, view)
+        at = next((at for at, extent in enumerate(extents) if extent < 0), None)
+        if at is not None:
+            name = launch.name_at(view.base)
+            message = (
+                f"out-of-bounds: a view{f' of `{name}`' if name else ''} has the extent {extents[at]} in "
+                f"dimension {at}, which is no size. A GPU computes anything then. {EXTENTS}"
+            )
+            launch.report("out-of-bounds", operation, 1, message, name)
 
     return step
 
@@ -412,154 +393,32 @@ def _same(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     return _bound(lambda view: view, operation)
 
 
-def _tensor_shape(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    return _shape_of(decoder, operation, lambda view: view.extents)
+def _extents(decoder: TileDecoder, operation: TileOperation) -> TileStep:
+    """Bind what gives the extents of a tensor, or how many tiles of a view there are along each."""
+    types = decoder.function.types
+    held, type_ = [dtype_of(types[each].element) for each in operation.results], types[operation.inputs[0]]
+
+    def found(launch: TileLaunch) -> Iterator[Any]:
+        extents = launch.values[operation.inputs[0]].extents
+        if operation.name == "get_index_space_shape":
+            steps = zip(type_.dim_map, type_.steps or type_.shape, strict=True)
+            extents = [-(-extents[dimension] // step) for dimension, step in steps]
+        return (np.asarray(each).astype(dtype)[()] for each, dtype in zip(extents, held, strict=True))
+
+    return _results(operation, found)
 
 
-def _index_space(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    type_ = decoder.function.types[operation.inputs[0]]
-
-    def tiles(view: TensorView) -> tuple[int, ...]:
-        each = type_.steps or type_.shape
-        dims = type_.dim_map
-        return tuple(-(-view.extents[d] // step) for d, step in zip(dims, each, strict=True))
-
-    return _shape_of(decoder, operation, tiles)
-
-
-def _shape_of(
-    decoder: TileDecoder, operation: TileOperation, extents: Callable[[TensorView], tuple[int, ...]]
-) -> TileStep:
-    held = [dtype_of(decoder.function.types[each].element) for each in operation.results]
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        found = extents(values[operation.inputs[0]])
-        for result, dtype, each in zip(operation.results, held, found, strict=True):
-            values[result] = np.asarray(each).astype(dtype)[()]
-
-    return step
-
-
-# Memory
-
-
-def _load_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    view, index = operation.operands["view"][0], operation.operands["index"]
-    type_, result = decoder.function.types[view], operation.results[0]
-    access = decoder.access(operation, "read", type_)
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        values[result] = memory.load_view(
-            launch, access, values[view], type_, [values[each] for each in index]
-        )
-
-    return step
-
-
-def _store_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    view, index = operation.operands["view"][0], operation.operands["index"]
-    tile, type_ = operation.operands["tile"][0], decoder.function.types[view]
-    access = decoder.access(operation, "write", type_)
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        at = [values[each] for each in index]
-        memory.store_view(launch, access, values[view], type_, at, values[tile])
-
-    return step
-
-
-def _optional(launch: TileLaunch, value: int | None) -> Any:
-    return None if value is None else launch.values[value]
-
-
-def _load_pointers(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    source, result = operation.operands["source"][0], operation.results[0]
-    mask, padding = operation.one("mask"), operation.one("paddingValue")
-    access = decoder.access(operation, "read", decoder.function.types[result])
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        values[result] = memory.load_pointers(
-            launch, access, values[source], _optional(launch, mask), _optional(launch, padding)
-        )
-
-    return step
-
-
-def _store_pointers(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    target, value = operation.operands["destination"][0], operation.operands["value"][0]
-    mask = operation.one("mask")
-    access = decoder.access(operation, "write", decoder.function.types[value])
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        memory.store_pointers(launch, access, values[target], _optional(launch, mask), values[value])
-
-    return step
-
-
-def _atomic(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    pointers, result, mask = operation.operands["pointers"][0], operation.results[0], operation.one("mask")
-    type_ = decoder.function.types[result]
-    access = decoder.access(operation, "atomic", type_)
-    names: tuple[str, ...] = ("cmp", "val")
-    update, at_once = memory.exchange_if_equal, None
-    if operation.name == "atomic_rmw_tko":
-        mode = operation.attributes["mode"]
-        names, update = ("arg",), memory.update_of(mode, type_.element)
-        at_once = None if result in decoder.used else memory.ufunc_of(mode, type_.element)
-    operands = [operation.operands[name][0] for name in names]
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        values[result] = memory.change_pointers(
-            launch,
-            access,
-            values[pointers],
-            _optional(launch, mask),
-            [values[each] for each in operands],
-            update,
-            at_once,
-        )
-
-    return step
-
-
-def _atomic_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    view, index = operation.operands["view"][0], operation.operands["index"]
-    value, type_ = operation.operands["value"][0], decoder.function.types[view]
-    access = decoder.access(operation, "atomic", type_)
-    update = memory.update_of(operation.attributes["mode"], type_.element)
-
-    def step(launch: TileLaunch) -> None:
-        values = launch.values
-        at = [values[each] for each in index]
-        memory.change_view(launch, access, values[view], type_, at, values[value], update)
-
-    return step
+# Memory of variables, and of a block
 
 
 def _global(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    name, (result,) = operation.attributes["name"], operation.results
-
-    def step(launch: TileLaunch) -> None:
-        launch.values[result] = np.int64(launch.program.addresses[name])
-
-    return step
+    name = operation.attributes["name"]
+    return _results(operation, lambda launch: [np.int64(launch.program.addresses[name])])
 
 
 def _alloca(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    (result,) = operation.results
-    width = _bytes_of(decoder.function.types[result].pointee)
-    size = operation.attributes["num_elem"] * width
-
-    def step(launch: TileLaunch) -> None:
-        launch.values[result] = np.int64(launch.allot(size))
-
-    return step
+    size = operation.attributes["num_elem"] * _pointee_bytes(decoder, operation.results[0])
+    return _results(operation, lambda launch: [np.int64(launch.allot(size))])
 
 
 # Control
@@ -644,20 +503,29 @@ def _print(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     text, arguments = operation.attributes["str"], operation.operands["args"]
     elements = [decoder.function.types[each].element for each in arguments]
 
+    def printed(value: Any, element: str) -> bytes:
+        """Return the bytes that printf takes for a value, of a tile for its first."""
+        first = np.asarray(value).reshape(-1)[0]
+        if element and is_float(element):
+            return np.float64(first).tobytes()
+        return int(first).to_bytes(8, "little", signed=True)
+
     def step(launch: TileLaunch) -> None:
-        launch.show(text, [launch.values[each] for each in arguments], elements)
+        taken = iter([printed(launch.values[a], e) for a, e in zip(arguments, elements, strict=True)])
+        shown = fill(text, lambda size: next(taken, b"\0" * 8)[: max(size, 1)], lambda address: "")
+        launch.run.output.append("tile block ({},{},{}): ".format(*launch.block) + shown)
 
     return step
 
 
 _VIEWS = ("make_partition_view", "make_strided_view", "make_gather_scatter_view")
 _BINDERS: Mapping[str, Binder] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(STRUCTURE, _structural),
+    **dict.fromkeys(COMPUTED, _computed),
+    **MEMORY,
     **dict.fromkeys(_VIEWS, _same),
     **dict.fromkeys(("make_token", "join_tokens"), _token),
     **dict.fromkeys(("extract", "insert"), _sliced),
-    **dict.fromkeys(("atomic_rmw_tko", "atomic_cas_tko"), _atomic),
+    **dict.fromkeys(("get_tensor_shape", "get_index_space_shape"), _extents),
     "constant": _constant,
     "offset": _offset,
     "reduce": _reduce,
@@ -666,13 +534,6 @@ _BINDERS: Mapping[str, Binder] = {
     "get_num_tile_blocks": _block_count,
     "assume": _assume,
     "make_tensor_view": _tensor_view,
-    "get_tensor_shape": _tensor_shape,
-    "get_index_space_shape": _index_space,
-    "load_view_tko": _load_view,
-    "store_view_tko": _store_view,
-    "load_ptr_tko": _load_pointers,
-    "store_ptr_tko": _store_pointers,
-    "atomic_red_view_tko": _atomic_view,
     "get_global": _global,
     "alloca": _alloca,
     "if": _if,
@@ -681,23 +542,8 @@ _BINDERS: Mapping[str, Binder] = {
     "assert": _assert,
     "print_tko": _print,
 }
-_PURE = frozenset(
-    {
-        *ELEMENTWISE,
-        *STRUCTURE,
-        *_VIEWS,
-        "constant",
-        "offset",
-        "reduce",
-        "scan",
-        "get_num_tile_blocks",
-        "assume",
-        "make_tensor_view",
-        "get_tensor_shape",
-        "get_index_space_shape",
-        "get_global",
-        "make_token",
-        "join_tokens",
-    }
-)
+_PURE = frozenset({
+    *COMPUTED, *_VIEWS, "constant", "offset", "reduce", "scan", "get_num_tile_blocks", "assume", "make_token",
+    "make_tensor_view", "get_tensor_shape", "get_index_space_shape", "get_global", "join_tokens",
+})  # fmt: skip
 """The operations that depend on their operands alone."""

@@ -19,7 +19,7 @@ import numpy as np
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import narrow
-from dotcu.tile_ir.module import TileConstant, TileType
+from dotcu.tile_ir.module import TileConstant
 
 _SMALL: Mapping[str, Any] = {
     "f8E4M3FN": ml_dtypes.float8_e4m3fn,
@@ -61,22 +61,18 @@ def from_bits(bits: Array, element: str) -> Array:
     if element in _HALVES:
         return widen(bits, element)
     if element == "i1":
-        held: Array = bits != 0
-        return held
+        return bits != 0
     if element == "fnv8E5M3FNU":
-        scales: Array = _UE5M3.astype(np.float32)[bits]
-        return scales
+        return _UE5M3.astype(np.float32)[bits]
     if element in _SMALL:
-        widened: Array = bits.view(_SMALL[element]).astype(np.float32)
-        return widened
+        return bits.view(_SMALL[element]).astype(np.float32)
     return bits.view(dtype_of(element))
 
 
 def to_bits(values: Array, element: str) -> Array:
     """Return the bits of elements, which the values are exactly."""
     if element == "bf16":
-        upper: Array = (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        return upper
+        return (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     if element == "f16":
         return values.astype(np.float16).view(np.uint16)
     if element == "i1":
@@ -109,17 +105,19 @@ def rounded(values: Array, element: str, mode: str = "nearest_even") -> Array:
     return _rounded_to_tf32(values, mode) if element == "tf32" else values
 
 
+def cut_tf32(bits: Array) -> Array:
+    """Return the floats of tf32 that 32 bits begin with."""
+    return (bits & _TF32_CUT).view(np.float32)
+
+
 def _rounded_to_tf32(values: Array, mode: str) -> Array:
     bits = values.view(np.uint32)
     if mode == "nearest_away":
         # Of a NaN it only cuts bits off (measured: H100, driver 580).
-        away: Array = np.where(np.isfinite(values), bits + _TF32_HALF, bits) & _TF32_CUT
-        return away.view(np.float32)
+        return cut_tf32(np.where(np.isfinite(values), bits + _TF32_HALF, bits))
     if mode == "nearest_even":
         bits = bits + (_TF32_HALF - np.uint32(1)) + ((bits >> np.uint32(13)) & np.uint32(1))
-    cut = (bits & _TF32_CUT).view(np.float32)
-    kept: Array = np.where(np.isnan(values), np.float32(np.nan), cut)
-    return kept
+    return np.where(np.isnan(values), np.float32(np.nan), cut_tf32(bits))
 
 
 def _rounded_to_small(values: Array, element: str, mode: str) -> Array:
@@ -127,8 +125,7 @@ def _rounded_to_small(values: Array, element: str, mode: str) -> Array:
         fraction, exponent = np.frexp(np.abs(values).astype(np.float64))
         power = exponent - 1 + ((fraction > 0.5) & (mode == "positive_inf"))
         result = np.ldexp(np.float32(1), np.clip(power, -127, 127))
-        power_of_two: Array = np.where(np.isnan(values), np.float32(np.nan), result).astype(np.float32)
-        return power_of_two
+        return np.where(np.isnan(values), np.float32(np.nan), result).astype(np.float32)
     if element == "fnv8E5M3FNU":  # to the nearest; of two the one whose last bit is 0
         held = np.clip(values.astype(np.float64), 0, _UE5M3[254])
         above = np.clip(np.searchsorted(_UE5M3[:255], held), 1, 254)
@@ -143,17 +140,13 @@ def _rounded_to_small(values: Array, element: str, mode: str) -> Array:
 def constant(literal: TileConstant) -> Array:
     """Return the value of a constant, in its type's shape."""
     type_, data, _ = literal
-    element, size = type_.element, type_.size
-    if element == "i1":
-        if len(data) == -(-size // 8) and len(data) != size:
-            flags = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[:size] != 0
-        else:
-            flags = np.frombuffer(data, np.uint8) != 0
-        return _filled(flags, type_)
-    return _filled(from_bits(np.frombuffer(data, f"<u{type_.itemsize}"), element), type_)
-
-
-def _filled(values: Array, type_: TileType) -> Array:
+    if type_.element == "i1":
+        values = np.frombuffer(data, np.uint8)
+        if len(data) == -(-type_.size // 8) != type_.size:
+            values = np.unpackbits(values, bitorder="little")[: type_.size]
+        values = values != 0
+    else:
+        values = from_bits(np.frombuffer(data, f"<u{type_.itemsize}"), type_.element)
     if values.size == 1:
         return np.broadcast_to(values.reshape(()), type_.shape)
     return values.reshape(type_.shape)
@@ -170,7 +163,6 @@ def in_rows(function: Function) -> Function:
         if any(np.shape(a) != shape for a in arrays):
             shape = np.broadcast_shapes(*map(np.shape, arrays))
             arrays = tuple(np.broadcast_to(a, shape) for a in arrays)
-        result: Array = function(*[np.ascontiguousarray(a).reshape(-1) for a in arrays]).reshape(shape)
-        return result
+        return function(*[np.ascontiguousarray(a).reshape(-1) for a in arrays]).reshape(shape)
 
     return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 import threading
 from collections import defaultdict
@@ -14,17 +13,15 @@ import numpy as np
 
 from dotcu import stopwatch
 from dotcu.errors import DotcuError, SimulationError
-from dotcu.simulator.counting.counters import LineCounters
+from dotcu.simulator.counting.traffic import AccessCost
 from dotcu.simulator.machine.memory import Buffer, Bytes, Memory, allocate
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.program import name_buffers
+from dotcu.simulator.program import line_reader, name_buffers
 from dotcu.simulator.run import PATIENCE_STEPS, Coordinates, Finding, Run
-from dotcu.simulator.semantics.builtins import fill
-from dotcu.simulator.tile.access import EXTENTS, TensorView, TileAccess
+from dotcu.simulator.tile.access import TileAccess
 from dotcu.simulator.tile.decode import TileCode, TileDecoder, run_region
-from dotcu.simulator.tile.elements import from_bits, is_float
-from dotcu.simulator.tile.races import BlockOrder, BlockShadow
-from dotcu.tile_ir.module import Assumption, TileConstant, TileModule, TileOperation, describe_operation
+from dotcu.simulator.tile.elements import from_bits
+from dotcu.simulator.tile.races import BlockOrder, shadows_of
+from dotcu.tile_ir.module import TileConstant, TileModule, TileOperation, describe_operation
 from dotcu.tile_ir.reader import read
 
 _LARGEST_GRID = (1 << 31) - 1
@@ -41,7 +38,7 @@ class TileProgram:
 
     def __init__(self, module: TileModule, files: Mapping[str, str], texts: Mapping[str, str]) -> None:
         self.module = module
-        self._files, self._texts = files, texts
+        self._files, self.source_line = files, line_reader(texts)
         self.addresses = {name: allocate() for name in module.variables}
         self.variables = {name: _initial(value) for name, value in module.variables.items()}
         self._decoded: dict[str, TileDecoder] = {}
@@ -68,22 +65,11 @@ class TileProgram:
         line = operation.line
         return ("", 0) if line is None else (self._files.get(line.file, line.file), line.line)
 
-    def source_line(self, file: str, line: int) -> str:
-        """Return the text of a line, counted from 1; empty if it is not known."""
-        if file not in self._texts:
-            return linecache.getline(file, line)
-        lines = self._texts[file].splitlines()
-        return lines[line - 1] if 0 < line <= len(lines) else ""
-
     def regions(self) -> list[Buffer]:
         """Return the variables as regions of global memory."""
+        constants, addresses = self.module.variables, self.addresses
         return [
-            Buffer(
-                name=name,
-                data=data,
-                read_only=self.module.variables[name].read_only,
-                base=self.addresses[name],
-            )
+            Buffer(name=name, data=data, read_only=constants[name].read_only, base=addresses[name])
             for name, data in self.variables.items()
             if data.size
         ]
@@ -110,8 +96,7 @@ def _initial(value: TileConstant) -> Bytes:
     """Return a variable's bytes when its module is loaded."""
     type_, data, _ = value
     times = type_.size if len(data) == type_.itemsize else 1
-    initial: Bytes = np.frombuffer(data * times, np.uint8).copy()
-    return initial
+    return np.frombuffer(data * times, np.uint8).copy()
 
 
 class TileLaunch:
@@ -120,6 +105,7 @@ class TileLaunch:
     Attributes:
         values: The kernel's values, by number.
         seen: The regions that have run, by id.
+        names: Of the parameters, for findings.
         block: The tile block that runs.
         extent: Tile blocks in x, y, z.
         shadows: The stamps of regions that blocks may race for.
@@ -139,17 +125,17 @@ class TileLaunch:
         names: Sequence[str],
     ) -> None:
         self.program, self.decoded, self.memory = program, decoded, memory
-        self.extent, self.run, self.kernel, self._caller, self._names = grid, run, kernel, caller, names
+        self.extent, self.run, self.kernel, self._caller, self.names = grid, run, kernel, caller, names
         self.values: list[Any] = [None] * len(decoded.function.types)
         self.seen: set[int] = set()
         self.block: Coordinates = (0, 0, 0)
         self.order = BlockOrder()
-        self.shadows = BlockShadow.of(memory.regions) if "race" in run.checks and math.prod(grid) > 1 else {}
+        judges = "race" in run.checks and math.prod(grid) > 1
+        self.shadows = shadows_of(memory.regions, self.order) if judges else {}
         self._steps = self._block_steps = 0
         self._visits: dict[int, int] = defaultdict(int)
         self._codes: dict[int, TileCode] = {}
-        self._bytes: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        self._accesses: dict[int, TileAccess] = {}
+        self._costs: dict[int, tuple[TileAccess, AccessCost]] = {}
         self._hint: Buffer | None = None
         self._allotted: list[Buffer] = []
         self._homes: dict[int, Buffer | None] = {}
@@ -198,7 +184,8 @@ class TileLaunch:
         self._block_steps += steps
         run = self.run
         if run.watch is not None:
-            run.watch(steps, code.elements, lambda: "{}:{}".format(*self._place_of(code)))
+            first = self.decoded.operations[code.work[0]]
+            run.watch(steps, code.elements, lambda: "{}:{}".format(*self.program.place(first)))
         limit = run.step_limit or run.patience or PATIENCE_STEPS
         if (self._steps if run.step_limit else self._block_steps) > limit:
             remedy = run.remedy or f"pass a higher limit: dotcu.simulate(step_limit={10 * limit})."
@@ -208,9 +195,6 @@ class TileLaunch:
             )
             self.report("step-limit", self.decoded.operations[code.work[0]], 1, message)
             raise StopIteration
-
-    def _place_of(self, code: TileCode) -> tuple[str, int]:
-        return self.program.place(self.decoded.operations[code.work[0]])
 
     # Memory
 
@@ -231,7 +215,7 @@ class TileLaunch:
     def name_at(self, address: int) -> str:
         """Return the name of the region that an address is in; empty if it is in none."""
         region = self.memory.find(address)
-        return "" if region is None else region.name
+        return region.name if region is not None else ""
 
     def allot(self, size: int) -> int:
         """Return the address of memory of the current block, which nothing has written yet."""
@@ -273,62 +257,10 @@ class TileLaunch:
         )
         self.run.report(finding, describe_operation(operation, self.decoded.function))
 
-    def report_broken(
-        self, operation: TileOperation, value: int, found: tuple[Array, Array], assumption: Assumption
-    ) -> None:
-        """Report a value that breaks a promise.
-
-        Args:
-            operation: The `assume` operation.
-            value: The number of the value.
-            found: The value, and which of its elements break the promise.
-            assumption: The promise.
-        """
-        numbers, broken = found
-        first = int(np.broadcast_to(numbers, broken.shape)[broken][0])
-        type_ = self.decoded.function.types[value]
-        origin = self.decoded.origins.get(value, -1)
-        name = self._names[origin] if 0 <= origin < len(self._names) else ""
-        if type_.is_pointer or type_.kind == "tensor_view":
-            name = self.name_at(first) or name
-            held = f"begins at a multiple of {first & -first} bytes" if first else "is null"
-        else:
-            held = f"is {first}"
-        message = (
-            f"broken-promise: {f'`{name}`' if name else 'a value'} {held}, and the kernel promises "
-            f"{assumption.words}. A GPU computes anything then: keep the promise, or do without it."
-        )
-        self.report("broken-promise", operation, int(broken.sum()), message, name)
-
-    def report_extents(self, operation: TileOperation, view: TensorView) -> None:
-        """Report a tensor view with an extent below 0."""
-        at = next(at for at, extent in enumerate(view.extents) if extent < 0)
-        name = self.name_at(view.base)
-        message = (
-            f"out-of-bounds: a view{f' of `{name}`' if name else ''} has the extent {view.extents[at]} in "
-            f"dimension {at}, which is no size. A GPU computes anything then. {EXTENTS}"
-        )
-        self.report("out-of-bounds", operation, 1, message, name)
-
-    def show(self, text: str, values: Sequence[Any], elements: Sequence[str]) -> None:
-        """Add what a print operation shows to the output, with its tile block; a tile's first element.
-
-        Args:
-            text: The format.
-            values: What fills it.
-            elements: The element type of each.
-        """
-        pending = [_printed(value, element) for value, element in zip(values, elements, strict=True)]
-        taken = iter(pending)
-        shown = fill(text, lambda size: next(taken, b"\0" * 8)[: max(size, 1)], lambda address: "")
-        self.run.output.append("tile block ({},{},{}): ".format(*self.block) + shown)
-
     def count_bytes(self, access: TileAccess, elements: int) -> None:
         """Count the elements of an access."""
-        self._accesses[access.number] = access
-        counts = self._bytes[access.number]
-        counts[0] += elements
-        counts[1] += 1
+        _, cost = self._costs.get(access.number, (access, AccessCost()))
+        self._costs[access.number] = access, AccessCost(cost.lanes + elements, cost.requests + 1)
 
     def count(self) -> None:
         """Add what ran to the run's counters."""
@@ -344,30 +276,9 @@ class TileLaunch:
                     line.classes[kind] += visits * elements
                     if count:
                         line.operations[type_] += visits * count
-        for number, (elements, requests) in self._bytes.items():
-            for line in counters.both(self.program.place(operations[number])):
-                _count_access(line, self._accesses[number], elements, requests)
-
-
-def _count_access(line: LineCounters, access: TileAccess, elements: int, requests: int) -> None:
-    nbytes = elements * access.width
-    if access.action == "read":
-        line.loaded_bytes += nbytes
-    else:
-        line.stored_bytes += nbytes
-    if access.action == "atomic":
-        line.atomics += elements
-    line.global_bytes += nbytes
-    line.global_requests += requests
-
-
-def _printed(value: Any, element: str) -> bytes:
-    """Return the bytes that printf takes for a value."""
-    first = np.asarray(value).reshape(-1)[0]
-    if element and is_float(element):
-        raw: bytes = np.float64(first).tobytes()
-        return raw
-    return int(first).to_bytes(8, "little", signed=True)
+        for access, cost in self._costs.values():
+            for line in counters.both(self.program.place(access.operation)):
+                line.add_accesses(access, {"global": cost})
 
 
 def launch_tile(

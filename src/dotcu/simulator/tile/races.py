@@ -12,14 +12,18 @@ Model" for what a release and an acquire order.
 from __future__ import annotations
 
 import bisect
+import math
 from array import array
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dotcu.simulator.machine.memory import Buffer
 from dotcu.simulator.machine.shape import Array
+
+if TYPE_CHECKING:
+    from dotcu.simulator.tile.access import TileAccess
 
 MOST_FLAGS = 1024
 """The most elements of one access that a release or an acquire is followed through."""
@@ -34,7 +38,7 @@ class Places(NamedTuple):
         shape: The shape of the tile's part that is touched.
         strides: From one element to the next by dimension; empty with `indices`.
         indices: The elements, where they have no such pattern.
-        positions: Which of the tile's elements these are, counted from its first; None: all.
+        within: Which of the tile's elements these are, as slices or counted from its first; None: all.
     """
 
     region: Buffer
@@ -42,7 +46,25 @@ class Places(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...] = ()
     indices: Array | None = None
-    positions: Array | None = None
+    within: tuple[slice, ...] | Array | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def of(self, tile: Array) -> Array:
+        """Return those of a tile's elements that are here."""
+        if self.within is None:
+            return tile
+        return tile[self.within] if isinstance(self.within, tuple) else tile.reshape(-1)[self.within]
+
+    def fill(self, tile: Array, values: Array) -> None:
+        """Set those of a contiguous tile's elements that are here."""
+        if isinstance(self.within, tuple):
+            tile[self.within] = values
+        else:
+            tile.reshape(-1)[slice(None) if self.within is None else self.within] = values.reshape(-1)
 
     def window(self, entries: Array) -> Array:
         """Return the entries, as a window into the array if the elements have a pattern, else a copy."""
@@ -50,8 +72,7 @@ class Places(NamedTuple):
             return entries.take(self.indices + self.first if self.first else self.indices)
         size = entries.itemsize
         strides = tuple(stride * size for stride in self.strides)
-        window: Array = np.ndarray(self.shape, entries.dtype, entries, self.first * size, strides)
-        return window
+        return np.ndarray(self.shape, entries.dtype, entries, self.first * size, strides)
 
     def put(self, entries: Array, values: Array | int) -> None:
         """Set the entries."""
@@ -96,24 +117,35 @@ class BlockShadow:
         granule: Bytes of an entry: the narrowest access so far; 0 before the first.
     """
 
-    def __init__(self, base: int, size: int) -> None:
-        self.base, self.size, self.granule = base, size, 0
+    def __init__(self, regions: Sequence[Buffer], order: BlockOrder) -> None:
+        self.base = min(each.base for each in regions) & ~255
+        self.size = max(each.base + each.size for each in regions) - self.base
+        self.order, self.granule = order, 0
         self._stamps: dict[str, Array] = {}
 
-    @classmethod
-    def of(cls, regions: list[Buffer]) -> dict[int, BlockShadow]:
-        """Return the shadow of each region that anything can write, by the region's id."""
-        shadows: dict[int, BlockShadow] = {}
-        for region in regions:
-            group = [region, *region.aliases]
-            if id(region) in shadows or all(each.read_only for each in group):
-                continue
-            low = min(each.base for each in group) & ~255
-            shadow = cls(low, max(each.base + each.size for each in group) - low)
-            shadows.update(dict.fromkeys(map(id, group), shadow))
-        return shadows
+    def compare(self, access: TileAccess, places: Places) -> Iterator[tuple[str, Array, Array]]:
+        """Yield what nothing orders an access behind: what left stamps, these, and which; leave its own."""
+        order, action = self.order, access.action
+        strong, now = access.strong or action == "atomic", order.next(access.number)
+        kind = "read" if action == "read" else "atomic" if strong else "write"
+        for part in self._parts(places, access.bytes):
+            for name in _AGAINST[action, strong]:
+                if name in self._stamps:
+                    stamps = part.window(self._stamps[name])
+                    apart = order.unordered(stamps)
+                    if apart.any():
+                        yield name, stamps, apart
+                        break
+            latest = self._of(kind)
+            if kind != "write":
+                before = part.window(latest)
+                others = (before != 0) & (before < order.since)
+                if others.any():
+                    other = self._of(f"other {kind}")
+                    part.put(other, np.where(others, before, part.window(other)))
+            part.put(latest, now)
 
-    def parts(self, places: Places, width: int) -> list[Places]:
+    def _parts(self, places: Places, width: int) -> list[Places]:
         """Return the entries of elements of some width: one for each granule of an element."""
         if not self.granule or self.granule > width:
             factor = self.granule // width
@@ -123,41 +155,20 @@ class BlockShadow:
         skew = (places.region.view(width)[1] - self.base) // self.granule
         return [places.moved(skew + k, each) for k in range(each)]
 
-    def earlier(self, action: str, strong: bool, part: Places) -> list[tuple[str, Array]]:
-        """Return the stamps that an access has to be compared with, by what left them.
-
-        Args:
-            action: "read", "write" or "atomic".
-            strong: No race with other strong accesses.
-            part: The entries.
-        """
-        names = _AGAINST[action, strong or action == "atomic"]
-        return [(name, part.window(self._stamps[name])) for name in names if name in self._stamps]
-
-    def stamp(self, action: str, strong: bool, part: Places, stamps: tuple[int, int]) -> None:
-        """Leave the stamps of an access.
-
-        Args:
-            action: "read", "write" or "atomic".
-            strong: No race with other strong accesses.
-            part: The entries.
-            stamps: The access's stamp, and the first one of its block.
-        """
-        now, since = stamps
-        kind = "read" if action == "read" else "atomic" if strong or action == "atomic" else "write"
-        latest = self._of(kind)
-        if kind != "write":
-            before = part.window(latest)
-            apart = (before != 0) & (before < since)
-            if apart.any():
-                other = self._of(f"other {kind}")
-                part.put(other, np.where(apart, before, part.window(other)))
-        part.put(latest, now)
-
     def _of(self, name: str) -> Array:
         if name not in self._stamps:
             self._stamps[name] = np.zeros(self.size // self.granule + 2, np.int32)
         return self._stamps[name]
+
+
+def shadows_of(regions: Sequence[Buffer], order: BlockOrder) -> dict[int, BlockShadow]:
+    """Return the shadow of each region that anything can write, by the region's id."""
+    shadows: dict[int, BlockShadow] = {}
+    for region in regions:
+        group = [region, *region.aliases]
+        if id(region) not in shadows and not all(each.read_only for each in group):
+            shadows.update(dict.fromkeys(map(id, group), BlockShadow(group, order)))
+    return shadows
 
 
 class BlockOrder:

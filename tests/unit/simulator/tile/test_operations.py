@@ -10,10 +10,9 @@ import pytest
 
 from dotcu.errors import UnsupportedInstruction
 from dotcu.simulator.tile.access import update_of
-from dotcu.simulator.tile.arithmetic import ELEMENTWISE
 from dotcu.simulator.tile.decode import TileDecoder
 from dotcu.simulator.tile.elements import constant, from_bits, rounded, to_bits
-from dotcu.simulator.tile.structure import STRUCTURE, reduce_tiles, scan_tiles
+from dotcu.simulator.tile.operations import COMPUTED, reduce_tiles, scan_tiles
 from dotcu.tile_ir.module import Region, SourceLocation, TileConstant, TileFunction, TileOperation, TileType
 from dotcu.tile_ir.table import OPERATIONS, TERMINATORS
 
@@ -44,8 +43,7 @@ def operation(
 def apply(name: str, *arrays: np.ndarray, elements: str, to: str = "", **attributes: Any) -> np.ndarray:
     """Return what an operation makes of arrays whose elements are of one type."""
     types = [tile(elements, *array.shape) for array in arrays]
-    makers = {**ELEMENTWISE, **STRUCTURE}
-    function = makers[name](
+    function = COMPUTED[name](
         *operation(name, *types, result=tile(to or elements, *arrays[0].shape), **attributes)
     )
     return np.asarray(function(*arrays))
@@ -239,7 +237,7 @@ def test_matrix_products(element: str, depth: int) -> None:
     c = np.full((16, 32), 2, held)
     target = "f64" if element == "f64" else "f32"
     types = (tile(element, 16, depth), tile(element, depth, 32), tile(target, 16, 32))
-    run = STRUCTURE["mmaf"](*operation("mmaf", *types, result=types[2]))
+    run = COMPUTED["mmaf"](*operation("mmaf", *types, result=types[2]))
     np.testing.assert_array_equal(run(a.astype(held), b.astype(held), c), a @ b + 2)
 
 
@@ -247,7 +245,7 @@ def test_integer_matrix_products_by_sign() -> None:
     a, b = (RNG.integers(-128, 128, (16, 16)).astype(np.int8) for _ in range(2))
     types = (tile("i8", 16, 16), tile("i8", 16, 16), tile("i32", 16, 16))
     signs = {"signedness_lhs": "unsigned", "signedness_rhs": "signed"}
-    run = STRUCTURE["mmai"](*operation("mmai", *types, result=types[2], **signs))
+    run = COMPUTED["mmai"](*operation("mmai", *types, result=types[2], **signs))
     expected = a.view(np.uint8).astype(int) @ b.astype(int) + 5
     assert (run(a, b, np.full((16, 16), 5, np.int32)) == expected).all()
 

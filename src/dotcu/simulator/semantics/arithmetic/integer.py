@@ -61,7 +61,7 @@ def _high64_signed(a: Array, b: Array) -> Array:
     return high.view(np.int64)
 
 
-def _high(type_: str) -> Callable[[Array, Array], Array]:
+def high_half(type_: str) -> Callable[[Array, Array], Array]:
     """The upper half of a product, as the type."""
     if type_.endswith("64"):
         return _high64 if type_ == "u64" else _high64_signed
@@ -83,7 +83,7 @@ def _multiply(instruction: Instruction) -> Operation | None:
             return Operation(lambda a, b: np.multiply(a, b, dtype=wide), result, (type_, type_))
         return Operation(lambda a, b, c: np.multiply(a, b, dtype=wide) + c, result, (type_, type_, result))
     if "hi" in flags:
-        high = _high(type_)
+        high = high_half(type_)
         return _with_sum(high, instruction) if adds else Operation(high, type_, (type_, type_))
     if "lo" not in flags or "sat" in flags:
         return None
@@ -287,7 +287,7 @@ def bind_carry(placed: FlatInstruction, binding: Binding) -> Step:
     multiplies, subtracts = opcode.startswith("mad"), opcode.startswith("sub")
     require(len(sources) == (3 if multiplies else 2))
     own, bits = dtype_of(type_), unsigned(size)
-    high = _high(type_) if "hi" in flags else None
+    high = high_half(type_) if "hi" in flags else None
 
     def step(chunk: Chunk) -> None:
         *factors, last = [source.read(chunk) for source in sources]

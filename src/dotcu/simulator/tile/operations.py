@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and conversions of tiles, element by element.
+"""The operations on tiles' values alone: arithmetic, comparisons, conversions, shapes and matrix products.
 
 Each row is an operation of the dialect and the maker of its function. What the dialect calls approximate is
 computed in float64 and rounded, which is well within any bound.
@@ -8,29 +8,39 @@ Source: NVIDIA/cuda-tile, Ops.td; for saturating conversions PTX ISA, "cvt".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.semantics.arithmetic.convert import odd_double
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
-from dotcu.simulator.semantics.arithmetic.rounding import (
-    ROUNDED,
-    extreme,
-    flush,
-    fused,
-    to_odd,
-    two_sum,
+from dotcu.simulator.semantics.arithmetic.integer import high_half
+from dotcu.simulator.semantics.arithmetic.rounding import ROUNDED, extreme, flush, fused, to_odd, two_sum
+from dotcu.simulator.tile.elements import (
+    MODES,
+    Function,
+    cut_tf32,
+    dtype_of,
+    from_bits,
+    in_rows,
+    is_float,
+    rounded,
+    to_bits,
 )
-from dotcu.simulator.tile.elements import MODES, Function, dtype_of, in_rows, is_float, rounded
 from dotcu.tile_ir.module import ELEMENT_BITS, TileFunction, TileOperation
+
+_ONE_THREAD = 1 << 18  # OpenBLAS, interface/gemm.c: products M N K up to this take no other thread
 
 Maker = Callable[[TileOperation, TileFunction], Function]
 
 
 def _element(operation: TileOperation, function: TileFunction) -> str:
     return function.types[operation.inputs[0]].element
+
+
+def _target(operation: TileOperation, function: TileFunction) -> str:
+    return function.types[operation.results[0]].element
 
 
 def _finished(compute: Function, operation: TileOperation, element: str) -> Function:
@@ -86,8 +96,7 @@ def _precise(compute: Function) -> Maker:
 
         def run(*arrays: Array) -> Array:
             result = compute(*(np.asarray(a).astype(np.float64) for a in arrays))
-            values: Array = np.asarray(result).astype(held)
-            return values
+            return np.asarray(result).astype(held)
 
         return _finished(run, operation, element)
 
@@ -151,10 +160,8 @@ def _quotient(a: Array, b: Array, rounding: str) -> Array:
         return floor
     inexact = rest != 0
     if rounding == "positive_inf":
-        ceiling: Array = floor + inexact.astype(a.dtype)
-        return ceiling
-    quotient: Array = floor + (inexact & ((a < 0) != (safe < 0))).astype(a.dtype)
-    return quotient
+        return floor + inexact.astype(a.dtype)
+    return floor + (inexact & ((a < 0) != (safe < 0))).astype(a.dtype)
 
 
 def _divide(operation: TileOperation, function: TileFunction) -> Function:
@@ -185,17 +192,7 @@ def _shifted(compute: Function, operation: TileOperation, function: TileFunction
 def _high_half(a: Array, b: Array) -> Array:
     """The upper half of the unsigned product."""
     x, y = _unsigned(a), _unsigned(b)
-    if x.itemsize < 8:
-        bits = 8 * x.itemsize
-        wide = x.astype(np.uint64) * y.astype(np.uint64)
-        upper = (wide >> np.uint64(bits)).astype(x.dtype)
-        upper_half: Array = upper.view(a.dtype)
-        return upper_half
-    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    x0, x1, y0, y1 = x & low, x >> half, y & low, y >> half
-    middle = x1 * y0 + ((x0 * y0) >> half)
-    upper = x1 * y1 + (middle >> half) + ((x0 * y1 + (middle & low)) >> half)
-    return np.asarray(upper).view(a.dtype)
+    return np.asarray(high_half(f"u{8 * x.itemsize}")(x, y)).view(a.dtype)
 
 
 # Comparisons
@@ -224,10 +221,6 @@ def _compare_floats(operation: TileOperation, function: TileFunction) -> Functio
 
 
 # Conversions
-
-
-def _target(operation: TileOperation, function: TileFunction) -> str:
-    return function.types[operation.results[0]].element
 
 
 def _extend(operation: TileOperation, function: TileFunction) -> Function:
@@ -280,27 +273,169 @@ def _float_to_integer(operation: TileOperation, function: TileFunction) -> Funct
     return run
 
 
-def _power(a: Array, b: Array) -> Array:
-    return np.power(a, b)
+# Tiles from nothing, tiles of other shapes, and tiles of the same bits
 
 
-ELEMENTWISE: Mapping[str, Maker] = {
+def _shape(operation: TileOperation, function: TileFunction) -> tuple[int, ...]:
+    return function.types[operation.results[0]].shape
+
+
+def _of_shape(compute: Callable[[Array, tuple[int, ...]], Array]) -> Maker:
+    """Return the maker of a function of a tile and of the result's shape."""
+
+    def make(operation: TileOperation, function: TileFunction) -> Function:
+        shape = _shape(operation, function)
+        return lambda a: compute(a, shape)
+
+    return make
+
+
+def _iota(operation: TileOperation, function: TileFunction) -> Function:
+    type_ = function.types[operation.results[0]]
+    values = np.arange(type_.size).astype(dtype_of(type_.element))
+    return lambda: values
+
+
+def _permute(operation: TileOperation, function: TileFunction) -> Function:
+    order = operation.attributes["permutation"]
+    return lambda a: np.transpose(a, order)
+
+
+def _cat(operation: TileOperation, function: TileFunction) -> Function:
+    axis = operation.attributes["dim"]
+    return lambda a, b: np.concatenate((a, b), axis)
+
+
+def _slices(shape: Sequence[int], indices: Sequence[Array]) -> tuple[slice, ...]:
+    """Return the part of a tile that a slice's number in each dimension stands for."""
+    starts = [int(index) * extent for index, extent in zip(indices, shape, strict=True)]
+    return tuple(slice(start, start + extent) for start, extent in zip(starts, shape, strict=True))
+
+
+def _extract(operation: TileOperation, function: TileFunction) -> Function:
+    shape = _shape(operation, function)
+
+    def run(source: Array, *indices: Array) -> Array:
+        part = source[_slices(shape, indices)]
+        if part.shape != shape:
+            raise IndexError("slice", [int(index) for index in indices])
+        return part
+
+    return run
+
+
+def _insert(operation: TileOperation, function: TileFunction) -> Function:
+    shape = function.types[operation.inputs[0]].shape
+
+    def run(source: Array, target: Array, *indices: Array) -> Array:
+        result, at = np.array(target), _slices(shape, indices)
+        if result[at].shape != shape:
+            raise IndexError("slice", [int(index) for index in indices])
+        result[at] = source
+        return result
+
+    return run
+
+
+def _bitcast(operation: TileOperation, function: TileFunction) -> Function:
+    source, target = _element(operation, function), _target(operation, function)
+    return lambda a: from_bits(to_bits(np.asarray(a), source), target)
+
+
+def _pack(operation: TileOperation, function: TileFunction) -> Function:
+    element = _element(operation, function)
+
+    def run(a: Array) -> Array:
+        bits = to_bits(np.ascontiguousarray(a), element)
+        if ELEMENT_BITS[element] == 4:
+            low, high = bits[0::2] & np.uint8(15), bits[1::2] & np.uint8(15)
+            return (low | (high << np.uint8(4))).view(np.int8)
+        return bits.view(np.int8)
+
+    return run
+
+
+def _unpack(operation: TileOperation, function: TileFunction) -> Function:
+    type_ = function.types[operation.results[0]]
+
+    def run(a: Array) -> Array:
+        data = np.ascontiguousarray(a).view(np.uint8)
+        if ELEMENT_BITS[type_.element] == 4:
+            nibbles = np.stack((data & np.uint8(15), data >> np.uint8(4)), axis=1).reshape(-1)
+            if type_.element == "i4":
+                return ((nibbles ^ np.uint8(8)) - np.uint8(8)).view(np.int8)
+            return from_bits(nibbles, type_.element)
+        return from_bits(data.view(f"u{type_.itemsize}"), type_.element)
+
+    return run
+
+
+# Matrix products
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return a matrix product, in pieces that BLAS computes on the thread that asks for them.
+
+    Its other threads wait for each other at each product, which takes far longer than a tile's product where
+    something else uses a core (measured: OpenBLAS 0.3, 2 cores, 2026-11: 14 ms instead of 0.2 ms).
+    """
+    rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    each = max(1, _ONE_THREAD // (depth * columns))
+    if a.ndim != 2 or rows % each or rows <= each:
+        return np.matmul(a, b)
+    product = np.matmul(np.ascontiguousarray(a).reshape(rows // each, each, depth), b)
+    return product.reshape(rows, columns)
+
+
+def _matrix(operation: TileOperation, function: TileFunction) -> Function:
+    source, target = _element(operation, function), _target(operation, function)
+
+    def read(a: Array) -> Array:
+        """Return what a matrix unit reads of an operand: of tf32 the upper 19 bits."""
+        return cut_tf32(np.ascontiguousarray(a).view(np.uint32)) if source == "tf32" else a
+
+    def run(a: Array, b: Array, c: Array) -> Array:
+        product = _product(read(a), read(b))
+        total = np.add(product, c, dtype=c.dtype if c.dtype == np.float64 else product.dtype)
+        return total if target in ("f32", "f64") else rounded(total, target)
+
+    return run
+
+
+def _integer_matrix(operation: TileOperation, function: TileFunction) -> Function:
+    signs = [operation.attributes[f"signedness_{side}"] == "signed" for side in ("lhs", "rhs")]
+
+    def wide(a: Array, signed: bool) -> Array:
+        return (a if signed else a.view(np.uint8)).astype(np.float64)
+
+    def run(a: Array, b: Array, c: Array) -> Array:
+        product = _product(wide(a, signs[0]), wide(b, signs[1]))  # exact: less than 2^53
+        return (product.astype(np.int64) + c).astype(np.int32)
+
+    return run
+
+
+def _scaled_matrix(operation: TileOperation, function: TileFunction) -> Function:
+    def run(a: Array, b: Array, c: Array, a_scale: Array, b_scale: Array) -> Array:
+        depth = a.shape[-1]
+        left = a * np.repeat(a_scale, depth // a_scale.shape[-1], axis=-1)
+        right = b * np.repeat(b_scale, depth // b_scale.shape[-2], axis=-2)
+        return _product(left, right) + c
+
+    return run
+
+
+_PRECISE: Mapping[str, Function] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos,
+    "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "atan2": np.arctan2, "pow": np.power,
+    "fpowi": np.power, "rsqrt": lambda a: 1.0 / np.sqrt(a),
+}  # fmt: skip
+"""The functions of special units, which count as one operation each."""
+
+COMPUTED: Mapping[str, Maker] = {
     **dict.fromkeys(("addf", "subf", "mulf", "divf", "sqrt"), _rounding),
     "fma": _fma,
-    "exp": _precise(np.exp),
-    "exp2": _precise(np.exp2),
-    "log": _precise(np.log),
-    "log2": _precise(np.log2),
-    "sin": _precise(np.sin),
-    "cos": _precise(np.cos),
-    "tan": _precise(np.tan),
-    "sinh": _precise(np.sinh),
-    "cosh": _precise(np.cosh),
-    "tanh": _precise(np.tanh),
-    "atan2": _precise(np.arctan2),
-    "rsqrt": _precise(lambda a: 1.0 / np.sqrt(a)),
-    "pow": _precise(_power),
-    "fpowi": _precise(_power),
+    **{name: _precise(compute) for name, compute in _PRECISE.items()},
     "remf": _precise(np.fmod),
     "maxf": _extreme(largest=True),
     "minf": _extreme(largest=False),
@@ -331,32 +466,24 @@ ELEMENTWISE: Mapping[str, Maker] = {
     "ftof": _float_to_float,
     "itof": _integer_to_float,
     "ftoi": _float_to_integer,
+    "iota": _iota,
+    "reshape": _of_shape(np.reshape),
+    "broadcast": _of_shape(np.broadcast_to),
+    "permute": _permute,
+    "cat": _cat,
+    "extract": _extract,
+    "insert": _insert,
+    "bitcast": _bitcast,
+    "pack": _pack,
+    "unpack": _unpack,
+    "mmaf": _matrix,
+    "mmai": _integer_matrix,
+    "mmaf_scaled": _scaled_matrix,
+    **dict.fromkeys(("ptr_to_int", "int_to_ptr", "ptr_to_ptr"), _plain(lambda a: a)),
 }
-"""The operations that work element by element, by name."""
+"""The operations whose result their operands' values give, by name."""
 
-_FLOAT_OPERATIONS = {
-    **dict.fromkeys(("addf", "subf", "mulf", "divf", "sqrt", "rsqrt", "exp", "exp2", "log", "log2"), 1),
-    **dict.fromkeys(("sin", "cos", "tan", "sinh", "cosh", "tanh", "atan2", "pow", "fpowi"), 1),
-    "fma": 2,
-}
-_SPECIAL = frozenset(
-    [
-        "exp",
-        "exp2",
-        "log",
-        "log2",
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "atan2",
-        "pow",
-        "fpowi",
-        "rsqrt",
-    ]
-)
+_FLOAT_OPERATIONS = {**dict.fromkeys(("addf", "subf", "mulf", "divf", "sqrt", *_PRECISE), 1), "fma": 2}
 
 
 def work_of(operation: TileOperation, function: TileFunction) -> tuple[str, str, int, int]:
@@ -377,7 +504,7 @@ def work_of(operation: TileOperation, function: TileFunction) -> tuple[str, str,
         count = sum(_FLOAT_OPERATIONS.get(inner.name, 0) for inner in operation.regions[0].operations)
         return _class(source.element), source.element, count * source.size, source.size
     count = _FLOAT_OPERATIONS.get(name, 0)
-    kind = _CLASSES.get(name) or ("special" if name in _SPECIAL else _class(type_.element))
+    kind = _CLASSES.get(name) or ("special" if name in _PRECISE else _class(type_.element))
     return kind, type_.element, count * size, size
 
 
@@ -400,3 +527,45 @@ _CLASSES: Mapping[str, str] = {
     }.items()
     for name in names.split()
 }
+
+
+# Reductions and scans
+
+Body = Callable[[Sequence[Array]], list[Array]]
+"""A region's function of elements, applied to whole arrays: of first and second for each operand."""
+
+
+def reduce_tiles(operands: Sequence[Array], axis: int, body: Body) -> list[Array]:
+    """Return tiles reduced along a dimension: halves of it are combined until one element is left.
+
+    Args:
+        operands: The tiles, all of one shape.
+        axis: The dimension.
+        body: Combines elements; the dialect leaves the order open.
+    """
+    tiles = [np.moveaxis(np.asarray(tile), axis, 0) for tile in operands]
+    while len(tiles[0]) > 1:
+        tiles = body([part for tile in tiles for part in (tile[1::2], tile[0::2])])
+    return [tile[0] for tile in tiles]
+
+
+def scan_tiles(operands: Sequence[Array], axis: int, body: Body, *, reverse: bool) -> list[Array]:
+    """Return the inclusive prefixes of tiles along a dimension.
+
+    Args:
+        operands: The tiles, all of one shape.
+        axis: The dimension.
+        body: Combines elements; the dialect leaves the order open.
+        reverse: From the last element to the first.
+    """
+    tiles = [np.moveaxis(np.array(tile), axis, 0) for tile in operands]
+    if reverse:
+        tiles = [tile[::-1] for tile in tiles]
+    reach, count = 1, len(tiles[0])
+    while reach < count:
+        later = body([part for tile in tiles for part in (tile[reach:], tile[:-reach])])
+        tiles = [np.concatenate((tile[:reach], new)) for tile, new in zip(tiles, later, strict=True)]
+        reach *= 2
+    if reverse:
+        tiles = [tile[::-1] for tile in tiles]
+    return [np.moveaxis(tile, 0, axis) for tile in tiles]
