@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.ptx.instructions import TYPE_BYTES, Instruction
+from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Instruction, Operand, Vector
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -149,6 +149,20 @@ def require(holds: bool) -> None:
     """Refuse the instruction that is bound unless a condition on its form holds."""
     if not holds:
         raise NotExecuted
+
+
+def immediate(operand: Operand) -> int:
+    """Return the integer that an operand is; an instruction with another one is refused."""
+    if not isinstance(operand, Immediate):
+        raise NotExecuted
+    return operand.value
+
+
+def vector(operand: Operand, count: int | None = None) -> tuple[Operand, ...]:
+    """Return the elements of an operand, which has to be a vector, of so many if that is known."""
+    if not isinstance(operand, Vector) or count not in (None, len(operand.elements)):
+        raise NotExecuted
+    return operand.elements
 
 
 def find_operation(tables: Iterable[Table], instruction: Instruction) -> Operation:

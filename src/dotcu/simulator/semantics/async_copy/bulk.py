@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
-from dotcu.ptx.instructions import Instruction, Operand, Vector
+from dotcu.ptx.instructions import Instruction, Operand
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
@@ -53,6 +53,7 @@ from dotcu.simulator.semantics.table import (
     dtype_of,
     find_operation,
     require,
+    vector,
 )
 from dotcu.simulator.tensor_map import Map, decode
 
@@ -235,12 +236,12 @@ def bind_reduce(placed: FlatInstruction, binding: Binding) -> Step:
     flags = [f for f in placed.instruction.flags[2:] if f not in ("L2::cache_hint", "noftz")]
     hinted = "L2::cache_hint" in placed.instruction.flags
     if flags[:2] == ["bulk", "tensor"]:
-        rank, *where, operation, group = [f for f in flags[2:] if f not in ("tile", _IM2COL_OUT)]
+        _, *where, operation, group = [f for f in flags[2:] if f not in ("tile", _IM2COL_OUT)]
         require(where == ["global", "shared::cta"] and group == "bulk_group" and operation in _REDUCTIONS)
         operands = list(placed.instruction.operands)
         by_im2col = _IM2COL_OUT in flags
         operands = operands[:-1] if hinted else operands
-        return _bind_box_out(placed, operands, int(rank[0]), by_im2col, binding, operation)
+        return _bind_box_out(placed, operands, by_im2col, binding, operation)
     *where, operation = flags
     (type_,) = placed.instruction.types
     require(where == ["bulk", "global", "shared::cta", "bulk_group"])
@@ -359,18 +360,16 @@ _ALIGNMENT = 128
 _IM2COL_OUT = "im2col_no_offs"
 """What stores and reductions call the mode im2col."""
 
-BoxRequest = Callable[[Chunk], "CopyBox | None"]
-"""Gives the box that the one active lane asks for; None if that is reported."""
-AlikeBoxes = Callable[[Chunk], "tuple[CopyBox, Array] | None"]
-"""Gives the box of the first active lane, and how far in memory each lane's is from it, in bytes.
+Boxes = Callable[[Chunk], Iterator["tuple[CopyBox, Array]"]]
+"""Yields the boxes that the active lanes ask for, with the lanes active whose boxes are of one shape.
 
-None where they are of several maps, or of one in memory, or by im2col, or one is not inside its tensor.
+With a box, which is the first lane's, comes how far in memory each lane's is from it, in bytes.
 """
 
 
 def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
     """cp.async.bulk.tensor, of boxes or by im2col."""
-    rank, *way = [f for f in placed.instruction.flags[3:] if f != "tile"]
+    _, *way = [f for f in placed.instruction.flags[3:] if f != "tile"]
     modes = [way.pop(way.index(mode)) for mode in ("im2col", _IM2COL_OUT) if mode in way]
     operands = list(placed.instruction.operands)
     if way[-1:] == ["L2::cache_hint"]:
@@ -382,44 +381,73 @@ def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
         mask = operands.pop()
     if way[1:] == ["global", *_TRACKED] and way[0] in _TARGETS and modes in ([], ["im2col"]):
         offsets = operands.pop() if modes else None
-        return _bind_box_in(placed, operands, offsets, mask, int(rank[0]), binding)
+        return _bind_box_in(placed, operands, offsets, mask, binding)
     require(mask is None)
     if way == ["global", "shared::cta", "bulk_group"] and modes in ([], [_IM2COL_OUT]):
-        return _bind_box_out(placed, operands, int(rank[0]), bool(modes), binding)
+        return _bind_box_out(placed, operands, bool(modes), binding)
     raise NotExecuted
 
 
-def _box_request(
+def _rank_of(placed: FlatInstruction) -> int:
+    """The dimensions of the tensor, as a modifier such as .2d says."""
+    return next(int(f[0]) for f in placed.instruction.flags if f in ("1d", "2d", "3d", "4d", "5d"))
+
+
+def _boxes(
     placed: FlatInstruction,
     operand: Operand,
-    rank: int,
-    binding: Binding,
-    *,
-    stores: bool,
     offsets: Sequence[Operand] | None,
-) -> tuple[BoxRequest, AlikeBoxes]:
+    access: Access,
+    chosen: Callable[[Chunk], Lanes],
+    binding: Binding,
+) -> Boxes:
     """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}].
 
     Args:
-        placed, operand, rank, binding, stores: The instruction, its map with coordinates, and what it does.
+        placed, operand, binding: The instruction, and its map with coordinates.
         offsets: Of im2col, which a store has none of; None where the instruction copies boxes.
+        access: The access to shared memory, which a store reads.
+        chosen: Which of the active lanes ask for boxes.
     """
-    if not isinstance(operand, Vector):
-        raise NotExecuted
-    address, coordinates = operand.elements
-    if not isinstance(coordinates, Vector) or len(coordinates.elements) != rank:
-        raise NotExecuted
+    address, coordinates = vector(operand, 2)
+    stores = access.action == "read"
     halves = map_access(placed, address, "generic", binding, action="read")
-    sources = [binding.source(c, "s32") for c in coordinates.elements]
+    sources = [binding.source(c, "s32") for c in vector(coordinates, _rank_of(placed))]
     moves = None if offsets is None else [binding.source(offset, "u16") for offset in offsets]
 
-    def request(chunk: Chunk) -> CopyBox | None:
+    one = _one_box(placed, halves, sources, moves, stores)
+    alike = _alike_boxes(halves, sources, access)
+
+    def boxes(chunk: Chunk) -> Iterator[tuple[CopyBox, Array]]:
+        together = None if stores or moves is not None else alike(chunk)
+        if together is not None:
+            yield together
+            return
+        for lane in chosen(chunk).tolist():
+            with active_lanes(chunk, np.array([lane])):
+                box = one(chunk)
+                if box is not None:
+                    yield box, np.zeros(1, np.int64)
+
+    return boxes
+
+
+def _one_box(
+    placed: FlatInstruction,
+    halves: Sequence[Access],
+    sources: Sequence[SourceOperand],
+    moves: Sequence[SourceOperand] | None,
+    stores: bool,
+) -> Callable[[Chunk], CopyBox | None]:
+    """Return what gives the box that the one active lane asks for; None if that is reported."""
+
+    def box(chunk: Chunk) -> CopyBox | None:
         data = read_map(chunk, halves)
         check_map(chunk, halves[0])
         tensor = decode(data)
         by_im2col = moves is not None
-        if tensor is None or tensor.rank != rank or by_im2col != bool(tensor.lower_corner):
-            _report_map(chunk, placed, tensor, rank, is_empty=not any(data))
+        if tensor is None or tensor.rank != len(sources) or by_im2col != bool(tensor.lower_corner):
+            _report_map(chunk, placed, tensor, len(sources), is_empty=not any(data))
             return None
         at = tuple(int(c.read(chunk)[0]) for c in sources)
         moved = tuple(int(move.read(chunk)[0]) for move in moves or ())
@@ -432,26 +460,28 @@ def _box_request(
             return None
         return pixels_at(tensor, at, moved) if by_im2col else box_at(tensor, at)
 
-    return request, _alike_boxes(halves, sources, rank)
+    return box
 
 
-def _alike_boxes(halves: Sequence[Access], sources: Sequence[SourceOperand], rank: int) -> AlikeBoxes:
-    """The boxes of all active lanes by one map.
+def _alike_boxes(
+    halves: Sequence[Access], sources: Sequence[SourceOperand], access: Access
+) -> Callable[[Chunk], tuple[CopyBox, Array] | None]:
+    """Return what gives the boxes of one lane of each of some blocks, by one map and all inside its tensor.
 
-    Args:
-        halves: The accesses to the halves of the map.
-        sources: The coordinates, the innermost first.
-        rank: How many there are.
+    Most kernels copy so. It gives None where lanes have to be looked at one by one, such as for a fault.
     """
 
-    def alike(chunk: Chunk) -> tuple[CopyBox, Array] | None:
+    def boxes(chunk: Chunk) -> tuple[CopyBox, Array] | None:
         address, lanes = chunk.read(halves[0].slot), chunk.numbers()
         is_param = int(address[0]) - PARAM_WINDOW in range(WINDOW_BYTES)
         if len(lanes) < 2 or not is_param or (address != address[0]).any():
             return None
+        apart = len(np.unique(lanes // chunk.shape.pitch)) == len(lanes)
+        if not apart or ((chunk.read(access.slot).astype(np.int64) + access.offset) % _ALIGNMENT).any():
+            return None
         with active_lanes(chunk, lanes[:1]):
             tensor = decode(read_map(chunk, halves))
-        if tensor is None or tensor.rank != rank or tensor.lower_corner:
+        if tensor is None or tensor.rank != len(sources) or tensor.lower_corner:
             return None
         inside, distance = np.ones(len(lanes), bool), np.zeros(len(lanes), np.int64)
         at = [np.broadcast_to(c.read(chunk), len(lanes)).astype(np.int64) for c in sources]
@@ -463,9 +493,12 @@ def _alike_boxes(halves: Sequence[Access], sources: Sequence[SourceOperand], ran
             distance += (first - first[0]) * stride
         if not inside.all() or (at[0] * tensor.itemsize % CHUNK).any():
             return None
-        return box_at(tensor, tuple(int(first[0]) for first in at)), distance
+        box = box_at(tensor, tuple(int(first[0]) for first in at))
+        low, end = box.addresses.min() + distance.min(), box.addresses.max() + box.length + distance.max()
+        region = chunk.grid.memory.find(int(low))
+        return None if region is None or end > region.base + region.size else (box, distance)
 
-    return alike
+    return boxes
 
 
 def _report_map(
@@ -538,10 +571,6 @@ def _last_pixel(tensor: Map) -> tuple[int, ...]:
     )
 
 
-def _every_lane(chunk: Chunk) -> Lanes:
-    return chunk.numbers()
-
-
 def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Callable[[Chunk], Lanes]:
     """Choose one lane of each warp where all of its lanes ask for the same store, else all lanes.
 
@@ -566,29 +595,11 @@ def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Cal
     return chosen
 
 
-def _lane_by_lane(
-    request: BoxRequest,
-    move: Callable[[Chunk, CopyBox], None],
-    alone: Callable[[Chunk], Lanes] = _every_lane,
-) -> Step:
-    """A step that moves the boxes that the active lanes ask for, with these lanes active one by one."""
-
-    def step(chunk: Chunk) -> None:
-        for lane in alone(chunk).tolist():
-            with active_lanes(chunk, np.array([lane])):
-                box = request(chunk)
-                if box is not None:
-                    move(chunk, box)
-
-    return step
-
-
 def _bind_box_in(
     placed: FlatInstruction,
     operands: list[Operand],
     offsets: Operand | None,
     mask: Operand | None,
-    rank: int,
     binding: Binding,
 ) -> Step:
     """A box that is loaded, or, where there are offsets, a column of pixels by im2col.
@@ -597,114 +608,53 @@ def _bind_box_in(
         placed, binding: The instruction.
         operands: Shared memory, the map with coordinates, and the mbarrier.
         offsets, mask: Of im2col, and of multicast.
-        rank: Of the tensor.
     """
     to, box_operand, barrier_operand = operands
-    require(offsets is None or (isinstance(offsets, Vector) and len(offsets.elements) == rank - 2 > 0))
-    moves = offsets.elements if isinstance(offsets, Vector) else None
+    moves = None if offsets is None else vector(offsets, _rank_of(placed) - 2)
+    require(moves != ())
     target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
-    request, alike = _box_request(placed, box_operand, rank, binding, stores=False, offsets=moves)
+    boxes = _boxes(placed, box_operand, moves, target, Chunk.numbers, binding)
     source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
     barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
     to_each = _deliver(placed, target, barrier, mask, binding)
     for_wgmma = bool(binding.of_wgmma)
 
-    def move(chunk: Chunk, box: CopyBox) -> None:
-        data = box.fill(_read_elements(chunk, source, box)).view(np.uint64).reshape(-1, 2)
-
-        def deliver(rows: Array, target: Access, barrier: Access) -> None:
-            part = _chunks(chunk, target, box)
-            if part is None:
-                return
-            with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
-                check_in_flight(part, _rows_of(part))
-                copy = in_flight(chunk).issue(part, data, "mbarrier")
-            if for_wgmma:
-                warpgroups(chunk).note_layout(part.indices * _WIDTH, box.swizzle)
-            beside = part._replace(indices=part.indices[:1])
-            signal(chunk, barrier, copy=copy, tx_bytes=box.size, beside=beside)
-
-        to_each(chunk, deliver)
-
-    one_by_one = _lane_by_lane(request, move)
-
-    def step(chunk: Chunk) -> None:
-        boxes = alike(chunk)
-        moved = None if boxes is None else _boxes_in(chunk, source, target, *boxes)
-        if boxes is None or moved is None:
-            one_by_one(chunk)
+    def load(chunk: Chunk, box: CopyBox, distance: Array) -> None:
+        data = box.fill(_read_elements(chunk, source, box, distance)).view(np.uint64)
+        data = data.reshape(len(distance), -1, CHUNK // _WIDTH)
+        places = _places(chunk, target, box)
+        if places is None:
             return
-        (box, _), (places, data) = boxes, moved
 
         def deliver(rows: Array, target: Access, barrier: Access) -> None:
             copy, part = 0, None
-            for part in resolve(chunk, target):
-                positions = np.arange(chunk.count()) if part.positions is None else part.positions
-                part = part._replace(indices=part.spread(), positions=positions)
-                indices = (part.indices[:, None] + places[rows[positions]]).reshape(-1)
-                with active_lanes(chunk, np.repeat(chunk.numbers(positions), places.shape[1])):
-                    whole = part._replace(indices=indices, positions=None)
+            for part in _spans(chunk, target, int(places.max()) * _WIDTH + CHUNK):
+                chosen = rows[part.positions]
+                indices = (part.indices[:, None] + places[chosen]).reshape(-1)
+                with active_lanes(chunk, np.repeat(chunk.numbers(part.positions), places.shape[1])):
+                    whole = part._replace(access=target, indices=indices, positions=None)
                     check_in_flight(whole, _rows_of(whole))
-                    taken = data[rows[positions]].reshape(-1, CHUNK // _WIDTH)
+                    taken = data[chosen].reshape(-1, CHUNK // _WIDTH)
                     copy = in_flight(chunk).issue(whole, taken, "mbarrier")
                 if for_wgmma:
                     warpgroups(chunk).note_layout(indices * _WIDTH, box.swizzle)
-            signal(chunk, barrier, copy=copy, tx_bytes=box.size, beside=part)
+            if part is not None:
+                signal(chunk, barrier, copy=copy, tx_bytes=box.size, beside=part)
 
         to_each(chunk, deliver)
+
+    def step(chunk: Chunk) -> None:
+        for box, distance in boxes(chunk):
+            load(chunk, box, distance)
 
     return step
 
 
-def _boxes_in(
-    chunk: Chunk, source: Access, target: Access, box: CopyBox, distance: Array
-) -> tuple[Array, Array] | None:
-    """Read boxes of one shape for one lane of each of some blocks at once: most kernels copy so.
-
-    Args:
-        chunk: The blocks that run together.
-        source: The access to the tensor.
-        target: The access to shared memory.
-        box: The box of the first active lane.
-        distance: How far from it those of all active lanes are, in bytes.
-
-    Returns:
-        For each lane the places of its chunks, from its address in shared memory, and the chunks. None where
-        the lanes have to be looked at one by one, such as for a fault.
-    """
-    lanes = chunk.numbers()
-    starts = np.broadcast_to(chunk.read(target.slot), len(lanes)).astype(np.int64) + target.offset
-    if chunk.shape.cluster_blocks > 1:
-        starts -= chunk.own_starts()[lanes].view(np.int64)
-    unique, which = np.unique(starts, return_inverse=True)
-    offsets = np.stack([chunk_offsets(start, box) for start in unique.tolist()])
-    span = chunk.grid.span(target)
-    first, last = (0, chunk.shared.size) if span is None else span[:2]
-    addresses = (box.elements().reshape(-1) + distance[:, None]).reshape(-1)
-    low, end = int(addresses.min()), int(addresses.max()) + box.unit
-    region = chunk.grid.memory.find(low)
-    is_far = int(starts.min()) < first or int(starts.max()) + int(offsets.max()) + CHUNK > last
-    if is_far or (starts % _ALIGNMENT).any() or region is None or end > region.base + region.size:
-        return None
-    if len(np.unique(lanes // chunk.shape.pitch)) < len(lanes):
-        return None
-    part = region_part(chunk, source._replace(width=box.unit), region, addresses.view(np.uint64), None)
-    with active_lanes(chunk, np.repeat(lanes, len(addresses) // len(lanes))):
-        check_earlier(part)
-        if part.shadow is not None:
-            check_written(part, part.indices)
-        if part.races is not None:
-            check_proxy(part, part.indices)
-            check_read(part, part.indices)
-    data = part.view[part.indices].view(np.uint64).reshape(len(lanes), -1, CHUNK // _WIDTH)
-    return offsets[which] // _WIDTH, data
-
-
-def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
-    part = _elements(chunk, access, box)
+def _read_elements(chunk: Chunk, access: Access, box: CopyBox, distance: Array) -> Array:
+    part = _elements(chunk, access, box, distance)
     if part is None:
         return np.zeros((len(box.rows), box.length), np.uint8)
-    with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+    with _each(part):
         if part.shadow is not None:
             check_written(part, part.indices)
         if part.races is not None:
@@ -713,44 +663,45 @@ def _read_elements(chunk: Chunk, access: Access, box: CopyBox) -> Array:
     return part.view[part.indices]
 
 
+def _each(part: AccessPart) -> AbstractContextManager[None]:
+    """Have each active lane active once for each of its places in a part."""
+    lanes = part.chunk.numbers()
+    return active_lanes(part.chunk, np.repeat(lanes, part.indices.size // len(lanes)))
+
+
 def _bind_box_out(
-    placed: FlatInstruction,
-    operands: list[Operand],
-    rank: int,
-    by_im2col: bool,
-    binding: Binding,
-    operation: str = "",
+    placed: FlatInstruction, operands: list[Operand], by_im2col: bool, binding: Binding, operation: str = ""
 ) -> Step:
     """A box, or a column of pixels, that is stored, or combined with what is there by an operation."""
     box_operand, given = operands
-    require(not by_im2col or rank > 2)
-    offsets = () if by_im2col else None
-    request, _ = _box_request(placed, box_operand, rank, binding, stores=True, offsets=offsets)
+    require(not by_im2col or _rank_of(placed) > 2)
     source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
+    chosen = Chunk.numbers if operation else _one_of_each_warp(box_operand, source, binding)
+    boxes = _boxes(placed, box_operand, () if by_im2col else None, source, chosen, binding)
     target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
     if operation:
         target = target._replace(action="atomic", order=order_of(("relaxed", "gpu")))
 
-    def move(chunk: Chunk, box: CopyBox) -> None:
+    def store(chunk: Chunk, box: CopyBox) -> None:
         reduce = _box_reduction(chunk, placed, operation, box.type) if operation else _copied
-        if reduce is None:
-            return
-        part = _chunks(chunk, source, box)
-        if part is None:
+        places = None if reduce is None else _places(chunk, source, box)
+        if reduce is None or places is None:
             return
         inside = box.chunks_inside()
         data = np.zeros((len(inside), CHUNK), np.uint8)
-        part = part._replace(indices=part.indices[inside])
-        lanes = np.repeat(chunk.numbers(), len(part.indices))
-        with active_lanes(chunk, lanes):
-            data[inside] = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
-        writes = _write_elements(chunk, target, box, box.cut(data).reshape(-1), reduce)
-        with active_lanes(chunk, lanes):
-            in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
+        for part in _spans(chunk, source, int(places.max()) * _WIDTH + CHUNK):
+            part = part._replace(access=source, indices=part.indices + places[0, inside], positions=None)
+            with _each(part):
+                data[inside] = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
+            writes = _write_elements(chunk, target, box, box.cut(data).reshape(-1), reduce)
+            with _each(part):
+                in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
 
-    return _lane_by_lane(
-        request, move, _every_lane if operation else _one_of_each_warp(box_operand, source, binding)
-    )
+    def step(chunk: Chunk) -> None:
+        for box, _ in boxes(chunk):
+            store(chunk, box)
+
+    return step
 
 
 def _box_reduction(chunk: Chunk, placed: FlatInstruction, operation: str, type_: str) -> Reduce | None:
@@ -768,13 +719,12 @@ def _box_reduction(chunk: Chunk, placed: FlatInstruction, operation: str, type_:
 
 def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array, reduce: Reduce) -> list[int]:
     """Write, or combine, a box's elements; the event of the writes, if they are recorded."""
-    part = _elements(chunk, access, box)
+    part = _elements(chunk, access, box, np.zeros(1, np.int64))
     if part is None:
         return []
-    if reduce is not _copied and part.shadow is not None:
-        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+    with _each(part):
+        if reduce is not _copied and part.shadow is not None:
             check_written(part, part.indices)
-    with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
         events = check_async_write(part, part.indices, values)
     chunk.grid.progress += 1
     part.view[part.indices] = reduce(part.view[part.indices], values)
@@ -782,11 +732,12 @@ def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array, r
     return events
 
 
-def _chunks(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
-    """Shared memory with the places of a box's chunks; None if it does not lie there."""
-    start = (int(chunk.read(access.slot)[0]) + access.offset) & 0xFFFFFFFF
+def _places(chunk: Chunk, access: Access, box: CopyBox) -> Array | None:
+    """For each active lane the places of a box's chunks, from its address; None if that is misaligned."""
+    starts = np.broadcast_to(chunk.read(access.slot), chunk.count()).astype(np.int64) + access.offset
+    starts &= (1 << RANK_BIT) - 1
+    start = int(starts[0])
     if start % _ALIGNMENT:
-        start %= 1 << RANK_BIT
         name = chunk.grid.decoded.layout.variable_before("shared", start)
         message = (
             f"misaligned {access.action} of a box at byte {start} of shared memory"
@@ -795,18 +746,16 @@ def _chunks(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
         )
         chunk.report("misaligned", access.placed, chunk.numbers(), message, address_of=name)
         return None
-    offsets = chunk_offsets(start, box)
-    for part in _spans(chunk, access, int(offsets.max()) + CHUNK):
-        return part._replace(access=access, indices=part.indices[0] + offsets // _WIDTH, positions=None)
-    return None
+    unique, which = np.unique(starts, return_inverse=True)
+    return np.stack([chunk_offsets(each, box) for each in unique.tolist()])[which] // _WIDTH
 
 
-def _elements(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
-    """The tensor's memory with the places of a box's elements; None if there are none."""
+def _elements(chunk: Chunk, access: Access, box: CopyBox, distance: Array) -> AccessPart | None:
+    """The tensor's memory with the places of boxes' elements; None if there are none."""
     if not len(box.rows):
         return None
     access = access._replace(width=box.unit)
-    addresses = box.elements().reshape(-1)
+    addresses = (box.elements().reshape(-1) + distance[:, None]).reshape(-1)
     low, end = int(addresses.min()), int(addresses.max()) + box.unit
     region = chunk.grid.memory.find(low)
     near = (region, *region.aliases) if region else ()
@@ -814,7 +763,7 @@ def _elements(chunk: Chunk, access: Access, box: CopyBox) -> AccessPart | None:
     allowed = [r for r in regions if access.action == "read" or not r.read_only]
     if allowed:
         part = region_part(chunk, access, allowed[0], addresses.view(np.uint64), None)
-        with active_lanes(chunk, np.repeat(chunk.numbers(), len(addresses))):
+        with _each(part):
             check_earlier(part)
         return part
     first, lane = addresses[:1].view(np.uint64), np.zeros(1, np.int64)
@@ -880,10 +829,13 @@ class CopyBox:
         return np.asarray(self.addresses[:, None] + steps)
 
     def fill(self, values: Array) -> Array:
-        """The bytes of the whole box, with zeros outside the tensor."""
-        box = np.zeros((self.count, self.row_bytes), np.uint8)
-        inside = np.ascontiguousarray(values).view(np.uint8).reshape(len(self.rows), self.length)
-        box[self.rows, self.skip : self.skip + self.length] = inside
+        """The bytes of the whole box, or of several, with zeros outside the tensor."""
+        inside, each = np.ascontiguousarray(values).view(np.uint8).reshape(-1), len(self.rows) * self.length
+        if each in (0, self.size):
+            return inside if each else np.zeros(self.size, np.uint8)
+        rows = inside.reshape(-1, len(self.rows), self.length)
+        box = np.zeros((len(rows), self.count, self.row_bytes), np.uint8)
+        box[:, self.rows, self.skip : self.skip + self.length] = rows
         return box.reshape(-1)
 
     def chunks_inside(self) -> Array:

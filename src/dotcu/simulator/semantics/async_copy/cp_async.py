@@ -25,7 +25,7 @@ from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access
 from dotcu.simulator.semantics.memory.access import Access, resolve
 from dotcu.simulator.semantics.memory.atomic import bind_atom
 from dotcu.simulator.semantics.memory.load_store import access_of, elements_of, load
-from dotcu.simulator.semantics.table import NotExecuted, Step, require, unsigned
+from dotcu.simulator.semantics.table import Step, immediate, require, unsigned
 
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 _GROUPS = (("commit_group",), ("wait_group",), ("wait_group", "read"), ("wait_all",))
@@ -59,9 +59,8 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> S
 
         return wait_all
     (operand,) = placed.instruction.operands
-    if not isinstance(operand, Immediate) or (kind == "async" and len(group) > 1):
-        raise NotExecuted
-    pending = operand.value
+    require(kind == "bulk" or len(group) == 1)
+    pending = immediate(operand)
 
     def wait(chunk: Chunk) -> None:
         if chunk.in_flight is not None:
@@ -75,13 +74,12 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     _, cache, *spaces = instruction.flags[:4]
     to, source, count, *more = instruction.operands
     hints = instruction.flags[4:]
-    if not isinstance(count, Immediate) or count.value not in _SIZES[cache]:
-        raise NotExecuted
+    size = immediate(count)
+    require(size in _SIZES[cache])
     require(spaces in (["shared", "global"], ["shared::cta", "global"]))
     require(all(hint.startswith("L2::") for hint in hints))
     if "L2::cache_hint" in hints:
         more = more[:-1]
-    size = count.value
     target = object_access(placed, to, "shared", binding, action="write", size=size)
     fetch = _fetch(object_access(placed, source, "global", binding, action="read", size=size), more, binding)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dotcu.ptx.instructions import Immediate, Operand
+from dotcu.ptx.instructions import Operand
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes
@@ -22,7 +22,7 @@ from dotcu.simulator.sanitizers.races import check_tensor_map
 from dotcu.simulator.semantics.async_copy.mbarrier import object_access
 from dotcu.simulator.semantics.memory.access import Access, region_part
 from dotcu.simulator.semantics.memory.load_store import load, store_elements
-from dotcu.simulator.semantics.table import NotExecuted, Step, require
+from dotcu.simulator.semantics.table import Step, immediate, require
 from dotcu.simulator.tensor_map import BYTES, FIELDS, replaced
 
 _SPACES = ("global", "shared::cta")
@@ -77,7 +77,7 @@ def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
         kind == "cp_fenceproxy" and flags[:4] == ["global", "shared::cta", "tensormap::generic", "release"]
     )
     to, source, size = placed.instruction.operands
-    require(isinstance(size, Immediate) and size.value == BYTES)
+    require(immediate(size) == BYTES)
     target = map_access(placed, to, "global", binding, action="write")
     halves = map_access(placed, source, "shared", binding, action="read")
     scope = "cta" if flags[4] == "cta" else "gpu"
@@ -105,11 +105,7 @@ def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -
     )
     targets = [half._replace(number=binding.next_access(), action="write") for half in halves]
     value = binding.source(given, placed.instruction.types[0])
-    number = 0
-    for each in ordinal:
-        if not isinstance(each, Immediate):
-            raise NotExecuted
-        number = each.value
+    number = immediate(ordinal[0]) if ordinal else 0
     require(number < FIELDS[field] and bool(ordinal) == (FIELDS[field] > 1))
 
     def replace(chunk: Chunk) -> None:
@@ -143,7 +139,7 @@ def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
         return release
     require(order == "acquire")
     operand, size = placed.instruction.operands
-    require(isinstance(size, Immediate) and size.value == BYTES)
+    require(immediate(size) == BYTES)
     half = object_access(placed, operand, "generic", binding, action="read")
 
     def acquire(chunk: Chunk) -> None:

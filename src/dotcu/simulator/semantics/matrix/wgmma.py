@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
-from dotcu.ptx.instructions import Immediate, Instruction, Operand, Register, Vector
+from dotcu.ptx.instructions import Instruction, Operand, Register, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes
 from dotcu.simulator.machine.chunk import Chunk
@@ -32,7 +32,7 @@ from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
 from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, sizes_of
 from dotcu.simulator.semantics.memory.access import Access, AccessPart
-from dotcu.simulator.semantics.table import NotExecuted, Step, require
+from dotcu.simulator.semantics.table import Step, immediate, require, vector
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
@@ -108,11 +108,8 @@ def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         return _of_groups(placed, binding, lambda chunk, state, groups: state.commit(groups))
     require(kind == "wait_group")
     (pending,) = instruction.operands
-    if not isinstance(pending, Immediate):
-        raise NotExecuted
-    return _of_groups(
-        placed, binding, lambda chunk, state, groups: state.wait(placed, groups, int(pending.value))
-    )
+    left = immediate(pending)
+    return _of_groups(placed, binding, lambda chunk, state, groups: state.wait(placed, groups, left))
 
 
 # Types: what A and B may be, what D may be, and how many elements of K one instruction takes.
@@ -190,7 +187,7 @@ def _form_of(instruction: Instruction, from_registers: bool) -> WgmmaForm:
     require(b in allowed_b and d in allowed_d and m == ROWS and k * ELEMENT_BITS[a] == 256)
     require(n in _INTEGER_COLUMNS if is_integer else n % 8 == 0 and 8 <= n <= 256)
     require(others == ({"and", "popc"} if a == "b1" else others & ({"satfinite"} if is_integer else set())))
-    given = [_immediate(operand) for operand in instruction.operands[4:]]
+    given = [immediate(operand) for operand in instruction.operands[4:]]
     signs, across = given[:2], given[2:]
     halves = a in ("f16", "bf16")
     require(len(given) == (0 if is_integer else 2 + halves * (1 if from_registers else 2)))
@@ -208,22 +205,14 @@ def _form_of(instruction: Instruction, from_registers: bool) -> WgmmaForm:
     )
 
 
-def _immediate(operand: Operand) -> int:
-    if not isinstance(operand, Immediate):
-        raise NotExecuted
-    return int(operand.value)
-
-
 def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
     """wgmma.mma_async: gather A and B, multiply, and hold the sums until they are waited for."""
     instruction = placed.instruction
     to, left, right, adds, *_ = instruction.operands
-    if not isinstance(to, Vector):
-        raise NotExecuted
     from_registers = isinstance(left, Vector)
     form = _form_of(instruction, from_registers)
     scatter, gather = _fragment(form)
-    slots = tuple(binding.destination(element).slot for element in to.elements)
+    slots = tuple(binding.destination(element).slot for element in vector(to))
     require(len(slots) == form.columns // (4 if form.d == "f16" else 2))
     fragment: tuple[int, ...] = ()
     if isinstance(left, Vector):
@@ -681,7 +670,7 @@ def bind_setmaxnreg(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """setmaxnreg.inc and setmaxnreg.dec."""
     action, *flags = placed.instruction.flags
     require(action in ("inc", "dec") and flags == ["sync", "aligned"])
-    wanted = _immediate(placed.instruction.operands[0])
+    wanted = immediate(placed.instruction.operands[0])
 
     def step(chunk: Chunk, state: Warpgroups, groups: Array) -> None:
         if wanted % 8 or not 24 <= wanted <= 256:
