@@ -283,8 +283,7 @@ def name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]
 
     Args:
         memory: The regions.
-        params: The bytes of each parameter.
-        names: The name of each parameter.
+        params, names: The bytes of each parameter, and its name.
     """
     unnamed = {region.base: region for region in memory.regions if not region.name}
     for name, raw in zip(names, params, strict=False):

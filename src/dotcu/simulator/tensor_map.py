@@ -106,10 +106,8 @@ def replaced(data: bytes, field: str, number: int, value: int) -> bytes | None:
     """The bytes of a map of boxes with another value in a field; None if they are none, or none such fits.
 
     Args:
-        data: The bytes of the map.
-        field: Its name, in `FIELDS`.
-        number: The dimension, for a field of several.
-        value: As tensormap.replace takes it.
+        data, value: The bytes of the map, and the value as tensormap.replace takes it.
+        field, number: Its name, in `FIELDS`, and the dimension, for a field of several.
     """
     if data[_LAYOUT.size]:  # an im2col map, and tensormap.replace has the mode .tile alone
         return None

@@ -176,8 +176,7 @@ class TrafficCounters:
         """Count what an access of the active lanes cost; `parts` is what was resolved of it.
 
         Args:
-            chunk: The blocks that run together; its active lanes take part.
-            access: The access of the instruction.
+            chunk, access: The blocks that run together, and the access of their active lanes.
             parts: The parts of the access that are in bounds and aligned.
 
         Note:

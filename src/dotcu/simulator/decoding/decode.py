@@ -83,12 +83,10 @@ def decode(
     """Turn a kernel into steps.
 
     Args:
-        linked: The kernel, with its calls inlined.
-        parameters: Offset of each kernel parameter.
-        addresses: Address of each module variable.
+        linked, kernel: The kernel, with its calls inlined, and its name in errors.
+        parameters, addresses: Offset of each kernel parameter, address of each module variable.
         shared: Module-scope shared variables.
         location_of: Finds the source file and line of an instruction.
-        kernel: Its name in errors.
 
     Raises:
         UnsupportedInstruction: Names every instruction that is not executed, with all of its lines.

@@ -187,8 +187,7 @@ def may_be_dropped(code: Sequence[FlatInstruction], placed: FlatInstruction, loa
 
     Args:
         code: The kernel's instructions.
-        placed: The load.
-        loaded: The register that has the value.
+        placed, loaded: The load, and the register that has the value.
     """
     first = next(at for at, other in enumerate(code) if other is placed)
     read = names_of(operand for other in code[:first] for operand in other.instruction.operands[1:])

@@ -23,7 +23,7 @@ from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.sanitizers.bounds import describe_element
 from dotcu.simulator.sanitizers.proxies import ProxyFence, is_async
 from dotcu.simulator.sanitizers.races import check_ahead, check_proxy, check_write, stamp_landed
-from dotcu.simulator.semantics.memory.access import Access, AccessPart
+from dotcu.simulator.semantics.memory.access import Access, AccessPart, shared_part
 
 # How a copy's completion is observed: by groups of one of two kinds, or by an mbarrier alone.
 GROUPS = ("async", "bulk")
@@ -134,9 +134,8 @@ class CopiesInFlight:
         """Take in a copy of some lanes; its serial number.
 
         Args:
-            part: The lanes, and the shared memory that the copy holds.
+            part, kind: The lanes, and the shared memory that the copy holds; the kind of the copy.
             values: The elements that the copy writes; None if it only reads shared memory.
-            kind: The kind of the copy.
             writes: The events of its writes to global memory.
         """
         self.serial += 1
@@ -177,8 +176,7 @@ class CopiesInFlight:
         """The active lanes wait for all of their groups but the `pending` latest.
 
         Args:
-            kind: The kind of the groups.
-            pending: How many may be left.
+            kind, pending: The kind of the groups, and how many may be left.
             reads: Wait for what the copies read alone.
         """
         if not self.copies and not self.unfinished:
@@ -264,19 +262,16 @@ class CopiesInFlight:
     @contextmanager
     def _elements(self, copy: AsyncCopy) -> Iterator[tuple[AccessPart, Array]]:
         """A copy's part of shared memory, with a lane and an index for each of its elements."""
-        access, shared = copy.access, self.chunk.shared
-        count = access.elements if copy.values is None else copy.values.shape[1]
+        count = copy.access.elements if copy.values is None else copy.values.shape[1]
         indices = (copy.indices[:, None] + np.arange(count)).reshape(-1)
         with active_lanes(self.chunk, np.repeat(copy.lanes, count)):
-            view = shared.views[access.width]
-            yield AccessPart(self.chunk, access, view, None, indices, None, None, shared.races), indices
+            yield shared_part(self.chunk, copy.access, indices), indices
 
     def conflicts(self, index: Array, width: int, *, writes: bool) -> tuple[Array, AsyncCopy | None]:
         """Return the mask of elements that an access must not touch yet, and the copy of the first.
 
         Args:
-            index: The elements in question.
-            width: Bytes of one element.
+            index, width: The elements in question, and bytes of one.
             writes: True for a write or an atomic.
         """
         marks = _marks_of(self.targets, index, width)

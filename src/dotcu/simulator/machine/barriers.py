@@ -141,7 +141,6 @@ class BlockBarriers:
         """Return as many lanes as a barrier counts; the others wait for its next round.
 
         Args:
-            lanes: The lanes that wait.
             need: By barrier, how many threads it counts.
             default: By barrier, whether these are all of its block.
             used: By barrier, the arrivals among them.

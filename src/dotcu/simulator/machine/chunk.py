@@ -196,10 +196,8 @@ class Chunk:
         """Report a finding of some lanes at an instruction.
 
         Args:
-            kind: As `Finding.kind`.
-            placed: The instruction.
-            lanes: The lanes at fault; the finding names the first of them.
-            message: What happened and what is required.
+            kind, message: As `Finding` has them.
+            placed, lanes: The instruction, and the lanes at fault; the finding names the first of them.
             address_of: The variable or argument whose memory it was.
             count: How many lanes were at fault, if more than these.
         """
@@ -242,10 +240,8 @@ class Chunk:
         """Note that lanes access the shared memory of other blocks, which have to be there until then.
 
         Args:
-            access: The access of the instruction.
-            lanes: The lanes.
-            owners: For each the block of the chunk whose memory it is.
-            offsets: For each the place in it.
+            access, lanes: The access, and who makes it.
+            owners, offsets: For each lane the block of the chunk whose memory it is, and the place in it.
         """
         far = owners != lanes // self.shape.pitch
         if self.shared.races is None or not far.any():
@@ -338,9 +334,7 @@ def report_early_exit(chunk: Chunk, access: Access, lanes: Lanes, block: int) ->
     """Report that a block may end before lanes have accessed its shared memory.
 
     Args:
-        chunk: The blocks that run together.
-        access: The access.
-        lanes: The lanes that access it.
+        chunk, access, lanes: The blocks that run together, the access, and who makes it.
         block: The block of the chunk that ends.
     """
     shown = shown_coordinates(chunk.shape.coordinates(block * chunk.shape.pitch)[0])

@@ -277,8 +277,7 @@ class LocatedAddresses:
         """Return for each lane the element of shared or local memory, counted over all owners.
 
         Args:
-            private: The shared, local or parameter memory.
-            window: The address where its space begins.
+            private, window: The shared, local or parameter memory, and the address where its space begins.
             width: Bytes of one element.
         """
         key = (id(private), width)

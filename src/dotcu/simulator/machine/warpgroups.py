@@ -141,10 +141,8 @@ class Warpgroups:
         """Report a misuse by some warpgroups.
 
         Args:
-            placed: The instruction at fault.
-            groups: The warpgroups; there may be none.
-            message: What happened and what is required.
-            address_of: The variable whose memory it was.
+            placed, groups: The instruction, and the warpgroups at fault, of which there may be none.
+            message, address_of: As `Finding` has them.
         """
         if len(groups):
             self.chunk.report("wgmma", placed, self.lanes(np.sort(groups)), message, address_of=address_of)
@@ -174,8 +172,7 @@ class Warpgroups:
         """wgmma.wait_group: all groups but the `pending` latest are complete.
 
         Args:
-            placed: The instruction.
-            groups: The warpgroups that wait.
+            placed, groups: The instruction, and the warpgroups that wait.
             pending: How many groups of theirs may be left.
         """
         if pending == 0 and (missing := groups[self.open[groups] >= 0]).size:
@@ -218,10 +215,8 @@ class Warpgroups:
         """setmaxnreg: warpgroups have another number of registers a thread from now on.
 
         Args:
-            placed: The instruction.
-            groups: The warpgroups.
-            wanted: The registers.
-            grows: It is .inc, not .dec.
+            placed, groups: The instruction, and the warpgroups.
+            wanted, grows: The registers, and whether it is .inc, not .dec.
         """
         had = self.registers[groups]
         odd = (had > wanted if grows else had < wanted) & (had > 0)
@@ -269,10 +264,8 @@ class Warpgroups:
         """Note a wgmma: its sums, and the registers that hold its A, are not to be touched.
 
         Args:
-            placed: The instruction.
-            groups: The warpgroups that issue it.
-            sums: Its sums.
-            fragment: The registers of A; empty if it is in shared memory.
+            placed, groups: The instruction, and the warpgroups that issue it.
+            sums, fragment: Its sums, and the registers of A; none if it is in shared memory.
         """
         number = self._number(placed)
         self.open[groups] = number
@@ -296,8 +289,7 @@ class Warpgroups:
         """Return the sums in some registers.
 
         Args:
-            placed: The wgmma that adds to them.
-            slots: The registers.
+            placed, slots: The wgmma that adds to them, and the registers.
             values: Makes matrices for some number of warpgroups.
             scatter: From matrices to the registers' values.
         """
@@ -323,10 +315,8 @@ class Warpgroups:
         """Write sums that are complete to their registers; report the others.
 
         Args:
-            placed: The instruction that touches the registers.
-            sums: The sums that are in them.
-            groups: The warpgroups that touch them.
-            silent: Report nothing.
+            placed, groups: The instruction that touches the registers, and in which warpgroups.
+            sums, silent: The sums that are in them, and whether nothing is reported.
         """
         for each in sums:
             held = groups[each.held[groups]]
@@ -371,9 +361,7 @@ class Warpgroups:
         """The active lanes are about to touch registers of some wgmma by an instruction that is none.
 
         Args:
-            placed: The instruction.
-            reads: The registers that it reads.
-            writes: The registers that it writes.
+            placed, reads, writes: The instruction, and the registers that it reads and writes.
             copies: It is a copy, which a compiler puts anywhere: it finds what the wgmma will give.
         """
         if self.is_held:
@@ -415,12 +403,7 @@ class Warpgroups:
         return None
 
     def note_copy(self, slot: int, target: int) -> None:
-        """Note that the active lanes have copied a register: one in flight may not be used, nor may its copy.
-
-        Args:
-            slot: The register.
-            target: The register that it was copied to.
-        """
+        """Note that the active lanes copied a register: one in flight may not be used, nor may its copy."""
         if not self.is_held and slot not in self._copies:
             return
         groups = self.active()
@@ -438,8 +421,7 @@ class Warpgroups:
         """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none.
 
         Args:
-            placed: The wgmma.
-            groups: The warpgroups that issue it.
+            placed, groups: The wgmma, and the warpgroups that issue it.
             slots: The registers of its accumulators and of A.
         """
         missing = groups[~self.fenced[groups]]
@@ -529,9 +511,7 @@ class Warpgroups:
         """Return whether the groups that read places may still do so when lanes write there.
 
         Args:
-            lanes: The lanes.
-            owners: The warpgroups.
-            readers: Their groups, and 1; 0: none.
+            readers: For each lane and the warpgroup that owns a place its group that reads it, and 1; or 0.
         """
         group = readers - 1
         late = group >= self.done[owners]

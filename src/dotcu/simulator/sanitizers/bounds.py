@@ -35,10 +35,8 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
     """Report lanes whose address is not a multiple of the access; the mask of all others.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        address: The addresses of the lanes.
-        positions: Which of the active lanes these are.
+        chunk, access: The blocks that run together, and the access of their active lanes.
+        address, positions: The addresses, and which of the active lanes these are.
     """
     bad = (address & np.uint64(access.bytes - 1)) != 0
     if bad.any():
@@ -66,10 +64,7 @@ def report_unmapped(
     """Report accesses outside every tensor, or the one that is meant, null pointers apart from the others.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        address: Their addresses.
-        positions: Which of the active lanes these are.
+        chunk, access, address, positions: As of `refuse_misaligned`.
         meant: The region that the access has to stay in, if known.
     """
     null = address < NULL_PAGE
@@ -106,11 +101,8 @@ def describe_miss(
     """Return the message for an access that misses a region.
 
     Args:
-        said: The access, as `describe_access` does.
-        nbytes: Bytes of the access.
-        width: Bytes of one of its elements.
-        region: The region that it had to stay in.
-        place: The address, and the region that is there instead.
+        said, nbytes, width: The access, as `describe_access` does, its bytes, and those of one element.
+        region, place: The region that it had to stay in; the address, and the region that is there instead.
         remedy: What to do.
     """
     (address, hit), itemsize = place, region.itemsize or width
@@ -128,8 +120,7 @@ def element_of(name: str, offset: int, itemsize: int) -> str:
 
     Args:
         name: Of the tensor or array.
-        offset: Bytes from its beginning.
-        itemsize: Bytes of an element.
+        offset, itemsize: Bytes from its beginning, and of an element.
     """
     index, rest = divmod(offset, itemsize)
     return f"`{name}`[{index}]" + (f" + {rest} bytes" if rest else "")
@@ -169,11 +160,8 @@ def report_private(
     """Report accesses outside the shared memory of a block, the local memory of a lane, or one variable.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
+        chunk, access, address, positions: As of `refuse_misaligned`.
         private: The shared, local or parameter memory.
-        address: Their addresses.
-        positions: Which of the active lanes these are.
     """
     is_shared, layout = private is chunk.shared, chunk.grid.decoded.layout
     space = "shared" if is_shared else "parameter" if private is chunk.params else "local"
@@ -232,11 +220,8 @@ def report_other_block(chunk: Chunk, access: Access, ranks: Array, positions: Ar
     """Report accesses to shared memory of blocks of the cluster that must not be accessed so.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        ranks: The ranks in the addresses.
-        positions: Which of the active lanes these are.
-        fault: In `_OTHER_BLOCKS`.
+        chunk, access, positions: As of `refuse_misaligned`.
+        ranks, fault: The ranks in the addresses, and a key of `_OTHER_BLOCKS`.
     """
     kind, what = _OTHER_BLOCKS[fault]
     opening = kind if kind == "out-of-bounds" else f"{kind}:"

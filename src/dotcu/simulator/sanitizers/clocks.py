@@ -132,8 +132,7 @@ class VectorClocks:
         """Return the mask of pairs of lanes of two warps, ordered by a release that does not cover the first.
 
         Args:
-            lanes: The first lanes.
-            then: Their times when they accessed.
+            lanes, then: The first lanes, and their times when they accessed.
             others: The second lanes, of the same blocks as far as it matters.
             known: The times up to which these know the warps of the first.
         """

@@ -78,8 +78,7 @@ class ProxyFence(NamedTuple):
         """The fence that the active lanes pass now.
 
         Args:
-            chunk: The blocks that run together.
-            number: Of the next event.
+            chunk, number: The blocks that run together, and the number of the next event.
             crosses: See there.
         """
         lanes, clocks = chunk.numbers(), chunk.clocks
@@ -162,10 +161,8 @@ def known_of(known: ClockTimes, second: Array, shape: ChunkShape, first: Array) 
     """Return what lanes know of one lane each.
 
     Args:
-        known: What all lanes of the chunk know.
-        second: The lanes.
-        shape: Of the chunk.
-        first: For each of them the other lane.
+        known, second: What all lanes of the chunk know, and the lanes.
+        shape, first: Of the chunk, and for each of them the other lane.
     """
     block, warp = known.block, known.warp
     block = block[second, first % shape.cluster_lanes // WARP] if block.ndim > 1 else picked(block, second)

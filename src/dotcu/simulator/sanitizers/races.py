@@ -69,10 +69,6 @@ def check_proxy(part: AccessPart, index: Array) -> None:
 
     The two are ordered: it is a race else. The reverse, an access by the generic proxy of what a copy wrote,
     needs no fence but the wait for its completion.
-
-    Args:
-        part: The lanes whose access is in one array.
-        index: One element for each lane.
     """
     chunk, shadow = part.chunk, part.races
     if shadow is None or shadow.writes is None:
@@ -116,9 +112,7 @@ def _times_at(events: Sequence[MemoryEvent], of_event: Array, lanes: Array) -> C
     """Return the times of lanes, each at one of some events.
 
     Args:
-        events: The events.
-        of_event: For each lane which of them.
-        lanes: The lanes.
+        of_event: For each lane which of the events.
     """
     at_once = list({id(event.times): event for event in events}.values())
     if len(at_once) == 1:
@@ -164,10 +158,8 @@ def _report_proxy(
     """Report an async access that no fence joins with the write before it.
 
     Args:
-        event: The write.
-        writer: The lane that made it.
-        lanes: Who accesses now.
-        index: The element.
+        event, writer: The write, and the lane that made it.
+        lanes, index: Who accesses now, and the element.
     """
     chunk, placed = part.chunk, at.access.placed
     name, shown = describe_element(part, index)
@@ -205,12 +197,7 @@ def _shown_line(at: LaneAccess, event: MemoryEvent) -> str:
 
 
 def check_tensor_map(part: AccessPart, address: int) -> None:
-    """Report a copy by a tensor map that was written by the generic proxy, without the fences of maps.
-
-    Args:
-        part: The words of the map, one for each lane.
-        address: Where it lies.
-    """
+    """Report a copy by a tensor map that was written by the generic proxy, without the fences of maps."""
     chunk, shadow = part.chunk, part.races
     if shadow is None or shadow.writes is None:
         return
@@ -239,12 +226,7 @@ def check_tensor_map(part: AccessPart, address: int) -> None:
 
 
 def check_completion(part: AccessPart, index: Array) -> None:
-    """Report accesses of global memory that a bulk copy writes, whose completion its thread has not awaited.
-
-    Args:
-        part: The lanes whose access is in one array.
-        index: One element for each lane, or one for all.
-    """
+    """Report accesses of global memory that a bulk copy writes and whose end its thread has not awaited."""
     chunk, shadow = part.chunk, part.races
     if shadow is None or shadow.writes is None or part.access.order.strong:
         return
@@ -294,8 +276,7 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
     """Check a write against all accesses before it; `value` is what it is about to store.
 
     Args:
-        part: The lanes whose access is in one array.
-        index: The elements of the view that the lanes touch.
+        part, index: The lanes whose access is in one array, and the elements of its view that they touch.
         value: The stored bits, one a lane, or one for all.
     """
     shadow, at = part.races, _lane_access(part, index)
@@ -331,8 +312,7 @@ def check_async_write(part: AccessPart, index: Array, value: Array) -> list[int]
     """Check the writes, or the atomics, of a bulk copy to global memory; their event, whose end is awaited.
 
     Args:
-        part: The lanes whose access is in one array.
-        index: One element for each lane.
+        part, index: The lanes whose access is in one array, and one element for each.
         value: The stored bits, one a lane.
     """
     shadow, access = part.races, part.access
@@ -376,9 +356,7 @@ def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     """Report lanes of one instruction that stored different values at one place, after the store.
 
     Args:
-        part: The lanes whose access is in one array.
-        index: The elements of the view that the lanes touch.
-        value: The stored bits, one a lane, or one for all.
+        part, index, value: As of `check_write`.
     """
     if part.access.order.strong or value.size == 1:
         return
@@ -398,7 +376,7 @@ def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
     """Check an atomic against the weak accesses before it; it sees what came before, then publishes.
 
     Args:
-        index: One element for each lane.
+        part, index: The lanes whose access is in one array, and one element for each.
         order: The order in which the lanes take effect; None if none learns what it found.
     """
     shadow, at = part.races, _lane_access(part, index)
@@ -553,12 +531,8 @@ def _unordered(
     """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order.
 
     Args:
-        at: This access.
-        shadow: The stamps of the memory.
-        events: The earlier events.
-        of_event: For each pair which of them it is.
-        first: The lanes of the events.
-        second: The lanes of this access.
+        events, of_event: The earlier events, and for each pair which of them it is.
+        first, second: The lanes of the events, and of this access.
         in_step: This access reads a value that lanes of a warp may exchange.
     """
     shape, order, known = at.chunk.shape, at.access.order, at.chunk.clocks.known

@@ -163,10 +163,8 @@ class EventLog:
 
         Args:
             number: Of the event; one for each pair, of which none is twice there, or one for all.
-            first: Lanes, as they were then.
-            second: For each of them a lane of now.
-            crosses: What the fence has to join.
-            owners: See `ProxyFence.in_blocks`.
+            first, second: Lanes as they were then, and for each of them a lane of now.
+            crosses, owners: What the fence has to join; see `ProxyFence.in_blocks`.
         """
         (shape, lanes, times), (own_shape, own, known) = first, second
         numbers, all_pairs = np.broadcast_to(number, lanes.shape), None
@@ -410,8 +408,7 @@ class ShadowMemory:
         """All lanes that could touch the same bytes as these have passed a barrier.
 
         Args:
-            lanes: These lanes; None for all.
-            total: Lanes of the chunk.
+            lanes, total: These lanes, None for all, and the number of the chunk's.
             since: A mark that lies before all that may have followed the barrier; None: now.
         """
         now = self.events.next_stamp()

@@ -28,8 +28,7 @@ def check_written(part: AccessPart, index: Array, element: int = 0) -> None:
     of a row.
 
     Args:
-        part: The lanes of an access that one buffer holds.
-        index: The elements of the buffer that they read.
+        part, index: The lanes of an access that one buffer holds, and the elements that they read.
         element: The number of these elements in the vectors that the lanes load.
     """
     chunk, access = part.chunk, part.access

@@ -34,9 +34,7 @@ def guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
     """The step, run only in lanes where the instruction's predicate holds; the other lanes are counted.
 
     Args:
-        step: The step of the instruction.
-        placed: The instruction.
-        binding: Finds the register of the predicate.
+        step, placed, binding: The step of the instruction, the instruction, and where its predicate is.
     """
     slot, negated = binding.guard(placed.instruction)
     if slot < 0:
@@ -445,8 +443,7 @@ class CallStack:
         """Lanes make a call: keep the site, and the saved registers.
 
         Args:
-            lanes: The lanes that call.
-            site: The number of the call site.
+            lanes, site: The lanes that call, and the number of the call site.
             saved: Slots of the registers that the caller keeps.
         """
         for depth, here in self._by_depth(lanes):

@@ -192,9 +192,7 @@ def bind_elementwise(operation: Operation, instruction: Instruction, binding: Bi
     """The step that applies an operation to an instruction's operands.
 
     Args:
-        operation: The computation.
-        instruction: The instruction.
-        binding: Finds the registers of operands.
+        operation, instruction, binding: The computation, the instruction, and where its registers are.
     """
     destination, *operands = instruction.operands
     require(len(operands) == len(operation.sources))
@@ -207,8 +205,7 @@ def step_of(operation: Operation, target: DestinationOperand, sources: list[Sour
 
     Args:
         operation: The computation.
-        target: The register of the result.
-        sources: The registers of the operands.
+        target, sources: The registers of the result and of the operands.
     """
     function = _adapted(operation.function, [s.adapt for s in sources])
     function = _stored(function, dtype_of(operation.result), target.dtype)

@@ -36,26 +36,28 @@ class Rendezvous(NamedTuple):
 
     Attributes:
         mask: The register or constant that holds the member mask.
+        gather: Keeps back lanes that wait for more than their warp; returns whether any go on.
     """
 
     step: Step
     placed: FlatInstruction
     mask: int
+    gather: Callable[[Chunk, FlatInstruction, int, Array], bool] | None = None
 
     def admit(self, number: int) -> Callable[[Chunk], bool]:
         """Return the function that admits lanes to the basic block of that number."""
-        placed, slot = self.placed, self.mask
+        _, placed, slot, gather = self
 
         def admit(chunk: Chunk) -> bool:
-            active = chunk.active
-            if active is None:
-                mask = chunk.registers[slot]
-                if mask.size == 1 and mask[0] == 0xFFFFFFFF:
-                    chunk.clocks.hand_on(None, mask)
-                    return True
-            if not _gather(chunk, placed, number, chunk.read(slot)):
-                return False
-            chunk.clocks.hand_on(chunk.active, chunk.read(slot))
+            everyone = chunk.active is None
+            if gather is not None:
+                return everyone or gather(chunk, placed, number, chunk.registers[slot])
+            mask = chunk.registers[slot]
+            if not (everyone and mask.size == 1 and mask[0] == 0xFFFFFFFF):
+                if not _gather(chunk, placed, number, chunk.read(slot)):
+                    return False
+                mask = chunk.read(slot)
+            chunk.clocks.hand_on(chunk.active, mask)
             return True
 
         return admit

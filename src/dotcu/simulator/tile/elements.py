@@ -88,8 +88,7 @@ def rounded(values: Array, element: str, mode: str = "nearest_even") -> Array:
     """Return float32 or float64 values rounded to a type, as they are held.
 
     Args:
-        values: The values.
-        element: The type to round to.
+        values, element: The values, and the type to round to.
         mode: The dialect's word for the rounding mode.
     """
     if element in _HALVES:

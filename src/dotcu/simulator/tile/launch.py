@@ -234,10 +234,8 @@ class TileLaunch:
         """Report a finding at an operation.
 
         Args:
-            kind: As `Finding.kind`.
-            operation: The operation.
-            elements: How many elements were at fault.
-            message: What happened and what is required.
+            kind, message: As `Finding` has them.
+            operation, elements: The operation, and how many elements were at fault.
             address_of: The argument or variable whose memory it was.
         """
         file, line = self.program.place(operation)

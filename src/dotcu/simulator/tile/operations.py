@@ -539,8 +539,7 @@ def reduce_tiles(operands: Sequence[Array], axis: int, body: Body) -> list[Array
     """Return tiles reduced along a dimension: halves of it are combined until one element is left.
 
     Args:
-        operands: The tiles, all of one shape.
-        axis: The dimension.
+        operands, axis: The tiles, all of one shape, and the dimension.
         body: Combines elements; the dialect leaves the order open.
     """
     tiles = [np.moveaxis(np.asarray(tile), axis, 0) for tile in operands]
@@ -553,9 +552,7 @@ def scan_tiles(operands: Sequence[Array], axis: int, body: Body, *, reverse: boo
     """Return the inclusive prefixes of tiles along a dimension.
 
     Args:
-        operands: The tiles, all of one shape.
-        axis: The dimension.
-        body: Combines elements; the dialect leaves the order open.
+        operands, axis, body: As of `reduce_tiles`.
         reverse: From the last element to the first.
     """
     tiles = [np.moveaxis(np.array(tile), axis, 0) for tile in operands]

@@ -40,8 +40,7 @@ def round_half(values: Array, type_: str, mode: str = "rn") -> Array:
 
     Args:
         values: float32 or float64 values.
-        type_: "f16" or "bf16".
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+        type_, mode: "f16" or "bf16"; the rounding mode, of `MODES`.
     """
     if type_ == "f16":
         bits = narrow(values, mode, np.float16).view(np.uint16)

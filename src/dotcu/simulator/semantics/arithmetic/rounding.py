@@ -41,9 +41,7 @@ def select(a: Array, b: Array, holds: Array) -> Array:
     """a where it holds, else b: np.where, which takes long where a mask has no pattern, without branches.
 
     Args:
-        a: Values where the mask holds.
-        b: Values elsewhere.
-        holds: The mask.
+        a, b, holds: Values where the mask holds, values elsewhere, and the mask.
     """
     if holds.size < LARGE:
         return np.where(holds, a, b)
@@ -72,10 +70,8 @@ def extreme(a: Array, b: Array, *, largest: bool, nan: bool, signs: bool) -> Arr
     """min or max; -0 is less than +0.
 
     Args:
-        a: The first operand.
-        b: The second operand.
-        largest: True for max, False for min.
-        nan: True if a NaN wins over a number.
+        a, b: The operands.
+        largest, nan: True for max, not min; true if a NaN wins over a number.
         signs: True for .xorsign.abs: of the magnitudes, with the product's sign.
     """
     x, y = (np.abs(a), np.abs(b)) if signs else (a, b)
@@ -131,9 +127,8 @@ def directed(value: Array, error: Array, mode: str) -> Array:
     """value + error rounded in a mode, where value is the nearest and error what it leaves.
 
     Args:
-        value: The nearest value.
-        error: The exact result minus `value`.
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+        value, error: The nearest value, and the exact result less that.
+        mode: The rounding mode, of `MODES`.
 
     Note:
         The error of an infinity is not a number, or points to the finite ones.
@@ -164,9 +159,8 @@ def narrow(wide: Array, mode: str, dtype: type[np.floating] = np.float32) -> Arr
     """Round a float to float32 or float16.
 
     Args:
-        wide: The wider values.
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
-        dtype: The narrower dtype.
+        wide, dtype: The wider values, and the narrower dtype.
+        mode: The rounding mode, of `MODES`.
     """
     near = wide.astype(dtype)
     if mode == "rn":
@@ -198,10 +192,8 @@ def fused(a: Array, b: Array, c: Array, mode: str) -> Array:
     """a * b + c with one rounding.
 
     Args:
-        a: The first operand.
-        b: The second operand.
-        c: The third operand.
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+        a, b, c: The operands.
+        mode: The rounding mode, of `MODES`.
     """
     if a.dtype == np.float64:
         return _fused64(a, b, c, mode)

@@ -577,9 +577,7 @@ def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Cal
     A warp in step issues it once, after all that its lanes have done: kernels of cuDNN rely on it.
 
     Args:
-        operand: The map and the coordinates.
-        access: The access to shared memory.
-        binding: Finds the registers of operands.
+        operand, access: The map and the coordinates, and the access to shared memory.
     """
     slots = [access.slot, *(binding.register(r).slot for r in registers_of(operand))]
 

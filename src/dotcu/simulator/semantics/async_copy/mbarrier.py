@@ -23,7 +23,14 @@ from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.races import check_mbarrier
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
-from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, MemoryOrder, resolve
+from dotcu.simulator.semantics.memory.access import (
+    WEAK,
+    Access,
+    AccessPart,
+    MemoryOrder,
+    resolve,
+    shared_part,
+)
 from dotcu.simulator.semantics.table import SourceOperand, Step, require
 
 _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
@@ -235,25 +242,13 @@ def object_access(
     """The access that an instruction makes to an mbarrier, or to other bytes that copies move.
 
     Args:
-        placed: The instruction.
-        operand: The operand.
-        space: The state space.
-        binding: Finds the registers of operands.
-        order: The memory ordering.
-        action: "read", "write" or "atomic".
+        placed, operand, space, binding: The instruction, and its operand of a state space.
+        order, action: The memory ordering, and "read", "write" or "atomic".
         size: Bytes of each lane.
     """
     slot, offset, space = binding.address(operand, space)
     width = min(size, 8)
     return Access(binding.next_access(), placed, space, slot, offset, width, size // width, action, order)
-
-
-def _part(chunk: Chunk, access: Access, objects: Array, positions: Array) -> AccessPart:
-    """The part of an access to mbarriers, each an 8-byte element of shared memory."""
-    shared = chunk.shared
-    return AccessPart(
-        chunk, access, shared.views[8], shared.shadows[8], objects, positions, None, shared.races
-    )
 
 
 def _only(part: AccessPart, mask: Array) -> AccessPart:
@@ -272,7 +267,7 @@ def _find(chunk: Chunk, access: Access) -> AccessPart:
             positions = np.append(positions, where)
         else:
             _report_misuse(part, "is not in shared memory. An mbarrier has to lie there")
-    return _part(chunk, access, objects, positions)
+    return shared_part(chunk, access, objects, positions)
 
 
 def _find_objects(chunk: Chunk, access: Access) -> AccessPart:
@@ -330,8 +325,7 @@ def signal(
     """Note that the active lanes' mbarriers are updated once copies have landed; return these mbarriers.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access to the mbarriers.
+        chunk, access: The blocks that run together, and the access of their active lanes to mbarriers.
         copy: The serial number of the one copy that is tracked; None: all of the lanes' copies so far.
         tx_bytes: Completed transactions; 0: an arrival.
         beside: What the copy writes, in whose block the mbarrier has to be.
@@ -363,13 +357,7 @@ _FIRST_TRIES = 2
 
 
 def _settle(chunk: Chunk, objects: Array, access: Access) -> None:
-    """Land the copies that some mbarriers track, unless a wait first tries; update the mbarriers.
-
-    Args:
-        chunk: The blocks that run together.
-        objects: The mbarriers.
-        access: The access of the wait.
-    """
+    """Land the copies that some mbarriers track, unless a wait first tries; update the mbarriers."""
     flight, tries = chunk.in_flight, chunk.grid.tries
     if flight is None or not flight.signals:
         return
@@ -399,7 +387,7 @@ def _settle(chunk: Chunk, objects: Array, access: Access) -> None:
         at, lanes = at[is_open], lanes[is_open]
         ascending = np.argsort(lanes, kind="stable")
         with active_lanes(chunk, lanes[ascending]):
-            part = _part(chunk, access, at[ascending], np.arange(len(at)))
+            part = shared_part(chunk, access, at[ascending], np.arange(len(at)))
             _change(part, 0 if tx_bytes else 1, tx=-tx_bytes)
 
 
@@ -495,10 +483,8 @@ def advance(
     """Apply changes of many lanes, one after the other where they share an object.
 
     Args:
-        view: Words; updated.
-        index: For each lane, its word.
-        arrive: Arrivals; one value for all lanes, or one a lane.
-        drop: Arrivals that later phases no longer expect.
+        view, index: Words, which are updated, and for each lane its word.
+        arrive, drop: Arrivals, of all lanes or by lane, and those that later phases do not expect.
         tx: Bytes of transactions: expected above 0, completed below.
 
     Returns:

@@ -35,10 +35,7 @@ def map_access(
     """The accesses to the two halves of a map, each a multiple of 64 bytes.
 
     Args:
-        placed: The instruction.
-        operand: The map's address.
-        space: The state space.
-        binding: Finds the registers of operands.
+        placed, operand, space, binding: The instruction, and the map's address in a state space.
         action: "read" or "write".
     """
     half = object_access(placed, operand, space, binding, action=action)._replace(elements=_HALF)

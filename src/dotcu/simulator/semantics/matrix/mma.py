@@ -6,22 +6,23 @@ have no row here.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from dotcu.ptx.instructions import Immediate, Operand, Vector
+from dotcu.ptx.instructions import Operand, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused
 from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of
-from dotcu.simulator.semantics.table import NotExecuted, Step, require, unsigned
+from dotcu.simulator.semantics.table import NotExecuted, Step, immediate, require, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _double_product(flags: frozenset[str], result: str) -> Product:
     return multiply
 
 
-def _integer_product(flags: frozenset[str], result: str) -> Product:
+def integer_product(flags: frozenset[str], result: str) -> Product:
     """The product of integers of 8 and 4 bits."""
     require(result == "s32" and flags <= {"satfinite"})
 
@@ -155,10 +156,10 @@ FAMILIES: tuple[MmaFamily, ...] = (
     _family(_float_product, "e4m3 e5m2", "f16 f32", "m16n8k16 m16n8k32", "", "m16n8k64", unit=8),
     _family(_double_product, "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4", ""),
     _family(
-        _integer_product, "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", _TILES, "m16n8k32 m16n8k64", unit=8
+        integer_product, "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", _TILES, "m16n8k32 m16n8k64", unit=8
     ),
     _family(
-        _integer_product, "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "m8n8k32", "m16n8k64 m16n8k128", unit=8
+        integer_product, "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "m8n8k32", "m16n8k64 m16n8k128", unit=8
     ),
     _family(_bit_product, "b1", "s32", "m8n8k128 m16n8k128 m16n8k256", "m8n8k128", ""),
 )
@@ -187,8 +188,7 @@ def form_of(flags: tuple[str, ...], types: tuple[str, ...], column: str = "mma")
     """Read the modifiers of mma, mma.sp or wmma.mma.
 
     Args:
-        flags: The modifiers that name no type.
-        types: The modifiers that name a type.
+        flags, types: The modifiers that name no type, and those that do.
         column: The family's shapes that it may have: "mma", "sparse" or "wmma".
 
     Raises:
@@ -258,8 +258,7 @@ def _expansion(
     """Return what puts A's units where the metadata says, and reports places that are undefined."""
     units = sizes_of(form.shape)[2] * ELEMENT_BITS[form.a] // form.unit // 2
     holders = units // 8  # lanes of each quad
-    require(isinstance(selector, Immediate))
-    first = holders * cast("Immediate", selector).value
+    first = holders * immediate(selector)
     require(first in range(4))
     (words,) = sources_of(Vector((metadata,)), 1, "b32", binding)
     own, shifts = unsigned(form.unit // 8), np.arange(0, 256 // form.unit, 2, dtype=np.uint32)
@@ -304,6 +303,13 @@ def _check_places(
     chunk.report("metadata", placed, chunk.numbers()[warps * WARP], message)
 
 
+def _multiplicands(type_: str) -> Callable[[Array], Array]:
+    """Return what makes numbers that NumPy multiplies of words: floats of floats, single bits as they are."""
+    if type_ == "b1":
+        return lambda words: words
+    return numbers_of(type_, np.float32 if type_[0] in "su" else np.float64)
+
+
 def multiply_step(
     form: MmaForm,
     fragments: Sequence[FragmentLayout | WmmaFragment],
@@ -314,10 +320,8 @@ def multiply_step(
     """Return the step that gathers A, B and C, multiplies, and scatters D.
 
     Args:
-        form: The instruction's spelling.
-        fragments: Of D, A, B and C.
-        operands: Of D, A, B and C.
-        binding: Finds the operands' registers.
+        form, binding: The instruction's spelling, and where registers are.
+        fragments, operands: Of D, A, B and C.
         expand: Makes the whole A of one whose nonzero half is given.
     """
     word, d_bytes = "b64" if form.a == "f64" else "b32", 8 if form.d == "f64" else 4
@@ -328,7 +332,7 @@ def multiply_step(
         sources_of(operand, fragment.registers, word, binding)
         for operand, fragment in zip(given, fragments[1:], strict=True)
     ]
-    a_numbers, b_numbers = MULTIPLICANDS[form.a], MULTIPLICANDS[form.b]
+    a_numbers, b_numbers = (_multiplicands(type_) for type_ in (form.a, form.b))
     c_dtype = ACCUMULATORS[form.c]
     d_word = unsigned(d_bytes)
     product = form.product
@@ -356,8 +360,9 @@ def multiply_step(
 # registers are numbered by (k, m), the lanes by (g, t); the row of the matrix is (m, g), and the
 # word in the row (k, t). A lane axis that is in neither counts matrices of one warp.
 #
-# Every mma except the m8n8k4 of f16 follows one rule, with groupID the lane's g and
-# threadID_in_group its t: words of 32 bits (64 for f64) run along k, four lanes side by side.
+# Every mma except the m8n8k4 of f16 follows one rule, with groupID the lane's g and threadID_in_group its t:
+# words of 32 bits (64 for f64) run along k, four lanes side by side. Those of wgmma do as well, with w the
+# warp of its warpgroup.
 #
 # Source: PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type", "... for
 # mma.m8n8k4 with .f64 floating point type", and the same for m8n8k16, m8n8k32, m8n8k128, m16n8k4,
@@ -390,9 +395,9 @@ class FragmentLayout(NamedTuple):
         """Registers of each lane."""
         return len(self.indices)
 
-    def gather(self, registers: Sequence[Array]) -> Array:
+    def gather(self, registers: Sequence[Array] | Array) -> Array:
         """From registers to words by matrix, row and word of the row."""
-        warps = len(registers[0]) // WARP
+        warps = len(registers[0]) // math.prod(self.lanes)
         words = np.empty((warps, *self.shape), registers[0].dtype)
         view = words.transpose(self.order)
         for place, register in zip(self.indices, registers, strict=True):
@@ -405,7 +410,7 @@ class FragmentLayout(NamedTuple):
         return [view[place].reshape(-1) for place in self.indices]
 
 
-def _layout(text: str, *, transposed: bool = False, **sizes: int) -> FragmentLayout:
+def layout_of(text: str, *, transposed: bool = False, **sizes: int) -> FragmentLayout:
     """Read a layout such as "k m | g t | m g | k t", with the size of each letter; g is 8 and t is 4."""
     sizes = {"g": 8, "t": 4, **sizes}
     registers, lanes, rows, words = [part.split() for part in text.split("|")]
@@ -427,13 +432,13 @@ def _fragments_of(
 ) -> tuple[FragmentLayout, ...]:
     """The fragments of D, A, B and C of an mma with eight columns, A by rows and B by columns."""
     m, k = sizes[0] // 8, sizes[2] * bits // (4 * max(32, bits))
-    a = _layout("k m | g t | m g | k t", m=m, k=k // 2 if is_sparse else k)
-    b = _layout("k | g t | g | k t", transposed=True, k=k)
+    a = layout_of("k m | g t | m g | k t", m=m, k=k // 2 if is_sparse else k)
+    b = layout_of("k | g t | g | k t", transposed=True, k=k)
     # Of C and D, each lane has two neighbours of a row, of 16 bits in one register.
     if sum_bits == 16:
-        sums = _layout("m | g t | m g | t", m=m)
+        sums = layout_of("m | g t | m g | t", m=m)
     else:
-        sums = _layout("m c | g t | m g | t c", m=m, c=2)
+        sums = layout_of("m c | g t | m g | t c", m=m, c=2)
     return sums, a, b, sums
 
 
@@ -446,14 +451,14 @@ _ACROSS_LANES = "j | h q l | l | h j"
 def _quad_multiplicand(*, along_k: bool, is_b: bool) -> FragmentLayout:
     """A or B of mma.m8n8k4.f16: a lane has four elements along k, or four across it."""
     text = _ALONG_LANES if along_k else _ACROSS_LANES
-    return _layout(text, transposed=along_k == is_b, j=2, h=2, q=4, l=4)
+    return layout_of(text, transposed=along_k == is_b, j=2, h=2, q=4, l=4)
 
 
 def _quad_accumulator(bits: int) -> FragmentLayout:
     """C or D of mma.m8n8k4.f16."""
     if bits == 16:
-        return _layout(_ALONG_LANES, j=4, h=2, q=4, l=4)
-    return _layout("x y z | h q u v | h y v | x u z", x=2, y=2, z=2, h=2, q=4, u=2, v=2)
+        return layout_of(_ALONG_LANES, j=4, h=2, q=4, l=4)
+    return layout_of("x y z | h q u v | h y v | x u z", x=2, y=2, z=2, h=2, q=4, u=2, v=2)
 
 
 # Formats of matrix elements: from the words of a fragment to numbers that NumPy multiplies.
@@ -479,37 +484,40 @@ ELEMENT_BITS: Mapping[str, int] = {
     **dict.fromkeys(("s4", "u4"), 4),
     "b1": 1,
 }
+Number = type[Any]
 
 
-def _fp8(type_: type) -> Callable[[Array], Array]:
-    table = _BYTES.view(type_).astype(np.float64)
-    return lambda words: table.take(words.view(np.uint8))
+def _fp8(type_: type) -> Callable[[Array, Number], Array]:
+    tables = {dtype: _BYTES.view(type_).astype(dtype) for dtype in (np.float32, np.float64)}
+    return lambda words, dtype: tables[dtype].take(words.view(np.uint8))
 
 
-def _nibbles(signed: bool) -> Callable[[Array], Array]:
-    pairs = np.stack((_BYTES & 15, _BYTES >> 4), axis=1).astype(np.float32)
-    table = np.where(pairs >= 8, pairs - 16, pairs) if signed else pairs
-
-    def numbers(words: Array) -> Array:
-        return table.take(words.view(np.uint8), axis=0).reshape(*words.shape[:-1], -1)
-
-    return numbers
+def _nibbles(words: Array, dtype: Number, signed: bool) -> Array:
+    data = words.view(np.uint8)
+    pairs = np.stack((data & 15, data >> 4), axis=-1).reshape(*words.shape[:-1], -1).view(np.int8)
+    return (((pairs ^ 8) - 8) if signed else pairs).astype(dtype)
 
 
 # From words to elements, those of a word side by side, the lowest first.
-MULTIPLICANDS: Mapping[str, Callable[[Array], Array]] = {
-    "f16": lambda words: words.view(np.float16).astype(np.float64),
-    "bf16": lambda words: widen(words.view(np.uint16), "bf16").astype(np.float64),
-    "tf32": lambda words: (words & _TF32).view(np.float32).astype(np.float64),
-    "f64": lambda words: words.view(np.float64),
+_NUMBERS: Mapping[str, Callable[[Array, Number], Array]] = {
+    "f16": lambda words, dtype: words.view(np.float16).astype(dtype),
+    "bf16": lambda words, dtype: widen(words.view(np.uint16), "bf16").astype(dtype, copy=False),
+    "tf32": lambda words, dtype: (words & _TF32).view(np.float32).astype(dtype, copy=False),
+    "f64": lambda words, dtype: words.view(np.float64),
     "e4m3": _fp8(ml_dtypes.float8_e4m3fn),
     "e5m2": _fp8(ml_dtypes.float8_e5m2),
-    "s8": lambda words: words.view(np.int8).astype(np.float32),
-    "u8": lambda words: words.view(np.uint8).astype(np.float32),
-    "s4": _nibbles(signed=True),
-    "u4": _nibbles(signed=False),
-    "b1": lambda words: words,
+    "s8": lambda words, dtype: words.view(np.int8).astype(dtype),
+    "u8": lambda words, dtype: words.view(np.uint8).astype(dtype),
+    "s4": functools.partial(_nibbles, signed=True),
+    "u4": functools.partial(_nibbles, signed=False),
 }
+
+
+def numbers_of(type_: str, dtype: Number) -> Callable[[Array], Array]:
+    """Return what makes numbers of a dtype, which has them all, of the words of a fragment."""
+    convert = _NUMBERS[type_]
+    return lambda words: convert(words, dtype)
+
 
 # What C and D are kept as.
 ACCUMULATORS: Mapping[str, np.dtype[np.generic]] = {

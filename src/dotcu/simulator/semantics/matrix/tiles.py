@@ -141,9 +141,7 @@ def of_whole_warps(step: Step, placed: FlatInstruction, binding: Binding) -> Ren
     """A rendezvous of all 32 lanes, whose step is run with whole warps only.
 
     Args:
-        step: The step of the instruction.
-        placed: The instruction.
-        binding: Finds the registers of operands.
+        step, placed, binding: The step of the instruction, the instruction, and where registers are.
     """
 
     def run(chunk: Chunk) -> None:
@@ -187,10 +185,8 @@ def sources_of(operand: Operand, count: int, type_: str, binding: Binding) -> li
     """The registers of a fragment that is read.
 
     Args:
-        operand: The operand.
-        count: Registers of the fragment.
-        type_: The PTX type.
-        binding: Finds the registers of operands.
+        operand, count: The operand, and the registers of the fragment.
+        type_, binding: The PTX type, and where registers are.
 
     Raises:
         NotExecuted: They are not as many as the fragment has.
@@ -204,10 +200,8 @@ def targets_of(operand: Operand, count: int, word_bytes: int, binding: Binding) 
     """The registers of a fragment that is written, as `sources_of`.
 
     Args:
-        operand: The operand.
-        count: Registers of the fragment.
+        operand, count, binding: As of `sources_of`.
         word_bytes: Bytes of a register.
-        binding: Finds the registers of operands.
     """
     elements = elements_of(operand)
     targets = [binding.destination(element) for element in elements]

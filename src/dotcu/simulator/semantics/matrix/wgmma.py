@@ -13,9 +13,8 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
@@ -25,13 +24,21 @@ from dotcu.simulator.machine.async_copies import active_lanes
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import RANK_BIT
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
-from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Accumulators, Warpgroups, warpgroups
+from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Warpgroups, warpgroups
 from dotcu.simulator.sanitizers.bounds import describe_element
 from dotcu.simulator.sanitizers.races import check_async_read
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
-from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, sizes_of
-from dotcu.simulator.semantics.memory.access import Access, AccessPart
+from dotcu.simulator.semantics.matrix.mma import (
+    ELEMENT_BITS,
+    MmaForm,
+    Product,
+    integer_product,
+    layout_of,
+    numbers_of,
+    sizes_of,
+)
+from dotcu.simulator.semantics.memory.access import Access, AccessPart, shared_part
 from dotcu.simulator.semantics.table import Step, immediate, require, vector
 from dotcu.simulator.semantics.warp import Rendezvous
 
@@ -42,25 +49,16 @@ GroupStep = Callable[[Chunk, Warpgroups, Array], None]
 """What an instruction does for some whole warpgroups, which are those of the active lanes."""
 
 
-class WarpgroupRendezvous(Rendezvous):
-    """A step of whole warpgroups: a warp waits for the others of its warpgroup."""
-
-    def admit(self, number: int) -> Callable[[Chunk], bool]:
-        """Return the function that admits lanes to the basic block of that number."""
-
-        def admit(chunk: Chunk) -> bool:
-            if chunk.active is None:
-                return True
-            groups, lanes = warpgroups(chunk), chunk.active
-            here = np.bincount(groups.of(lanes), minlength=groups.count)
-            living = np.bincount(groups.of(chunk.everyone()), minlength=groups.count)
-            absent = (here < living)[groups.of(lanes)]
-            if absent.any():
-                chunk.stall(number, lanes[absent])
-                chunk.active = lanes[~absent]
-            return bool(len(chunk.active))
-
-        return admit
+def _admit_groups(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> bool:
+    """Keep back warps whose warpgroup has others that are elsewhere; return whether any go on."""
+    groups, lanes = warpgroups(chunk), chunk.numbers()
+    here = np.bincount(groups.of(lanes), minlength=groups.count)
+    living = np.bincount(groups.of(chunk.everyone()), minlength=groups.count)
+    absent = (here < living)[groups.of(lanes)]
+    if absent.any():
+        chunk.stall(number, lanes[absent])
+        chunk.active = lanes[~absent]
+    return not absent.all()
 
 
 def _of_groups(placed: FlatInstruction, binding: Binding, step: GroupStep) -> Rendezvous:
@@ -82,7 +80,8 @@ def _of_groups(placed: FlatInstruction, binding: Binding, step: GroupStep) -> Re
             step(chunk, groups, whole)
         chunk.active = active
 
-    return WarpgroupRendezvous(run, placed, binding.constant(np.array([0xFFFFFFFF], np.uint32)))
+    everyone = binding.constant(np.array([0xFFFFFFFF], np.uint32))
+    return Rendezvous(run, placed, everyone, _admit_groups)
 
 
 def _report_partial(chunk: Chunk, placed: FlatInstruction, kind: str, lanes: Lanes) -> None:
@@ -119,7 +118,6 @@ def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 #
 # Source: PTX ISA, "wgmma.mma_async": "Data types", "Matrix Shape".
 
-_BYTES = np.arange(256, dtype=np.uint8)
 _FLOATS = ("f32", "f16")
 # By the type of A: types of B, types of D.
 _TYPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -134,53 +132,33 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _INTEGER_COLUMNS = frozenset((8, 24, *range(16, 257, 16)))
 
 
-def _fp8(type_: type) -> Callable[[Array], Array]:
-    table = _BYTES.view(type_).astype(np.float32)
-    return lambda words: table.take(words.view(np.uint8))
+def _numbers(type_: str) -> Callable[[Array], Array]:
+    """Return what makes numbers of 32-bit words, those of a word side by side, the lowest first."""
+    if type_ == "b1":
+        return lambda words: np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little").astype(
+            np.float32
+        )
+    return numbers_of(type_, np.float32)
 
 
-def _bits(words: Array) -> Array:
-    bits = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
-    return bits.astype(np.float32)
+def _float_product(result: str, sign: int) -> Product:
+    """The product of floats, of which one may be negated, and a sum."""
+
+    def multiply(a: Array, b: Array, c: Array) -> Array:
+        total = np.matmul(a, b)
+        if sign < 0:
+            np.negative(total, out=total)
+        total += c
+        return total.astype(np.float16).astype(np.float32) if result == "f16" else total
+
+    return multiply
 
 
-# From 32-bit words to numbers, those of a word side by side, the lowest first.
-_NUMBERS: Mapping[str, Callable[[Array], Array]] = {
-    "f16": lambda words: words.view(np.float16).astype(np.float32),
-    "bf16": lambda words: np.left_shift(words.view(np.uint16), 16, dtype=np.uint32).view(np.float32),
-    "tf32": lambda words: (words & np.uint32(0xFFFFE000)).view(np.float32),
-    "e4m3": _fp8(ml_dtypes.float8_e4m3fn),
-    "e5m2": _fp8(ml_dtypes.float8_e5m2),
-    "s8": lambda words: words.view(np.int8).astype(np.float32),
-    "u8": lambda words: words.view(np.uint8).astype(np.float32),
-    "b1": _bits,
-}
-
-
-class WgmmaForm(NamedTuple):
-    """A wgmma.mma_async as it is spelled.
-
-    Attributes:
-        columns: N.
-        d, a, b: Types.
-        clamps: Sums of integers are clamped.
-        sign: Of the products: -1 where one of A and B is negated.
-        across: Whether A and B are stored along M and N, not along K.
-    """
-
-    columns: int
-    d: str
-    a: str
-    b: str
-    clamps: bool
-    sign: int
-    across: tuple[bool, bool]
-
-
-def _form_of(instruction: Instruction, from_registers: bool) -> WgmmaForm:
+def _form_of(instruction: Instruction, from_registers: bool) -> MmaForm:
+    """Read the modifiers; the layouts say whether A is stored along K or M, and B along N or K."""
     d, a, b = instruction.types
     shape = next(flag for flag in instruction.flags if re.fullmatch(r"m\d+n\d+k\d+", flag))
-    others = set(instruction.flags) - {"mma_async", "sync", "aligned", shape}
+    others = frozenset(instruction.flags) - {"mma_async", "sync", "aligned", shape}
     m, n, k = sizes_of(shape)
     allowed_b, allowed_d = _TYPES[a]
     is_integer = d == "s32"
@@ -192,17 +170,11 @@ def _form_of(instruction: Instruction, from_registers: bool) -> WgmmaForm:
     halves = a in ("f16", "bf16")
     require(len(given) == (0 if is_integer else 2 + halves * (1 if from_registers else 2)))
     require(all(sign in (1, -1) for sign in signs) and all(each in (0, 1) for each in across))
-    if halves and from_registers:
-        across = [0, *across]
-    return WgmmaForm(
-        columns=n,
-        d=d,
-        a=a,
-        b=b,
-        clamps="satfinite" in others,
-        sign=signs[0] * signs[1] if signs else 1,
-        across=(bool(across[0]), bool(across[1])) if across else (False, False),
-    )
+    a_across, b_across = [0] * (2 - len(across)) + across
+    layouts = ("col" if a_across else "row"), ("row" if b_across else "col")
+    if is_integer:
+        return MmaForm(shape, d, a, b, d, layouts, integer_product(others & {"satfinite"}, d), 0)
+    return MmaForm(shape, d, a, b, d, layouts, _float_product(d, signs[0] * signs[1]), 0)
 
 
 def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
@@ -211,23 +183,20 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
     to, left, right, adds, *_ = instruction.operands
     from_registers = isinstance(left, Vector)
     form = _form_of(instruction, from_registers)
-    scatter, gather = _fragment(form)
+    columns, dtype = sizes_of(form.shape)[1], np.dtype(np.int32 if form.d == "s32" else np.float32)
+    scatter, gather = _fragment(form.d, columns)
     slots = tuple(binding.destination(element).slot for element in vector(to))
-    require(len(slots) == form.columns // (4 if form.d == "f16" else 2))
+    require(len(slots) == columns // (4 if form.d == "f16" else 2))
     fragment: tuple[int, ...] = ()
     if isinstance(left, Vector):
         fragment = tuple(binding.source(element, "b32").slot for element in left.elements)
         require(len(fragment) == 4)
     a_matrix = None if from_registers else _matrix(placed, left, "A", ROWS, form, binding)
-    b_matrix = _matrix(placed, right, "B", form.columns, form, binding)
-    predicate = binding.source(adds, "pred")
-    dtype = np.dtype(np.int32 if form.d == "s32" else np.float32)
-    add = _sum_of(form)
+    b_matrix = _matrix(placed, right, "B", columns, form, binding)
+    predicate, a_numbers = binding.source(adds, "pred"), _numbers(form.a)
 
     def step(chunk: Chunk, state: Warpgroups, groups: Array) -> None:
-        sums = state.sums_of(
-            placed, slots, lambda count: np.zeros((count, ROWS, form.columns), dtype), scatter
-        )
+        sums = state.sums_of(placed, slots, lambda count: np.zeros((count, ROWS, columns), dtype), scatter)
         if sums.shared:
             state.settle(placed, sums.shared, groups)
         if fragment and state.is_held:
@@ -239,7 +208,7 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
         add_to = _uniform(chunk, placed, predicate.read(chunk), "scale-d")
         b, inside = b_matrix(chunk, state, groups)
         if a_matrix is None:
-            a = _NUMBERS[form.a](_words_of(chunk, fragment))
+            a = a_numbers(_A_LAYOUT.gather(_read_all(chunk, fragment)))
         else:
             a, a_inside = a_matrix(chunk, state, groups)
             inside = inside & a_inside
@@ -248,27 +217,18 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
             add_to = add_to if add_to.size == 1 else add_to[inside]
             if not len(groups):
                 return
-        _load_sums(chunk, state, sums, groups, add_to, gather)
+        fresh = groups[~sums.held[groups] & add_to]
+        if len(fresh):  # what they add to is in the registers, which are newer
+            with active_lanes(chunk, state.lanes(fresh)):
+                sums.values[fresh] = gather(_read_all(chunk, sums.slots))
         rows = state.rows(groups)
-        sums.values[rows] = add(sums.values[rows], np.matmul(a, b), add_to)
+        old = sums.values[rows]
+        if not add_to.all():
+            old = np.where(np.broadcast_to(add_to, len(old)).reshape(-1, 1, 1), old, 0)
+        sums.values[rows] = form.product(a, b, old)
         state.issue(placed, groups, sums, fragment)
 
     return step
-
-
-def _load_sums(
-    chunk: Chunk,
-    state: Warpgroups,
-    sums: Accumulators,
-    groups: Array,
-    adds: Array,
-    gather: Callable[[Array], Array],
-) -> None:
-    """Take the accumulators of warpgroups that add to them from the registers, where these are newer."""
-    fresh = groups[~sums.held[groups] & adds]
-    if len(fresh):
-        with active_lanes(chunk, state.lanes(fresh)):
-            sums.values[fresh] = gather(_read_all(chunk, sums.slots))
 
 
 def _read_all(chunk: Chunk, slots: Sequence[int]) -> Array:
@@ -279,64 +239,24 @@ def _read_all(chunk: Chunk, slots: Sequence[int]) -> Array:
     return values
 
 
-def _words_of(chunk: Chunk, fragment: Sequence[int]) -> Array:
-    """A of registers, as rows of words along K: registers are (k, half of 16 rows), lanes (row, word)."""
-    words = _read_all(chunk, fragment).reshape(2, 2, -1, 4, 8, 4)
-    rows = words.transpose(2, 3, 1, 4, 0, 5)  # warpgroup, warp, half, row, k, word
-    return np.ascontiguousarray(rows).reshape(-1, ROWS, 8)
+_A_LAYOUT = layout_of("k h | w g t | w h g | k t", w=4, h=2, k=2)
 
 
-def _fragment(form: WgmmaForm) -> tuple[Callable[[Array], Sequence[Array]], Callable[[Array], Array]]:
-    """Return what makes registers of matrices, and matrices of registers.
-
-    A row of D is (warp, half of 16, g of 8), a column (tile of 8, t of 4, pair). Lanes are (g, t),
-    registers (tile, half, pair); of f16 a pair is in one register.
-    """
-    shape = (-1, 4, 2, 8, form.columns // 8, 4, 2)
-    if form.d == "f16":
-
-        def pack(values: Array) -> Sequence[Array]:
-            parts = values.astype(np.float16).reshape(shape).transpose(4, 2, 0, 1, 3, 5, 6)
-            words = np.ascontiguousarray(parts).view(np.uint32)
-            return list(words.reshape(form.columns // 4, -1))
-
-        def unpack(words: Array) -> Array:
-            parts = words.view(np.float16).reshape(form.columns // 8, 2, -1, 4, 8, 4, 2)
-            return parts.transpose(2, 3, 1, 4, 0, 5, 6).reshape(-1, ROWS, form.columns).astype(np.float32)
-
-        return pack, unpack
-    dtype = np.dtype(np.int32 if form.d == "s32" else np.float32)
-
-    def scatter(values: Array) -> Sequence[Array]:
-        parts = values.reshape(shape).transpose(4, 2, 6, 0, 1, 3, 5)
-        return list(canonical(np.ascontiguousarray(parts)).reshape(form.columns // 2, -1))
-
-    def gather(words: Array) -> Array:
-        parts = words.view(dtype).reshape(form.columns // 8, 2, 2, -1, 4, 8, 4)
-        return parts.transpose(3, 4, 1, 5, 0, 6, 2).reshape(-1, ROWS, form.columns)
-
-    return scatter, gather
-
-
-def _sum_of(form: WgmmaForm) -> Callable[[Array, Array, Array], Array]:
-    """From sums, products in float32 and which sums are added to, to the new sums."""
-    limits = np.iinfo(np.int32)
-
-    def add(sums: Array, product: Array, adds: Array) -> Array:
-        if form.sign < 0:
-            np.negative(product, out=product)
-        product = product.reshape(sums.shape)
-        if form.d == "s32":
-            product = product.astype(np.int32)
-        old = sums
-        if not adds.all():
-            old = np.where(np.broadcast_to(adds, len(product)).reshape(-1, 1, 1), sums, 0)
-        if form.clamps:
-            return (old.astype(np.int64) + product).clip(limits.min, limits.max).astype(np.int32)
-        product += old
-        return product.astype(np.float16).astype(np.float32) if form.d == "f16" else product
-
-    return add
+def _fragment(type_: str, columns: int) -> tuple[Callable[[Array], list[Array]], Callable[[Array], Array]]:
+    """Return what makes registers of matrices D, and matrices of registers; of f16, two are in a register."""
+    tiles = columns // 8
+    if type_ == "f16":
+        pairs = layout_of("n h | w g t | w h g | n t", w=4, h=2, n=tiles)
+        return (
+            lambda values: pairs.scatter(values.astype(np.float16).view(np.uint32)),
+            lambda registers: pairs.gather(registers).view(np.float16).astype(np.float32),
+        )
+    dtype = np.dtype(np.int32 if type_ == "s32" else np.float32)
+    layout = layout_of("n h p | w g t | w h g | n t p", w=4, h=2, n=tiles, p=2)
+    return (
+        lambda values: layout.scatter(canonical(values)),
+        lambda registers: layout.gather(registers).view(dtype),
+    )
 
 
 def _uniform(chunk: Chunk, placed: FlatInstruction, value: Array, what: str) -> Array:
@@ -379,8 +299,7 @@ def _places(descriptor: int, extent: int, across: bool) -> Array:
     """The 16-byte chunks of a matrix, counted from the start of shared memory.
 
     Args:
-        descriptor: The descriptor.
-        extent: Its size along M or N.
+        descriptor, extent: The descriptor, and the matrix's size along M or N.
         across: It is stored along M or N: chunks are by K, then by 8 of M or N; else by row, then by K.
     """
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
@@ -412,38 +331,39 @@ def _are_apart(descriptor: int, extent: int, across: bool) -> bool:
 
 
 def _matrix(
-    placed: FlatInstruction, operand: Operand, name: str, extent: int, form: WgmmaForm, binding: Binding
+    placed: FlatInstruction, operand: Operand, name: str, extent: int, form: MmaForm, binding: Binding
 ) -> Matrix:
     """Bind a descriptor."""
     source = binding.source(operand, "b64")
-    type_, across = (form.a, form.across[0]) if name == "A" else (form.b, form.across[1])
+    type_, across = (form.a, form.layouts[0] == "col") if name == "A" else (form.b, form.layouts[1] == "row")
     access = Access(binding.next_access(), placed, "shared", source.slot, 0, 8, 1, "read")
-    numbers = _NUMBERS[type_]
+    numbers = _numbers(type_)
 
     def matrix(chunk: Chunk, state: Warpgroups, groups: Array) -> tuple[Array, Array]:
         words = _uniform(chunk, placed, source.read(chunk), f"the descriptor of {name}")
         words = np.broadcast_to(words, len(groups))
         if chunk.shape.cluster_blocks > 1:
-            _check_ranks(
-                chunk, state, access, groups, words, lambda word: _places(word, extent, across), name
-            )
+            _check_ranks(state, access, groups, words, lambda word: _places(word, extent, across), name)
         unique, which = np.unique(words, return_inverse=True)
         tables = [_places(int(word), extent, across) for word in unique]
-        sound = np.array(
-            [
-                _is_sound(chunk, state, placed, groups[which == i], int(word), table, name)
-                for i, (word, table) in enumerate(zip(unique, tables, strict=True))
-            ]
-        )
-        for i, word in enumerate(unique.tolist()):
+        sound = np.ones(len(unique), bool)
+        for i, (word, table) in enumerate(zip(unique.tolist(), tables, strict=True)):
+            message, variable = _misplaced(chunk, word, table, name)
+            sound[i] = not message
             if sound[i] and not _are_apart(word, extent, across):
-                _report_overlap(state, placed, groups[which == i], word, name)
+                message = (
+                    f"wgmma: several elements of {name} are read from the same bytes: its descriptor "
+                    f"{_offsets(word)[1]}, so that parts of the matrix overlap. Give it the offsets of the "
+                    "tile as it is stored; rows that are to be the same are written out, too."
+                )
+            if message:
+                state.report(placed, groups[which == i], message, address_of=variable)
         inside = sound[which]
         table = np.stack([t if ok else np.zeros_like(t) for t, ok in zip(tables, sound, strict=True)])
         starts = groups // state.each * (chunk.shared.pitch // CHUNK_BYTES)
         places = table[which] + starts[:, None]
         if inside.all():
-            _check(chunk, state, access, groups, places, words)
+            _check(state, access, groups, places, words)
         data = chunk.shared.data.view(np.complex128).take(places).view(np.uint32)
         if across:
             values = numbers(data.reshape(len(groups), 16, -1))
@@ -455,7 +375,6 @@ def _matrix(
 
 
 def _check_ranks(
-    chunk: Chunk,
     state: Warpgroups,
     access: Access,
     groups: Array,
@@ -463,22 +382,10 @@ def _check_ranks(
     places: Callable[[int], Array],
     name: str,
 ) -> None:
-    """Report descriptors made of a whole address, whose rank of the block is in the leading offset.
-
-    Args:
-        chunk: The blocks that run together.
-        state: Their warpgroups.
-        access: The access of the instruction.
-        groups: The warpgroups.
-        words: For each of them its descriptor.
-        places: Gives the chunks of a descriptor.
-        name: Of the matrix.
-    """
-    size = chunk.shape.cluster_blocks
-    ranks, leading = (
-        groups // state.each % size,
-        (words >> np.uint64(16) & np.uint64(0x3FFF)).astype(np.int64),
-    )
+    """Report descriptors made of a whole address, whose rank of the block is in the leading offset."""
+    size = state.chunk.shape.cluster_blocks
+    ranks = groups // state.each % size
+    leading = (words >> np.uint64(16) & np.uint64(0x3FFF)).astype(np.int64)
     known = state.leading.setdefault(access.number, np.full(size, -1))
     if (known[ranks] == leading).all():
         return
@@ -500,26 +407,15 @@ def _check_ranks(
     )
 
 
-def _is_sound(
-    chunk: Chunk,
-    state: Warpgroups,
-    placed: FlatInstruction,
-    groups: Array,
-    descriptor: int,
-    table: Array,
-    name: str,
-) -> bool:
-    """Return whether a descriptor means shared memory of the block; report it otherwise."""
+def _misplaced(chunk: Chunk, descriptor: int, table: Array, name: str) -> tuple[str, str]:
+    """Return the message for a descriptor that means no shared memory of the block, and the variable."""
     strange = descriptor & int(_UNUSED)
     if strange:
-        state.report(
-            placed,
-            groups,
+        return (
             f"wgmma: the descriptor of {name} is {descriptor:#018x}, with bits set ({strange:#x}) that have "
             "no meaning. Its address and offsets are in units of 16 bytes, 14 bits each: shift them right "
-            "by 4, and mask them with 0x3fff.",
-        )
-        return False
+            "by 4, and mask them with 0x3fff."
+        ), ""
     start, shown = _offsets(descriptor)
     end, size, where = (int(table.max()) + 1) * CHUNK_BYTES, chunk.shared.size, "shared memory"
     layout, of = chunk.grid.decoded.layout, ""
@@ -528,15 +424,11 @@ def _is_sound(
             of, size = layout.variable_before("shared", first), last
             where = f"shared memory, in `{of}`"
     if end <= size:
-        return True
-    state.report(
-        placed,
-        groups,
+        return "", ""
+    return (
         f"wgmma: {name} ends at byte {end} of {where}, which ends at {size}. Its descriptor {shown}. "
-        "Correct them, or the size of the array.",
-        address_of=of,
-    )
-    return False
+        "Correct them, or the size of the array."
+    ), of
 
 
 def _offsets(descriptor: int) -> tuple[int, str]:
@@ -549,50 +441,22 @@ def _offsets(descriptor: int) -> tuple[int, str]:
     )
 
 
-def _report_overlap(
-    state: Warpgroups, placed: FlatInstruction, groups: Array, descriptor: int, name: str
-) -> None:
-    """Report a matrix two of whose elements have one address.
-
-    Args:
-        state: The warpgroups of the chunk.
-        placed: The instruction.
-        groups: The warpgroups.
-        descriptor: The descriptor.
-        name: Of the matrix.
-    """
-    state.report(
-        placed,
-        groups,
-        f"wgmma: several elements of {name} are read from the same bytes: its descriptor "
-        f"{_offsets(descriptor)[1]}, so that parts of the matrix overlap. Give it the offsets of the tile as "
-        "it is stored; rows that are to be the same are written out, too.",
-    )
-
-
-def _check(
-    chunk: Chunk, state: Warpgroups, access: Access, groups: Array, places: Array, descriptors: Array
-) -> None:
+def _check(state: Warpgroups, access: Access, groups: Array, places: Array, descriptors: Array) -> None:
     """Check that what wgmma reads is there, visible to it, and laid out as its descriptor says.
 
-    Args:
-        chunk: The blocks that run together.
-        state: Their warpgroups.
-        access: The access of the instruction.
-        groups: The warpgroups.
-        places: For each warpgroup a row of 16-byte chunks of shared memory.
-        descriptors: For each warpgroup its descriptor.
+    For each warpgroup there are a row of 16-byte chunks of shared memory, and the descriptor.
     """
-    _check_layouts(chunk, state, access, groups, places, descriptors)
+    chunk = state.chunk
+    _check_layouts(state, access, groups, places, descriptors)
     state.read_chunks(groups, places)
     flight, shared = chunk.in_flight, chunk.shared
     assert flight is not None
     if flight.copies and flight.targets[CHUNK_BYTES].take(places).any():
-        with _reading(chunk, state, access, groups, places) as part:
+        with _reading(state, access, groups, places) as part:
             check_in_flight(part, part.indices)
         return
     if not shared.is_written:
-        with _reading(chunk, state, access, groups, places) as part:
+        with _reading(state, access, groups, places) as part:
             check_written(part, part.indices)
     shadow = shared.races
     if shadow is None or shadow.writes is None:
@@ -605,34 +469,20 @@ def _check(
     # One chunk for each of the four warps, which have to know of the write.
     for rows, columns in ((fresh, slice(GROUP // WARP)), (~same, slice(None))):
         if rows.any():
-            with _reading(chunk, state, access, groups[rows], places[rows, columns]) as part:
+            with _reading(state, access, groups[rows], places[rows, columns]) as part:
                 check_async_read(part, part.indices)
 
 
 @contextmanager
-def _reading(
-    chunk: Chunk, state: Warpgroups, access: Access, groups: Array, places: Array
-) -> Iterator[AccessPart]:
+def _reading(state: Warpgroups, access: Access, groups: Array, places: Array) -> Iterator[AccessPart]:
     """The chunks as a part of an access by the first lanes of the warps, one after the other."""
     warps = np.arange(places.shape[1]) % (GROUP // WARP) * WARP
-    lanes = (state.firsts(groups)[:, None] + warps).reshape(-1)
-    shared, index = chunk.shared, places.reshape(-1) * (CHUNK_BYTES // access.width)
-    part = AccessPart(
-        chunk,
-        access,
-        shared.views[access.width],
-        shared.shadows[access.width],
-        index,
-        None,
-        None,
-        shared.races,
-    )
-    with active_lanes(chunk, lanes):
-        yield part
+    with active_lanes(state.chunk, (state.firsts(groups)[:, None] + warps).reshape(-1)):
+        yield shared_part(state.chunk, access, places.reshape(-1) * (CHUNK_BYTES // access.width))
 
 
 def _check_layouts(
-    chunk: Chunk, state: Warpgroups, access: Access, groups: Array, places: Array, descriptors: Array
+    state: Warpgroups, access: Access, groups: Array, places: Array, descriptors: Array
 ) -> None:
     codes = state.layouts.take(places)
     own = np.array(_SWIZZLES)[(descriptors >> np.uint64(62)).astype(np.int64)]
@@ -641,7 +491,7 @@ def _check_layouts(
         return
     rows = wrong.any(axis=1)
     brought = int(codes[wrong][0]) - 1
-    with _reading(chunk, state, access, groups, places) as part:
+    with _reading(state, access, groups, places) as part:
         name, shown = describe_element(part, int(part.indices[wrong.reshape(-1)][0]))
     state.report(
         access.placed,
@@ -719,10 +569,8 @@ def watched(step: Step, placed: FlatInstruction, names: frozenset[str], binding:
     """The step, which first sees to registers of wgmma that its instruction touches.
 
     Args:
-        step: The step of the instruction.
-        placed: The instruction.
+        step, placed, binding: The step of the instruction, the instruction, and where registers are.
         names: The registers of wgmma.
-        binding: Finds the registers of operands.
     """
     opcode, *_, operands = placed.instruction[:4]
     if opcode == "wgmma" or names.isdisjoint(r.name for operand in operands for r in registers_of(operand)):

@@ -44,42 +44,24 @@ def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
     return multiply_step(form, fragments, placed.instruction.operands, binding)
 
 
-class _MatrixInMemory(NamedTuple):
-    """The matrix of a load or store.
-
-    Attributes:
-        in_registers: The fragment as registers hold it: an accumulator by rows.
-        base: The register with its address.
-        address: A register of our own, for the addresses of the pieces.
-        stride: From line to line: a register, with elements.
-        whole: The access to the first line's part of a fragment, for its alignment.
-        moves: The accesses to the parts of each piece.
-    """
-
-    fragment: WmmaFragment
-    in_registers: WmmaFragment
-    base: int
-    address: int
-    stride: int
-    whole: Access
-    moves: list[PieceAccess]
-
-
-PieceAccess = tuple[Access, Array, Array, slice]
-"""An access of up to 16 bytes that each lane with a piece of its own makes: for each of these lanes the line
-and the byte in it, and which words of the piece these are."""
+Visit = Callable[[Chunk], Iterator[tuple[Access, slice]]]
+"""Yields the accesses to the parts of each piece, of up to 16 bytes, and which of its words they are, with
+those lanes active that move them and the addresses ready."""
 
 
 def _matrix_in_memory(
     placed: FlatInstruction, operands: Sequence[Operand], binding: Binding
-) -> _MatrixInMemory:
-    """Read the modifiers of a load or store, and its address and stride operands."""
+) -> tuple[WmmaFragment, WmmaFragment, Visit]:
+    """Read the modifiers of a load or store, and its address and stride operands.
+
+    Returns:
+        The fragment as it lies in memory, as registers hold it (an accumulator by rows), and its accesses.
+    """
     action, matrix, *flags = placed.instruction.flags
     order = [f for f in flags if f in ("row", "col")]
     spaces = [f for f in flags if f in _SPACES]
     shapes = [f for f in flags if f not in ("sync", "aligned", *order, *spaces)]
-    (type_,) = placed.instruction.types
-    (layout,), (shape,) = order, shapes
+    (type_,), (layout,), (shape,) = placed.instruction.types, order, shapes
     require(matrix in _MATRICES[action] and {"sync", "aligned"}.issubset(flags) and len(spaces) <= 1)
     pointer, *strides = operands
     fragment = _fragment_of(matrix, type_, shape, layout)
@@ -92,24 +74,38 @@ def _matrix_in_memory(
     address = binding.constant(np.zeros(1, np.uint64))
     kind = "write" if matrix == "d" else "read"
     size = min(_CHUNK_BYTES, fragment.piece_bytes, fragment.line_bytes)
-    width, word = min(8, size), fragment.word_bytes
-    moves: list[PieceAccess] = []
+    width, word, pieces = min(8, size), fragment.word_bytes, fragment.pieces
+    moves = []
     for start in range(0, fragment.piece_bytes, size):
         access = Access(binding.next_access(), placed, space, address, offset, width, size // width, kind)
-        byte = np.arange(fragment.pieces) * fragment.piece_bytes + start
+        byte = np.arange(pieces) * fragment.piece_bytes + start
         line, rest = np.divmod(byte.astype(np.uint64), np.uint64(fragment.line_bytes))
         moves.append((access, line, rest, slice(start // word, (start + size) // word)))
     whole = moves[0][0]._replace(width=word, elements=fragment.registers)
+
+    def visit(chunk: Chunk) -> Iterator[tuple[Access, slice]]:
+        _check_alignment(chunk, whole, base)
+        active, warps = chunk.active, chunk.count() // WARP
+        if pieces != WARP:
+            chunk.active = chunk.numbers().reshape(-1, WARP)[:, :pieces].reshape(-1)
+        start, pitch = chunk.read(base), chunk.read(stride).astype(np.uint64)
+        for access, *places, words in moves:
+            line, byte = (np.tile(part, warps) for part in places)
+            at = start + (line * pitch * np.uint64(fragment.bits) // np.uint64(8) + byte)
+            # A 32-bit address wraps as the hardware's adder does.
+            chunk.write(address, at & np.uint64(0xFFFFFFFF) if start.itemsize == 4 else at)
+            yield access, words
+        chunk.active = active
+
     in_registers = fragment
     if matrix in "cd" and layout == "col":
         in_registers = fragment._replace(lines=fragment.length, length=fragment.lines, transposed=False)
-    return _MatrixInMemory(fragment, in_registers, base, address, stride, whole, moves)
+    return fragment, in_registers, visit
 
 
-def _check_alignment(chunk: Chunk, matrix: _MatrixInMemory) -> None:
+def _check_alignment(chunk: Chunk, access: Access, base: int) -> None:
     """Report matrices that do not begin at a multiple of their fragment's size."""
-    access = matrix.whole
-    address = chunk.read(matrix.base) + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
+    address = chunk.read(base) + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
     if not int(np.bitwise_or.reduce(address)) & (access.bytes - 1):
         return
     address = np.broadcast_to(address.astype(np.uint64), chunk.count())
@@ -118,36 +114,16 @@ def _check_alignment(chunk: Chunk, matrix: _MatrixInMemory) -> None:
     bounds.refuse_misaligned(chunk, access, address, np.arange(len(address)))
 
 
-def _visited(chunk: Chunk, matrix: _MatrixInMemory) -> Iterator[tuple[Access, slice]]:
-    """Yield each part of the pieces, with the lanes active that move it, and its addresses ready."""
-    whole = chunk.active
-    pieces = matrix.fragment.pieces
-    warps = chunk.count() // WARP
-    if pieces != WARP:
-        chunk.active = chunk.numbers().reshape(-1, WARP)[:, :pieces].reshape(-1)
-    base = chunk.read(matrix.base)
-    stride = chunk.read(matrix.stride).astype(np.uint64)
-    for access, *places, words in matrix.moves:
-        line, byte = (np.tile(part, warps) for part in places)
-        address = base + (line * stride * np.uint64(matrix.fragment.bits) // np.uint64(8) + byte)
-        # A 32-bit address wraps as the hardware's adder does.
-        chunk.write(matrix.address, address & np.uint64(0xFFFFFFFF) if base.itemsize == 4 else address)
-        yield access, words
-    chunk.active = whole
-
-
 def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
     target, *operands = placed.instruction.operands
-    matrix = _matrix_in_memory(placed, operands, binding)
-    fragment, in_registers = matrix.fragment, matrix.in_registers
+    fragment, in_registers, visit = _matrix_in_memory(placed, operands, binding)
     targets = targets_of(target, fragment.registers, fragment.word_bytes, binding)
     word = unsigned(fragment.word_bytes)
 
     def step(chunk: Chunk) -> None:
-        _check_alignment(chunk, matrix)
         lanes = chunk.count() // WARP * fragment.pieces
         words = np.empty((lanes, fragment.registers), word)
-        for access, part in _visited(chunk, matrix):
+        for access, part in visit(chunk):
             elements = [np.broadcast_to(value, lanes) for value in load(chunk, access)]
             words[:, part] = np.stack(elements, axis=1).view(word)
         if in_registers is not fragment:
@@ -160,17 +136,15 @@ def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
 
 def _bind_store(placed: FlatInstruction, binding: Binding) -> Step:
     address, source, *stride = placed.instruction.operands
-    matrix = _matrix_in_memory(placed, (address, *stride), binding)
-    fragment, in_registers = matrix.fragment, matrix.in_registers
+    fragment, in_registers, visit = _matrix_in_memory(placed, (address, *stride), binding)
     sources = sources_of(source, fragment.registers, f"b{8 * fragment.word_bytes}", binding)
 
     def step(chunk: Chunk) -> None:
-        _check_alignment(chunk, matrix)
         words = in_registers.gather(read(chunk, sources))
         if in_registers is not fragment:
             words = in_registers.transpose(words)
         pieces = words.reshape(-1, fragment.registers)
-        for access, part in _visited(chunk, matrix):
+        for access, part in visit(chunk):
             moved = np.ascontiguousarray(pieces[:, part]).view(unsigned(access.width))
             store_elements(chunk, access, list(moved.T))
 

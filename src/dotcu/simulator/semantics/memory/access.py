@@ -263,12 +263,6 @@ def _of_cluster(chunk: Chunk, access: Access, address: Array, positions: Array) 
     """Return offsets in blocks of the cluster, and for each lane the block of the chunk whose memory it is.
 
     Lanes that may not reach that block are reported and left out.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        address: Addresses in the shared window.
-        positions: Which of the active lanes these are.
     """
     size, lanes = chunk.shape.cluster_blocks, chunk.numbers(positions)
     own = lanes // chunk.shape.pitch
@@ -344,10 +338,8 @@ def region_part(
     """The part of an access that is in a region of global memory.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        region: The region.
-        address: The addresses of the elements.
+        chunk, access: The blocks that run together, and the access of their active lanes.
+        region, address: The region, and the addresses of the elements.
         positions: Which of the active lanes these are; None for all of them.
     """
     width = access.width
@@ -355,6 +347,18 @@ def region_part(
     index = (address - np.uint64(first)).view(np.int64) >> (width.bit_length() - 1)
     races, skew = chunk.grid.races(region, width)
     return AccessPart(chunk, access, view, region.shadow(width), index, positions, region, races, skew)
+
+
+def shared_part(chunk: Chunk, access: Access, indices: Array, positions: Array | None = None) -> AccessPart:
+    """The part of an access that is in shared memory.
+
+    Args:
+        chunk, access: The blocks that run together, and the access of their active lanes.
+        indices, positions: The elements, counted over all blocks, and which lanes these are; None: all.
+    """
+    shared, width = chunk.shared, access.width
+    view, shadow = shared.views[width], shared.shadows[width]
+    return AccessPart(chunk, access, view, shadow, indices, positions, None, shared.races)
 
 
 def of_rank(address: Array, ranks: Array) -> Array:

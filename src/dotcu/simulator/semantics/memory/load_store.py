@@ -82,12 +82,8 @@ def access_of(
     """The access that an instruction makes at an address operand.
 
     Args:
-        placed: The instruction.
-        address: The address operand.
-        space: The state space.
-        count: Elements of each lane.
-        action: "read", "write" or "atomic".
-        binding: Finds the registers of operands.
+        placed, address, space, binding: The instruction, and its address operand in a state space.
+        count, action: Elements of each lane, and "read", "write" or "atomic".
         order: The memory ordering; None: that of the modifiers.
     """
     width = TYPE_BYTES[placed.instruction.types[-1]]
@@ -187,9 +183,7 @@ def check_there(part: AccessPart, index: Array, element: int = 0) -> None:
     """Report lanes that read elements that nothing wrote, or that an asynchronous copy holds.
 
     Args:
-        part: The lanes of an access that one buffer holds.
-        index: The elements of the buffer that they read.
-        element: The number of these elements in the vectors that the lanes load.
+        part, index, element: As of `check_written`.
     """
     if part.chunk.in_flight is not None and check_in_flight(part, index):
         return  # what was reported of the copy says why the bytes may not be written yet
@@ -235,8 +229,7 @@ def store_elements(chunk: Chunk, access: Access, values: Sequence[Array]) -> Non
     """Store the elements of the active lanes, each an array of bits: one a lane, or one for all.
 
     Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
+        chunk, access: The blocks that run together, and the access of their active lanes.
         values: Arrays of bits, one for each element.
     """
     if access.space != "local":
