@@ -1,12 +1,15 @@
 """Scripts in processes of their own that have imported torch already: each a fork, not a start of seconds.
 
-Not for what a test is about: which modules are imported, or what happens while they are.
+Not for what a test is about: which modules are imported, or what happens while they are. `here` runs the
+command line in this process.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import io
 import json
 import os
 import subprocess
@@ -14,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
 
 _SERVER = """
 import gc
@@ -51,11 +55,32 @@ def _server() -> subprocess.Popen[str]:
     return server
 
 
-def command(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `dotcu` with some words, as `run` does."""
-    return run(
-        f"import sys; sys.argv = {['dotcu', *words]}\nfrom dotcu.cli.main import main; main()", folder=folder
-    )
+def here(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `dotcu` with some words in this process, and return its exit code and what it printed."""
+    from dotcu.cli import main
+
+    before = Path.cwd()
+    os.chdir(folder or before)
+    try:
+        with (
+            mock.patch.object(sys, "argv", ["dotcu", *words]),
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err,
+        ):
+            main.main()
+    except SystemExit as end:
+        return subprocess.CompletedProcess(
+            ["dotcu", *words], int(end.code or 0), out.getvalue(), err.getvalue()
+        )
+    finally:
+        os.chdir(before)
+    raise AssertionError("the command did not end its process")
+
+
+def command(*words: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `dotcu` with some words and variables, as `run` does."""
+    script = f"import sys; sys.argv = {['dotcu', *words]}\nfrom dotcu.cli.main import main; main()"
+    return run(script, environment={**os.environ, **variables}, folder=folder)
 
 
 def run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fresh
 from dotcu.compile import driver
 from native_projects import missing_nvcc
 
@@ -42,11 +42,9 @@ int main()
 needs_nvcc = pytest.mark.skipif(bool(missing_nvcc()), reason=missing_nvcc())
 
 
-def run(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dotcu", "run", *words]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=dict(os.environ) | environment
-    )
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -83,13 +81,14 @@ def test_for_a_debugger_the_line_to_type_is_reported(tmp_path: Path) -> None:
 def test_without_nvcc_the_line_to_type_is_reported(tmp_path: Path) -> None:
     (tmp_path / "main.cu").write_text(PLAIN)
     compiler = shutil.which("c++") or sys.executable
-    done = run("main.cu", folder=tmp_path, PATH="/nowhere", CUDA_HOME="", CXX=compiler)
+    missing = {"PATH": "/nowhere", "CUDA_HOME": "", "CXX": compiler}
+    done = fresh.command("run", "main.cu", folder=tmp_path, **missing)
     assert done.returncode == 3
     assert 'Type: pip install "nvidia-cuda-nvcc' in done.stderr
 
 
 def test_what_is_no_cu_is_refused(tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text(PLAIN)
-    done = run("main.cpp", folder=tmp_path)
+    done = fresh.here("run", "main.cpp", folder=tmp_path)
     assert done.returncode == 2
     assert "main.cpp is not a .cu file" in done.stderr

@@ -359,6 +359,7 @@ def test_a_chain_of_programmatic_launches_keeps_its_order(device: torch.device) 
     assert torch.equal(x, expected)
 
 
+@pytest.mark.slow
 def test_a_cooperative_grid_synchronizes(device: torch.device) -> None:
     module = load_inline(CHAIN)
     n, times = 1000, 6

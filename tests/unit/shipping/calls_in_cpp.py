@@ -1,13 +1,12 @@
 """Calls operators of a library that dotcu has written in C++, and says what became of each, as JSON.
 
-    python calls_in_cpp.py LIBRARY PLANS
-
 The plans are those that the library was written of. The driver is driver.c's, and another one for each set of
 calls: a process that has imported torch is forked for it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pickle
@@ -65,7 +64,7 @@ def call(name: str, plans: list[Any], args: list[Any]) -> dict[str, Any]:
     return {"error": "no plan of Python's fits"}
 
 
-def main(library: str, file: str) -> None:
+def main(driver: str, library: str, file: str) -> None:
     """Make each set of calls, whose arguments are Python text, on a GPU of its own."""
     plans, sets = pickle.loads(Path(file).read_bytes())
     replies = []
@@ -74,6 +73,7 @@ def main(library: str, file: str) -> None:
             child = os.fork()
             if child == 0:
                 os.environ.update(environment)
+                ctypes.CDLL(driver)  # what asks for libcuda.so.1 gets this one
                 torch.ops.load_library(library)
                 with simulate(arch=arch):
                     made = [call(name, plans[name], eval(text)) for name, text in calls]
@@ -83,6 +83,3 @@ def main(library: str, file: str) -> None:
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             replies.append(json.loads(Path(answer.name).read_text()))
     sys.stdout.write(json.dumps(replies))
-
-
-main(*sys.argv[1:])

@@ -24,6 +24,7 @@ import pytest
 import torch
 
 import aoti
+import fresh
 import shipped
 from dotcu.call_cache.arithmetic import INT_MAX, INT_MIN, Inexact, compute, operands
 from dotcu.call_cache.record import RecordedStep, StepOp
@@ -283,7 +284,8 @@ def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompil
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompiler) -> Path:
     folder = tmp_path_factory.mktemp("driver")
-    words = [*compiler.words, "-x", "c", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", HERE / "driver.c"]
+    words = [*compiler.words, "-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    words += ["-o", folder / "libcuda.so.1", HERE / "driver.c"]
     subprocess.run(words, check=True)
     return folder
 
@@ -314,10 +316,9 @@ def call(written: Written, driver: Path, folder: Path, sets: Sequence[CallSet]) 
         environment |= {"DRIVER_CAPTURING": "1"} if one.capturing else {}
         rows.append((one.arch, environment, [(f"{written.made.name}::{n}", text) for n, text in one.calls]))
     (folder / "plans").write_bytes(pickle.dumps((plans, rows)))
-    done = subprocess.run(
-        [sys.executable, HERE / "calls_in_cpp.py", written.library, folder / "plans"],
-        capture_output=True, text=True, env=surroundings(written, driver, folder, sets[0].arch),
-    )  # fmt: skip
+    words = [str(path) for path in (driver / "libcuda.so.1", written.library, folder / "plans")]
+    script = f"import runpy; runpy.run_path({str(HERE / 'calls_in_cpp.py')!r})['main'](*{words})"
+    done = fresh.run(script, environment=surroundings(written, driver, folder, sets[0].arch))
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))
 
