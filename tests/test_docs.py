@@ -31,6 +31,7 @@ import pytest
 import torch
 
 import dotcu
+import fresh
 from dotcu import errors
 from dotcu.benchmark import timing
 from dotcu.benchmark.results import Protocol
@@ -109,8 +110,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_console(block: Block, page: Path, programs: Path, cache: Path) -> None:
     for command in COMMAND.finditer(block.text):
         script = SCRIPT.fullmatch(command["line"])
+        words = shlex.split(command["line"])
         if script and page.name not in LONG:
             printed = run_here(script[1])
+        elif words[0] == "dotcu" and page.name not in LONG:
+            done = fresh.command(*words[1:], folder=Path.cwd(), DOTCU_CACHE_DIR=str(cache))
+            printed = PROGRESS.sub("", done.stdout + done.stderr)
         else:
             printed = run_in_shell(command["line"], programs, cache)
         got = printed.replace(f"{Path.cwd()}/", "")

@@ -106,7 +106,7 @@ class RankBenchReport(report_base.Report):
 
 @dataclass(frozen=True, kw_only=True)
 class RankBenchRequest:
-    """What a process times as one rank."""
+    """The timing that a process does as one rank."""
 
     target: str
     rank: int

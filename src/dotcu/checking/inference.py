@@ -93,7 +93,7 @@ class FoundSharding(report_base.Report):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardingReport(report_base.Report):
-    """What `dotcu check --shardings` found."""
+    """The rules that `dotcu check --shardings` found."""
 
     overloads: tuple[FoundSharding, ...]
 

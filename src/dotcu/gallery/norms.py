@@ -58,7 +58,7 @@ BackwardLaunch = tuple[
 
 
 class Rows(NamedTuple):
-    """How threads share a row: vectors of a thread, threads of a block, blocks of a cluster."""
+    """The shares of threads in a row: vectors of a thread, threads of a block, blocks of a cluster."""
 
     vectors: int
     lanes: int

@@ -218,7 +218,7 @@ class Overload:
 
     @property
     def declared_sharding(self) -> Sharding | None:
-        """What `sharding` was given, to it or to the overload that returns what it writes to `out`."""
+        """The declaration given to `sharding`, its own or that of `functional`."""
         if self._sharding is None and self.functional is not None:
             return self.functional.declared_sharding
         return self._sharding

@@ -1,4 +1,4 @@
-"""How an operator's tensors may be split over ranks: words for it, and the rules that they mean.
+"""Splits of an operator's tensors over ranks: words for it, and the rules that they mean.
 
 A rule says for one dimension of a mesh where each argument and each result is: `x:0 residual:0 -> 0, 0`.
 A place is a dimension to split along, counted from 0; `rows`, every dimension but the last; a reduction
@@ -37,7 +37,7 @@ _WHOLE = "*"
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Where each tensor is, along one dimension of a mesh.
+    """The place of each tensor, along one dimension of a mesh.
 
     Attributes:
         arguments: The places of those that are not whole everywhere.

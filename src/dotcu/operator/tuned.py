@@ -83,7 +83,7 @@ class TunedEntry:
 
     @property
     def place(self) -> tuple[TunedGpu, tuple[tuple[str, str], ...]]:
-        """What a file has one entry for, and is sorted by."""
+        """The key that a file has one entry for, and is sorted by."""
         return self.on, tuple((type(part).__name__, _sortable(part)) for part in self.key)
 
 
@@ -103,7 +103,7 @@ def joined(old: Sequence[TunedEntry], new: Sequence[TunedEntry]) -> tuple[TunedE
 
 @dataclass(frozen=True, kw_only=True)
 class TunedFile:
-    """What a file holds: entries by the operators' qualified names."""
+    """The content of a file: entries by the operators' qualified names."""
 
     format: int = FORMAT
     operators: dict[str, tuple[TunedEntry, ...]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the calls of some operators may compile, and a pack of it for machines that should not compile.
+"""The kernels that operators may compile, and a pack of them for machines that should not compile.
 
 The kernels are those that samples reach, those that bodies ask after, and declared instantiations, as a call
 asks for them: with signatures and lines, and the layouts of structs.
@@ -36,7 +36,7 @@ _CAPABILITY = re.compile(r"(?:sm_)?(\d{1,2})\.?(\d)")
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlan:
-    """What calls may compile.
+    """The kernels that calls may compile.
 
     Attributes:
         requests: The compiles, without those of structs' layouts, which follow from their results.

@@ -1,4 +1,4 @@
-"""What `dotcu tune` reports: a row for each case, and the entries of tuned files as a table."""
+"""Reports of `dotcu tune`: a row for each case, and the entries of tuned files as a table."""
 
 from __future__ import annotations
 

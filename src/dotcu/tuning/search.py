@@ -28,7 +28,7 @@ FEWEST = 2
 
 @dataclass(frozen=True, kw_only=True)
 class TimeInterval:
-    """What a candidate takes, and between which times that is, in microseconds."""
+    """The time of a candidate, and its interval, in microseconds."""
 
     median_us: float
     low_us: float
@@ -42,7 +42,7 @@ TimeRound = Callable[[Sequence[int], int], Times]
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What a search has chosen.
+    """The choice of a search.
 
     Attributes:
         winner: The candidate's number.

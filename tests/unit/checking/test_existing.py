@@ -165,7 +165,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The namespace of a library in C++."""
     path = tmp_path_factory.mktemp("native") / "existing_native.cpp"
     path.write_text(NATIVE.replace("@NAME@", "existing_native"))
-    library = dotcu.load_native(path)
+    library = dotcu.load_native(path, flags=["-O0"])
     assert isinstance(library, dotcu.NativeLibrary)
     return "existing_native"
 

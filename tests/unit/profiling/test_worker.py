@@ -193,6 +193,7 @@ def test_only_the_last_call_is_for_ncu_to_see(
     assert made == ["call"] * worker.WARM_UP + ["start", "call"]
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_answers(call_request: ProfileRequest) -> None:
     with pytest.raises(UsageError, match="has no dtype"):
         ncu.run_alone(replace(call_request, dtype="int8"))

@@ -161,7 +161,7 @@ def _replayed(subject: Subject, sample: Sample, expected: tuple[Tensor, ...]) ->
 
 @dataclass(frozen=True, kw_only=True)
 class RankRequest:
-    """What a process does as one rank: all samples of an overload."""
+    """The work of a process as one rank: all samples of an overload."""
 
     trial: TrialRequest
     rank: int

@@ -640,7 +640,7 @@ def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
 
 
 def _seen(q: Tensor, k: Tensor, causal: bool, window: int | None) -> int:
-    """How many pairs of a query and a key of a head count."""
+    """Return the number of pairs of a query and a key of a head that count."""
     queries, keys = q.shape[2], k.shape[2]
     before, after = reach(causal, window)
     if window is not None:

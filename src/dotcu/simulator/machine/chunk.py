@@ -142,7 +142,7 @@ class Chunk:
         return self._ranks if self._ranks.size == 1 or self.active is None else self._ranks[self.active]
 
     def own_starts(self) -> Array:
-        """Where each lane's own shared memory begins in the shared window, as u64, in a cluster."""
+        """The start of each lane's own shared memory in the shared window, as u64, in a cluster."""
         if self._starts is None:
             ranks = np.repeat(self.shape.numbers()[1], self.shape.pitch)
             self._starts = ranks.astype(np.uint64) << np.uint64(RANK_BIT)

@@ -565,7 +565,7 @@ def _pixel_fault(
 
 
 def _last_pixel(tensor: Map) -> tuple[int, ...]:
-    """Where the last filter of an im2col map begins, in W, H and D."""
+    """Return the start of the last filter of an im2col map, in W, H and D."""
     return tuple(
         size - 1 + corner for size, corner in zip(tensor.sizes[1:-1], tensor.upper_corner, strict=True)
     )

@@ -182,7 +182,7 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
 
 
 def _lacking(part: AccessPart) -> str:
-    """What the phases lack that some lanes of the first block wait for, as sentences."""
+    """Return what the phases lack that some lanes of the first block wait for, as sentences."""
     pitch, first = part.chunk.shared.pitch, int(part.indices.min()) * 8 // part.chunk.shared.pitch
     text = ""
     for index in np.unique(part.indices[part.indices * 8 // pitch == first]).tolist():

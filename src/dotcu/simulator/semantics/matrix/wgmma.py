@@ -432,7 +432,7 @@ def _misplaced(chunk: Chunk, descriptor: int, table: Array, name: str) -> tuple[
 
 
 def _offsets(descriptor: int) -> tuple[int, str]:
-    """Where the matrix of a descriptor starts, and the words for that and its offsets."""
+    """Return the start of the matrix of a descriptor, and the words for that and its offsets."""
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     swizzle = _swizzle_name(_SWIZZLES[descriptor >> 62])
     return (

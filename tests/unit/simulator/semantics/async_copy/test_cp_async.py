@@ -276,7 +276,8 @@ extern "C" __global__ void k(const float* in, float* out, int n) {
 }"""
 
 
-@pytest.mark.parametrize("n", [257, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [257, 32])
 def test_cooperative_groups_memcpy_async(run_kernel: Any, n: int) -> None:
     x = np.random.default_rng(n).random((2, n)).astype("f4")
     out = np.zeros((2, n), "f4")
