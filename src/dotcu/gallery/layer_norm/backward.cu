@@ -180,12 +180,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
                 of_bias[v][k] += dy[k];
                 result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - mean_g - y * mean_gy);
             }
-            const auto rounded = dotcu::to<T>(result);
-            T* const to = grad_x + row * n + i;
-            const bool whole = !anywhere || (i >= 0 && i + width <= n);
-            if (whole) dotcu::store(to, rounded);
-            for (int k = 0; k < width; ++k)
-                if (!whole && i + k >= 0 && i + k < n) to[k] = rounded[k];
+            dotcu::store_inside<anywhere>(grad_x + row * n, i, n, dotcu::to<T>(result));
         });
         fetch(row + stages * step, slot);
         slot = slot + 1 == stages ? 0 : slot + 1;

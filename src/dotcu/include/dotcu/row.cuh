@@ -216,6 +216,17 @@ __device__ void store_across(T* row, int i, int n, const vector<T, width>& value
     }
 }
 
+// Stores the vector at column i of a row of n elements. `anywhere`: of one that is not all in the
+// row, at its ends, only what is.
+template <bool anywhere, typename T, int width>
+__device__ void store_inside(T* row, int i, int n, const vector<T, width>& value) {
+    const bool whole = !anywhere || (i >= 0 && i + width <= n);
+    if (whole) store(row + i, value);
+#pragma unroll
+    for (int k = 0; k < width; ++k)
+        if (!whole && i + k >= 0 && i + k < n) row[i + k] = value[k];
+}
+
 // How rows lie: they start at multiples of their vectors; or anywhere, but all tensors alike; or
 // anywhere, in inputs otherwise than in the result.
 enum row_way { aligned, alike, apart };
