@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,22 @@ EQUAL = {
 """Operators whose choices are compared from run to run: file, name and shapes. Memory bounds one of them."""
 
 GALLERY = {
-    "softmax:softmax": ("65536x128", "32768x512", "16384x2048", "8192x4096", "4096x16384", "4096x32768"),
+    "rms_norm:rms_norm": (
+        "65536x128", "32768x768", "16384x1024", "16384x2048", "16384x3072", "8192x4096", "8192x5120",
+        "8192x8192", "4096x16384", "64x4096",
+    ),
+    "softmax:softmax": (
+        "65536x128", "32768x512", "32768x1024", "16384x2048", "8192x4096", "4096x8192", "4096x16384",
+        "4096x32768", "64x4096",
+    ),
+    "layer_norm:layer_norm": (
+        "65536x128", "32768x768", "16384x1024", "16384x1280", "16384x2048", "8192x4096", "8192x8192",
+        "64x4096",
+    ),
+    "rms_norm:add_rms_norm": (
+        "32768x768", "16384x2048", "16384x3072", "8192x4096", "8192x5120", "8192x8192", "64x4096",
+    ),
     "softmax:softmax_backward": ("65536x128", "32768x512", "16384x2048", "8192x4096", "4096x16384"),
-    "rms_norm:rms_norm": ("65536x128", "16384x1024", "8192x4096", "8192x8192", "4096x16384"),
-    "rms_norm:add_rms_norm": ("16384x1024", "8192x4096", "8192x8192"),
-    "layer_norm:layer_norm": ("65536x128", "16384x1024", "8192x4096", "8192x8192"),
     "matmul:matmul": tuple(
         f"{m}x{k}:{k}x{n}"
         for m, k, n in (
@@ -483,11 +494,16 @@ class Runs:
         """Print what a run has chosen and how far the next ones were, and return it."""
         best = min(each["median_us"] for each in event["times"].values())
         near = {
-            values_text(tried.space[int(one)]): round(each["median_us"] / best, 4)
-            for one, each in event["times"].items()
+            values_text(tried.space[int(one)]): [
+                round(each[time] / best, 4) for time in ("low_us", "median_us", "high_us")
+            ]
+            for one, each in sorted(event["times"].items(), key=lambda each: int(each[0]))
             if each["median_us"] <= CLOSE * best
         }
-        print(f"{values_text(tried.space[event['winner']])}, {event['rounds']} rounds: {near}", flush=True)
+        print(
+            f"{values_text(tried.space[event['winner']])}, {event['rounds']} rounds, {best:.2f} us: {near}",
+            flush=True,
+        )
         return event
 
     def gallery(self) -> Figures:
@@ -502,7 +518,10 @@ class Runs:
             for case, row in zip(cases, plan.run(), strict=False):
                 rows.append({"op": name, "case": row.case, "status": row.status, "reason": row.reason})
                 if row.status == "tuned":
-                    rows[-1] |= self._beside_default(Tried.of(op, row, GALLERY[target]), case, row)
+                    tried = Tried.of(op, row, GALLERY[target])
+                    rows[-1] |= self._beside_default(tried, case, row)
+                    if not row.is_default and ":" not in GALLERY[target][0]:
+                        rows[-1]["with_fewer_rows"] = self._with_fewer_rows(tried, case, row)
                 print(json.dumps(rows[-1]), flush=True)
         return {"goal": {"worst": 1.0, "best": 1.05}, "rows": rows}
 
@@ -514,6 +533,18 @@ class Runs:
             "default_us": us[case.default], "over_default": round(us[case.default] / us[winner], 4),
             "right": row.candidates - len(row.rejected), "seconds": round(row.seconds, 1),
         }  # fmt: skip
+
+    def _with_fewer_rows(self, tried: Tried, case: TuneCase, row: TuneRow) -> float:
+        """Return the time of the default over that of a choice for other calls that the entry counts for."""
+        rows, n = case.workload.name.partition("-")[2].partition(":")[0].split("x")
+        shape = f"{int(rows) * 5 // 8}x{n}"
+        (other,) = prepare(tried.op, shapes=shape, dtypes=["bfloat16"]).cases
+        assert isinstance(other, TuneCase)
+        assert other.key == case.key
+        winner = tried.space.index(dict(row.configuration))
+        fewer = replace(tried, case=other.workload.name, shapes=(shape,))
+        us = fewer.times(sorted({winner, other.default}), _blocks(40, calls=10))
+        return round(us[other.default] / us.get(winner, math.inf), 4)
 
     def look_up(self) -> Figures:
         """Time the look-up alone, and calls with and without one, run and replayed."""

@@ -66,13 +66,15 @@ class Configurations:
         body: Its body, whose module has the file beside it.
         generate: Yields the configurations, the default first.
         when: Takes a configuration and a call's key, as `configuration` gets it; returns whether they fit.
-        exact: Sizes count as they are, and an entry for these alone.
+        exact: Sizes count as they are, and an entry for these alone; of a number, so many first ones.
     """
 
     def __init__(
-        self, name: str, body: Body, generate: Generator, when: When | None = None, *, exact: bool = False
-    ) -> None:
-        self.name, self.body, self.generate, self.when, self.exact = name, body, generate, when, exact
+        self, name: str, body: Body, generate: Generator, when: When | None = None, *,
+        exact: bool | int = False,
+    ) -> None:  # fmt: skip
+        self.name, self.body, self.generate, self.when = name, body, generate, when
+        self.exact = math.inf if exact is True else exact
         self.file = tuned.file_of(body)
         self._kept: dict[int, dict[tuple[Any, ...], Any]] = {}  # by GPU
         self._tables: dict[TunedGpu, dict[Key, Any]] | None = None
@@ -147,7 +149,8 @@ class Configurations:
     def _find(self, scope: Scope, key: tuple[Any, ...], default: Any) -> Any:
         attempt = _attempt.get()
         if attempt is not None and attempt.of is self and attempt.observes:
-            attempt.keys[_bucketed(key, scope, self.exact)] = self.space[0] if default is None else default
+            asked = _key_of(_flat(key), scope, self.exact)
+            attempt.keys[asked] = self.space[0] if default is None else default
             tried = attempt.configuration
             if tried is None or self.fits(tried, key):
                 return tried
@@ -157,14 +160,12 @@ class Configurations:
             return None
         if attempt is not None and attempt.of is self and attempt.configuration is not None:
             return attempt.configuration if self.fits(attempt.configuration, key) else None
-        tables = self.tables()
-        if not tables:
-            found = None
-        else:
+        found = None
+        if self.tables():
             if scope.recorder is not None:
                 scope.recorder.asked_device()
-            asked, most = _bucketed(key, scope, self.exact), math.inf if default is None else 0.0
-            found = self.nearest(gpu_at_hand(scope.gpu), asked, key, 0.0 if self.exact else most)
+            look = self._nearest if default is None and not self.exact else self._own
+            found = look(gpu_at_hand(scope.gpu), key, scope)
         of_tensors = any(isinstance(part, torch.Tensor) for part in key)
         if scope.recorder is None and scope.gpu is not None and scope.keeps and not of_tensors:
             kept = self._kept.setdefault(scope.gpu, {})
@@ -177,22 +178,27 @@ class Configurations:
         """Return whether a configuration fits a call, by the author's `when`."""
         return self.when is None or bool(self.when(configuration, *key))
 
-    def nearest(self, gpu: TunedGpu, asked: Key, key: tuple[Any, ...], most: float = math.inf) -> Any:
-        """Return the tuned configuration of the nearest key on a GPU or its nearest relative; None without.
-
-        Args:
-            gpu: The GPU at hand.
-            asked: The call's key, sizes by their buckets.
-            key: The same as it was passed, for the author's `when`.
-            most: How far a key may be, as `distance` has it.
-        """
+    def _nearest(self, gpu: TunedGpu, key: tuple[Any, ...], scope: Scope) -> Any:
+        """Return the tuned configuration of the nearest key on a GPU or its nearest relative."""
+        asked = _key_of(_flat(key), scope, self.exact)
         for relative in relatives(gpu, self.tables()):
             table = self.tables()[relative]
             near = [(distance(asked, other), other) for other in table]
             for apart, other in sorted(near, key=lambda each: (each[0], str(each[1]))):
-                exactly = asked == other or not self.exact
-                if apart < math.inf and apart <= most and exactly and self.fits(table[other], key):
+                if apart < math.inf and self.fits(table[other], key):
                     return table[other]
+        return None
+
+    def _own(self, gpu: TunedGpu, key: tuple[Any, ...], scope: Scope) -> Any:
+        """Return the tuned configuration of a call's own key on a GPU or its nearest relative.
+
+        In a recorded body, no guard asks for more than which of these entries it is, or that it is none.
+        """
+        parts = list(_flat(key))
+        for relative in relatives(gpu, self.tables()):
+            for own, configuration in self.tables()[relative].items():
+                if _has_key(parts, own, scope, self.exact) and self.fits(configuration, key):
+                    return configuration
         return None
 
     def tables(self) -> Mapping[TunedGpu, Mapping[Key, Any]]:
@@ -296,36 +302,69 @@ def bucket(size: int) -> int:
     return size if size <= 1 else 1 << (size - 1).bit_length()
 
 
-def _bucketed(key: Sequence[Any], scope: Scope, exact: bool) -> Key:
-    """Return a key with sizes by their buckets, or as they are; in a recorded body, valid for those alone."""
-    parts: list[Part] = []
+def _flat(key: Iterable[Any]) -> Iterator[Any]:
+    """Yield the parts of a key: of a tensor its dtype and sizes."""
     for part in key:
         if isinstance(part, torch.Tensor):
-            parts += [_name(part.dtype), *(_size(size, scope, exact) for size in part.shape)]
+            yield from (part.dtype, *part.shape)
         elif isinstance(part, (tuple, list)):
-            parts += _bucketed(part, scope, exact)
-        elif isinstance(part, (bool, str, float)) or part is None or isinstance(part, torch.dtype):
-            plain = part if scope.recorder is None else scope.recorder.pinned(part)
-            parts.append(plain if isinstance(plain, (bool, str, float)) else _name(plain))
-        elif isinstance(part, (int, torch.SymInt)):
-            parts.append(_size(part, scope, exact))
+            yield from _flat(part)
+        elif part is None or isinstance(part, (bool, str, float, int, torch.SymInt, torch.dtype)):
+            yield part
         else:
             raise UsageError(
                 f"configuration() takes tensors, sizes, dtypes, bools and text, got {part!r}.\n"
                 "Pass what of the call matters: scale.configuration(x.dtype, x.shape[0])"
             )
-    return tuple(parts)
 
 
-def _size(size: Any, scope: Scope, exact: bool) -> int:
-    counts_as = int if exact else bucket
-    if scope.recorder is None:
-        return counts_as(int(size))
-    count = counts_as(scope.recorder.plain(size))
-    # each comparison of a symbol is a guard of the recorded call
-    same = size == count if exact or count <= 1 else size > count // 2 and size <= count
-    assert same
+def _is_size(part: Any) -> bool:
+    return isinstance(part, (int, torch.SymInt)) and not isinstance(part, bool)
+
+
+def _key_of(parts: Iterable[Any], scope: Scope, exact: float) -> Key:
+    """Return parts as a key: the first sizes as they are, others by their bucket."""
+    key: list[Part] = []
+    sizes = 0
+    for part in parts:
+        if _is_size(part):
+            key.append(_size(part, scope, is_exact=sizes < exact))
+            sizes += 1
+        else:
+            key.append(_as_it_is(part, scope))
+    return tuple(key)
+
+
+def _has_key(parts: Sequence[Any], key: Key, scope: Scope, exact: float) -> bool:
+    """Return whether parts have a key; each comparison of a symbol is a guard of the recorded call."""
+    sizes = 0
+    for part, other in zip(parts, key, strict=False):
+        if _is_size(part):
+            if type(other) is not int or not _counts_as(part, other, is_exact=sizes < exact):
+                return False
+            sizes += 1
+        else:
+            found = _as_it_is(part, scope)
+            if type(found) is not type(other) or found != other:
+                return False
+    return len(parts) == len(key)
+
+
+def _counts_as(size: Any, count: int, *, is_exact: bool) -> bool:
+    return bool(size == count if is_exact or count <= 1 else size > count // 2 and size <= count)
+
+
+def _size(size: Any, scope: Scope, *, is_exact: bool) -> int:
+    """Return what a size counts as; in a recorded body, valid for that alone."""
+    plain = int(size) if scope.recorder is None else scope.recorder.plain(size)
+    count: int = plain if is_exact else bucket(plain)
+    assert scope.recorder is None or _counts_as(size, count, is_exact=is_exact)  # which is a guard
     return count
+
+
+def _as_it_is(part: Any, scope: Scope) -> Part:
+    plain = part if scope.recorder is None else scope.recorder.pinned(part)
+    return plain if isinstance(plain, (bool, str, float)) else _name(plain)
 
 
 def _name(value: Any) -> str:

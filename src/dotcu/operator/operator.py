@@ -98,16 +98,16 @@ class LaunchingOverload(Overload):
 
     @typing.overload
     def configurations(
-        self, function: Generator, *, when: When | None = None, exact: bool = False
+        self, function: Generator, *, when: When | None = None, exact: bool | int = False
     ) -> Generator: ...
 
     @typing.overload
     def configurations(
-        self, function: None = None, *, when: When | None = None, exact: bool = False
+        self, function: None = None, *, when: When | None = None, exact: bool | int = False
     ) -> Callable[[Generator], Generator]: ...
 
     def configurations(
-        self, function: Generator | None = None, *, when: When | None = None, exact: bool = False
+        self, function: Generator | None = None, *, when: When | None = None, exact: bool | int = False
     ) -> Any:
         """Declare what `dotcu tune` chooses from: `function()` yields NamedTuples or frozen dataclasses.
 
@@ -119,7 +119,8 @@ class LaunchingOverload(Overload):
         Args:
             function: The generator; without it, returns a decorator.
             when: Takes a configuration and the arguments of `configuration`; returns whether they fit.
-            exact: Sizes count as they are: where the best differs from one size to the next.
+            exact: Sizes count as they are: where the best differs from one size to the next. A number for
+                so many first sizes alone: 1 for the length of rows, whose count may be any near one.
         """
         if function is None:
             return partial(self.configurations, when=when, exact=exact)

@@ -142,6 +142,48 @@ def test_a_recorded_call_holds_for_the_sizes_of_one_bucket(space: Configurations
     assert fits == {64: False, 65: True, 100: True, 128: True, 129: False}
 
 
+@pytest.mark.parametrize(
+    ("exact", "n", "fits"),
+    [
+        (False, 100, {65: True, 128: True, 64: False, 129: False, 5000: False}),
+        (False, 64, {65: False, 2: True}),
+        (False, 200, {128: False, 129: True, 5000: True}),
+        (True, 128, {128: True, 127: False, 64: False}),
+        (True, 100, {128: False, 127: True, 64: True, 5000: True}),
+    ],
+)
+def test_beside_a_rule_a_recorded_call_holds_where_it_has_the_same_entry_or_none(
+    space: Configurations, monkeypatch: pytest.MonkeyPatch, exact: bool, n: int, fits: dict[int, bool]
+) -> None:
+    from dotcu.call_cache.evaluate import evaluate
+
+    def with_rule(x: Tensor) -> Tensor:
+        out, n = torch.empty_like(x), x.numel()
+        tile = twice.configuration(x.dtype, n, default=Tile(32, 1))
+        grid = dotcu.cdiv(n, tile.block * tile.items)
+        kernels.twice[x.dtype, tile.items](x, out, n, grid=grid, block=tile.block)
+        return out
+
+    monkeypatch.setattr(space, "exact", exact)
+    write(space, entry("float32", 128))
+    with dotcu.simulate():
+        recorded = trace(with_rule, {"x": torch.randn(n)}, keyword_only=(), writes=()).recorded
+    assert recorded is not None
+    assert recorded.launches[0].block[0] == (64 if fits.get(128) else 32)
+    assert {size: evaluate(recorded, (torch.randn(size),)) is not None for size in fits} == fits
+
+
+def test_some_sizes_are_exact_and_others_count_by_their_bucket(
+    space: Configurations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space, "exact", 1)
+    write(space, entry("float32", 100, 4096))
+    with dotcu.simulate():
+        sizes = (100, 4096), (100, 2049), (100, 2048), (99, 4096), (128, 4096)
+        found = [twice.configuration(torch.float32, *each) == Tile(64, 2) for each in sizes]
+    assert found == [True, True, False, False, False]
+
+
 def test_for_shapes_alone_no_size_is_looked_at(space: Configurations) -> None:
     write(space, entry("float32", 64))
     with entering_scope(LaunchPolicy.SKIP, operator="x"):

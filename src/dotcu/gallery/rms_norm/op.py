@@ -117,8 +117,8 @@ def _require(x: Tensor, weight: Tensor) -> None:
     norms.require_rows("rms_norm", x, weight, "rms_norm(x, torch.ones_like(x[0]))")
 
 
-rms_norm.configurations(norms.row_configurations, when=norms.holds)
-add_rms_norm.configurations(norms.row_configurations, when=norms.holds)
+rms_norm.configurations(norms.row_configurations, when=norms.holds, exact=1)
+add_rms_norm.configurations(norms.row_configurations, when=norms.holds, exact=1)
 
 
 # Shapes alone, so that what a launch chooses puts no guards on the sizes of torch.compile.

@@ -216,7 +216,7 @@ def _holds(holder: Holder, dtype: torch.dtype, n: int, rows: int) -> bool:
     return n * dtype.itemsize <= holder.threads * holder.held * holder.blocks
 
 
-@softmax.configurations(when=_holds)
+@softmax.configurations(when=_holds, exact=1)
 def _() -> Iterator[Holder]:
     yield from HOLDERS
     for threads in (32, 64, 128, 256, 512, 1024):
@@ -224,7 +224,7 @@ def _() -> Iterator[Holder]:
             yield Holder(threads, held, 1)
 
 
-@softmax_backward.configurations(when=_holds)
+@softmax_backward.configurations(when=_holds, exact=1)
 def _() -> Iterator[Holder]:
     yield from BACKWARD_HOLDERS
     for threads in (64, 128, 256, 512, 1024):
