@@ -2,7 +2,7 @@
 
     python benchmarks/tune.py seconds              # the product, eight shapes
     python benchmarks/tune.py exhaustive           # its choices against a search of everything
-    python benchmarks/tune.py equal --runs 20      # twenty choices from the start, twenty over a file
+    python benchmarks/tune.py equal --runs 20      # twenty choices from the start, five over a file
     python benchmarks/tune.py look_up              # what a look-up costs in a body
     python benchmarks/tune.py faults               # configurations that hang, fault, are wrong
     python benchmarks/tune.py gallery              # writes the gallery's files for this GPU
@@ -458,7 +458,7 @@ class Runs:
         }  # fmt: skip
 
     def equal(self) -> Figures:
-        """Choose several times from the start, and as often over a file."""
+        """Choose several times from the start, and a quarter as often over a file."""
         return {
             kind: self._choices(self._operator(*EQUAL[kind][:2]), EQUAL[kind][2])
             for kind in self._options.equal
@@ -472,7 +472,9 @@ class Runs:
         began = time.monotonic()
         events = [self._said(tried, tried.search()) for _ in range(self._runs)]
         seconds = (time.monotonic() - began) / self._runs
-        over_file = [self._said(tried, tried.search(earlier=in_file))["winner"] for _ in range(self._runs)]
+        over_file = [
+            self._said(tried, tried.search(earlier=in_file))["winner"] for _ in range(-(-self._runs // 4))
+        ]
         list(prepare(op, shapes=shapes, timer=timer).run())
         us: dict[str, list[float]] = {}
         for event in events:
@@ -483,7 +485,7 @@ class Runs:
             {
                 "case": row.case, "configurations": row.candidates, "runs": self._runs,
                 "chosen": Counter(values_text(tried.space[event["winner"]]) for event in events),
-                "over_a_file_equal": over_file.count(in_file),
+                "over_a_file": len(over_file), "over_a_file_equal": over_file.count(in_file),
                 "same_bytes": op.tunable.file.read_bytes() == before,
                 "seconds_of_a_run": round(seconds, 2), "rounds": [event["rounds"] for event in events],
                 "us": {text: [round(min(each), 2), round(max(each), 2)] for text, each in us.items()},
@@ -603,6 +605,7 @@ def _added(old: Figures, new: Figures) -> Figures:
     return _with_counts(
         {
             **new, "runs": runs, "chosen": Counter(old["chosen"]) + Counter(new["chosen"]), "us": us,
+            "over_a_file": old["over_a_file"] + new["over_a_file"],
             "over_a_file_equal": old["over_a_file_equal"] + new["over_a_file_equal"],
             "same_bytes": old["same_bytes"] and new["same_bytes"],
             "seconds_of_a_run": round(seconds, 2), "rounds": old["rounds"] + new["rounds"],

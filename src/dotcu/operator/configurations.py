@@ -213,7 +213,7 @@ class Configurations:
         try:
             of_file = tuned.read(self.file).operators.get(self.name, ())
         except UsageError as error:
-            _log.warning("%s Defaults are used.", error)
+            _log.warning("Defaults are used in place of tuned configurations: %s", error)
             return {}
         tables: dict[TunedGpu, dict[Key, Any]] = {}
         left_out: dict[str, None] = {}

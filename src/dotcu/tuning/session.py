@@ -72,9 +72,6 @@ ROUNDS: tuple[Protocol, ...] = (
 SETS = 2
 """Sets of inputs that are timed in turn."""
 
-WATCHED = 8
-"""Candidates of a round whose results are copied while they are timed, and verified."""
-
 GATED = 5
 """Samples that each candidate is checked on, from the smallest to the largest."""
 
@@ -479,8 +476,7 @@ class _TimedCandidates:
             )
             if choice is None:
                 return None
-            finalists = [choice.winner, *choice.tied][: WATCHED + 1]
-            self._verify(list(dict.fromkeys(finalists)))
+            self._verify(choice.winner)
             if choice.winner in self._calls:
                 return choice
         return None
@@ -501,23 +497,27 @@ class _TimedCandidates:
                 require_usable(self._target.device)
                 self._reject(candidate, f"{self._session.workload.name}: {first_lines(error)}")
 
-    def _verify(self, candidates: Sequence[int]) -> None:
-        """Compare results on the timed inputs with the reference."""
-        for candidate in candidates:
-            self._report({"event": "trying", "candidate": candidate})
-            calls = {str(candidate): self._calls[candidate]}
-            for _, why in verify(self._target, calls, self._sets[0], self._values).values():
-                require_usable(self._target.device)
-                self._reject(candidate, f"{self._session.workload.name}: {why}")
+    def _verify(self, candidate: int) -> None:
+        """Compare results on the timed inputs with the reference: of two calls, then of some that are timed.
 
-    def _time_round(self, candidates: Sequence[int], number: int) -> Times:
-        """Time some of the candidates: bench's protocol, cold L2."""
+        Only what is to be chosen is worth it: a reference in float64 takes longer than a round.
+        """
+        self._report({"event": "trying", "candidate": candidate})
+        calls = {str(candidate): self._calls[candidate]}
+        for _, why in verify(self._target, calls, self._sets[0], self._values).values():
+            require_usable(self._target.device)
+            self._reject(candidate, f"{self._session.workload.name}: {why}")
+        if candidate in self._calls:
+            self._time_round([candidate], 0, verified=True)
+
+    def _time_round(self, candidates: Sequence[int], number: int, *, verified: bool = False) -> Times:
+        """Time some of the candidates: bench's protocol, cold L2. Results of some calls may be verified."""
         self._report({"event": "timing", "round": number, "candidates": len(candidates)})
         calls = {str(each): self._calls[each] for each in candidates if each in self._calls}
         protocol, results = ROUNDS[min(number, len(ROUNDS) - 1)], TimedResults(self._target, self._values)
         conditions = Conditions(
             sets=self._sets, l2="cold", protocol=protocol, refresh=self._values,
-            probe=results.take if len(calls) <= WATCHED else lambda name, sample, result: None,
+            probe=results.take if verified else lambda name, sample, result: None,
             device=self._target.device, mutates=self._target.mutates, host=False,
         )  # fmt: skip
         measured, errors, interrupted = measure(calls, conditions, self._timer)
