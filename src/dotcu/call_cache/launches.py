@@ -21,7 +21,6 @@ from dotcu.kernel.arguments.pack import (
     Placement,
     PointerPacker,
     Strided,
-    TensorInfoPacker,
     TensorPacker,
     expanded,
     members_of,
@@ -52,7 +51,7 @@ def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field
     if isinstance(value, TensorMap):
         yield _map(state, pinned(value))
         return
-    if isinstance(packer, TensorInfoPacker):
+    if isinstance(packer, TensorPacker) and packer.index:
         raise Unsupported("it passes a TensorInfo, whose sizes are not at fixed places")
     if is_pointer and value is not None:
         known = state.known(value.tensor if isinstance(value, WRAPPED) else value)

@@ -7,16 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dotcu import settings
 from dotcu.cli import AsJson, File, Target, Words, console, progress
 from dotcu.errors import EXIT_FAILED, CacheError, UsageError
-
-if TYPE_CHECKING:
-    from dotcu.compile.cache import CachedBuild
 
 Architectures = Annotated[
     Words, typer.Option(metavar="LIST", help="8.0,9.0, or simulated; default: this machine's GPUs")
@@ -50,7 +47,7 @@ def command(
             console.print_line(f"removed {_entries(removed)}")
         return
     entries = cache.entries()
-    total_bytes, limit_bytes = sum(entry.size_bytes for entry in entries), settings.current().cache_bytes
+    total_bytes, limit_bytes = sum(entry["size_bytes"] for entry in entries), settings.current().cache_bytes
     if as_json:
         report: dict[str, Any] = {
             "directory": str(cache.location()),
@@ -59,7 +56,7 @@ def command(
             "limit_bytes": limit_bytes,
         }
         if list_entries:
-            report["list"] = [{**asdict(entry), "path": str(entry.path)} for entry in entries]
+            report["list"] = entries
         console.as_json(report)
         return
     if list_entries:
@@ -236,17 +233,17 @@ def _require_directory(location: Path, choose: str = "export DOTCU_CACHE_DIR=DIR
     )
 
 
-def _show_list(entries: Sequence[CachedBuild]) -> None:
+def _show_list(entries: Sequence[dict[str, Any]]) -> None:
     if not entries:
         return
     columns = ("source", "target", "size", "used", "names")
     rows = [
         (
-            entry.about.get("source", "(damaged)"),
-            entry.about.get("target", ""),
-            console.size(entry.size_bytes),
-            _age(time.time() - entry.used),
-            entry.about.get("names", ""),
+            entry["about"].get("source", "(damaged)"),
+            entry["about"].get("target", ""),
+            console.size(entry["size_bytes"]),
+            _age(time.time() - entry["used"]),
+            entry["about"].get("names", ""),
         )
         for entry in entries
     ]

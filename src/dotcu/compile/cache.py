@@ -103,22 +103,6 @@ class CacheEntry:
         return len(self.ptx) + code + len(self.log)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachedBuild:
-    """An entry as `dotcu cache list` shows it.
-
-    Attributes:
-        about: Source, target, names and compiler; empty if the entry is damaged.
-        used: When it was last used, in seconds since the epoch.
-    """
-
-    digest: str
-    path: Path
-    size_bytes: int
-    used: float
-    about: Mapping[str, str]
-
-
 class DamagedEntry(Exception):
     """A directory is not a whole entry."""
 
@@ -157,13 +141,20 @@ def precompiled_location() -> Path:
     return location() / "precompiled"
 
 
-def entries() -> list[CachedBuild]:
-    """Return every entry, last used first."""
-    listed = [
-        CachedBuild(digest=path.name, path=path, size_bytes=_size(path), used=used, about=read_about(path))
-        for store in _stores() for path, used in store.folders()
+def entries() -> list[dict[str, Any]]:
+    """Return every entry, last used first, as `dotcu cache --list --json` shows it.
+
+    `used` is in seconds since the epoch; `about` has source, target, names and compiler, and is empty if the
+    entry is damaged.
+    """
+    folders = [each for store in _stores() for each in store.folders()]
+    return [
+        {
+            "digest": path.name, "path": str(path), "size_bytes": _size(path), "used": used,
+            "about": read_about(path),
+        }
+        for path, used in sorted(folders, key=lambda each: -each[1])
     ]  # fmt: skip
-    return sorted(listed, key=lambda item: -item.used)
 
 
 def targets_of(source: str) -> list[str]:

@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import BaseTorchDispatchMode
 
 from dotcu import settings
 from dotcu.compile import toolchain
+from dotcu.errors import ToolchainError
 from dotcu.kernel.arguments.pack import Extents, Strided
 from dotcu.kernel.arguments.tensor_map import TensorMap
 from dotcu.kernel.arguments.values import ELEMENTS
@@ -132,7 +133,7 @@ def _configure(device: torch.device) -> str:
         values["allocate"] = allocator(device.type)
         if device.type == "cuda":
             values |= cuda_symbols()
-    except UnknownLayout as error:
+    except ToolchainError as error:
         return str(error)
     library().configure(values)
     use_native_record(library())
@@ -168,16 +169,12 @@ def _must_see(now: settings.Settings) -> bool:
 # The layout of this process's torch
 
 
-class UnknownLayout(Exception):
-    """torch is laid out as no version that is known; says what was searched for."""
-
-
 @functools.cache
 def torch_layout() -> Any:
     """Return the addresses and offsets that native code needs, by name; or a str, why there are none."""
     try:
         return in_new_thread(_search)
-    except UnknownLayout as error:
+    except ToolchainError as error:
         return f"{error} (torch {torch.__version__})"
 
 
@@ -230,7 +227,7 @@ def symbols(library: ctypes.CDLL, names: Iterable[tuple[str, str]]) -> dict[str,
         try:
             addresses[name] = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
         except AttributeError as error:
-            raise UnknownLayout(f"torch has no {symbol}") from error
+            raise ToolchainError(f"torch has no {symbol}") from error
     return addresses
 
 
@@ -247,7 +244,7 @@ def _offset_of(what: str, tensors: Sequence[Tensor], wanted: Callable[[Tensor], 
     """Return the one offset in a TensorImpl that holds the wanted word in each of some tensors."""
     offsets = [o for o in _IMPL_OFFSETS if all(word(t._cdata + o) == wanted(t) for t in tensors)]
     if len(offsets) != 1:
-        raise UnknownLayout(f"a tensor's {what} found in {len(offsets)} places")
+        raise ToolchainError(f"a tensor's {what} found in {len(offsets)} places")
     return offsets[0]
 
 
@@ -260,7 +257,7 @@ def _autograd_offset() -> int:
         tensor.requires_grad_()
         offsets = {offset for offset in offsets if word(tensor._cdata + offset) != 0}
     if len(offsets) != 1:
-        raise UnknownLayout("a tensor's autograd data is not found in one place")
+        raise ToolchainError("a tensor's autograd data is not found in one place")
     return offsets.pop()
 
 
@@ -268,7 +265,7 @@ def _state(read: Callable[[], tuple[int, int] | None]) -> dict[str, list[int]]:
     """Return the dispatch state of a new thread, and the bits that modes, autograd and autocast change.
 
     Raises:
-        UnknownLayout: The state does not change where it must.
+        ToolchainError: The state does not change where it must.
     """
     rest = read()
     with torch.inference_mode():
@@ -283,15 +280,15 @@ def _state(read: Callable[[], tuple[int, int] | None]) -> dict[str, list[int]]:
     with BaseTorchDispatchMode():
         watched = read()
     if rest is None or inference is None or below is None or cast is None or watched is None:
-        raise UnknownLayout("a thread's dispatch state cannot be read")
+        raise ToolchainError("a thread's dispatch state cannot be read")
     inference_included, autograd = rest[0] ^ inference[0], below[1] & ~rest[1]
     changes = inference_included and autograd and below[0] == rest[0] and inference[1] & autograd == autograd
     if not changes or rest != read():
-        raise UnknownLayout(
+        raise ToolchainError(
             "a thread's dispatch state does not show inference mode, or what is below autograd"
         )
     if not (watched[0] ^ rest[0]) & ~inference_included:
-        raise UnknownLayout("a thread's dispatch state does not show a dispatch mode")
+        raise ToolchainError("a thread's dispatch state does not show a dispatch mode")
     return {
         "rest": [*rest],
         "inference_included": [inference_included],
@@ -318,7 +315,7 @@ def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
     """Return the offsets and dispatch keys of this process's torch. To be called in a new thread.
 
     Raises:
-        UnknownLayout: Something is at no known offset, or at several.
+        ToolchainError: Something is at no known offset, or at several.
     """
     with torch.inference_mode():
         inference = torch.empty(2)
@@ -327,7 +324,7 @@ def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
     kinds = [torch.empty(2), with_grad, inference, conjugated, conjugated.imag, on_meta]
     pointers = [o for o in _OBJECT_OFFSETS if all(word(id(t) + o) == t._cdata for t in kinds)]
     if len(pointers) != 1:
-        raise UnknownLayout("a tensor's Python object does not hold its TensorImpl where it is known to")
+        raise ToolchainError("a tensor's Python object does not hold its TensorImpl where it is known to")
     return {
         "impl": pointers[0],
         "key_set": _offset_of("dispatch keys are", kinds, _keys),
@@ -341,7 +338,7 @@ def allocator(device: str) -> Any:
     """Return the allocator of TorchInductor's own code: (sizes, strides, dtype) on the current device."""
     found = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None)
     if found is None:
-        raise UnknownLayout(f"torch has no _empty_strided_{device}")
+        raise ToolchainError(f"torch has no _empty_strided_{device}")
     return found
 
 
@@ -351,7 +348,7 @@ def cuda_symbols() -> dict[str, int]:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise UnknownLayout(f"the driver cannot be loaded: {error}") from error
+        raise ToolchainError(f"the driver cannot be loaded: {error}") from error
     encodes = hasattr(driver, _MAP_SYMBOLS[0][1])
     names = (*_DRIVER_SYMBOLS, *(_MAP_SYMBOLS if encodes else ()))
     return symbols(torch_library, _CUDA_SYMBOLS) | symbols(driver, names)

@@ -403,10 +403,6 @@ class Rank:
         return self.given
 
 
-class _Stopped(BaseException):
-    """Another rank has failed: this one ends."""
-
-
 class _Ranks:
     """The ranks of one call of `simulate_ranks`, of which one runs at a time."""
 
@@ -449,10 +445,8 @@ class _Ranks:
             self._wait(rank)
             with tracking_allocations(), torch.set_grad_enabled(records):
                 rank.result = function(rank.number)
-        except _Stopped:
-            pass
         except BaseException as error:  # the thread that asked raises it
-            rank.error = error
+            rank.error = None if self._stopping else error
         rank.ended, rank.waits = True, None
         self._back.release()
 
@@ -463,8 +457,8 @@ class _Ranks:
 
     def _wait(self, rank: Rank) -> None:
         self._turns[rank.number].acquire()
-        if self._stopping:
-            raise _Stopped
+        if self._stopping:  # another rank has failed: this one ends
+            raise SystemExit
 
     def _meet(self) -> None:
         failed = next((rank.error for rank in self.ranks if rank.error is not None), None)

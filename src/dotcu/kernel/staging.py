@@ -22,7 +22,6 @@ from dotcu.kernel.arguments.pack import (
     PackingPlan,
     PointerPacker,
     RecordPacker,
-    TensorInfoPacker,
     TensorPacker,
     members_of,
 )
@@ -222,7 +221,7 @@ _ANY_DTYPE = (-1, -1)
 
 def _launcher(plan: PackingPlan) -> Any:
     """Make the native launcher of a kernel; None if it does not take its parameters."""
-    if any(isinstance(packer, TensorInfoPacker) for packer in plan.packers):
+    if any(isinstance(packer, TensorPacker) and packer.index for packer in plan.packers):
         return None
     if any(isinstance(packer, PointerPacker) and not packer.promised.is_plain for packer in plan.packers):
         return None
@@ -245,7 +244,7 @@ def _row(packer: Any, offset: int, size: int) -> bytes:
         kind, flags, alignment = _POINTER, _WRITTEN * packer.writes, packer.alignment
         if packer.element is not None:
             dtypes = _codes(packer.element.dtypes)
-    elif type(packer) is TensorPacker:
+    elif isinstance(packer, TensorPacker):
         kind, dtypes, rank = _VIEW, _codes(packer.element.dtypes), packer.rank
         flags = _WRITTEN * packer.writes
     elif isinstance(packer, MapPacker):

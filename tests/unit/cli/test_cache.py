@@ -99,6 +99,6 @@ def test_age(seconds: float, text: str) -> None:
 def test_an_entry_that_was_last_used_an_hour_ago_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     fill(1)
     (entry,) = store.entries()
-    os.utime(entry.path, (time.time() - 3700,) * 2)
+    os.utime(entry["path"], (time.time() - 3700,) * 2)
     cache.command(list_entries=True)
     assert "1 h ago" in capsys.readouterr().out

@@ -529,7 +529,8 @@ with settings.override(cache_dir=pathlib.Path("cache").absolute()):
     for arch in ("sm_80", "compute_80"):
         build(source, options=CompileOptions(), target=Target.parse(arch), names=["k"])
     for entry in cache.entries():
-        print(entry.digest, *(f"{f.name} {hash(f.read_bytes())}" for f in sorted(entry.path.iterdir())))
+        files = sorted(pathlib.Path(entry["path"]).iterdir())
+        print(entry["digest"], *(f"{f.name} {hash(f.read_bytes())}" for f in files))
 """
 INTERNAL = """
 namespace { __device__ int table[4] = {1, 2, 3, 4}; }

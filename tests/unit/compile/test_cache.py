@@ -28,7 +28,7 @@ DIGEST = "ab" + "0" * 62
 
 
 def size() -> int:
-    return sum(listed.size_bytes for listed in cache.entries())
+    return sum(listed["size_bytes"] for listed in cache.entries())
 
 
 def entry(text: str = "ptx") -> CacheEntry:
@@ -136,10 +136,10 @@ def test_entries_are_listed_counted_and_cleared(make: Build, cache_dir: Path) ->
     assert (cache.location(), size(), cache.entries()) == (cache_dir, 0, [])
     made = make(KERNEL)
     (listed,) = cache.entries()
-    assert listed.digest == made.build_digest
-    assert listed.about["source"] == "inline.cu"
-    assert listed.about["target"] == "sm_80"
-    assert listed.size_bytes == size() > 0
+    assert listed["digest"] == made.build_digest
+    assert listed["about"]["source"] == "inline.cu"
+    assert listed["about"]["target"] == "sm_80"
+    assert listed["size_bytes"] == size() > 0
     assert cache.clear() == 1
     assert (size(), cache.entries()) == (0, [])
     assert not make(KERNEL).cached

@@ -73,7 +73,7 @@ def test_what_one_machine_compiled_another_reads_and_keeps(
         shutil.rmtree(filled.removeprefix("file://"))
         assert make(KERNEL).cubin == made.cubin
     assert compiles == []
-    assert [entry.digest for entry in cache.entries()] == [made.build_digest]
+    assert [entry["digest"] for entry in cache.entries()] == [made.build_digest]
 
 
 def test_nothing_is_written_unless_that_is_asked_for(make: Build, cache_dir: Path, filled: str) -> None:
@@ -214,7 +214,7 @@ def test_a_wrong_entry_is_not_loaded_and_said_once(
         for _ in range(2):
             assert remote.fetch(store, digests[0], None, lambda _: True) is None
         assert remote.fetch(store, digests[1], None, lambda _: True) is not None
-    assert [entry.digest for entry in cache.entries()] == [digests[1]]
+    assert [entry["digest"] for entry in cache.entries()] == [digests[1]]
     assert len(warnings(caplog)) == 1
     assert "has a wrong entry" in warnings(caplog)[0]
 

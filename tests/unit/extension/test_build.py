@@ -329,7 +329,7 @@ def test_a_damaged_header_is_compiled_again(project: Project, cache_dir: Path) -
 def test_it_lies_apart_and_goes_with_the_rest(project: Project) -> None:
     project.write("a.cpp", SOURCE)
     project.build("a.cpp")
-    kinds = sorted(entry.about["target"] for entry in cache.entries())
+    kinds = sorted(entry["about"]["target"] for entry in cache.entries())
     assert kinds == ["library", "object", "precompiled"]
     assert cache.clear() == 3
     assert cache.entries() == []

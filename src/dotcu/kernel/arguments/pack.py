@@ -18,7 +18,7 @@ import math
 import operator
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError, SourceError
-from dotcu.kernel.arguments.signature import CType, KernelParameter, Member, TypeLayout
+from dotcu.kernel.arguments.signature import CType, KernelParameter, TypeLayout
 from dotcu.kernel.arguments.tensor_map import BYTES, TensorMap, Tiled, tiled
 from dotcu.kernel.arguments.values import (
     ADDRESS,
@@ -106,24 +106,8 @@ WRAPPED = (Strided, Extents)
 """What stands for a pointer and the integers after it."""
 
 
-class _Dimension(int):
-    """A stride or a size among the arguments; messages name it as one."""
-
-    kind = ""
-
-    def __repr__(self) -> str:
-        return f"{int(self)}, {self.kind} tensor"
-
-
-_Dimension.__name__ = "int"  # as messages call it
-
-
-def _dimensions(value: Strided | Extents) -> Iterator[int]:
-    is_strided = type(value) is Strided
-    for number in value.tensor.stride() if is_strided else value.tensor.shape:
-        part = _Dimension(number)
-        part.kind = "a stride of a dotcu.strided" if is_strided else "a size of a dotcu.extents"
-        yield part
+def _dimensions(value: Strided | Extents) -> Sequence[int]:
+    return value.tensor.stride() if type(value) is Strided else value.tensor.shape
 
 
 Addresses = Callable[[Tensor, str, bool], int]
@@ -209,62 +193,49 @@ class PointerPacker:
 class TensorPacker:
     """Packs a `dotcu::tensor<T, rank>` or PyTorch's accessor: a tensor of its dtype and rank, strided or not.
 
-    Layout: `T* data; long long sizes[rank]; long long strides[rank];`, strides in elements.
+    Layout: `T* data; long long sizes[rank]; long long strides[rank];`, strides in elements. PyTorch's
+    `TensorInfo<T, index>` is for up to `rank` dimensions: `T* data; index sizes[25], strides[25]; int dims;`.
+
+    Attributes:
+        index: The type of sizes and strides of a `TensorInfo`, as `struct` writes it; "" of another.
     """
 
     element: Element
     rank: int
     label: str
     writes: bool
+    index: str = ""
     is_written: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
 
     @property
     def takes(self) -> str:
-        named = dtype_names(self.element.dtypes)
+        named, most = dtype_names(self.element.dtypes), "up to " if self.index else ""
         article = "an" if named.startswith("i") else "a"
-        return f"{article} {named} tensor of {self.rank} dimensions, strided or not, or None"
+        return f"{article} {named} tensor of {most}{self.rank} dimensions, strided or not, or None"
 
     def pack(self, value: Any, addresses: Addresses, label: str = "") -> bytes:
         if value is None:
-            return bytes(8 + 16 * self.rank)
+            return bytes(
+                16 + 2 * struct.calcsize(self.index) * self.rank if self.index else 8 + 16 * self.rank
+            )
         _require_memory(value, self)
         _require_dtype(value, self.element, self)
+        if self.index:
+            return self._pack_info(value, addresses, label or self.label)
         if value.dim() != self.rank:
             remedy = f"Reshape it to {self.rank} dimensions, or instantiate the kernel for {value.dim()}."
             raise Mismatch(describe(value), remedy)
         address = addresses(value, label or self.label, self.writes)
         return struct.pack(f"<Q{2 * self.rank}q", address, *value.shape, *value.stride())
 
-
-@dataclass(frozen=True, kw_only=True)
-class TensorInfoPacker(TensorPacker):
-    """Packs PyTorch's `TensorInfo<T, index>`: a tensor of up to 25 dimensions, its `rank`, strided or not.
-
-    Layout: `T* data; index sizes[25]; index strides[25]; int dims;`.
-
-    Attributes:
-        index: The type of sizes and strides, as `struct` writes it.
-    """
-
-    index: str
-    rank: int = 25
-
-    @property
-    def takes(self) -> str:
-        return super().takes.replace("of 25", "of up to 25")
-
-    def pack(self, value: Any, addresses: Addresses, label: str = "") -> bytes:
-        size = struct.calcsize(self.index)
-        if value is None:
-            return bytes(16 + 2 * size * self.rank)
-        _require_memory(value, self)
-        _require_dtype(value, self.element, self)
+    def _pack_info(self, value: Tensor, addresses: Addresses, label: str) -> bytes:
         if value.dim() > self.rank:
-            raise Mismatch(describe(value), "Reshape it to 25 dimensions.")
+            raise Mismatch(describe(value), f"Reshape it to {self.rank} dimensions.")
         last = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
-        if max((last, value.numel(), *value.shape, *value.stride())) >= 2 ** (8 * size - 1):
+        most = 2 ** (8 * struct.calcsize(self.index) - 1)
+        if max((last, value.numel(), *value.shape, *value.stride())) >= most:
             raise Mismatch(describe(value), "Instantiate the kernel for indices of 64 bits.")
-        address = addresses(value, label or self.label, self.writes)
+        address = addresses(value, label, self.writes)
         blanks = [0] * (self.rank - value.dim())
         numbers = (*value.shape, *blanks, *value.stride(), *blanks)
         return struct.pack(f"<Q{len(numbers)}{self.index}q", address, *numbers, value.dim())
@@ -428,35 +399,33 @@ class RecordPacker(StructPacker):
             if one in given and other in given:
                 raise Mismatch(f"{one} and {other}, which share bytes", "Pass one of them.")
         data = bytearray(size)
-        for name, (member, packer) in members.items():
+        for name, (offset, _, packer) in members.items():
             if name not in given:
                 continue
             part = _part(packer, given[name], f"{label}.{name}", to)
-            data[member.offset : member.offset + len(part)] = part
+            data[offset : offset + len(part)] = part
         return bytes(data)
 
     @cached_property
-    def _members(self) -> dict[str, tuple[Member, Packer]]:
-        rows = {}
-        for member in self.layout().members():
-            if member.is_bits:
-                raise Mismatch(
-                    f"values for a struct whose member {member.name} is a bit-field",
-                    "Pass a ctypes.Structure without tensors, or its bytes.",
-                )
-            rows[member.name] = member, _packer_of(member.layout, member.name, self.stores)
-        return rows
+    def _members(self) -> dict[str, _Member]:
+        for name in self.layout().bit_fields():
+            raise Mismatch(
+                f"values for a struct whose member {name} is a bit-field",
+                "Pass a ctypes.Structure without tensors, or its bytes.",
+            )
+        rows = self.layout().members()
+        return {name: (at, layout, _packer_of(layout, name, self.stores)) for name, at, layout in rows}
 
     @cached_property
     def _shared(self) -> list[tuple[str, str]]:
         """Pairs of members that have bytes in common, as those of a union."""
-        pairs = combinations(self._members.values(), 2)
-        return [(one.name, other.name) for (one, _), (other, _) in pairs if _overlaps(one, [other])]
+        pairs = combinations(self._members.items(), 2)
+        return [(name, other) for (name, one), (other, two) in pairs if _overlaps(one, [two])]
 
     def _require_names(self, given: Mapping[str, Any], *, is_padded: bool) -> None:
         """Refuse names that the struct lacks, and members without a value."""
-        members = {name: member for name, (member, _) in self._members.items()}
-        shown = {name: f"{name} ({member.layout.ctype})" for name, member in members.items()}
+        members = self._members
+        shown = {name: f"{name} ({layout.ctype})" for name, (_, layout, _) in members.items()}
         remedy = f"The members: {', '.join(shown.values())}."
         unknown = [name for name in given if name not in members and not (is_padded and name[:1] == "_")]
         if unknown:
@@ -471,10 +440,10 @@ class RecordPacker(StructPacker):
             raise Mismatch(f"no value for {', '.join(shown[name] for name in missing)}", remedy)
 
 
-def _overlaps(member: Member, others: Iterable[Member]) -> bool:
+def _overlaps(member: _Member, others: Iterable[_Member]) -> bool:
     """Return whether one of some members has bytes of this one, as in a union."""
-    end = member.offset + member.layout.size
-    return any(member.offset < one.offset + one.layout.size and one.offset < end for one in others)
+    start, end = member[0], member[0] + member[1].size
+    return any(start < at + layout.size and at < end for at, layout, _ in others)
 
 
 def members_of(value: Any) -> dict[str, Any] | None:
@@ -531,6 +500,8 @@ def _packed(packer: Packer, value: Any, to: Placement, label: str) -> bytes:
 
 Stores = Callable[[], bool] | None
 Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
+_Member = tuple[int, TypeLayout, Packer]
+"""A member of a struct: its offset in bytes, its type, and what packs it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -640,9 +611,9 @@ def _packer(parameter: KernelParameter, layout: Callable[[], TypeLayout], stores
                 return TensorPacker(rank=rank, **about)
             index = {216: "i", 416: "q"}.get(parameter.size)
             if ctype.name == TENSOR_INFO and index:
-                return TensorInfoPacker(index=index, **about)
+                return TensorPacker(rank=25, index=index, **about)
     packer = value_packer(parameter)
-    if type(packer) is StructPacker and ctype.kind == "named":
+    if type(packer) is StructPacker and packer.lane is None and ctype.kind == "named":
         return RecordPacker(name=packer.name, size=packer.size, layout=layout, stores=stores)
     return packer
 
@@ -737,9 +708,12 @@ def pack(
         _refuse_strides(plan, values)
     wanted = plan.parameters
     if len(values) != len(wanted):
-        missing, left = map(str, wanted[len(values) :]), map(describe, values[len(wanted) :])
+        missing = map(str, wanted[len(values) :])
+        left = map("".join, zip(map(describe, values), _origins(args), strict=True))
         difference = (
-            f"Left over: {', '.join(left)}" if len(values) > len(wanted) else f"Missing: {', '.join(missing)}"
+            f"Left over: {', '.join([*left][len(wanted) :])}"
+            if len(values) > len(wanted)
+            else f"Missing: {', '.join(missing)}"
         )
         raise ArgumentError(
             f"{plan.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
@@ -758,8 +732,20 @@ def pack(
         try:
             packed.append(_packed(packer, value, to, parameter.label))
         except Mismatch as mismatch:
+            mismatch.got += _origins(args)[parameter.index]
             raise _refusal(plan, parameter, value, mismatch) from None
     return tuple(packed), tuple(written)
+
+
+def _origins(args: Sequence[Any]) -> list[str]:
+    """Return for each value of `expanded` what messages add to it: that it is a stride, or a size."""
+    found: list[str] = []
+    for value in args:
+        found.append("")
+        if type(value) in WRAPPED:
+            what = "a stride of a dotcu.strided" if type(value) is Strided else "a size of a dotcu.extents"
+            found += [f", {what} tensor"] * value.tensor.dim()
+    return found
 
 
 def _counted(args: Sequence[Any]) -> str:

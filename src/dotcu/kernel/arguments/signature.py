@@ -390,22 +390,11 @@ class TypeLayout:
         name = f"an unnamed {row['tag']}" if not name or name.startswith(("_Z", "__C")) else name
         return CType(kind=kind, name=name, target=target, const=const)
 
-    def members(self) -> Iterator[Member]:
-        """The members of a struct or a union."""
-        for name, offset, is_bits, number in self.row.get("members", ()):
-            yield Member(name=name, offset=offset, is_bits=is_bits, layout=TypeLayout(self.rows, number))
+    def members(self) -> Iterator[tuple[str, int, TypeLayout]]:
+        """Yield the members of a struct or a union: name, offset in bytes, and type."""
+        for name, offset, _, number in self.row.get("members", ()):
+            yield name, offset, TypeLayout(self.rows, number)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """A member of a struct.
-
-    Attributes:
-        offset: In bytes, from the start of the struct.
-        is_bits: It is a bit-field.
-    """
-
-    name: str
-    offset: int
-    is_bits: bool
-    layout: TypeLayout
+    def bit_fields(self) -> list[str]:
+        """Return the names of the members that are bit-fields."""
+        return [name for name, _, is_bits, _ in self.row.get("members", ()) if is_bits]

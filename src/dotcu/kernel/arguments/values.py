@@ -353,6 +353,9 @@ class FloatPacker:
         return bytes(narrow.tobytes())
 
 
+_BYTES_OR_TEXT = (str, bytes, bytearray, memoryview)
+
+
 @functools.cache
 def holds_objects(kind: Any) -> bool:
     """Return whether a type of ctypes has Python objects in it, such as tensors."""
@@ -366,23 +369,32 @@ def holds_objects(kind: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class StructPacker:
-    """Packs a struct from something that already has its bytes.
+    """Packs a struct from something that already has its bytes, a vector such as float4 from numbers, too.
 
     Attributes:
         nullable: None stands for zeros, as for a pointer to a device function.
+        lane, lanes: Of a vector type, what packs a number of it, and how many there are.
     """
 
     name: str
     size: int
     nullable: bool = False
+    lane: IntPacker | FloatPacker | None = None
+    lanes: int = 0
 
     @property
     def takes(self) -> str:
+        if self.lane is not None:
+            return f"a tuple of {self.lanes} numbers"
         return f"None, or its {self.size} bytes" if self.nullable else f"its {self.size} bytes"
 
     def pack(self, value: Any) -> bytes:
         if self.nullable and value is None:
             return bytes(self.size)
+        if self.lane is not None and isinstance(value, Sequence) and not isinstance(value, _BYTES_OR_TEXT):
+            if len(value) != self.lanes:
+                raise Mismatch(describe(value), f"Pass {self.lanes} numbers.")
+            return b"".join(self.lane.pack(number) for number in value)
         if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array)) and holds_objects(type(value)):
             raise Mismatch(f"a {type(value).__name__} with Python objects", "Pass a dict of its members.")
         if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, bytes, bytearray, memoryview)):
@@ -402,28 +414,7 @@ class StructPacker:
         return data
 
 
-@dataclass(frozen=True, kw_only=True)
-class VectorPacker:
-    """Packs a vector type such as float4, from that many numbers or its bytes."""
-
-    name: str
-    lane: IntPacker | FloatPacker
-    lanes: int
-    size: int
-
-    @property
-    def takes(self) -> str:
-        return f"a tuple of {self.lanes} numbers"
-
-    def pack(self, value: Any) -> bytes:
-        if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
-            if len(value) != self.lanes:
-                raise Mismatch(describe(value), f"Pass {self.lanes} numbers.")
-            return b"".join(self.lane.pack(number) for number in value)
-        return StructPacker(name=self.name, size=self.size).pack(value)
-
-
-ValuePacker = IntPacker | BoolPacker | FloatPacker | StructPacker | VectorPacker
+ValuePacker = IntPacker | BoolPacker | FloatPacker | StructPacker
 
 _FLOATS = {"float": "<f", "double": "<d", "__half": "<e", **dict.fromkeys(_NARROW, "")}
 _INTEGERS = {
@@ -458,7 +449,7 @@ def value_packer(parameter: KernelParameter) -> ValuePacker:
     if element is not None and element.size == size:
         lane = _number_packer(element.scalar)
         assert lane is not None
-        return VectorPacker(name=name, lane=lane, lanes=element.lanes, size=size)
+        return StructPacker(name=name, size=size, lane=lane, lanes=element.lanes)
     if parameter.ctype.kind == "named" and parameter.ptx_type[:1] in ("u", "s"):  # an enum: a struct is b8
         return IntPacker(name=name, size=size, signed=False, either=True)
     return StructPacker(name=str(parameter.ctype), size=size)

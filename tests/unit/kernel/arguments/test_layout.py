@@ -519,7 +519,8 @@ def test_the_layout_is_the_compilers(kernels: Module) -> None:
     layout = code._layout("step", 0)
     assert isinstance(layout, TypeLayout)
     rows = [
-        (m.name, m.offset, m.layout.size, str(m.layout.ctype).removeprefix("ns::")) for m in layout.members()
+        (name, offset, member.size, str(member.ctype).removeprefix("ns::"))
+        for name, offset, member in layout.members()
     ]
     assert rows == [
         ("Head::rows", 0, 8, "long long"),
