@@ -9,7 +9,6 @@ from dotcu.ptx.instructions import (
     Address,
     Arguments,
     Operand,
-    Pair,
     Predicate,
     Register,
     Symbol,
@@ -23,8 +22,6 @@ def _leaves(operand: Operand) -> Iterator[Operand]:
     parts: Iterable[Operand] = ()
     if isinstance(operand, (Predicate, Address)):
         parts = operand[:1]
-    elif isinstance(operand, Pair):
-        parts = operand
     elif isinstance(operand, Vector):
         parts = operand.elements
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from io import SEEK_CUR, BytesIO
 from typing import Any
 
 _SECTION = r"\.section\s+\.debug_{}\s*\{{(.*?)\}}"
@@ -48,11 +48,11 @@ def parameter_types(ptx: str, symbol: str) -> list[TypeRow]:
     """
     entries = _entries(ptx)
     for entry in entries.values():
-        if entry.tag == "function" and symbol in (entry.values.get("symbol"), entry.values.get("name")):
+        if entry["tag"] == "function" and symbol in (entry.get("symbol"), entry.get("name")):
             table = _TypeTable(entries)
-            parts = [part for part in entry.parts if part.tag == "parameter"]
+            parts = [part for part in entry["parts"] if part["tag"] == "parameter"]
             table.rows[0]["members"] = [
-                [part.values.get("name", ""), 0, False, table.row(part.values["type"])] for part in parts
+                [part.get("name", ""), 0, False, table.row(part["type"])] for part in parts
             ]
             return table.rows
     return []
@@ -72,80 +72,76 @@ class _TypeTable:
     def row(self, key: int | None) -> int:
         """Return the number of a type's row."""
         is_const, entry = False, self._entry(key)
-        while entry.tag in _QUALIFIERS:
-            is_const |= entry.tag == "const"
-            key = entry.values.get("type")
+        while entry["tag"] in _QUALIFIERS:
+            is_const |= entry["tag"] == "const"
+            key = entry.get("type")
             entry = self._entry(key)
         known = (-1 if key is None else key, is_const)
         if known not in self._known:
             self._known[known] = len(self.rows)
-            name, size = entry.values.get("name", ""), entry.values.get("bytes", 0)
-            row = {"tag": entry.tag, "name": name, "size": size, "const": is_const}
+            name, size = entry.get("name", ""), entry.get("bytes", 0)
+            row = {"tag": entry["tag"], "name": name, "size": size, "const": is_const}
             self.rows.append(row)
-            if entry.tag in ("pointer", "reference", "array"):
-                row["to"] = self.row(entry.values.get("type"))
-            if entry.tag == "array":
-                *outer, row["length"] = (part.values.get("count", 0) for part in entry.parts)
+            if entry["tag"] in ("pointer", "reference", "array"):
+                row["to"] = self.row(entry.get("type"))
+            if entry["tag"] == "array":
+                *outer, row["length"] = (part.get("count", 0) for part in entry["parts"])
                 for length in reversed(outer):  # each around the one before
                     self.rows.append(dict(row))
                     row |= {"to": len(self.rows) - 1, "length": length}
-            elif entry.tag in ("struct", "union"):
+            elif entry["tag"] in ("struct", "union"):
                 row["members"] = [list(member) for member in self._members(entry, 0)]
         return self._known[known]
 
     def _entry(self, key: int | None) -> _Entry:
-        return _Entry(tag="void", values={"name": "void"}) if key is None else self.entries[key]
+        return {"tag": "void", "name": "void", "parts": []} if key is None else self.entries[key]
 
     def _members(self, entry: _Entry, start: int) -> Iterator[tuple[str, int, bool, int]]:
         """Yield the members of a struct; those of its bases, and of unnamed members, are among them."""
-        own = [part.values.get("name", "") for part in entry.parts]
-        for part in entry.parts:
-            offset = part.values.get("offset", 0 if entry.tag == "union" else -1)
-            if part.tag != "member" or offset < 0:  # a static one has no place
+        own = [part.get("name", "") for part in entry["parts"]]
+        for part in entry["parts"]:
+            offset = part.get("offset", 0 if entry["tag"] == "union" else -1)
+            if part["tag"] != "member" or offset < 0:  # a static one has no place
                 continue
-            name, inner = part.values.get("name", ""), self._entry(part.values["type"])
-            is_base = name.startswith("__b_") and "file" not in part.values
-            if inner.tag in ("struct", "union") and (is_base or not name):
+            name, inner = part.get("name", ""), self._entry(part["type"])
+            is_base = name.startswith("__b_") and "file" not in part
+            if inner["tag"] in ("struct", "union") and (is_base or not name):
                 for inherited, at, is_bits, number in self._members(inner, start + offset):
-                    hidden = f"{inner.values['name']}::" if inherited in own else ""
+                    hidden = f"{inner['name']}::" if inherited in own else ""
                     yield hidden + inherited, at, is_bits, number
             else:
-                yield name, start + offset, "bits" in part.values, self.row(part.values["type"])
+                yield name, start + offset, "bits" in part, self.row(part["type"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """The description of one type, function, parameter or member.
+_Entry = dict[str, Any]
+"""The description of one type, function, parameter or member.
 
-    Attributes:
-        tag: What it is about; empty if that is no type.
-        values: "name" and "symbol"; "bytes", "bits", "count", "offset", and "type", the key of an entry.
-        parts: The entries inside it.
-    """
-
-    tag: str
-    values: Mapping[str, Any]
-    parts: list[_Entry] = field(default_factory=list)
+Its "tag", empty if it is no type; "parts", the entries inside it; as far as it has them "name" and "symbol";
+"bytes", "bits", "count", "offset", and "type", the key of an entry.
+"""
 
 
 def _entries(ptx: str) -> dict[int, _Entry]:
     """Return the entries by their offset, by which they name each other."""
-    kinds = dict(_abbreviations(_SectionReader(_section(ptx, "abbrev"))))
-    reader = _SectionReader(_section(ptx, "info"), _HEADER_BYTES)
+    kinds = dict(_abbreviations(BytesIO(_section(ptx, "abbrev"))))
+    data = _section(ptx, "info")
+    reader = BytesIO(data)
+    reader.seek(_HEADER_BYTES)
     entries: dict[int, _Entry] = {}
     parents: list[_Entry] = []
-    while reader.at < len(reader.data):
-        start, code = reader.at, reader.leb()
+    while (start := reader.tell()) < len(data):
+        code = _leb(reader)
         if code == 0:
             del parents[-1:]
             if not parents:
                 break
             continue
         tag, has_parts, attributes = kinds[code]
-        values = {_ATTRIBUTES.get(name, ""): reader.value(form) for name, form in attributes}
-        entries[start] = entry = _Entry(tag=_TAGS.get(tag, ""), values=values)
+        values = {_ATTRIBUTES.get(name, ""): _value(reader, form) for name, form in attributes}
+        entry: _Entry = {**values, "tag": _TAGS.get(tag, ""), "parts": []}
+        entries[start] = entry
         if parents:
-            parents[-1].parts.append(entry)
+            parents[-1]["parts"].append(entry)
         if has_parts:
             parents.append(entry)
     return entries
@@ -163,47 +159,40 @@ def _section(ptx: str, name: str) -> bytes:
     return bytes(data)
 
 
-def _abbreviations(reader: _SectionReader) -> Iterator[tuple[int, tuple[int, bool, list[tuple[int, int]]]]]:
+def _abbreviations(reader: BytesIO) -> Iterator[tuple[int, tuple[int, bool, list[tuple[int, int]]]]]:
     """Yield the forms of entries: code, tag, whether there are parts, and the attributes and their forms."""
-    while reader.at < len(reader.data) and (code := reader.leb()):
-        tag, has_parts = reader.leb(), bool(reader.number(1))
-        pairs = list(iter(lambda: (reader.leb(), reader.leb()), (0, 0)))
+    while code := _leb(reader):
+        tag, has_parts = _leb(reader), bool(_number(reader, 1))
+        pairs = list(iter(lambda: (_leb(reader), _leb(reader)), (0, 0)))
         yield code, (tag, has_parts, pairs)
 
 
-class _SectionReader:
-    """A place in a section."""
+def _number(reader: BytesIO, size: int) -> int:
+    return int.from_bytes(reader.read(size), "little")
 
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data = data
-        self.at = at
 
-    def take(self, size: int) -> bytes:
-        self.at += size
-        return self.data[self.at - size : self.at]
+def _leb(reader: BytesIO) -> int:
+    """Read a number of seven bits a byte; 0 at the end."""
+    result = shift = 0
+    while True:
+        byte = _number(reader, 1)
+        result |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return result
 
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "little")
 
-    def leb(self) -> int:
-        """Read a number of seven bits a byte."""
-        result = shift = 0
-        while True:
-            byte = self.number(1)
-            result |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return result
-
-    def value(self, form: int) -> int | str:
-        """Read an attribute: a number, a text, or a block; of one that places a member, the offset."""
-        if form in _FIXED:
-            return self.number(_FIXED[form])
-        if form == _STRING:
-            text = self.take(self.data.index(0, self.at) - self.at).decode(errors="replace")
-            self.at += 1
-            return text
-        if form == _BLOCK or form in _BLOCKS:
-            block = self.take(self.number(_BLOCKS[form]) if form in _BLOCKS else self.leb())
-            return _SectionReader(block, 1).leb() if block[:1] == bytes([_PLUS]) else -1
-        return self.leb()
+def _value(reader: BytesIO, form: int) -> int | str:
+    """Read an attribute: a number, a text, or a block; of one that places a member, the offset."""
+    if form in _FIXED:
+        return _number(reader, _FIXED[form])
+    if form == _STRING:
+        text = b""
+        while (end := text.find(b"\0")) < 0:
+            text += reader.read(64) or b"\0"
+        reader.seek(end + 1 - len(text), SEEK_CUR)
+        return text[:end].decode(errors="replace")
+    if form == _BLOCK or form in _BLOCKS:
+        block = reader.read(_number(reader, _BLOCKS[form]) if form in _BLOCKS else _leb(reader))
+        return _leb(BytesIO(block[1:])) if block[:1] == bytes([_PLUS]) else -1
+    return _leb(reader)

@@ -68,16 +68,9 @@ class Address(NamedTuple):
 
 
 class Vector(NamedTuple):
-    """{a, b, ...}: a vector operand."""
+    """{a, b, ...}: a vector operand; or d|p, two results of one instruction, either of which may be `_`."""
 
     elements: tuple[Operand, ...]
-
-
-class Pair(NamedTuple):
-    """d|p: two destinations of one instruction; either may be the sink `_`."""
-
-    first: Operand
-    second: Operand
 
 
 class Predicate(NamedTuple):
@@ -97,7 +90,7 @@ class Sink(NamedTuple):
     """`_`: a result that is discarded."""
 
 
-Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Predicate | Arguments | Sink
+Operand = Register | Special | Immediate | Symbol | Address | Vector | Predicate | Arguments | Sink
 
 
 class Location(NamedTuple):

@@ -22,7 +22,6 @@ from dotcu.ptx.instructions import (
     Instruction,
     Location,
     Operand,
-    Pair,
     Predicate,
     Register,
     Sink,
@@ -239,7 +238,7 @@ class _BodyParser:
         operand = self._name(tokens.take())
         if tokens.peek() == "|":
             tokens.take()
-            return Pair(operand, self._name(tokens.take()))
+            return Vector((operand, self._name(tokens.take())))
         if isinstance(operand, Symbol) and tokens.peek() in ("+", "-"):
             return operand._replace(offset=self._offset())
         return operand

@@ -23,7 +23,7 @@ from dotcu.tile_ir.module import (
     TileOperation,
     TileType,
 )
-from dotcu.tile_ir.table import ENUMS, NOT_READ, OPERATIONS, TERMINATORS, OperationForm, Part, Version
+from dotcu.tile_ir.table import ENUMS, NOT_READ, OPERATIONS, TERMINATORS, OperationForm, Version
 
 MAGIC = b"\x7fTileIR\0"
 NEWEST_READ: Version = (13, 5)
@@ -380,15 +380,14 @@ class _File:
 
     # Attributes
 
-    def attribute(self, cursor: _Cursor, form: Part, result: TileType | None) -> Any:
+    def attribute(self, cursor: _Cursor, kind: str, result: TileType | None) -> Any:
         """Read an attribute of an operation.
 
         Args:
             cursor: Where it is.
-            form: How it is written.
+            kind: How it is written.
             result: The type of the operation's first result.
         """
-        kind = form.kind
         if kind in ENUMS:
             return self.word(kind, cursor.varint())
         if kind in _WIDTHS:
@@ -555,11 +554,9 @@ class _Function:
         flags = cursor.varint() if flagged and (since == form.since or self.file.version >= since) else 0
         present = {name for bit, name in enumerate(flagged) if flags >> bit & 1}
         attributes = {}
-        for attribute in form.attributes:
-            if self.file.version >= attribute.since and (not attribute.times or attribute.name in present):
-                attributes[attribute.name] = self.file.attribute(
-                    cursor, attribute, types[0] if types else None
-                )
+        for name, kind, times, since in form.attributes:
+            if self.file.version >= since and (not times or name in present):
+                attributes[name] = self.file.attribute(cursor, kind, types[0] if types else None)
         operands = self._operands(form, cursor, present)
         regions = self._regions(form, cursor, depth) if form.regions else ()
         return TileOperation(
@@ -586,22 +583,17 @@ class _Function:
     ) -> dict[str, tuple[int, ...]]:
         operands: dict[str, tuple[int, ...]] = {}
         if form.grouped:
-            for operand in form.operands:
-                count = 1
-                if operand.times == "?":
-                    count = int(operand.name in present)
-                elif operand.times == "*":
-                    count = cursor.count()
-                operands[operand.name] = tuple(self._value(cursor) for _ in range(count))
+            for name, _, times, _ in form.operands:
+                count = cursor.count() if times == "*" else int(name in present) if times == "?" else 1
+                operands[name] = tuple(self._value(cursor) for _ in range(count))
             return operands
-        repeats = any(operand.times == "*" for operand in form.operands)
+        repeats = any(times == "*" for _, _, times, _ in form.operands)
         count = cursor.count() if repeats else len(form.operands)
         values = [self._value(cursor) for _ in range(count)]
-        fixed = len(form.operands) - repeats
-        if count < fixed:
+        if count < len(form.operands) - repeats:
             _refuse(f"{form.name} has {count} operands")
-        for at, operand in enumerate(form.operands):
-            operands[operand.name] = tuple(values[at:]) if operand.times == "*" else (values[at],)
+        for at, (name, _, times, _) in enumerate(form.operands):
+            operands[name] = tuple(values[at:]) if times == "*" else (values[at],)
         return operands
 
     def _value(self, cursor: _Cursor) -> int:

@@ -41,20 +41,9 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
 """The attributes that name one of a few values, by kind: the words for the numbers from 0."""
 
 
-class Part(NamedTuple):
-    """An attribute or an operand of an operation, and how it is written.
-
-    Attributes:
-        name: Its name in the dialect.
-        kind: Of an attribute: how its value is written; empty for an operand.
-        times: "" for exactly one, "?" for at most one, "*" for any number.
-        since: The version of the format that brought it.
-    """
-
-    name: str
-    kind: str
-    times: str
-    since: Version
+Part = tuple[str, str, str, Version]
+"""An attribute or an operand: its name in the dialect, how an attribute's value is written, "" for exactly
+one, "?" for at most one or "*" for any number, and the version of the format that brought it."""
 
 
 class OperationForm(NamedTuple):
@@ -83,14 +72,14 @@ class OperationForm(NamedTuple):
     @property
     def counts_results(self) -> bool:
         """True if the number of results is written: where an operand or a result repeats."""
-        return self.results < 0 or any(o.times == "*" for o in self.operands)
+        return self.results < 0 or any(times == "*" for _, _, times, _ in self.operands)
 
     @property
     def flags(self) -> tuple[tuple[str, Version], ...]:
         """Names and versions of what may be missing, in the order of its bits: attributes before operands."""
-        optional = [(a.name, a.since) for a in self.attributes if a.times]
+        optional = [(name, since) for name, _, times, since in self.attributes if times]
         if self.grouped:
-            optional += [(o.name, o.since) for o in self.operands if o.times == "?"]
+            optional += [(name, since) for name, _, times, since in self.operands if times == "?"]
         return tuple(sorted(optional, key=lambda row: row[1]))
 
 
@@ -196,22 +185,12 @@ _ROWS = """
 0x79 fpowi | | source exponent | 1
 """
 
-_NEWER = (
-    {"atan2": (13, 2)}
-    | dict.fromkeys(
-        (
-            "pack",
-            "unpack",
-            "alloca",
-            "mmaf_scaled",
-            "make_gather_scatter_view",
-            "make_strided_view",
-            "atomic_red_view_tko",
-        ),
-        (13, 3),
-    )
-    | dict.fromkeys(("insert", "fpowi"), (13, 4))
-)
+_NEWER: Mapping[str, Version] = {
+    "atan2": (13, 2),
+    **dict.fromkeys(("pack", "unpack", "alloca", "mmaf_scaled", "atomic_red_view_tko"), (13, 3)),
+    **dict.fromkeys(("make_gather_scatter_view", "make_strided_view"), (13, 3)),
+    **dict.fromkeys(("insert", "fpowi"), (13, 4)),
+}
 
 
 def _version(text: str) -> Version:
@@ -230,7 +209,7 @@ def _parse(row: str) -> tuple[int, OperationForm]:
     def part(text: str) -> Part:
         match = re.fullmatch(r"(\w+)(?::(\w+))?([?*]?)(?:@([\d.]+))?", text)
         assert match is not None, text
-        return Part(match[1], match[2] or "", match[3], _version(match[4]) if match[4] else since)
+        return match[1], match[2] or "", match[3], _version(match[4]) if match[4] else since
 
     return int(number, 16), OperationForm(
         name=name.lstrip("!"),

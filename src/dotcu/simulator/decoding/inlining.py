@@ -24,7 +24,6 @@ from dotcu.ptx.instructions import (
     FunctionBody,
     Instruction,
     Location,
-    Pair,
     Predicate,
     Register,
     Sink,
@@ -278,7 +277,7 @@ class _Instance:
             return Vector(tuple([self.renamed(element) for element in part.elements]))
         if isinstance(part, Arguments):
             return Arguments(tuple([self.name(name) for name in part.names]))
-        if isinstance(part, (Address, Pair, Predicate)):
+        if isinstance(part, (Address, Predicate)):
             return type(part)(*[self.renamed(each) for each in part])
         return part
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dotcu.errors import SimulationError
 from dotcu.ptx.dataflow import names_of, registers_of
@@ -281,20 +281,9 @@ _NO_RESULT = frozenset(
 )
 
 
-class AccessSpan(NamedTuple):
-    """The bytes that an access has to stay in.
-
-    Attributes:
-        start: Address of the first one; from the window's beginning for shared and local memory.
-        end: Address after the last one.
-        name: The variable; empty for a tensor.
-        region: The tensor's region; None for a variable.
-    """
-
-    start: int
-    end: int
-    name: str
-    region: Buffer | None
+AccessSpan = tuple[int, int, str, Buffer | None]
+"""The bytes that an access has to stay in: the address of the first one and that after the last one, from the
+window's beginning for shared and local memory; the variable, or nothing and the tensor's region."""
 
 
 def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[str, Origin]:
@@ -377,8 +366,8 @@ def span_of(grid: LaunchState, origin: Origin) -> AccessSpan | None:
             arrays.add(max(tensors, key=lambda region: region.size, default=None))
     only = arrays.pop() if len(arrays) == 1 else None
     if isinstance(only, Buffer):
-        return AccessSpan(only.base, only.base + only.size, "", only)
+        return only.base, only.base + only.size, "", only
     if only is None or only not in grid.decoded.layout.extents:
         return None
     _, start, end = grid.decoded.layout.extents[only]
-    return AccessSpan(start, grid.shared_bytes if end is None else end, only, None)
+    return start, grid.shared_bytes if end is None else end, only, None

@@ -169,28 +169,28 @@ def report_private(
     first = int(address[0])
     if first >= 1 << 31:  # a negative number, of 32 or of 64 bits
         first -= 1 << (32 if first < 1 << 32 else 64)
-    span = chunk.grid.span(access)
-    name = display_name(span.name) if span is not None else layout.variable_before(space, first)
+    span, width = chunk.grid.span(access), access.width
+    name = display_name(span[2]) if span is not None else layout.variable_before(space, first)
     name = "" if is_local_frame(name) else name
-    width = access.width
     at = f"at byte {first} of {space} memory"
     if name:
         at += f", {element_of(name, first - layout.variable_start(space, name), width)}"
     size = f"the {owner} has {private.size} bytes"
     if span is not None and name:
+        begin, end, variable, _ = span
         hit = next(
             (
                 f", in `{display_name(other)}`"
-                for other, (where, start, end) in layout.extents.items()
-                if where == space and other != span.name and start <= first and (end is None or first < end)
+                for other, (where, start, stop) in layout.extents.items()
+                if where == space and other != variable and start <= first < (stop or first + 1)
             ),
             "",
         )
-        offset, extent = first - span.start, span.end - span.start
+        offset, extent = first - begin, end - begin
         at = f"at {element_of(name, offset, width)} ({_how_far(access.bytes, offset, extent)}{hit})"
         size = f"`{name}` has {extent} bytes of {space} memory, {extent // width} elements of {width}"
     advice = "Guard the index by the array's size"
-    if is_shared and (span is None or layout.extents[span.name][2] is None):
+    if is_shared and (span is None or layout.extents[span[2]][2] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
     message = f"out-of-bounds {describe_access(access)} {at}; {size}. {advice}."
     chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)

@@ -10,7 +10,7 @@ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,17 +28,11 @@ WAITED = "grid"
 """The name of the waits among the fences of a launch."""
 
 
-class EarlierLaunch(NamedTuple):
-    """The memory that a launch wrote.
+EarlierLaunch = tuple[str, tuple[tuple[int, int, Array], ...]]
+"""A launch's kernel, and the memory that it wrote.
 
-    Attributes:
-        kernel: Its name.
-        spans: Where bytes lie in this process, how many a granule has, and the stamps of the granules'
-            writes; 0 for none.
-    """
-
-    kernel: str
-    spans: tuple[tuple[int, int, Array], ...]
+That is, where bytes lie in this process, how many a granule has, and the stamps of the granules' writes.
+"""
 
 
 def writes_of(state: LaunchState) -> EarlierLaunch:
@@ -49,7 +43,7 @@ def writes_of(state: LaunchState) -> EarlierLaunch:
         if shadow is not None and shadow.writes is not None and id(shadow) not in spans:
             start = _host(region) - (region.base - shadow.base)
             spans[id(shadow)] = (start, shadow.granule, shadow.writes)
-    return EarlierLaunch(state.kernel, tuple(spans.values()))
+    return state.kernel, tuple(spans.values())
 
 
 def _host(region: Buffer) -> int:
@@ -81,7 +75,7 @@ def check_earlier(part: AccessPart) -> None:
 
 def _is_written(earlier: EarlierLaunch, addresses: Array) -> Array:
     written = np.zeros(len(addresses), bool)
-    for start, granule, stamps in earlier.spans:
+    for start, granule, stamps in earlier[1]:
         at = (addresses - start) // granule
         inside = (at >= 0) & (at < len(stamps))
         written[inside] |= stamps[at[inside]] != 0
@@ -108,7 +102,7 @@ def _report(part: AccessPart, index: int, lanes: Array) -> None:
     assert earlier is not None
     name, shown = describe_element(part, index)
     message = (
-        f"race: it {_DOES[part.access.action]} {shown}, which the launch before, `{earlier.kernel}`, writes, "
+        f"race: it {_DOES[part.access.action]} {shown}, which the launch before, `{earlier[0]}`, writes, "
         "and this launch is programmatic: it may start while that one runs. Call dotcu::wait_for_earlier(), "
         "or cudaGridDependencySynchronize(), in each thread before it touches that memory."
     )

@@ -47,10 +47,15 @@ def _lane_access(part: AccessPart, index: Array) -> LaneAccess:
     return LaneAccess(chunk, part.access, chunk.clocks.times, lanes, index, part.skew)
 
 
+def _shadowed(part: AccessPart, index: Array) -> tuple[ShadowMemory, LaneAccess]:
+    """The stamps of the memory that an access is to, which there are, and the access as that of lanes."""
+    assert part.races is not None
+    return part.races, _lane_access(part, index)
+
+
 def check_read(part: AccessPart, index: Array) -> None:
     """Check a read of elements against the writes before it, and record it for those after it."""
-    shadow, at, is_strong = part.races, _lane_access(part, index), part.access.order.strong
-    assert shadow is not None
+    (shadow, at), is_strong = _shadowed(part, index), part.access.order.strong
     if shadow.awaited:
         check_completion(part, index)
     if is_strong or (shadow.writes is not None and shadow.dirty):
@@ -265,8 +270,7 @@ def _report_unawaited(
 
 def check_async_read(part: AccessPart, index: Array) -> None:
     """Check a read through the async proxy against the writes before it alone."""
-    shadow, at = part.races, _lane_access(part, index)
-    assert shadow is not None
+    shadow, at = _shadowed(part, index)
     for touch in shadow.touches(at) if shadow.dirty else ():
         _compare_with(at, part, touch, shadow.writes, "write")
     check_proxy(part, index)
@@ -279,8 +283,7 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
         part, index: The lanes whose access is in one array, and the elements of its view that they touch.
         value: The stored bits, one a lane, or one for all.
     """
-    shadow, at = part.races, _lane_access(part, index)
-    assert shadow is not None
+    shadow, at = _shadowed(part, index)
     if shadow.awaited:
         check_completion(part, index)
     own = shadow.settle(but=at)
@@ -296,8 +299,8 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
 
 def check_mbarrier(part: AccessPart) -> None:
     """Check an access to mbarriers; each comes after the initialization, whatever came in between."""
-    shadow, index, at = part.races, part.indices, _lane_access(part, part.indices)
-    assert shadow is not None
+    index = part.indices
+    shadow, at = _shadowed(part, index)
     if part.access.order.strong:
         for touch in shadow.touches(at) if shadow.inits is not None else ():
             _compare_with(at, part, touch, shadow.inits, "write")
@@ -331,19 +334,15 @@ def check_async_write(part: AccessPart, index: Array, value: Array) -> list[int]
 
 def check_ahead(part: AccessPart, index: Array) -> None:
     """Check a copy that may write from now on, and that lands later, against all accesses before it."""
-    shadow, at = part.races, _lane_access(part, index)
-    assert shadow is not None
+    shadow, at = _shadowed(part, index)
     shadow.settle()
     for touch in shadow.touches(at):
-        _compare_with(at, part, touch, shadow.writes, "write")
-        for readers in shadow.readers or ():
-            _compare_with(at, part, touch, readers, "read")
+        _compare_with_all(at, part, touch)
 
 
 def stamp_landed(part: AccessPart, index: Array) -> None:
     """Record a copy that has landed, which `check_ahead` checked when it was issued."""
-    shadow, at = part.races, _lane_access(part, index)
-    assert shadow is not None
+    shadow, at = _shadowed(part, index)
     if part.access.action == "read":
         shadow.note(at)
         return
@@ -379,13 +378,10 @@ def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
         part, index: The lanes whose access is in one array, and one element for each.
         order: The order in which the lanes take effect; None if none learns what it found.
     """
-    shadow, at = part.races, _lane_access(part, index)
-    assert shadow is not None
+    shadow, at = _shadowed(part, index)
     shadow.settle()
     for touch in shadow.touches(at):
-        _compare_with(at, part, touch, shadow.writes, "write")
-        for readers in shadow.readers or ():
-            _compare_with(at, part, touch, readers, "read")
+        _compare_with_all(at, part, touch)
         before = shadow.found(touch[0])
         own = _publish(at, shadow, touch)
         if order is not None and (before or own):
@@ -471,6 +467,14 @@ def _is_own(at: LaneAccess, shadow: ShadowMemory, places: Array) -> Array:
     lanes = np.arange(chunk.lanes) if at.lanes is None else at.lanes
     own: Array = places * shadow.granule // chunk.shared.pitch == lanes // chunk.shape.pitch
     return own
+
+
+def _compare_with_all(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
+    """Report the lanes that the writes and the reads of the same bytes are not ordered before."""
+    assert part.races is not None
+    _compare_with(at, part, touch, part.races.writes, "write")
+    for readers in part.races.readers or ():
+        _compare_with(at, part, touch, readers, "read")
 
 
 def _compare_with(

@@ -411,24 +411,14 @@ class ShadowMemory:
             lanes, total: These lanes, None for all, and the number of the chunk's.
             since: A mark that lies before all that may have followed the barrier; None: now.
         """
-        now = self.events.next_stamp()
-        if since is not None and lanes is not None:
-            now, flushes, count = since
-            if flushes == self._flushes and count:
-                self._settled = np.zeros(total, np.int64) if self._settled is None else self._settled
-                self._settled[lanes] = count
-            floor = np.broadcast_to(self.floor, total).copy()
-            floor[lanes] = now
-            self.floor = floor
-            return
         if lanes is None:
-            self.floor = np.full(1, now, np.uint64)
+            self.floor = np.full(1, self.events.next_stamp(), np.uint64)
             self._log, self._log_bytes, self._settled, self.dirty = [], 0, None, False
             return
-        if self._log:
-            if self._settled is None:
-                self._settled = np.zeros(total, np.int64)
-            self._settled[lanes] = len(self._log)
+        now, flushes, count = since or self.mark()
+        if flushes == self._flushes and count:
+            self._settled = np.zeros(total, np.int64) if self._settled is None else self._settled
+            self._settled[lanes] = count
         floor = np.broadcast_to(self.floor, total).copy()
         floor[lanes] = now
         self.floor = floor

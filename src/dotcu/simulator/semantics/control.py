@@ -6,7 +6,6 @@ Source: PTX ISA, "Control Flow Instructions", "Predicated Execution".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -248,34 +247,10 @@ VariableCopy = tuple[VariableSpot, VariableSpot, int]
 """A copy from one variable of a lane to another, with its number of bytes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallTarget:
-    """One function that a call may enter.
-
-    Attributes:
-        block: Its first basic block.
-        arguments: What is copied on the way in.
-        results: What is copied on the way out.
-        saved: Registers of the caller that are saved.
-        frame: The register that holds where its frame begins; None if it has none.
-        bytes: What one call of it takes of the stack.
-    """
-
-    block: int
-    arguments: tuple[VariableCopy, ...]
-    results: tuple[VariableCopy, ...]
-    saved: tuple[int, ...]
-    frame: int | None
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallSite:
-    """A call: where its lanes resume, and the functions that it may enter."""
-
-    placed: FlatInstruction
-    resume: int
-    targets: Mapping[str, CallTarget]
+Enter = Callable[[Chunk, int, Lanes], None]
+"""Sends lanes to a function, of which the call with a number came."""
+Leave = Callable[[Chunk, Lanes], None]
+"""Gives lanes back what their call of a function returns, and what it saved."""
 
 
 def stack_of(chunk: Chunk) -> CallStack:
@@ -293,56 +268,75 @@ def _enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
         name: _target(placed, name, block, binding)
         for name, block in zip(call.functions, plan.following, strict=False)
     }
-    site = CallSite(placed=placed, resume=plan.through, targets=targets)
     number = len(binding.entered)
-    binding.entered.append(site)
+    binding.entered.append((plan.through, {name: leave for name, (_, leave) in targets.items()}))
     if call.pointer is None:
-        (only,) = targets.values()
-        return lambda chunk: _enter_function(chunk, site, number, only, chunk.numbers())
-    return _through_pointer(site, number, binding)
-
-
-def _through_pointer(site: CallSite, number: int, binding: Binding) -> Step:
-    assert site.placed.call is not None
-    assert site.placed.call.pointer is not None
-    pointer = binding.source(site.placed.call.pointer, "u64")
-    by_address = {binding.addresses[name]: target for name, target in site.targets.items()}
+        ((only, _),) = targets.values()
+        return lambda chunk: only(chunk, number, chunk.numbers())
+    pointer = binding.source(call.pointer, "u64")
+    by_address = {binding.addresses[name]: enter for name, (enter, _) in targets.items()}
 
     def step(chunk: Chunk) -> None:
         lanes, value = chunk.numbers(), chunk.read(pointer.slot)
         for address in np.unique(value).tolist():
             called = lanes if value.size == 1 else lanes[value == address]
-            target = by_address.get(address)
-            if target is None:
-                kind, what = "bad-call", f"{address:#x}, which is not a function that fits this call"
-                if address == 0:
-                    kind, what = "null-pointer", "a null pointer"
-                message = (
-                    f"a call through {what}. Set the function pointer, in device code, before it is called."
-                )
-                chunk.report(kind, site.placed, called, message)
-                chunk.send(EXIT, called)
-            else:
-                _enter_function(chunk, site, number, target, called)
+            enter = by_address.get(address)
+            if enter is not None:
+                enter(chunk, number, called)
+                continue
+            kind, what = "bad-call", f"{address:#x}, which is not a function that fits this call"
+            if address == 0:
+                kind, what = "null-pointer", "a null pointer"
+            message = f"a call through {what}. Set the function pointer, in device code, before it is called."
+            chunk.report(kind, placed, called, message)
+            chunk.send(EXIT, called)
 
     return step
 
 
-def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) -> CallTarget:
-    call = placed.call
+def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) -> tuple[Enter, Leave]:
+    """Bind what enters and leaves one function that a call may mean, which begins with a basic block."""
+    call, function = placed.call, binding.linked.functions[name]
     assert call is not None
-    function = binding.linked.functions[name]
     saved = _saved(function, call.caller, binding)
     taken = binding.layout.frame_bytes.get(name, 0) + _BYTES_PER_REGISTER * len(saved)
     rounded = max(STACK_ALIGNMENT, -(-taken // STACK_ALIGNMENT) * STACK_ALIGNMENT)
-    return CallTarget(
-        block=block,
-        arguments=_copies(call.arguments, function.params, binding),
-        results=_copies(function.returns, call.returns, binding),
-        saved=saved,
-        frame=binding.frame(name) if function.recursive else None,
-        bytes=rounded if function.recursive else 0,
-    )
+    nbytes = np.uint64(rounded if function.recursive else 0)
+    frame = binding.frame(name) if function.recursive else None
+    arguments = _copies(call.arguments, function.params, binding)
+    results = _copies(function.returns, call.returns, binding)
+
+    def enter(chunk: Chunk, number: int, lanes: Lanes) -> None:
+        stack = stack_of(chunk)
+        full = stack.tops[lanes] + nbytes > chunk.grid.decoded.layout.stack_base + STACK_BYTES
+        if nbytes and full.any():
+            message = (
+                f"a recursion that is too deep: its calls fill the {STACK_BYTES} bytes of stack that the "
+                "simulator gives a thread, and a GPU gives 1024 unless asked for more. "
+                "Look at the condition that ends it, or use a loop."
+            )
+            chunk.report("stack-overflow", placed, lanes[full], message)
+            chunk.send(EXIT, lanes[full])
+            lanes = lanes[~full]
+        if not len(lanes):
+            return
+        passed = [_read_variable(chunk, source, size, lanes) for source, _, size in arguments]
+        stack.push(lanes, number, saved)
+        if frame is not None:
+            chunk.active = lanes
+            chunk.write(frame, stack.tops[lanes])
+            stack.tops[lanes] += nbytes
+        for (_, spot, size), data in zip(arguments, passed, strict=True):
+            _write_variable(chunk, spot, size, lanes, data)
+        chunk.send(block, lanes)
+
+    def leave(chunk: Chunk, lanes: Lanes) -> None:
+        returned = [_read_variable(chunk, source, size, lanes) for source, _, size in results]
+        stack_of(chunk).pop(lanes, saved)
+        for (_, spot, size), data in zip(results, returned, strict=True):
+            _write_variable(chunk, spot, size, lanes, data)
+
+    return enter, leave
 
 
 def _copies(sources: tuple[str, ...], targets: tuple[str, ...], binding: Binding) -> tuple[VariableCopy, ...]:
@@ -362,46 +356,17 @@ def _saved(function: EnteredFunction, caller: str, binding: Binding) -> tuple[in
     return (*(binding.register(r).slot for r in registers), binding.frame(caller))
 
 
-def _enter_function(chunk: Chunk, site: CallSite, number: int, target: CallTarget, lanes: Lanes) -> None:
-    stack = stack_of(chunk)
-    full = stack.tops[lanes] + np.uint64(target.bytes) > chunk.grid.decoded.layout.stack_base + STACK_BYTES
-    if target.bytes and full.any():
-        message = (
-            f"a recursion that is too deep: its calls fill the {STACK_BYTES} bytes of stack that the "
-            "simulator gives a thread, and a GPU gives 1024 unless asked for more. "
-            "Look at the condition that ends it, or use a loop."
-        )
-        chunk.report("stack-overflow", site.placed, lanes[full], message)
-        chunk.send(EXIT, lanes[full])
-        lanes = lanes[~full]
-    if not len(lanes):
-        return
-    passed = [_read_variable(chunk, source, size, lanes) for source, _, size in target.arguments]
-    stack.push(lanes, number, target.saved)
-    if target.frame is not None:
-        chunk.active = lanes
-        chunk.write(target.frame, stack.tops[lanes])
-        stack.tops[lanes] += np.uint64(target.bytes)
-    for (_, spot, size), data in zip(target.arguments, passed, strict=True):
-        _write_variable(chunk, spot, size, lanes, data)
-    chunk.send(target.block, lanes)
-
-
 def _leave(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """Each lane goes on behind the call that it came by."""
-    sites, name = binding.entered, placed.function
+    calls, name = binding.entered, placed.function
 
     def step(chunk: Chunk) -> None:
         lanes = chunk.numbers()
         numbers = stack_of(chunk).sites(lanes)
         for number in np.unique(numbers).tolist():
-            site, returning = sites[number], lanes[numbers == number]
-            target = site.targets[name]
-            results = [_read_variable(chunk, source, size, returning) for source, _, size in target.results]
-            stack_of(chunk).pop(returning, target.saved)
-            for (_, spot, size), data in zip(target.results, results, strict=True):
-                _write_variable(chunk, spot, size, returning, data)
-            chunk.send(site.resume, returning)
+            (resume, targets), returning = calls[number], lanes[numbers == number]
+            targets[name](chunk, returning)
+            chunk.send(resume, returning)
 
     return step
 
@@ -495,7 +460,11 @@ def bind_stack(placed: FlatInstruction, binding: Binding) -> Step:
     require(not flags and type_ in ("u32", "u64"))
     if opcode == "stackrestore":
         saved = binding.source(operand, type_)
-        return lambda chunk: _restore(chunk, saved.read(chunk))
+
+        def restore(chunk: Chunk) -> None:
+            stack_of(chunk).tops[chunk.numbers()] = saved.read(chunk)
+
+        return restore
     target = binding.destination(operand)
     require(target.dtype == dtype_of(type_) and len(more) <= 2)
     if opcode == "stacksave":
@@ -526,10 +495,6 @@ def bind_stack(placed: FlatInstruction, binding: Binding) -> Step:
         target.write(chunk, starts.astype(target.dtype))
 
     return step
-
-
-def _restore(chunk: Chunk, tops: Array) -> None:
-    stack_of(chunk).tops[chunk.numbers()] = tops
 
 
 _ALLOCA_ALIGNMENT = 8

@@ -23,7 +23,12 @@ from dotcu.simulator.semantics.async_copy.tensormap import bind_map_fence, bind_
 from dotcu.simulator.semantics.builtins import bind_call
 from dotcu.simulator.semantics.control import bind_stack
 from dotcu.simulator.semantics.matrix.mma import bind_mma
-from dotcu.simulator.semantics.matrix.tiles import bind_ldmatrix, bind_movmatrix, bind_stmatrix
+from dotcu.simulator.semantics.matrix.tiles import (
+    bind_ldmatrix,
+    bind_movmatrix,
+    bind_stmatrix,
+    of_whole_warps,
+)
 from dotcu.simulator.semantics.matrix.wgmma import bind_setmaxnreg, bind_wgmma
 from dotcu.simulator.semantics.matrix.wmma import bind_wmma
 from dotcu.simulator.semantics.memory.atomic import bind_atom, bind_atom_wide
@@ -36,13 +41,7 @@ from dotcu.simulator.semantics.memory.load_store import (
     bind_st,
 )
 from dotcu.simulator.semantics.memory.registers import bind_mov, bind_mov_wide
-from dotcu.simulator.semantics.table import (
-    Step,
-    Table,
-    bind_elementwise,
-    find_operation,
-    require,
-)
+from dotcu.simulator.semantics.table import Step, Table, bind_elementwise, find_operation, require
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
 
 Bind = Callable[[FlatInstruction, Binding], Step | Rendezvous]
@@ -115,13 +114,13 @@ _MORE: Mapping[str, Bind] = {
     **dict.fromkeys(("membar", "fence"), bind_fence),
     **dict.fromkeys(("addc", "subc", "madc"), bind_carry),
     **WARP_INSTRUCTIONS,
-    "mma": bind_mma,
-    "wmma": bind_wmma,
+    "mma": of_whole_warps(bind_mma),
+    "wmma": of_whole_warps(bind_wmma),
     "wgmma": bind_wgmma,
     "setmaxnreg": bind_setmaxnreg,
-    "ldmatrix": bind_ldmatrix,
-    "stmatrix": bind_stmatrix,
-    "movmatrix": bind_movmatrix,
+    "ldmatrix": of_whole_warps(bind_ldmatrix),
+    "stmatrix": of_whole_warps(bind_stmatrix),
+    "movmatrix": of_whole_warps(bind_movmatrix),
     **dict.fromkeys(("nanosleep", "prefetch", "prefetchu", "applypriority"), _nothing),
     **dict.fromkeys(("discard", "pmevent"), _nothing),
     "griddepcontrol": _bind_dependency,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.ptx.instructions import Instruction, Operand, Pair, Sink
+from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.decoding.variables import is_used
@@ -108,10 +108,18 @@ def _give_back(chunk: Chunk, target: DestinationOperand, values: Array) -> None:
     target.write(chunk, flat if chunk.active is None else flat[chunk.active])
 
 
-def _members(placed: FlatInstruction, binding: Binding) -> int:
-    source = binding.source(placed.instruction.operands[-1], "u32")
-    require(source.adapt is None)
-    return source.slot
+Bind = Callable[[FlatInstruction, Binding], Rendezvous]
+
+
+def _of_members(bind: Callable[[FlatInstruction, Binding, int], Step]) -> Bind:
+    """Make an instruction's step a rendezvous of the lanes that its last operand names."""
+
+    def bound(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+        source = binding.source(placed.instruction.operands[-1], "u32")
+        require(source.adapt is None)
+        return Rendezvous(bind(placed, binding, source.slot), placed, source.slot)
+
+    return bound
 
 
 def _mode(instruction: Instruction, modes: Container[str]) -> str:
@@ -123,13 +131,13 @@ def _mode(instruction: Instruction, modes: Container[str]) -> str:
 
 def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, DestinationOperand | None]:
     """The one or the two results of an instruction."""
-    if not isinstance(operand, Pair):
+    if not isinstance(operand, Vector):
         return binding.destination(operand), None
-    second = None if isinstance(operand.second, Sink) else binding.destination(operand.second)
-    return binding.destination(operand.first), second
+    first, second = operand.elements
+    return binding.destination(first), None if isinstance(second, Sink) else binding.destination(second)
 
 
-def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """shfl.sync: each lane reads a register of another lane of its segment."""
     mode = _mode(placed.instruction, _SHUFFLES)
     results, *operands, _ = placed.instruction.operands
@@ -137,7 +145,6 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
 
-    members = _members(placed, binding)
     uses = functools.cache(lambda: is_used(binding.linked.code, placed))
 
     def step(chunk: Chunk) -> None:
@@ -156,7 +163,7 @@ def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         if inside is not None:
             _give_back(chunk, inside, np.broadcast_to(holds, result.shape).copy())
 
-    return Rendezvous(step, placed, members)
+    return step
 
 
 def _check_sources(
@@ -251,12 +258,11 @@ _VOTES: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def bind_vote(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _vote(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """vote.sync: all, any, uni or ballot of a predicate."""
     result = _VOTES[_mode(placed.instruction, _VOTES)]
     to, predicate, _ = placed.instruction.operands
     target, source = binding.destination(to), binding.source(predicate, "pred")
-    members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
         present = _present(chunk)
@@ -266,16 +272,15 @@ def bind_vote(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         named = _rows(chunk, chunk.read(members))
         _give_back(chunk, target, result(ballot & named, here & named))
 
-    return Rendezvous(step, placed, members)
+    return step
 
 
-def bind_match(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _match(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """match.sync: which members hold the same value."""
     instruction = placed.instruction
     everyone = _mode(instruction, ("all", "any")) == "all"
     target, same = _both(instruction.operands[0], binding)
     source = binding.source(instruction.operands[1], instruction.types[0].replace("b", "u"))
-    members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, source.read(chunk))
@@ -289,7 +294,7 @@ def bind_match(placed: FlatInstruction, binding: Binding) -> Rendezvous:
                 _give_back(chunk, same, agreed)
         _give_back(chunk, target, bits)
 
-    return Rendezvous(step, placed, members)
+    return step
 
 
 _REDUCE: Mapping[str, tuple[np.ufunc, Callable[[np.dtype[np.int32]], int]]] = {
@@ -302,7 +307,7 @@ _REDUCE: Mapping[str, tuple[np.ufunc, Callable[[np.dtype[np.int32]], int]]] = {
 }
 
 
-def bind_redux(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _redux(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """redux.sync: a reduction over the members."""
     instruction = placed.instruction
     mode, type_ = _mode(instruction, _REDUCE), instruction.types[0]
@@ -312,7 +317,6 @@ def bind_redux(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     target = binding.destination(instruction.operands[0])
     require(target.dtype.itemsize == 4)
     source = binding.source(instruction.operands[1], type_)
-    members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, source.read(chunk))
@@ -320,13 +324,12 @@ def bind_redux(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         filled = np.where(named, value[:, None, :], neutral)
         _give_back(chunk, target, ufunc.reduce(filled, axis=-1, dtype=dtype))
 
-    return Rendezvous(step, placed, members)
+    return step
 
 
-def bind_elect(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _elect(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """elect.sync: the lowest member is elected."""
     target, elected = _both(placed.instruction.operands[0], binding)
-    members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
         leader = _named(chunk, chunk.read(members)).argmax(axis=-1).astype(np.uint32)
@@ -334,13 +337,12 @@ def bind_elect(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         if elected is not None:
             _give_back(chunk, elected, leader == _LANES)
 
-    return Rendezvous(step, placed, members)
+    return step
 
 
-def bind_warp_barrier(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _barrier(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """bar.warp.sync: the rendezvous, and order between what its members did and will do."""
-    members = _members(placed, binding)
-    return Rendezvous(lambda chunk: chunk.clocks.warp(chunk.active, chunk.read(members)), placed, members)
+    return lambda chunk: chunk.clocks.warp(chunk.active, chunk.read(members))
 
 
 def bind_activemask(placed: FlatInstruction, binding: Binding) -> Step:
@@ -350,11 +352,11 @@ def bind_activemask(placed: FlatInstruction, binding: Binding) -> Step:
     return lambda chunk: _give_back(chunk, target, np.repeat(chunk.warp_bits(chunk.active), WARP))
 
 
-WARP_INSTRUCTIONS: Mapping[str, Callable[[FlatInstruction, Binding], Rendezvous]] = {
-    "shfl": bind_shfl,
-    "vote": bind_vote,
-    "match": bind_match,
-    "redux": bind_redux,
-    "elect": bind_elect,
-    "bar": bind_warp_barrier,
+WARP_INSTRUCTIONS: Mapping[str, Bind] = {
+    "shfl": _of_members(_shfl),
+    "vote": _of_members(_vote),
+    "match": _of_members(_match),
+    "redux": _of_members(_redux),
+    "elect": _of_members(_elect),
+    "bar": _of_members(_barrier),
 }

@@ -19,6 +19,7 @@ from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import FOREIGN, PREPOSITIONS, describe_miss, element_of
 from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush
+from dotcu.simulator.semantics.memory.atomic import AT_ONCE
 from dotcu.simulator.tile.elements import dtype_of, from_bits, is_float, rounded, to_bits
 from dotcu.simulator.tile.races import MOST_FLAGS, Places
 from dotcu.tile_ir.module import TileOperation, TileType
@@ -455,13 +456,8 @@ def _add_floats(element: str) -> Update:
     return lambda a, b: rounded(a + b, element)
 
 
-_AT_ONCE: Mapping[str, np.ufunc] = {
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "add": np.add, "max": np.maximum,
-    "min": np.minimum, "addf": np.add,
-}  # fmt: skip
-"""Updates that NumPy applies in place, one after the other, to elements that it has as they are in memory."""
 _UPDATES: Mapping[str, Update] = {
-    **_AT_ONCE,
+    **AT_ONCE,
     "umax": _as_unsigned(np.maximum),
     "umin": _as_unsigned(np.minimum),
     "xchg": lambda a, b: b,
@@ -487,7 +483,8 @@ def _atomic(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     access, find = _finder(decoder, operation, "atomic", result)
     update = _exchange_if_equal if mode == "cas" else update_of(mode, access.element)
     is_asked = is_view or result in decoder.used  # of views the order of equal places is kept
-    at_once = None if is_asked or access.element not in ("i32", "i64", "f64") else _AT_ONCE.get(mode)
+    is_native = access.element in ("i32", "i64", "f64")
+    at_once = AT_ONCE.get(mode.removesuffix("f")) if is_native and not is_asked else None
     held = dtype_of(access.element)
 
     def step(launch: TileLaunch) -> None:

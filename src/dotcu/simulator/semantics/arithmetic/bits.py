@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dotcu.ptx.instructions import Instruction, Pair, Sink
+from dotcu.ptx.instructions import Instruction, Sink
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.semantics.table import (
     Array,
-    NotExecuted,
     Operation,
     Step,
     bind_elementwise,
@@ -25,6 +24,7 @@ from dotcu.simulator.semantics.table import (
     require,
     rows,
     unsigned,
+    vector,
 )
 
 _U8 = np.uint32(0xFF)
@@ -265,18 +265,16 @@ def bind_lop3(placed: FlatInstruction, binding: Binding) -> Step:
         return bind_elementwise(logic, instruction, binding)
     (name,) = instruction.flags
     pair, *operands, other = instruction.operands
-    if not isinstance(pair, Pair) or len(operands) != 4:
-        raise NotExecuted
+    require(len(operands) == 4)
+    first, second = vector(pair, 2)
     join = _JOIN[name]
     test = Operation(
         lambda *arrays: join(_logic3(*arrays[:4]) != 0, arrays[4]), "pred", (*logic.sources, "pred")
     )
-    set_predicate = bind_elementwise(
-        test, instruction._replace(operands=(pair.second, *operands, other)), binding
-    )
-    if isinstance(pair.first, Sink):
+    set_predicate = bind_elementwise(test, instruction._replace(operands=(second, *operands, other)), binding)
+    if isinstance(first, Sink):
         return set_predicate
-    value = bind_elementwise(logic, instruction._replace(operands=(pair.first, *operands)), binding)
+    value = bind_elementwise(logic, instruction._replace(operands=(first, *operands)), binding)
 
     def step(chunk: Chunk) -> None:
         set_predicate(chunk)  # first: the value may overwrite one of its operands

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dotcu.ptx.instructions import Instruction, Pair
+from dotcu.ptx.instructions import Instruction, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
@@ -119,14 +119,14 @@ def bind_setp(placed: FlatInstruction, binding: Binding) -> Step:
     require(len(instruction.types) == 1 and _FLAGS.issuperset(instruction.flags))
     tests = _tests(instruction)
     pair, *operands = instruction.operands
-    if not isinstance(pair, Pair):
+    if not isinstance(pair, Vector):
         require(not instruction.type.endswith("x2"))
         return bind_elementwise(tests[0], instruction, binding)
     one, two = [
         bind_elementwise(test, instruction._replace(operands=(target, *operands)), binding)
-        for test, target in zip(tests, pair, strict=True)
+        for test, target in zip(tests, pair.elements, strict=True)
     ]
-    if pair.first in operands:  # the first write would change what the second reads
+    if pair.elements[0] in operands:  # the first write would change what the second reads
         one, two = two, one
 
     def step(chunk: Chunk) -> None:

@@ -21,9 +21,8 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused
-from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of
+from dotcu.simulator.semantics.matrix.tiles import read, sources_of, targets_of
 from dotcu.simulator.semantics.table import NotExecuted, Step, immediate, require, unsigned
-from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -117,31 +116,17 @@ _LAYOUTS = ("row", "col")
 _PLAIN = frozenset({"sync", "aligned", *_LAYOUTS})
 
 
-class MmaFamily(NamedTuple):
-    """Types of multiplicands that are multiplied with each other.
+MmaFamily = tuple[Callable[[frozenset[str], str], Product], Mapping[str, frozenset[str]], int]
+"""Types of multiplicands that are multiplied with each other.
 
-    Attributes:
-        product: From further modifiers and the type of D to the computation.
-        types: Types of A and B.
-        sums: Types of C and D.
-        mma: Shapes of mma.
-        wmma: Shapes of wmma.
-        sparse: Shapes of mma.sp.
-        unit: Bits of what an index of mma.sp's metadata is for.
-    """
-
-    product: Callable[[frozenset[str], str], Product]
-    types: frozenset[str]
-    sums: frozenset[str]
-    mma: frozenset[str]
-    wmma: frozenset[str]
-    sparse: frozenset[str]
-    unit: int
+From further modifiers and the type of D to the computation; "types" of A and B, "sums" of C and D, and the
+shapes of "mma", "wmma" and mma.sp ("sparse"); and the bits of what an index of mma.sp's metadata is for.
+"""
 
 
 def _family(product: Callable[[frozenset[str], str], Product], *columns: str, unit: int = 0) -> MmaFamily:
-    types, sums, mma, wmma, sparse = [frozenset(text.split()) for text in columns]
-    return MmaFamily(product, types, sums, mma, wmma, sparse, unit)
+    names = ("types", "sums", "mma", "wmma", "sparse")
+    return product, {n: frozenset(text.split()) for n, text in zip(names, columns, strict=True)}, unit
 
 
 _TILES = "m16n16k16 m32n8k16 m8n32k16"
@@ -163,7 +148,7 @@ FAMILIES: tuple[MmaFamily, ...] = (
     ),
     _family(_bit_product, "b1", "s32", "m8n8k128 m16n8k128 m16n8k256", "m8n8k128", ""),
 )
-_OF_TYPE: Mapping[str, MmaFamily] = {type_: family for family in FAMILIES for type_ in family.types}
+_OF_TYPE: Mapping[str, MmaFamily] = {type_: family for family in FAMILIES for type_ in family[1]["types"]}
 
 
 class MmaForm(NamedTuple):
@@ -195,21 +180,21 @@ def form_of(flags: tuple[str, ...], types: tuple[str, ...], column: str = "mma")
         NotExecuted: There is no such form.
     """
     d, a, b, c = types
-    family = _OF_TYPE[a]
-    shapes = [f for f in flags if f in getattr(family, column)]
+    make_product, known, unit = _OF_TYPE[a]
+    shapes = [f for f in flags if f in known[column]]
     layouts = [f for f in flags if f in _LAYOUTS]
     require(len(shapes) == 1 and len(layouts) == 2 and {"sync", "aligned"} <= set(flags))
-    require(b in family.types and {c, d} <= family.sums)
+    require(b in known["types"] and {c, d} <= known["sums"])
     own = {shapes[0], *_OWN_FLAGS[column]}
-    product = family.product(frozenset(flags) - _PLAIN - own, d)
-    return MmaForm(shapes[0], d, a, b, c, (layouts[0], layouts[1]), product, family.unit)
+    product = make_product(frozenset(flags) - _PLAIN - own, d)
+    return MmaForm(shapes[0], d, a, b, c, (layouts[0], layouts[1]), product, unit)
 
 
 _ORDERED = "sp::ordered_metadata"
 _OWN_FLAGS: Mapping[str, tuple[str, ...]] = {"mma": (), "sparse": ("sp", _ORDERED), "wmma": ("mma",)}
 
 
-def bind_mma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
     """mma.sync, or mma.sp.sync with A as its nonzero half."""
     instruction = placed.instruction
     flags, operands = instruction.flags, [*instruction.operands]
@@ -219,8 +204,7 @@ def bind_mma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     if is_sparse:
         *operands, metadata, selector = operands
         expand = _expansion(placed, form, metadata, selector, binding)
-    step = multiply_step(form, fragments, operands, binding, expand)
-    return of_whole_warps(step, placed, binding)
+    return multiply_step(form, fragments, operands, binding, expand)
 
 
 def _fragments(form: MmaForm, *, is_sparse: bool) -> Sequence[FragmentLayout]:

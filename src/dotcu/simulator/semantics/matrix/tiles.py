@@ -9,7 +9,7 @@ stmatrix", "... transpose instruction: movmatrix". The shapes of 8 and fewer bit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -24,7 +24,7 @@ from dotcu.simulator.machine.shape import WARP, Array, Lanes
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import elements_of, load, store_elements
 from dotcu.simulator.semantics.table import DestinationOperand, SourceOperand, Step, require
-from dotcu.simulator.semantics.warp import Rendezvous
+from dotcu.simulator.semantics.warp import Bind, Rendezvous
 
 _COUNTS: Mapping[str, int] = {"x1": 1, "x2": 2, "x4": 4}
 _MODIFIERS = frozenset({"sync", "aligned", "m8n8", "trans", "shared", "shared::cta", *_COUNTS})
@@ -68,7 +68,7 @@ def _transposed(words: Array) -> Array:
     return np.ascontiguousarray(halves.swapaxes(-1, -2)).view(np.uint32)
 
 
-def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     """ldmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
@@ -88,10 +88,10 @@ def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         for tile, target in enumerate(targets):
             target.write(chunk, tiles[:, tile].reshape(-1))
 
-    return of_whole_warps(step, placed, binding)
+    return step
 
 
-def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     """stmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
@@ -108,10 +108,10 @@ def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         with _row_lanes(chunk, count):
             store_elements(chunk, access, [rows[:, 0], rows[:, 1]])
 
-    return of_whole_warps(step, placed, binding)
+    return step
 
 
-def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     """movmatrix: a tile in registers, transposed."""
     instruction = placed.instruction
     target, source = instruction.operands
@@ -123,7 +123,7 @@ def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         (value,) = read(chunk, sources)
         to.write(chunk, _transposed(value.reshape(-1, 8, 4)).reshape(-1))
 
-    return of_whole_warps(step, placed, binding)
+    return step
 
 
 # Whole warps, which every matrix instruction requires.
@@ -137,25 +137,25 @@ def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 _EVERYONE = np.uint32(0xFFFFFFFF)
 
 
-def of_whole_warps(step: Step, placed: FlatInstruction, binding: Binding) -> Rendezvous:
-    """A rendezvous of all 32 lanes, whose step is run with whole warps only.
+def of_whole_warps(bind: Callable[[FlatInstruction, Binding], Step]) -> Bind:
+    """Make an instruction's step a rendezvous of all 32 lanes, which is run with whole warps only."""
 
-    Args:
-        step, placed, binding: The step of the instruction, the instruction, and where registers are.
-    """
+    def bound(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+        step = bind(placed, binding)
 
-    def run(chunk: Chunk) -> None:
-        active = chunk.active
-        if active is None or are_whole(active):
-            step(chunk)
-            return
-        chunk.active = _whole_only(chunk, placed, active)
-        if len(chunk.active):
-            step(chunk)
-        chunk.active = active
+        def run(chunk: Chunk) -> None:
+            active = chunk.active
+            if active is None or are_whole(active):
+                step(chunk)
+                return
+            chunk.active = _whole_only(chunk, placed, active)
+            if len(chunk.active):
+                step(chunk)
+            chunk.active = active
 
-    everyone = binding.constant(np.array([_EVERYONE]))
-    return Rendezvous(run, placed, everyone)
+        return Rendezvous(run, placed, binding.constant(np.array([_EVERYONE])))
+
+    return bound
 
 
 def are_whole(lanes: Lanes) -> bool:

@@ -19,19 +19,18 @@ from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, FAMILIES, form_of, multiply_step, sizes_of
-from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of
+from dotcu.simulator.semantics.matrix.tiles import read, sources_of, targets_of
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import load, store_elements
 from dotcu.simulator.semantics.table import Step, require, unsigned
-from dotcu.simulator.semantics.warp import Rendezvous
 
 _SPACES = frozenset({"global", "shared", "shared::cta"})
 _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}
 
 
-def bind_wmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def bind_wmma(placed: FlatInstruction, binding: Binding) -> Step:
     """wmma.load, wmma.mma or wmma.store."""
-    return of_whole_warps(_KINDS[placed.instruction.flags[0]](placed, binding), placed, binding)
+    return _KINDS[placed.instruction.flags[0]](placed, binding)
 
 
 def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
@@ -232,8 +231,9 @@ class WmmaFragment(NamedTuple):
 def _fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragment:
     """The fragment of a matrix, "a" to "d", of a product of some shape; `order` says how it lies."""
     multiplies, bits = matrix in "ab", ELEMENT_BITS[type_]
-    known = [f for f in FAMILIES if shape in f.wmma and type_ in (f.types if multiplies else f.sums)]
-    require(bool(known) and (bits >= 8 or (matrix, order) in (("a", "row"), ("b", "col"))))
+    column = "types" if multiplies else "sums"
+    known = any(shape in family["wmma"] and type_ in family[column] for _, family, _ in FAMILIES)
+    require(known and (bits >= 8 or (matrix, order) in (("a", "row"), ("b", "col"))))
     m, n, k = sizes_of(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(matrix, (m, n))
     lines, length = (rows, columns) if order == "row" else (columns, rows)

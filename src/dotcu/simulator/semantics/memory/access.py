@@ -204,7 +204,7 @@ def _whole_region(
     region = chunk.hints.get(access.number)
     if region is None:
         span = chunk.grid.span(access)
-        region = chunk.grid.memory.find(low) if span is None else span.region
+        region = chunk.grid.memory.find(low) if span is None else span[3]
         if region is None:
             return None
         chunk.hints[access.number] = region
@@ -300,8 +300,8 @@ def mapped(address: Array, regions: Iterable[Buffer]) -> Array:
 def _global(chunk: Chunk, access: Access, address: Array, positions: Array) -> list[AccessPart]:
     """Find each lane's region; report those that have none."""
     span = chunk.grid.span(access)
-    if span is not None and span.region is not None and len(address):
-        return _in_region(chunk, access, span.region, address, positions)
+    if span is not None and span[3] is not None and len(address):
+        return _in_region(chunk, access, span[3], address, positions)
     memory = chunk.grid.memory
     parts: list[AccessPart] = []
     while len(address):

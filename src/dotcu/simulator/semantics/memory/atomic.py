@@ -43,30 +43,19 @@ _IGNORED = frozenset(
 )
 _HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})
 _VECTORS = frozenset({"v2", "v4", "v8"})
+# Updates that a ufunc applies in place to repeated indices, in order.
+AT_ONCE: Mapping[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}  # fmt: skip
 # Updates of what is there by a value, for integers.
 UPDATES: Mapping[str, Update] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
+    **AT_ONCE,
     "exch": lambda old, new: new,
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }
-_FLOAT: Mapping[str, Update] = {
-    "add": lambda old, value: canonical(old + value),
-}
-# Updates that a ufunc applies in place to repeated indices, in order.
-_AT: Mapping[str, np.ufunc] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
+_FLOAT: Mapping[str, Update] = {"add": lambda old, value: canonical(old + value)}
 
 
 def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
@@ -90,7 +79,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
     results = elements_of(target) if wanted and target is not None else ()
     targets = [None if isinstance(e, Sink) else binding.destination(e) for e in results]
     update = None if operation == "cas" else _update(operation, instruction)
-    at = None if wanted or (dtype.kind == "f" and operation != "add") else _AT.get(operation)
+    at = None if wanted or (dtype.kind == "f" and operation != "add") else AT_ONCE.get(operation)
     if type_ in _HALVES:
         at = None
     bits = unsigned(access.width)
