@@ -36,7 +36,7 @@ def assert_exact_but_for_rounding(got: Tensor, exact: Tensor) -> None:
 LENGTHS = [1, 3, 4, 5, 31, 32, 127, 129, 255, 1023, 1025, 4095, 4097, 8193, 20_000]
 
 
-@pytest.mark.parametrize("n", quick([5, 4097], LENGTHS))
+@pytest.mark.parametrize("n", quick([4097], LENGTHS))
 def test_every_length_around_a_vector_a_warp_and_a_block_is_right(n: int, device: torch.device) -> None:
     x = positive(device, torch.float32, n)
     assert_exact_but_for_rounding(cumsum(x), x.double().cumsum(0))
@@ -59,7 +59,7 @@ def test_rows_are_summed_each_for_itself(
 COLUMNS = [
     (2, 3, 5), (1, 7, 300), (3, 40, 8), (2, 130, 64), (1, 3000, 33), (2, 9000, 2), (1, 600, 70), (4, 1, 3),
 ]  # fmt: skip
-QUICK_COLUMNS = {(torch.float32, COLUMNS[1]), (torch.bfloat16, COLUMNS[3])}
+QUICK_COLUMNS = {(torch.bfloat16, COLUMNS[3])}
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,7 @@ class TestOperator:
         assert x.grad is not None
         assert x.grad.eq(2).all()
 
+    @pytest.mark.slow
     def test_it_passes_its_checks(self) -> None:
         report = dotcu.check(twice, level="quick")
         assert report.passed, str(report)
