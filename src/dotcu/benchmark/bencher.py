@@ -71,8 +71,7 @@ def bench(
     Args:
         op: An operator, several, or a callable without arguments that makes one call: a bare launch.
         against: Baselines: "eager" and "compile" (the reference; these two by default), "max-autotune", a
-            callable that takes the operator's arguments, or its location: "ops.py:fn". A bare callable has
-            none by default.
+            callable that takes the operator's arguments, or its location: "ops.py:fn".
         samples: Calls to time in place of the operator's samples.
         shapes: Shapes to time on, as `--shapes` takes them: "4096x4096,2^28"; or tuples.
         dtypes: The operator's dtypes to time; all by default.
@@ -204,9 +203,6 @@ def prepare(
 
     Args:
         op, against, samples, shapes, dtypes, l2, device, gpu, protocol: As for `bench`.
-
-    Raises:
-        UsageError, OperatorError, EnvironmentFault: As for `bench`.
     """
     samples, rows = tuple(samples), tuple(shape_rows(shapes))
     where = resolve_device(device)
@@ -232,11 +228,9 @@ _Cases = Sequence[tuple[Subject, Sequence[Workload | UntimedCase]]]
 
 
 def _cases(
-    subject: Subject,
-    samples: Sequence[Sample],
-    shapes: Sequence[ShapeRow],
+    subject: Subject, samples: Sequence[Sample], shapes: Sequence[ShapeRow],
     dtypes: Sequence[str | torch.dtype],
-) -> list[Workload | UntimedCase]:
+) -> list[Workload | UntimedCase]:  # fmt: skip
     """Return the cases of an operator; if its samples fail, one that says so: others can be timed."""
     chosen = choose_dtypes(subject.overload, dtypes)
     try:

@@ -31,18 +31,10 @@ from dotcu.errors import DotcuError
 from dotcu.tracebacks import one_line
 
 REASONS: Mapping[str, int] = {
-    "idle": 0x1,
-    "application clocks": 0x2,  # a user has set the clocks
-    "power cap": 0x4,
-    "hardware slowdown": 0x8,  # hardware halves the clocks or worse
-    "sync boost": 0x10,  # it follows other GPUs of its group
-    "thermal slowdown": 0x20,  # the driver lowers clocks: too hot
-    "hardware thermal slowdown": 0x40,  # hardware lowers clocks: too hot
-    "power brake": 0x80,  # the power supply asks for less
-    "display clocks": 0x100,
-    "board limit": 0x200,  # the board allows no more
-    "reliability": 0x400,  # the voltage allows no more
-}
+    "idle": 0x1, "application clocks": 0x2, "power cap": 0x4, "hardware slowdown": 0x8, "sync boost": 0x10,
+    "thermal slowdown": 0x20, "hardware thermal slowdown": 0x40, "power brake": 0x80,
+    "display clocks": 0x100, "board limit": 0x200, "reliability": 0x400,
+}  # fmt: skip
 """Reasons for low clocks, with their bits in NVML's mask.
 Source: nvml.h, nvmlClocksEventReasons (nvmlClocksThrottleReasons, before driver 535)."""
 
@@ -133,10 +125,7 @@ def _ask(function: str, *args: Any) -> Any:
 
 
 def throttled_blocks(blocks: Sequence[Block]) -> dict[int, str]:
-    """Return the positions of blocks to drop, and why.
-
-    A block is dropped for a reason at either end of it: what happened between is not known.
-    """
+    """Return the positions of blocks to drop, and why: for a reason at either end of it."""
     highest_mhz = max(sm_mhz(blocks), default=0)
     lost: dict[int, str] = {}
     for at, block in enumerate(blocks):
@@ -162,11 +151,8 @@ def throttling_notes(blocks: Sequence[Block]) -> tuple[str, ...]:
     limits = Counter(
         reason for block in blocks for reason in {*block.before.reasons, *block.after.reasons} - _SILENT
     )
-    notes = [
-        f"{reason} in {count} of {len(blocks)} blocks"
-        for reason, count in limits.most_common()
-        if reason not in DROPPING
-    ]
+    kept = [(reason, count) for reason, count in limits.most_common() if reason not in DROPPING]
+    notes = [f"{reason} in {count} of {len(blocks)} blocks" for reason, count in kept]
     clocks = sm_mhz(blocks)
     if clocks and min(clocks) < _SAME_CLOCK * max(clocks):
         notes.append(f"SM clock {min(clocks)} to {max(clocks)} MHz")
@@ -183,8 +169,7 @@ def sm_mhz(blocks: Sequence[Block]) -> list[int]:
     return [mhz for mhz in seen if mhz is not None]
 
 
-PACKAGES = ("triton", "numpy", "cuda-bindings", "nvidia-ml-py")
-"""Packages whose versions are reported where they are installed: baselines and timers depend on them."""
+PACKAGES = ("triton", "numpy", "cuda-bindings", "nvidia-ml-py")  # baselines and timers depend on them
 
 
 def describe_machine(device: torch.device) -> Machine:
@@ -195,9 +180,7 @@ def describe_machine(device: torch.device) -> Machine:
         "dotcu": __version__,
         "torch": str(torch.__version__),
         "cuda of torch": torch.version.cuda or "",
-        "driver": str(
-            by_nvml or ".".join(map(str, driver.version() or ()))
-        ),  # else the CUDA that it supports
+        "driver": str(by_nvml or ".".join(map(str, driver.version() or ()))),  # else the CUDA it supports
         "nvrtc": "",
         "python": platform.python_version(),
     }
@@ -216,11 +199,8 @@ def describe_machine(device: torch.device) -> Machine:
     )  # fmt: skip
 
 
-CEILING_CALLS = 15
-"""Calls whose median is a ceiling."""
-
-CEILING_HOLD_US = 100.0
-"""The time that the host has to queue one of these calls."""
+CEILING_CALLS, CEILING_HOLD_US = 15, 100.0
+"""Calls whose median is a ceiling, and the time that the host has to queue one of them."""
 
 
 class BenchDevice:

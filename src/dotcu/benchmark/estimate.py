@@ -33,18 +33,13 @@ DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedCall:
-    """One call.
+    """One call, as far as it could be simulated.
 
     Attributes:
-        case: The name of its inputs.
-        work: What it has to do, by its tensors or its `work`.
-        launches: Its launches in the simulator, in order; empty where it could not be simulated.
-        asked_bytes: That its kernels' lanes asked global memory for; None where it could not be simulated.
+        asked_bytes: That its kernels' lanes asked global memory for.
         sector_efficiency: The least sectors that hold these bytes, over those that were touched.
         operations: That its kernels did, by PTX type.
-        bound_us: The least time on the GPU, by its datasheet; None where the call moves and computes nothing.
-        what: What sets that bound, in words.
-        notes: What a reader has to know: why it could not be simulated, say.
+        bound_us: The least time on the GPU, by its datasheet, and `what` sets it.
         compiles: False if a kernel of it does not compile.
     """
 
@@ -63,12 +58,7 @@ class EstimatedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """An estimate of some calls without a GPU: bounds, not measurements.
-
-    Attributes:
-        gpu: The GPU of the datasheet.
-        source: The datasheet.
-    """
+    """An estimate of some calls for the GPU of a datasheet: bounds, not measurements."""
 
     gpu: str
     source: str
@@ -76,13 +66,7 @@ class Estimate:
 
 
 def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_GPU) -> Estimate:
-    """Simulate calls, and bound their time on a GPU that is not here.
-
-    A call is an overload, the name of a case, and its arguments on the CPU, which stay as they are.
-
-    Raises:
-        UsageError: No datasheet of that GPU is known here.
-    """
+    """Simulate calls, each an overload, a case's name and its arguments, and bound their time on a GPU."""
     sheet = named(gpu)
     return Estimate(
         gpu=sheet.name, source=sheet.source, calls=tuple(_estimated(*call, sheet) for call in calls)

@@ -34,12 +34,9 @@ class Conditions:
 
     Attributes:
         sets: Sets of inputs of the same form, in memory of their own.
-        l2: The state of L2 that calls start with.
-        protocol: How long and how often to measure.
         refresh: Queues the values of a turn into a set's memory before each timed call; no turn occurs twice.
         probe: Takes a contender's name, the inputs and the result of one timed call in each block, chosen at
             random, on the stream right after the call.
-        device: The GPU.
         mutates: True if calls change what they read, so that each needs inputs of its own.
         host: False to leave out the host's time of a call.
     """
@@ -63,8 +60,7 @@ def measure(
     from the start: samples of two timers are never mixed.
 
     Args:
-        contenders: The call of each contender, by name.
-        conditions: The conditions that they share.
+        contenders, conditions: The call of each contender, by name, and the conditions that they share.
         timer: The timer to begin with.
 
     Returns:
@@ -94,21 +90,12 @@ def measure(
 
 HOST_BATCHES = 20
 HOST_CALLS = 20
-HOST_DEVICE_S = 0.2
-"""Seconds of device time that limit the calls whose host time is taken."""
-
-AHEAD = 500
-"""Launches that the driver accepts ahead of the device."""
+HOST_DEVICE_S = 0.2  # device time that limits the calls whose host time is taken
+AHEAD = 500  # launches that the driver accepts ahead of the device
 
 
 class _MeasurementRun:
-    """The measurement of some contenders by one timer.
-
-    Attributes:
-        remaining: Contenders that can still be measured.
-        errors: The exceptions of others.
-        stopped: Why it ended.
-    """
+    """The measurement of contenders by one timer: of the `remaining`, beside the `errors` of others."""
 
     def __init__(self, contenders: Mapping[str, Call], conditions: Conditions, timer: Timer) -> None:
         self.remaining = dict(contenders)
@@ -122,11 +109,7 @@ class _MeasurementRun:
         self._noisy = ""
 
     def run(self) -> None:
-        """Make the first calls, warm up, take host times, and measure blocks.
-
-        Raises:
-            TimerFailed: The timer failed for all contenders.
-        """
+        """Make the first calls, warm up, take host times, and measure blocks."""
         self._call_first()
         self._warm_up()
         if self._conditions.host:
@@ -145,13 +128,8 @@ class _MeasurementRun:
             for name in (*self.remaining, *self.errors)
         }  # fmt: skip
 
-    # -------------------------------------------------------------- before blocks
-
     def _call_first(self) -> None:
-        """Call each contender on each set, so that nothing is compiled, loaded or recorded later.
-
-        The shortest call decides how many calls warm-up begins with.
-        """
+        """Call each contender on each set, so that nothing is compiled, loaded or recorded later."""
         quickest_s: dict[str, float] = {}
         for name, call in list(self.remaining.items()):
             try:
@@ -207,8 +185,6 @@ class _MeasurementRun:
             else:
                 self._host_us[name] = tuple(times_us)
 
-    # -------------------------------------------------------------- blocks
-
     def _take_blocks(self) -> None:
         protocol, step_us = self._conditions.protocol, self._timer.resolution_us
         began, before = perf_counter(), device.read_clocks(self._conditions.device)
@@ -225,7 +201,7 @@ class _MeasurementRun:
             self.stopped = _why_stop(taken, perf_counter() - began, noise, protocol)
 
     def _noise(self, step_us: float) -> float:
-        """Return the noise of the first median that is not known well enough, else that of the noisiest one.
+        """Return half the interval of the noisiest median over it, or of one that is not known well enough.
 
         It takes milliseconds for each, in which the device rests: the one that was too noisy is asked first.
         """
@@ -241,8 +217,7 @@ class _MeasurementRun:
     def _timed(self, block: int, looks: list[Clocks] | None = None) -> _CallTimes:
         """Time a block at once; again without a contender that fails in it, or if records were lost.
 
-        `looks` takes the clocks as soon as the block is queued: the device may still be busy with it. Without
-        it, as in warm-up, no results are probed.
+        `looks` takes the clocks as soon as the block is queued; without it, no results are probed.
         """
         lost = False
         while self.remaining:
@@ -265,19 +240,14 @@ class _MeasurementRun:
         return {}
 
     def _failed(self, error: Exception) -> None:
-        """Drop the contender of a failure.
-
-        Raises:
-            TimerFailed: The timer itself failed.
-        """
-        if isinstance(error, TimedCallFailed):
-            cause = error.__cause__
-            self._drop(error.name, cause if isinstance(cause, Exception) else error)
-        elif isinstance(error, TimerFailed):
+        """Drop the contender of a failure; raise what is the timer's own."""
+        if isinstance(error, TimerFailed):
             raise error
-        else:  # a fault of the device: whose is unknown
-            for name in list(self.remaining):
-                self._drop(name, error)
+        if isinstance(error, TimedCallFailed):
+            self._drop(error.name, error.__cause__ if isinstance(error.__cause__, Exception) else error)
+            return
+        for name in list(self.remaining):  # a fault of the device: whose is unknown
+            self._drop(name, error)
 
     def _look(self, looks: list[Clocks], probe: Callable[[Any], None] | None, result: Any) -> None:
         if probe is not None:
@@ -303,27 +273,19 @@ def _without_collector() -> Iterator[None]:
 
 # ------------------------------------------------------------------ interleaving
 
-KEPT_RESULTS = 2
-"""Results of each contender that stay alive: the allocator cannot reuse their memory for the next call."""
-
-MARGIN_US = 100.0
-"""Extra time that the stream is blocked: the host may be interrupted."""
-
-BETWEEN_US = 5000.0
-"""The time from the end of a block to the first call of the next one, or somewhat more."""
-
-MOST_BETWEEN = 50
-"""Calls of each contender between blocks: where more fit, they draw little power in any case."""
-
+KEPT_RESULTS = 2  # of each contender stay alive: the next call cannot get their memory
+MARGIN_US = 100.0  # extra time that the stream is blocked: the host may be interrupted
 MOST_HOLD_US = 10_000.0
+
+BETWEEN_US, MOST_BETWEEN = 5000.0, 50
+"""The time from a block to the next one's first call, or somewhat more; and the most calls of each contender
+in it: where more fit, they draw little power in any case."""
 
 
 class _Interleaving:
     """Makes the timed calls of each block: all contenders, in random order, on one set of inputs.
 
-    Attributes:
-        calls: The calls of each contender in a block.
-        device_us: The device time of each contender's calls.
+    `calls` is how many each contender has in a block, `device_us` the device time of each one's calls.
     """
 
     def __init__(self, names: Sequence[str], conditions: Conditions, timer: Timer) -> None:
@@ -357,10 +319,7 @@ class _Interleaving:
             self._conditions.refresh(sample, self._turn)
 
     def timed_calls(self, contenders: Mapping[str, Call], block: int, *, probing: bool) -> list[TimedCall]:
-        """Return the timed calls of a block, by its number: its inputs are the next set.
-
-        Probing takes one result of each contender, chosen at random.
-        """
+        """Return the timed calls of a block; probing takes one random result of each contender."""
         names, sets = list(contenders), self._conditions.sets
         probed = {name: self._random.randrange(self.calls) if probing else -1 for name in names}
         timed = []
@@ -383,8 +342,7 @@ class _Interleaving:
     def keep_busy(self, contenders: Mapping[str, Call]) -> None:
         """Queue untimed calls, interleaved, for as long as it takes to prepare the next block.
 
-        A GPU that rests meanwhile has power to spare. That cannot be avoided if calls change their inputs, or
-        if the host is slower than the device: it then queues calls for as long, and no longer.
+        A GPU that rests meanwhile has power to spare; that cannot be avoided if calls change their inputs.
         """
         if self._conditions.mutates:
             return
@@ -416,10 +374,7 @@ class _Interleaving:
         self._prepared = perf_counter()
 
     def _hold_us(self, name: str) -> float:
-        """Return how long to hold the stream: 0 if the host is ahead of the device anyway.
-
-        A GPU that waits between calls draws less power, and is faster than under load.
-        """
+        """Return how long to hold the stream; not if the host is ahead: a GPU at rest has power to spare."""
         needed_us = self._host_us(name)
         flush_us = self._timer.helpers.flush_us if self._conditions.l2 == "cold" else 0.0
         hold_us = max(0.0, needed_us - self._ahead_us - flush_us)
@@ -433,8 +388,7 @@ class _Interleaving:
     def _host_us(self, name: str) -> float:
         """Return a little more than the host time of the hold, the mark and the call while they are traced.
 
-        A call that waits for the device waits for the hold, too: bounded by its untimed host time, the
-        hold does not grow by its own length from block to block.
+        A call that waits for the device waits for the hold, too, so its untimed host time bounds it.
         """
         free_us = 1e6 * self._free_s[name]
         took_us = 1e6 * max(self._took_s[name], default=2 * self._free_s[name])
@@ -445,8 +399,7 @@ class _Interleaving:
 
 # ------------------------------------------------------------------ stopping
 
-STEPS = 2.5
-"""Steps of the clock by which equal medians may differ; half a step is for rounding."""
+STEPS = 2.5  # of the clock, by which equal medians may differ; half a step is for rounding
 
 
 def _is_warm(before: _Medians, now: _Medians, elapsed_s: float, step_us: float, protocol: Protocol) -> bool:
@@ -461,10 +414,9 @@ def _is_warm(before: _Medians, now: _Medians, elapsed_s: float, step_us: float, 
 
 
 def _calls_of_block(turn_s: float, protocol: Protocol) -> int:
-    """Return the calls of each contender in a block; fewer than `calls` if `most_s` is short.
+    """Return the calls of each contender in a block, if a call of all takes so long.
 
-    Intervals come from the spread of blocks, so many short blocks are better than few long ones. A turn is a
-    call of all contenders.
+    Fewer than `calls` if `most_s` is short: many short blocks are better than few long ones.
     """
     if turn_s <= 0:
         return protocol.most_calls
@@ -473,10 +425,7 @@ def _calls_of_block(turn_s: float, protocol: Protocol) -> int:
 
 
 def _why_stop(blocks: int, elapsed_s: float, noise: float, protocol: Protocol) -> str:
-    """Return why a measurement ends now: "noise", "time" or "blocks"; empty if it goes on.
-
-    Three blocks are measured in any case: fewer cannot be compared with another run's.
-    """
+    """Return why a measurement ends now: "noise", "time" or "blocks"; empty if it goes on."""
     if blocks < LEAST_BLOCKS:
         return ""
     enough = blocks >= protocol.blocks and elapsed_s >= protocol.least_s
@@ -488,7 +437,6 @@ def _why_stop(blocks: int, elapsed_s: float, noise: float, protocol: Protocol) -
 
 
 def _median_noise(blocks: Sequence[Block], step_us: float, protocol: Protocol) -> float:
-    """Return half the interval of the median over the median; 0.0 if the calls take no device time."""
     samples = [block.times_us for block in blocks]
     figures = summary(samples, confidence=protocol.confidence, resolution_us=step_us)
-    return figures.noise if figures.median_us > 0 else 0.0
+    return figures.noise if figures.median_us > 0 else 0.0  # no noise of calls without device time

@@ -40,24 +40,14 @@ from dotcu.workers import Channel, Worker, WorkerCrash
 VERSION = 1
 """The version of the JSON form; docs/reference/reports.md has its keys."""
 
-CALLS, REPLAYS = 20, 20
-"""Calls in a CUDA graph, and how often each is replayed."""
-
-LINK_BYTES = 2**28
-"""Of the copy that is the limit."""
-
-WAIT_S = 120.0
-"""The most seconds for the rows of a case."""
+CALLS, REPLAYS = 20, 20  # in a CUDA graph, and how often each is replayed
+LINK_BYTES = 2**28  # of the copy that is the limit
+WAIT_S = 120.0  # for the rows of a case
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankRow:
-    """A contender on one case.
-
-    Attributes:
-        us: The median time of a call; None if it was not measured, and `note` says why.
-        bus_bytes: That must leave a GPU.
-    """
+    """A contender on one case: the median time of a call, or why there is none, and what must leave a GPU."""
 
     operator: str
     case: str
@@ -69,11 +59,7 @@ class RankRow:
 
 @dataclass(frozen=True, kw_only=True)
 class RankBenchReport(report_base.Report):
-    """Times over several GPUs. `str()` of it is a table.
-
-    Attributes:
-        link_gb_s: A copy to the next GPU, by all at once.
-    """
+    """Times over several GPUs, beside a copy to the next GPU by all at once. `str()` of it is a table."""
 
     gpu: str
     ranks: int
@@ -104,29 +90,14 @@ class RankBenchReport(report_base.Report):
         return Group(head, table)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankBenchRequest:
-    """The timing that a process does as one rank."""
-
-    target: str
-    rank: int
-    ranks: int
-    store: str
-    shapes: str = ""
-    dtypes: tuple[str, ...] = ()
-    against: tuple[str, ...] = ()
-
-
 def bench_ranks(
     target: str, ranks: int, *, shapes: str = "", dtypes: Sequence[str] = (), against: Sequence[str] = ()
 ) -> RankBenchReport:
     """Time a target's operators that take a `group_name`, on the first GPUs of this machine.
 
     Args:
-        target: As `dotcu bench` takes it.
-        ranks: How many GPUs.
-        shapes: As `--shapes` takes them, in place of the samples' own.
-        dtypes: Out of the operator's; all by default.
+        target, ranks: As `dotcu bench` takes it, and how many GPUs.
+        shapes, dtypes: As `--shapes` and `--dtypes` take them.
         against: Functions that take the operator's arguments: "ops.py:fn".
 
     Raises:
@@ -145,12 +116,8 @@ def bench_ranks(
         crew = [Worker("dotcu.benchmark.ranks:serve") for _ in range(ranks)]
         for rank, worker in enumerate(crew):
             stack.callback(worker.close)
-            worker.send(
-                RankBenchRequest(
-                    target=target, rank=rank, ranks=ranks, store=str(Path(folder, "store")),
-                    shapes=shapes, dtypes=tuple(dtypes), against=tuple(against),
-                )
-            )  # fmt: skip
+            group = {"rank": rank, "ranks": ranks, "store": str(Path(folder, "store"))}
+            worker.send({"target": target, "shapes": shapes, "dtypes": dtypes, "against": against, **group})
         for worker in crew:
             try:
                 while (reply := worker.receive(WAIT_S)) is not None:
@@ -166,47 +133,51 @@ def bench_ranks(
 
 def serve(request: Any, channel: Channel) -> None:
     """Time everything as one rank. Rank 0 replies `{"facts": ...}`, then `{"rows": ...}` for each case."""
-    wanted = serialize.from_plain(RankBenchRequest, request)
-    device = torch.device("cuda", wanted.rank)
+    rank, ranks = request["rank"], request["ranks"]
+    device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
-    trials.join(wanted.rank, wanted.ranks, wanted.store)
-    facts = {"gpu": torch.cuda.get_device_name(device), "link_gb_s": LINK_BYTES / _link_us(wanted) / 1e3}
-    replies = channel.reply if wanted.rank == 0 else lambda reply: None
-    replies({"facts": facts})
-    for subject in _subjects(wanted, device):
-        rows = shape_rows(wanted.shapes) if wanted.shapes else ()
-        dtypes = choose_dtypes(subject.overload, wanted.dtypes)
-        for case in workloads(subject, shapes=rows, dtypes=dtypes):
+    trials.join(rank, ranks, request["store"])
+    link_gb_s = LINK_BYTES / _link_us(rank, ranks) / 1e3
+    replies = channel.reply if rank == 0 else lambda reply: None
+    replies({"facts": {"gpu": torch.cuda.get_device_name(device), "link_gb_s": link_gb_s}})
+    for subject in _subjects(request["target"], device):
+        shapes = shape_rows(request["shapes"]) if request["shapes"] else ()
+        dtypes = choose_dtypes(subject.overload, request["dtypes"])
+        others = {each.rpartition(":")[2]: callable_of(each) for each in request["against"]}
+        if subject.reference is not None:
+            others = {"reference": subject.reference, **others}
+        for case in workloads(subject, shapes=shapes, dtypes=dtypes):
             if isinstance(case, Workload):
-                replies({"rows": list(_rows(subject, case, wanted))})
+                sample = trials.of_rank(subject, case.make(0), rank, ranks)
+                replies({"rows": list(_rows(subject, case.name, sample, others, ranks))})
     torch.cuda.synchronize()
     torch.distributed.destroy_process_group()
 
 
-def _subjects(wanted: RankBenchRequest, device: torch.device) -> list[Subject]:
-    overloads = [each for _, op in resolve(wanted.target, verb="bench") for each in op.overloads.values()]
+def _subjects(target: str, device: torch.device) -> list[Subject]:
+    overloads = [each for _, op in resolve(target, verb="bench") for each in op.overloads.values()]
     found = [Subject(overload=o, device=device) for o in overloads if trials.GROUP in o.signature.arguments]
     if not found:
         raise UsageError(
-            f"no operator of {wanted.target} takes a {trials.GROUP}, so --ranks has nothing to time.\n"
-            f"Type: dotcu bench {wanted.target}"
+            f"no operator of {target} takes a {trials.GROUP}, so --ranks has nothing to time.\n"
+            f"Type: dotcu bench {target}"
         )
     return found
 
 
-def _rows(subject: Subject, case: Workload, wanted: RankBenchRequest) -> Iterator[RankRow]:
-    sample = trials.of_rank(subject, case.make(0), wanted.rank, wanted.ranks)
-    row = functools.partial(RankRow, operator=subject.name, case=case.name)
+def _rows(
+    subject: Subject, case: str, sample: Sample, others: Mapping[str, Callable[..., Any]], ranks: int
+) -> Iterator[RankRow]:
+    row = functools.partial(RankRow, operator=subject.name, case=case)
     wrong = trials.different(subject, sample, trials.symmetric, graph=True)
     if wrong:
         yield row(contender=OWN, note=f"wrong: {wrong}")
         return
     given = trials.symmetric(sample)
-    moved = bus_bytes(given.tensors[0], subject.call(given)[0], wanted.ranks)
+    moved = bus_bytes(given.tensors[0], subject.call(given)[0], ranks)
     calls: dict[str, Callable[[], object]] = {OWN: functools.partial(_call, subject.overload, given)}
-    for name, function in _others(subject, wanted).items():
-        own = trials.symmetric(sample)
-        calls[name] = functools.partial(_call, function, own)
+    for name, function in others.items():
+        calls[name] = functools.partial(_call, function, trials.symmetric(sample))
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
     for name, call in calls.items():
         try:
@@ -221,18 +192,11 @@ def _call(function: Callable[..., Any], sample: Sample) -> object:
     return function(*sample.args, **sample.kwargs)
 
 
-def _others(subject: Subject, wanted: RankBenchRequest) -> dict[str, Callable[..., Any]]:
-    others = {each.rpartition(":")[2]: callable_of(each) for each in wanted.against}
-    return {"reference": subject.reference, **others} if subject.reference is not None else others
-
-
 def bus_bytes(x: Tensor, result: Tensor, ranks: int) -> float:
-    """Return the bytes that must leave a GPU, by the sizes of the first argument and the first result.
+    """Return the bytes that must leave a GPU.
 
     Args:
-        x: On each rank.
-        result: On each rank.
-        ranks: How many there are.
+        x, result, ranks: The first argument and the first result on each rank; and how many there are.
     """
     whole = max(x.nbytes, result.nbytes) * (ranks - 1) / ranks
     return whole if x.numel() != result.numel() else 2 * whole
@@ -265,12 +229,11 @@ def _times_us(graphs: Mapping[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def _link_us(wanted: RankBenchRequest) -> float:
+def _link_us(rank: int, ranks: int) -> float:
     from torch.distributed import _symmetric_memory
 
-    device = torch.device("cuda", wanted.rank)
-    x = _symmetric_memory.empty(LINK_BYTES, dtype=torch.uint8, device=device)
+    x = _symmetric_memory.empty(LINK_BYTES, dtype=torch.uint8, device=torch.device("cuda", rank))
     handle: Any = _symmetric_memory.rendezvous(x, torch.distributed.group.WORLD)  # type: ignore[arg-type]
-    there = handle.get_buffer((wanted.rank + 1) % wanted.ranks, x.shape, x.dtype)
+    there = handle.get_buffer((rank + 1) % ranks, x.shape, x.dtype)
     own = torch.zeros_like(x)
     return _times_us({"copy": _graph(lambda: there.copy_(own))})["copy"]

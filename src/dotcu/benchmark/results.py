@@ -67,11 +67,10 @@ class CallTime:
     """One timed call.
 
     Attributes:
-        time_us: Device time, from the start of its first kernel or copy to the end of its last, on whatever
-            stream.
+        time_us: From the start of its first kernel or copy to the end of its last, on whatever stream.
         kernels: Kernels, copies and fills that the device ran for it; None where the means cannot tell.
-        late: Of these, those that still ran when the caller's stream was done with the call.
-        early: Of these, those that began before the caller's stream came to the call.
+        late, early: Of these, those that still ran when the caller's stream was done with the call, and those
+            that began before it came to the call.
         elsewhere: Of these, those on another GPU than the caller's.
         stray: Those that came after it, outside of any call, and do not prepare one.
     """
@@ -86,11 +85,7 @@ class CallTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """The state of a GPU at one moment, as NVML reports it; None for what it does not report.
-
-    Attributes:
-        reasons: Why its clocks are lower than they could be: names out of `device.REASONS`.
-    """
+    """The state of a GPU at one moment, by NVML; `reasons` for low clocks are names of `device.REASONS`."""
 
     sm_mhz: int | None = None
     memory_mhz: int | None = None
@@ -118,7 +113,6 @@ class Measured:
     """The samples of one contender, in one case and state of L2.
 
     Attributes:
-        blocks: In the order in which they were taken; those of all contenders are interleaved.
         host_us: Host time of a call, apart from what the device does: samples.
         resolution_us: The step of the clock that the samples come from.
         stopped: Why measuring ended: "noise", "time" or "blocks" (see `Protocol`), or "interrupt".
@@ -144,13 +138,7 @@ OWN = "dotcu"
 
 @dataclass(frozen=True, kw_only=True)
 class RowKey:
-    """The identity of a row; rows of two runs with equal keys can be compared.
-
-    Attributes:
-        op: The qualified name, or that of a bare kernel.
-        case: The name of the inputs: `float32-4096x4096`.
-        contender: "dotcu" for the operator itself; else the baseline's name.
-    """
+    """The identity of a row, which can be compared with that of another run: `case` names the inputs."""
 
     op: str
     case: str
@@ -163,16 +151,11 @@ class Row:
     """One line.
 
     Attributes:
-        dtype: Its name, `float32`; empty for a bare kernel.
-        elements: Of the case's largest tensor; 0 where it has none. Plots have it as their axis.
-        bytes: Of all its tensors, results among them.
-        host: Host time of a call, us.
-        limit: The least time that the GPU could take for it; None where nothing is known of that.
-        percent: That limit over the median, in percent.
+        elements, bytes: Of the case's largest tensor, and of all its tensors, results among them.
+        limit: The least time that the GPU could take for it; `percent` is that over the median.
         ratio: This contender's time over the operator's own; None for that itself.
         marks: What a reader has to know, in words, the worst first.
         dropped: Samples that were dropped since the GPU was throttled.
-        measured: The raw samples.
     """
 
     key: RowKey
@@ -194,14 +177,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine of a run; everything that a figure depends on but the code under test.
-
-    Attributes:
-        gpu: Its name; empty without one.
-        l2_bytes: The size of its second-level cache.
-        versions: Of what takes part: dotcu, torch, CUDA of torch, driver, NVRTC, Python.
-        clocks: The highest, in MHz, by name.
-    """
+    """The machine of a run: its GPU with the highest clocks in MHz, and the versions of what takes part."""
 
     gpu: str = ""
     uuid: str = ""

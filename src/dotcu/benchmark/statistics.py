@@ -71,12 +71,7 @@ _TREND = 0.99  # chance gives a trend in the other hundredth of runs
 
 @dataclass(frozen=True, kw_only=True)
 class MedianEstimate:
-    """A figure and how sure it is.
-
-    Attributes:
-        variance: Of the figure, over runs.
-        freedom: Degrees of freedom that the variance is known with.
-    """
+    """A figure, its variance over runs, and the degrees of freedom that this is known with."""
 
     value: float
     variance: float
@@ -95,8 +90,7 @@ def median_estimate(blocks: Blocks, *, resolution_us: float) -> MedianEstimate:
 def _resampled(blocks: Blocks, resolution_us: float, seed: int = 0) -> tuple[float, Floats, Floats, float]:
     """Return the median of all samples, that of each draw, and the share of each block above the former.
 
-    The last value is the variance of these shares if all samples are independent. Samples are spread over
-    the clock's step, by the seed; draws of as many blocks are the same.
+    The last value is the variance of these shares if all samples are independent.
     """
     values = np.concatenate([np.asarray(block, np.float64) for block in blocks])
     # A time of less than a step stays a time: half a step below it may be nothing, or less.
@@ -143,23 +137,14 @@ def _independent(above: Floats) -> int:
     return 1 if t > t_quantile(_TREND, blocks - 2) else _INDEPENDENT
 
 
-LEAST_BLOCKS = 3
-"""Blocks that two runs need to be compared. Of fewer, the spread is a guess: t of one degree is 64."""
-
+LEAST_BLOCKS = 3  # that two runs need to be compared: of fewer, the spread is a guess
 _LEAST_BLOCKS = 2  # of fewer, the spread of blocks is unknown
 _FAR = 50.0  # natural logarithm; of few blocks an interval may reach further than a float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Samples in a few figures, in microseconds.
-
-    Attributes:
-        low_us: The lower end of the median's interval, at the protocol's confidence.
-        high_us: Its upper end.
-        n: Samples.
-        blocks: Blocks that they were taken in.
-    """
+    """`n` samples in a few figures, in microseconds; the median's interval is from `low_us` to `high_us`."""
 
     median_us: float
     p25_us: float
@@ -187,16 +172,14 @@ class Ratio:
 
 
 def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0) -> Summary:
-    """Samples in a few figures; one sample at least.
+    """Return samples in a few figures; one sample at least.
 
-    The interval allows for what differs in a repeated run, as far as blocks show it (`medians` says how):
-    those of two runs overlap. It is never narrower than the clock's step. Of a single block it is the range
-    of the samples, since how blocks differ is unknown.
+    The interval allows for what differs in a repeated run, as far as blocks show it. It is never narrower
+    than the clock's step; of a single block it is the range of the samples.
 
     Args:
         blocks: Samples in us, by block; empty blocks are ignored.
-        confidence: The confidence of the interval.
-        resolution_us: The step of the clock.
+        confidence, resolution_us: The confidence of the interval, and the step of the clock.
     """
     filled = [block for block in blocks if len(block)]
     samples = np.concatenate([np.asarray(block, np.float64) for block in filled])
@@ -217,14 +200,12 @@ def ratio(
 ) -> Ratio | None:
     """Return the ratio of the times of `a` and `b`; None for times of 0, or fewer than two blocks.
 
-    Block i of both was interleaved (see `device.steady_samples`). What drifts, drifts for both: a draw takes
-    the same blocks of both, so the interval is narrower than the intervals of two medians.
+    What drifts, drifts for both: a draw takes the same blocks of both, so the interval is narrower than the
+    intervals of two medians.
 
     Args:
-        a_blocks: Samples in us, by block.
-        b_blocks: As many blocks, interleaved with those of `a`.
-        confidence: The confidence of the interval.
-        resolution_us: The step of the clock.
+        a_blocks, b_blocks: Samples in us, by block, of which block i of both was interleaved.
+        confidence, resolution_us: The confidence of the interval, and the step of the clock.
     """
     paired = [(a, b) for a, b in zip(a_blocks, b_blocks, strict=True) if len(a) and len(b)]
     a_times, b_times = [a for a, _ in paired], [b for _, b in paired]

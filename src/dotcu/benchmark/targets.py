@@ -33,10 +33,8 @@ from dotcu.tracebacks import first_lines, one_line
 
 Results = tuple[Tensor, ...]
 
-LARGE = 2**22
-"""Elements of inputs and results above which the oracle runs the reference only `FEWER_TRIALS` times."""
-
-FEWER_TRIALS = 4
+LARGE, FEWER_TRIALS = 2**22, 4
+"""Elements of inputs and results above which the oracle runs the reference only so many times."""
 
 
 class OperatorTarget:
@@ -137,9 +135,7 @@ class BareTarget:
     Attributes:
         reference: Returns the expected results, in any floating-point dtype; None: nothing is verified.
         outputs: The tensors that a call writes; empty where it returns them.
-        bytes: Bytes that a call moves; 0 where unknown. Half of them count as read.
-        flops: Operations of a call; 0 where unknown.
-        dtype: The dtype of these operations, by name.
+        bytes, flops: That a call moves and does, 0 where unknown; half of the bytes count as read.
     """
 
     name: str
@@ -233,10 +229,7 @@ raise: where there is no reference, say."""
 
 
 def contenders(subject: Subject, against: Sequence[Baseline] = ()) -> Contenders:
-    """Return the operator, and its baselines.
-
-    A baseline is called with the operator's arguments, without those that it only writes; a Python function
-    also without keyword arguments that it does not have.
+    """Return the operator, and its baselines, which are called without the arguments that it only writes.
 
     Raises:
         UsageError: A baseline is unknown; names the nearest.
@@ -250,11 +243,7 @@ def contenders(subject: Subject, against: Sequence[Baseline] = ()) -> Contenders
 
 
 def bare_contenders(bare: BareTarget, against: Sequence[Baseline] = ()) -> Contenders:
-    """Return a bare callable, and its baselines, which take no arguments either.
-
-    Raises:
-        UsageError: A baseline is unknown; names the nearest.
-    """
+    """Return a bare callable, and its baselines, which take no arguments either."""
 
     def adapt(function: Callable[..., Any]) -> Call:
         return lambda sample: function()

@@ -33,14 +33,7 @@ TOO_LITTLE = "not verified throughout while it was timed: too little memory"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TimedCase:
-    """One case to time.
-
-    Attributes:
-        target: What is timed, with the oracle of its results.
-        dtype: The dtype's name, for the rows; empty for a bare callable.
-        states: The states of L2 to time it in.
-        marks: Remarks for every row of the operator's own.
-    """
+    """One case to time: a target on its inputs, beside others; `marks` are remarks for its own rows."""
 
     target: BenchTarget
     dtype: str
@@ -89,11 +82,7 @@ class TimedCase:
         self, l2: L2, calls: Mapping[str, Call], sets: Sequence[Sample], values: InputValues,
         failures: Failures, work: Work | str | None,
     ) -> Iterator[Row]:  # fmt: skip
-        """Yield the rows of one state of L2, the operator's own first.
-
-        `failures` are the contenders that did not pass verification, `work` is that of a call, or why it is
-        unknown.
-        """
+        """Yield the rows of one state of L2, the operator's own first; `work` may be why it is unknown."""
         timed = TimedResults(self.target, values)
         conditions = Conditions(
             sets=sets, l2=l2, protocol=self.protocol, refresh=values, probe=timed.take,
@@ -158,11 +147,7 @@ def _figures_of(
     row: Row, measured: Mapping[str, Measured], *, own: Row | None,
     limit: Callable[[Work, L2], Limit | None], protocol: Protocol,
 ) -> Row:  # fmt: skip
-    """Return a row with the figures of its samples, or with the reason why there are none.
-
-    `measured` has the samples of all contenders, interleaved; their times are divided by that of `own`, the
-    operator's own row. `limit` returns the least time of some work in a state of L2.
-    """
+    """Return a row with the figures of its samples, beside those of `own`, or with why there are none."""
     samples = measured[row.key.contender]
     lost = throttled_blocks(samples.blocks)
     blocks = [block for at, block in enumerate(samples.blocks) if at not in lost]
@@ -207,15 +192,11 @@ def _ratio(row: Row, own_row: Row | None, protocol: Protocol) -> Ratio | None:
     return statistics.ratio(theirs, ours, confidence=protocol.confidence, resolution_us=step)
 
 
-MARKED_ABOVE = 102.0
-"""Percent of the limit above which a row is marked: ceilings are measured, so known to a percent or two."""
+MARKED_ABOVE = 102.0  # percent of the limit: ceilings are measured, so known to a percent or two
 
 
 def _refusal(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> str:
-    """Return why a measured time is impossible; empty where it is not.
-
-    The true time may be longer by a step of the clock, `resolution_us`.
-    """
+    """Return why a measured time, which may be short by a step of the clock, is impossible; else nothing."""
     sheet_us = limit.sheet_us
     if sheet_us is None or median_us + resolution_us >= sheet_us:
         return ""

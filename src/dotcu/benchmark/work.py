@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of one call.
+    """The work of one call: bytes, and operations in a dtype, 0 if unknown.
 
-    Attributes:
-        flops: Operations on numbers; 0 if unknown.
-        dtype: Their dtype: `float32`.
-        declared: True if the operator's `work` declares it; else every tensor counts once.
+    It is declared by the operator's `work`; else every tensor counts once.
     """
 
     read_bytes: int
@@ -53,8 +50,7 @@ def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
     declares is split between reads and writes in the same proportion.
 
     Args:
-        overload: The operator.
-        sample: The arguments of the call.
+        overload, sample: The operator, and the arguments of the call.
         result: What it returned; None if it did not run.
 
     Raises:
@@ -133,33 +129,20 @@ _NARROWEST_FIRST = (
 
 
 def dtype_of(tensors: Sequence[Tensor]) -> str:
-    """The dtype whose rate bounds the arithmetic on some tensors: that of the narrowest numbers among them.
-
-    It may be too good for a kernel that widens them first; it is never less than that can reach.
-    """
+    """Return the dtype whose rate bounds the arithmetic on some tensors: that of the narrowest numbers."""
     names = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors}
     return next((name for name in _NARROWEST_FIRST if name in names), "")
 
 
-LEEWAY = 1.02
-"""A claim may be so much more than what was counted."""
-
-UNCOUNTED = "its work was not counted"
-"""The beginning of a text that says why a claim could not be checked."""
+LEEWAY = 1.02  # a claim may be so much more than what was counted
+UNCOUNTED = "its work was not counted"  # begins a text that says why a claim could not be checked
 
 
 def count_check(overload: Overload, sample: Sample) -> str:
-    """Compare the claimed work of a call with the simulator's counts of its kernels.
+    """Return why a call's claimed work is more than its kernels do in the simulator, or why that is unknown.
 
-    A claim of less is fine: kernels read some bytes again. A claim of more would make its figures look better
-    than they are. Where nothing is declared, nothing is claimed; nor is a claim compared with kernels alone
-    where the body also calls torch operations that move data.
-
-    Returns:
-        The fault of the claim, or why it could not be checked; empty where nothing is wrong.
-
-    Raises:
-        OperatorError: `work` failed, or returned something else than two counts.
+    Empty where nothing is wrong: a claim of less is fine, since kernels read some bytes again. Kernels alone
+    are not compared where the body also calls torch operations that move data.
     """
     if not overload.declares_work:
         return ""
@@ -173,10 +156,7 @@ def count_check(overload: Overload, sample: Sample) -> str:
     if claim.bytes > LEEWAY * asked_bytes:
         notes.append(f"`work` claims {claim.bytes} bytes, and its kernels ask for {asked_bytes}")
     if claim.flops > LEEWAY * flops:
-        notes.append(
-            f"`work` claims {claim.flops} FLOPs, and its kernels do {flops} "
-            "(comparisons and conversions are none)"
-        )
+        notes.append(f"`work` claims {claim.flops} FLOPs, and its kernels do {flops}, without comparisons")
     if not notes:
         return ""
     assert overload.body is not None
@@ -189,17 +169,11 @@ def count_check(overload: Overload, sample: Sample) -> str:
     return f"on {sample!r} {'; '.join(notes)}"
 
 
-MOST_ELEMENTS = 1 << 22
-"""A call with more elements than this is not simulated: it would take minutes."""
+MOST_ELEMENTS = 1 << 22  # a call with more is not simulated: it would take minutes
 
 
 def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[LaunchRecord, ...], Counters]:
-    """Run a call in the simulator; its CPU tensors stay as they are.
-
-    Returns:
-        Copies of the arguments, which it was called with; the result; the launches in order, with the
-        compile times of the simulator's code, PTX; and the counters. Their bytes are those that lanes asked
-        global memory for, also where several asked for the same, or again.
+    """Run a call in the simulator on copies of its arguments; return these, the result, launches and counts.
 
     Raises:
         OperatorError: It cannot be run there; says why, and what its body raised is the cause.

@@ -146,7 +146,7 @@ def _grid_rows(grid: Grid) -> Iterator[str]:
         indent = f' style="padding-left:{line.indent}ch"' if line.indent else ""
         cells: list[str] = []
         for place in (each for each in used if each < len(line.cells)):
-            side = _RIGHT if grid.columns[place].right else indent if not cells else ""
+            side = _RIGHT if grid.columns[place][1] else indent if not cells else ""
             cells.append(f"<td{side}>{_words(line.cells[place])}</td>")
         if line.words is not None:
             rest = max(1, len(used) - len(cells))

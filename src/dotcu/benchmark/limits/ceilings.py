@@ -44,26 +44,17 @@ VECTOR_BYTES = 16
 LOADS = (2, 4, 8)
 """Vectors that a thread loads at once: which is best depends on the GPU."""
 
-TILE_BYTES = THREADS * max(LOADS) * VECTOR_BYTES
-"""The tiles of all kernels divide this."""
+TILE_BYTES = THREADS * max(LOADS) * VECTOR_BYTES  # the tiles of all kernels divide this
 
 PASSES = 32
 """Passes over a buffer that fits in L2, in one launch, so that starting it does not matter."""
 
 
 class Buffers:
-    """Memory to move: three arrays of as many floats, and room for the sums of all blocks.
+    """Memory to move: three arrays of whole tiles, and room for the sums of all blocks.
 
-    The floats are random and normal: values decide how much power it takes to move them, and so how fast
-    it goes.
-
-    Args:
-        nbytes: The bytes of each array, of which whole tiles are taken, and at least one.
-        device: The GPU.
-        keep: True if the arrays fit in L2 and are to stay there; else they stream past it.
-
-    Attributes:
-        passes: The passes of a kernel over its arrays, in one launch.
+    Values are random and normal: they decide how much power it takes to move them, and so how fast it goes.
+    Arrays to `keep` fit in L2 and stay there, for several `passes` of a kernel; others stream past it.
     """
 
     def __init__(self, nbytes: int, device: torch.device, *, keep: bool) -> None:
@@ -91,7 +82,6 @@ def kernels() -> Module:
 
 
 def _arrays_of(mix: str) -> int:
-    """Return how many arrays a mix reads or writes."""
     return len(set(MIXES[mix][1]) - {"sums"})
 
 
@@ -125,11 +115,7 @@ def _candidates(mix: str, on: Buffers) -> Iterator[tuple[int, Run]]:
 
 
 def _launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
-    """Run a mix's kernel, each thread of which loads some vectors at once.
-
-    Resident are as many blocks as the GPU holds at once, each of which moves tiles until none remains; else
-    there is a block for each tile.
-    """
+    """Run a mix's kernel by as many blocks as the GPU holds at once, or by a block for each tile."""
     name, takes, _ = MIXES[mix]
     kernel: Kernel = kernels().kernels[name][loads, not on.keep]
     tiles = cdiv(on.nbytes, THREADS * loads * VECTOR_BYTES)
@@ -138,18 +124,11 @@ def _launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
     kernel(*arguments, tiles, on.passes, grid=min(tiles, most), block=THREADS)
 
 
-SIZES = (2048, 4096, 8192)
-"""Sides of the matrices; a larger one is skipped where it would take too long."""
+SIZES, MOST_US = (2048, 4096, 8192), 50_000.0
+"""Sides of the matrices; a larger one is skipped where it would take longer."""
 
-MOST_US = 50_000.0
-"""The longest time of a product, estimated from the smaller one's."""
-
-CHAINS = 8
-"""Values of a thread of multiply_add; kernels.cu has the same number."""
-
-FIRST_ROUNDS = 1 << 10
-LEAST_US = 500.0
-"""multiply_add does more rounds until it takes so long."""
+CHAINS = 8  # values of a thread of multiply_add; kernels.cu has the same number
+LEAST_US = 500.0  # multiply_add does more rounds until it takes so long
 
 
 def _measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
@@ -169,10 +148,8 @@ def _measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
 
 
 def _matrix(name: str, device: torch.device, time: Time) -> float | None:
-    best, least_us = 0.0, 0.0
+    best = 0.0
     for size in SIZES:
-        if 8 * least_us > MOST_US:
-            break
         times_us = []
         with contextlib.suppress(*_LACKING):
             for product in _products(name, size, device):
@@ -180,9 +157,9 @@ def _matrix(name: str, device: torch.device, time: Time) -> float | None:
                     product()
                     times_us.append(time(product))
         least_us = min((taken_us for taken_us in times_us if taken_us > 0), default=0.0)
-        if not least_us:
+        best = max(best, 2 * size**3 / least_us / 1e6 if least_us else 0.0)
+        if not least_us or 8 * least_us > MOST_US:
             break
-        best = max(best, 2 * size**3 / least_us / 1e6)
     return best or None
 
 
@@ -219,7 +196,7 @@ def _plain(dtype: torch.dtype, device: torch.device, time: Time) -> float | None
         like = torch.empty(0, device=device)
         grid = kernel.occupancy(THREADS) * sm_count(like)
         start = torch.empty(grid * THREADS, device=device, dtype=dtype).normal_()
-        out, rounds = torch.empty_like(start), FIRST_ROUNDS
+        out, rounds = torch.empty_like(start), 1 << 10
         kernel(start, out, 0.999, 0.5, 1, grid=grid, block=THREADS)  # loads it, which no capture could
         while True:
             run = functools.partial(kernel, start, out, 0.999, 0.5, rounds, grid=grid, block=THREADS)
@@ -231,14 +208,9 @@ def _plain(dtype: torch.dtype, device: torch.device, time: Time) -> float | None
         return None
 
 
-MOST_BYTES = 4 << 30
-"""The size of one array: large enough that caches and the start of a kernel do not matter."""
-
-SHARE_OF_FREE = 0.25
-"""The largest share of the free memory for all three arrays."""
-
-TIMES_L2 = 4
-"""The least size of an array, in sizes of L2: a smaller one does not measure memory."""
+MOST_BYTES, SHARE_OF_FREE, TIMES_L2 = 4 << 30, 0.25, 4
+"""The size of one array, as far as a share of the free memory holds all three; and the least, in sizes of L2:
+a smaller one does not measure memory."""
 
 SHARES_OF_L2 = (0.125, 0.25, 0.5)
 """Shares of L2 for all arrays of a mix; which is best depends on how the halves of L2 are joined."""
@@ -246,18 +218,9 @@ SHARES_OF_L2 = (0.125, 0.25, 0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class Ceilings:
-    """The ceilings of one GPU under one driver.
+    """The ceilings of one GPU under one driver: bandwidths of memory and L2 by mix, in 10^9 bytes a second.
 
-    Attributes:
-        read_gbps: Reading alone, in 10^9 bytes a second.
-        two_to_one_gbps: Two reads to one write.
-        copy_gbps: One read to one write.
-        write_gbps: Writing alone.
-        l2_read_gbps: The same, of what lies in L2.
-        matrix_tflops: Of products of matrices, as far as they were needed: float64, tf32, float16, bfloat16,
-            float8, int8.
-        plain_tflops: Of ordinary instructions, likewise: float32, float64.
-        measured_at: When, in ISO 8601.
+    Rates in TFLOP/s by dtype, of matrices and of ordinary instructions, are known as far as they were needed.
     """
 
     read_gbps: float
@@ -294,16 +257,11 @@ def measure_bandwidths(
 
     Args:
         device: The GPU.
-        time_cold: Returns the device time of a call with a cold L2.
-        time_warm: Returns that of a repeated call, with a warm L2.
-        uuid: The GPU's UUID.
-        driver: The version of its driver.
+        time_cold, time_warm: Return the device time of a call with a cold L2, and of a repeated one.
+        uuid, driver: What they are saved for.
 
     Raises:
         EnvironmentFault: Too little of its memory is free; says how much.
-
-    Note:
-        Synchronizes, and gives the memory back to the driver.
     """
     properties = torch.cuda.get_device_properties(device)
     l2_bytes = properties.L2_cache_size
@@ -333,13 +291,11 @@ def _array_bytes(free: int, l2_bytes: int, device: str) -> int:
 
 
 def _memory_gbps(nbytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """Return the bandwidths of memory by mix, from arrays of some bytes."""
     on = Buffers(nbytes, device, keep=False)
     return {mix: _best_gbps(mix, on, time) for mix in MIXES}
 
 
 def _l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """Return the bandwidths of L2 by mix."""
     bandwidths = {}
     for mix in ("read", "copy", "write"):
         sizes = [int(share * l2_bytes) // _arrays_of(mix) for share in SHARES_OF_L2]
@@ -351,9 +307,7 @@ def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time)
     """Return ceilings with the rates of a dtype that this GPU has; known ones are not measured again.
 
     Args:
-        ceilings: The ceilings so far.
-        dtype: The name of the dtype.
-        device: The GPU.
+        ceilings, dtype, device: The ceilings so far, the name of the dtype, and the GPU.
         time: Returns the device time of a call in us.
     """
     for kind, name in NOMINAL.get(dtype, ()):
@@ -385,23 +339,19 @@ def read_saved(uuid: str, driver: str) -> Ceilings | None:
         found = serialize.from_plain(Ceilings, saved)
     except (OSError, ValueError):
         return None
-    bandwidths = (gbps for points in (found.memory, found.l2) for _, gbps in points)
-    rates = (*bandwidths, *found.matrix_tflops.values(), *found.plain_tflops.values())
-    is_whole = serialize.plain(found) == saved and min(rates) > 0
+    is_whole = serialize.plain(found) == saved and min(gbps for _, gbps in (*found.memory, *found.l2)) > 0
     return found if is_whole and (found.uuid, found.driver) == (uuid, driver) else None
 
 
 def save(ceilings: Ceilings) -> None:
     """Write ceilings, whole or not at all; a folder that cannot be written costs a warning."""
     path = saved_path(ceilings.uuid, ceilings.driver)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         temporary.write_text(json.dumps(asdict(ceilings), indent=1), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         _log.warning(
             "The limits of this GPU cannot be saved in %s: %s. They are measured again in the next process. "
             "Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY",

@@ -41,8 +41,7 @@ def tflops(rates: Ceilings | Sheet, dtype: str, *, beyond: bool = False) -> floa
     """Return the limit of arithmetic in a dtype, in TFLOP/s; None where it is not known.
 
     Args:
-        rates: The rates of a GPU: measured, or of its datasheet.
-        dtype: The dtype's name.
+        rates, dtype: The rates of a GPU, measured or of its datasheet; and the dtype's name.
         beyond: Return the highest plausible rate, which is more for float32.
     """
     asked = (*NOMINAL.get(dtype, ()), *([BEYOND[dtype]] if beyond and dtype in BEYOND else []))
@@ -60,11 +59,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def _time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
-    """Return the time in us to read and write some bytes.
-
-    Between two measured mixes, the time of a byte is interpolated: reads and writes have different rates, and
-    turning from one to the other takes time, too.
-    """
+    """Return the time in us to read and write some bytes, interpolated between two measured mixes."""
     total = read_bytes + written_bytes
     share = written_bytes / total if total else 0.0
     for (low, low_gbps), (high, high_gbps) in pairwise(points):
@@ -115,10 +110,8 @@ def limit(work: Work, ceilings: Ceilings, sheet: Sheet | None, *, l2: L2, l2_byt
 
     Args:
         work: The work of a call.
-        ceilings: The measured rates of the GPU.
-        sheet: Its datasheet.
-        l2: The state of L2 that the call starts with.
-        l2_bytes: The size of L2.
+        ceilings, sheet: The rates of the GPU, measured and by its datasheet.
+        l2, l2_bytes: The state of L2 that the call starts with, and its size.
     """
     memory_us, memory = _memory(work, ceilings, in_l2=l2_bytes if l2 == "warm" else 0)
     rate = tflops(ceilings, work.dtype) if work.flops else None

@@ -37,13 +37,7 @@ _OTHER_CLOCK = 0.03  # SM clocks that differ by more are remarked on
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The change of a row against the baseline.
-
-    Attributes:
-        ratio: The time now over the baseline's.
-        confidence: The confidence of the verdict.
-        note: A remark: another clock, say.
-    """
+    """The change of a row against the baseline; `ratio` is the time now over the baseline's."""
 
     verdict: ChangeVerdict
     ratio: Ratio
@@ -72,16 +66,16 @@ def compare(before: Measured, after: Measured) -> Change | str:
 
 def _judge(then: Blocks, now: Blocks, steps_us: tuple[float, float], least: float = _LEAST) -> Change:
     """Compare samples in us of three blocks or more, with medians above 0, by clocks of some steps."""
-    medians_us = [median(time for block in blocks for time in block) for blocks in (then, now)]
-    steps = [step_us / each for step_us, each in zip(steps_us, medians_us, strict=True)]
+    steps = [
+        step_us / median(time for block in blocks for time in block)
+        for step_us, blocks in zip(steps_us, (then, now), strict=True)
+    ]
     first, second = (
         median_estimate(blocks, resolution_us=step_us)
         for blocks, step_us in zip((then, now), steps_us, strict=True)
     )
     variances = [each.variance / each.value**2 for each in (first, second)]  # of the logarithms
-    weights = sum(
-        variance**2 / each.freedom for variance, each in zip(variances, (first, second), strict=True)
-    )
+    weights = variances[0] ** 2 / first.freedom + variances[1] ** 2 / second.freedom
     freedom = int(sum(variances) ** 2 / weights) if weights else 1  # without a spread, any
     value = math.log(second.value) - math.log(first.value)
     difference = MedianEstimate(value=value, variance=sum(variances), freedom=freedom)
@@ -94,22 +88,18 @@ def _judge(then: Blocks, now: Blocks, steps_us: tuple[float, float], least: floa
         verdict = "faster"
     elif ratio.low >= 1 / (1 + edge) and ratio.high <= 1 + edge:
         verdict = "same"
-    note = (
-        f"the clock's step is {edge:.1%} of the time: less than that cannot be seen" if edge > least else ""
-    )
+    unseen = f"the clock's step is {edge:.1%} of the time: less than that cannot be seen"
+    note = unseen if edge > least else ""
     return Change(verdict=verdict, ratio=ratio, confidence=_CONFIDENCE, note=note)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowComparison:
-    """A row, compared with the baseline.
+    """A row of this run, or one that only the baseline has, compared.
 
     Attributes:
-        row: The row of this run; of the baseline if only that has it.
-        change: None if they cannot be compared.
-        note: Why not, or what else differs.
-        lost: True if it is the operator's own, had figures in the baseline, was asked for now, and cannot be
-            compared.
+        change: None if they cannot be compared; then `note` says why, else what else differs.
+        lost: True if the operator's own row had figures in the baseline, was asked for, and has none now.
     """
 
     row: Row
@@ -129,12 +119,8 @@ def compare_runs(baseline: Path, report: BenchReport, *, whole: bool = False) ->
     Where the file has a row more than once, the latest with figures of this GPU's model counts.
 
     Args:
-        baseline: The file of saved runs.
-        report: The new run.
+        baseline, report: The file of saved runs, and the new run.
         whole: True if all operators were asked for: one that is missing now is lost.
-
-    Raises:
-        UsageError: The file cannot be read.
     """
 
     def use(saved: SavedRow) -> int:
@@ -176,12 +162,9 @@ def _compare_rows(saved: SavedRow, report: BenchReport, row: Row) -> Change | st
     for when, one in (("then", saved.row), ("now", row)):
         if not _has_figures(one):
             return f"no figures {when}: {one.status}"
-    then, now = saved.machine.gpu, report.machine.gpu
+    then, now = saved.machine.gpu or "unknown", report.machine.gpu or "unknown"
     if then != now:
-        return (
-            f"gpu {then or 'unknown'} then, {now or 'unknown'} now: the code is not what differs; "
-            "measure both on one model"
-        )
+        return f"gpu {then} then, {now} now: the code is not what differs; measure both on one model"
     assert saved.row.measured is not None
     assert row.measured is not None
     return compare(saved.row.measured, row.measured)

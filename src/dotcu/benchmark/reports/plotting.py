@@ -1,7 +1,6 @@
 """Plots of a report: time and percent of the limit against size, one line a contender.
 
-Contenders differ in colour (Okabe and Ito's, which the colour-blind can tell apart), in marker and in
-dashes. What was measured with L2 cold and warm stands in panels of their own.
+Contenders differ in colour, marker and dashes. Rows with L2 cold and warm stand in panels of their own.
 """
 
 from __future__ import annotations
@@ -31,19 +30,12 @@ _INK, _FAINT = "#333333", "#bbbbbb"
 _LIMIT: Mapping[str, Any] = {"color": _FAINT, "linewidth": 3, "zorder": 1}
 
 
+# Okabe and Ito, Color Universal Design, 2008; yellow last, since it is pale
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
+_LINES = ("-", "--", ":", "-.")
 _STYLES: Sequence[Mapping[str, Any]] = tuple(
-    {"color": color, "marker": marker, "linestyle": linestyle}
-    # Okabe and Ito, Color Universal Design, 2008; yellow last, since it is pale
-    for color, marker, linestyle in (
-        ("#0072B2", "o", "-"),
-        ("#D55E00", "s", (0, (5, 1.5))),
-        ("#009E73", "^", (0, (1, 1))),
-        ("#CC79A7", "D", (0, (4, 1, 1, 1))),
-        ("#56B4E9", "v", (0, (7, 2))),
-        ("#E69F00", "P", (0, (3, 1, 1, 1, 1, 1))),
-        ("#000000", "X", (0, (2, 2))),
-        ("#F0E442", "*", (0, (1, 3))),
-    )
+    {"color": color, "marker": marker, "linestyle": _LINES[place % len(_LINES)]}
+    for place, (color, marker) in enumerate(zip(_COLORS, "os^DvPX*", strict=True))
 )
 
 _Styles = Mapping[str, Mapping[str, Any]]
@@ -51,12 +43,7 @@ _Styles = Mapping[str, Mapping[str, Any]]
 
 
 def require(path: Path) -> None:
-    """Say before anything is measured what would keep a plot from being drawn.
-
-    Raises:
-        UsageError: A suffix other than those of `SUFFIXES`, or no such folder.
-        EnvironmentFault: matplotlib is not installed.
-    """
+    """Raise a UsageError or EnvironmentFault for what would keep a plot from being drawn."""
     if path.suffix.lower() not in SUFFIXES:
         suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
         raise UsageError(
@@ -72,12 +59,7 @@ def require(path: Path) -> None:
 
 
 def plot(report: BenchReport, to: Path | io.BytesIO) -> None:
-    """Draw a report's rows to a file, or as SVG to memory.
-
-    Raises:
-        UsageError: As `require`, or no row has both a time and a size.
-        EnvironmentFault: As `require`.
-    """
+    """Draw a report's rows to a file, or as SVG to memory; raises also if there is nothing to draw."""
     shown, format = "SVG", "svg"
     if isinstance(to, Path):
         require(to)

@@ -76,11 +76,8 @@ class BenchReport(report_base.Report):
     @property
     def slower(self) -> tuple[RowComparison, ...]:
         """Rows of the operators' own that got slower; those of other contenders do not count."""
-        return tuple(
-            one
-            for one in self.changes or ()
-            if one.row.key.contender == OWN and one.change is not None and one.change.verdict == "slower"
-        )
+        own = (one for one in self.changes or () if one.row.key.contender == OWN)
+        return tuple(one for one in own if one.change is not None and one.change.verdict == "slower")
 
     @property
     def lost(self) -> tuple[RowComparison, ...]:
@@ -94,41 +91,22 @@ class BenchReport(report_base.Report):
         return self.changes is not None and all(one.change is None for one in own)
 
     def save(self, path: str | Path) -> None:
-        """Write everything, raw samples too, as JSON lines, for `--compare` and for programs.
-
-        Raises:
-            UsageError: The file cannot be written.
-        """
+        """Write everything, raw samples too, as JSON lines, for `--compare` and for programs."""
         saved_runs.write_run(Path(path), self)
 
     def compared_with(self, path: str | Path, *, whole: bool = False) -> BenchReport:
-        """Return this report with a comparison of each row with a saved run.
+        """Return this report with a comparison of each row with the saved run in a file.
 
-        Args:
-            path: The file of the saved run.
-            whole: True if this run is of all operators: one that only the file has is lost.
-
-        Raises:
-            UsageError: The file cannot be read, or was not saved by a report.
+        A row that only the file has is lost if this run is of the `whole` target.
         """
         return replace(self, changes=tuple(compare_runs(Path(path), self, whole=whole)))
 
     def plot(self, path: str | Path) -> None:
-        """Draw time and percent of the limit against size, as SVG or PNG by the path's suffix.
-
-        Raises:
-            UsageError: Another suffix, or no row that could be drawn.
-            EnvironmentFault: matplotlib is not installed.
-        """
+        """Draw time and percent of the limit against size, as SVG or PNG by the path's suffix."""
         plotting.plot(self, Path(path))
 
     def svg(self) -> str:
-        """Return the plot as SVG.
-
-        Raises:
-            UsageError: No row could be drawn.
-            EnvironmentFault: matplotlib is not installed.
-        """
+        """Return the plot as SVG."""
         drawn = io.BytesIO()
         plotting.plot(self, drawn)
         return drawn.getvalue().decode()
@@ -180,14 +158,10 @@ def _estimate_json(estimate: Estimate) -> dict[str, Any]:
         values = dict(vars(call))
         launches = values.pop("launches")
         first = {launch.kernel: launch for launch in reversed(launches)}
+        counts = Counter(launch.kernel for launch in launches)
         values["kernels"] = [
-            {
-                "kernel": name,
-                "seconds": first[name].compile_s,
-                "cached": first[name].cached,
-                "launches": count,
-            }
-            for name, count in Counter(launch.kernel for launch in launches).items()
+            {"kernel": name, "seconds": first[name].compile_s, "cached": first[name].cached, "launches": n}
+            for name, n in counts.items()
         ]
         calls.append(values)
     return {"gpu": estimate.gpu, "source": estimate.source, "calls": calls}

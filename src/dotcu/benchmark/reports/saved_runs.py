@@ -32,13 +32,7 @@ _COLUMNS = tuple(each.name for each in fields(CallTime))
 
 @dataclass(frozen=True, kw_only=True)
 class SavedRow:
-    """A line of a file.
-
-    Attributes:
-        at: The time when its run was written: ISO 8601, UTC.
-        by: The timer of the run, unless the row has another.
-        source: The digest of the operator's source; empty where it is unknown.
-    """
+    """A line of a file: a row, when its run was written (ISO 8601), the digest of the operator's source."""
 
     at: str
     machine: Machine
@@ -49,11 +43,7 @@ class SavedRow:
 
 
 def write_run(path: Path, report: BenchReport) -> None:
-    """Write the rows of a report, whole or not at all; a file that exists is replaced.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
+    """Write the rows of a report, whole or not at all; a file that exists is replaced."""
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     lines = []
     for row in report.rows:
@@ -87,11 +77,7 @@ def write_run(path: Path, report: BenchReport) -> None:
 
 
 def read_runs(path: Path) -> list[SavedRow]:
-    """Return the rows of all runs in a file, those of the oldest run first.
-
-    Raises:
-        UsageError: The file cannot be read, or a line of it is not one that `write_run` wrote.
-    """
+    """Return the rows of all runs in a file, those of the oldest run first."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

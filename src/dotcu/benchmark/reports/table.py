@@ -31,30 +31,17 @@ if TYPE_CHECKING:
 
 
 _GAP = 2
-_NARROWEST = 30
-"""Words get no fewer characters than so, wherever they begin."""
+_NARROWEST = 30  # characters of words, wherever they begin
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of cells.
-
-    Attributes:
-        spare: On a narrow console, the column with the highest is omitted first; that with 0 never is.
-    """
-
-    head: str = ""
-    right: bool = True
-    spare: int = 0
+Column = tuple[str, bool, int]
+"""A head, whether cells stand to the right, and when it is omitted on a narrow console: that with the highest
+number first, one with 0 never."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line: cells, from the first column on, and words behind the last of them.
-
-    Attributes:
-        indent: Characters before the first cell, or before the words where there are no cells.
-    """
+    """A line: an indent, cells from the first column on, and words behind the last of them."""
 
     cells: tuple[Text, ...] = ()
     words: Text | None = None
@@ -74,38 +61,23 @@ class Grid:
         for line in self.lines:
             for place, cell in enumerate(line.cells):
                 widths[place] = max(widths[place], cell.cell_len + (line.indent if place == 0 else 0))
-        shown = self._fitting(widths, most)
+        shown = [place for place, width in enumerate(widths) if width]
+        for place in sorted(shown, key=lambda place: -self.columns[place][2]):
+            if sum(widths[p] + _GAP for p in shown) - _GAP > most and self.columns[place][2]:
+                shown.remove(place)
         for line in self.lines:
-            start = self._cells(line, widths, shown)
-            if line.words is None:
-                start.rstrip()
-                yield start
-                continue
+            start = Text(" " * line.indent)
+            for place in (place for place in shown if place < len(line.cells)):
+                cell = line.cells[place].copy()
+                room = widths[place] - (line.indent if place == 0 else 0)
+                cell.align("right" if self.columns[place][1] else "left", room)
+                start.append_text(cell.append(" " * _GAP))
             hang = min(start.cell_len, max(0, most - _NARROWEST))
             folded = line.words.wrap(console, most - hang) if line.words else [Text()]
             for number, part in enumerate(folded):
                 whole = Text.assemble(start if number == 0 else " " * hang, part)
                 whole.rstrip()
                 yield whole
-
-    def _fitting(self, widths: Sequence[int], most: int) -> list[int]:
-        """The places of the columns that fit beside each other, and hold anything."""
-        shown = [place for place, width in enumerate(widths) if width]
-        for place in sorted(shown, key=lambda place: -self.columns[place].spare):
-            if sum(widths[p] + _GAP for p in shown) - _GAP <= most or not self.columns[place].spare:
-                break
-            shown.remove(place)
-        return shown
-
-    def _cells(self, line: Line, widths: Sequence[int], shown: Sequence[int]) -> Text:
-        """The indent and the cells of a line, aligned."""
-        start = Text(" " * line.indent)
-        for place in (place for place in shown if place < len(line.cells)):
-            cell = line.cells[place].copy()
-            room = widths[place] - (line.indent if place == 0 else 0)
-            cell.align("right" if self.columns[place].right else "left", room)
-            start.append_text(cell.append(" " * _GAP))
-        return start
 
 
 _T = TypeVar("_T")
@@ -152,7 +124,7 @@ def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
 
 
 def _heads(columns: Sequence[Column]) -> Line:
-    return Line(cells=tuple(Text(column.head, style="bold") for column in columns))
+    return Line(cells=tuple(Text(head, style="bold") for head, _, _ in columns))
 
 
 def _words(text: str, style: str = "", *, indent: int = 2) -> Line:
@@ -207,19 +179,13 @@ def _state(report: BenchReport) -> str:
     return ", ".join(ranges) + (f"; highest {', '.join(highest)}" if highest else "")
 
 
-_ROW_COLUMNS = (
-    Column(right=False),  # state of L2
-    Column(right=False),  # contender
-    Column(head="µs"),
-    Column(head="± %"),
-    Column(head="IQR %", spare=2),
-    Column(head="n", spare=3),
-    Column(head="host µs", spare=1),
-    Column(head="rate"),
-    Column(head="% limit"),
-    Column(head="× dotcu"),
-    Column(right=False),  # numbers of notes
-)
+_ROW_COLUMNS: Sequence[Column] = (
+    ("", False, 0),  # state of L2
+    ("", False, 0),  # contender
+    ("µs", True, 0), ("± %", True, 0), ("IQR %", True, 2), ("n", True, 3), ("host µs", True, 1),
+    ("rate", True, 0), ("% limit", True, 0), ("× dotcu", True, 0),
+    ("", False, 0),  # numbers of notes
+)  # fmt: skip
 
 
 def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterator[Line]:
@@ -294,14 +260,9 @@ def _row_line(report: BenchReport, row: Row, notes: Text, *, l2: str) -> Line:
     return Line(indent=4, cells=(*names, *figures, notes))
 
 
-WIDE = 0.25
-"""A note has p5 and p95 if they differ by more than this share of the median."""
-
-INLINE_LINES = 4
-"""A reason with more lines is a note; its first line is in the row."""
-
-NOTE_LINES = 20
-"""Lines of a note that are shown."""
+WIDE = 0.25  # a note has p5 and p95 if they differ by more than this share of the median
+INLINE_LINES = 4  # a reason with more lines is a note; its first line is in the row
+NOTE_LINES = 20  # that are shown of a note
 
 
 def _notes(row: Row, by: str) -> Iterator[str]:
@@ -321,15 +282,10 @@ def _is_long(reason: str) -> bool:
     return len(reason.strip().splitlines()) > INLINE_LINES
 
 
-_CHANGE_COLUMNS = (
-    Column(right=False),  # verdict
-    Column(right=False),  # case
-    Column(right=False),  # state of L2
-    Column(right=False),  # contender
-    Column(head="× baseline"),
-    Column(head="interval", right=False),
-    Column(head="at", right=False, spare=1),
-)
+_CHANGE_COLUMNS: Sequence[Column] = (
+    *[("", False, 0)] * 4,  # verdict, case, state of L2, contender
+    ("× baseline", True, 0), ("interval", False, 0), ("at", False, 1),
+)  # fmt: skip
 
 _STYLES = {"slower": "bold red", "lost": "bold red", "faster": "green", "unclear": "yellow"}
 
@@ -369,15 +325,11 @@ def _change_line(one: RowComparison) -> Line:
     return Line(indent=4, cells=tuple(cells))
 
 
-_ESTIMATE_COLUMNS = (
-    Column(right=False),  # case
-    Column(head="moves"),
-    Column(head="asked for", spare=1),
-    Column(head="sectors", spare=2),
-    Column(head="operations", spare=3),
-    Column(head="bound µs"),
-    Column(head="by", right=False),
-)
+_ESTIMATE_COLUMNS: Sequence[Column] = (
+    ("", False, 0),  # case
+    ("moves", True, 0), ("asked for", True, 1), ("sectors", True, 2), ("operations", True, 3),
+    ("bound µs", True, 0), ("by", False, 0),
+)  # fmt: skip
 
 
 def _estimate_grid(estimate: Estimate) -> Grid:
@@ -402,17 +354,12 @@ def _estimate_grid(estimate: Estimate) -> Grid:
 
 
 def _estimate_cells(call: EstimatedCall) -> tuple[str, ...]:
-    efficiency = call.sector_efficiency
-    operations = [(si(count, "").replace(" ", ""), name) for name, count in call.operations.items() if count]
-    return (
-        call.case,
-        si(call.work.bytes, "B"),
-        "" if call.asked_bytes is None else si(call.asked_bytes, "B"),
-        "" if efficiency is None else f"{100 * efficiency:.0f} % full",
-        ", ".join(f"{count} {name}" for count, name in operations),
-        "" if call.bound_us is None else us(call.bound_us),
-        call.what,
-    )
+    asked = "" if call.asked_bytes is None else si(call.asked_bytes, "B")
+    full = "" if call.sector_efficiency is None else f"{100 * call.sector_efficiency:.0f} % full"
+    counts = {name: si(count, "").replace(" ", "") for name, count in call.operations.items() if count}
+    done = ", ".join(f"{count} {name}" for name, count in counts.items())
+    bound = "" if call.bound_us is None else us(call.bound_us)
+    return call.case, si(call.work.bytes, "B"), asked, full, done, bound, call.what
 
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
@@ -464,11 +411,7 @@ def _work_source(works: Iterable[Work]) -> str:
 
 
 def merged(texts: Iterable[str]) -> Mapping[str, str]:
-    """Return for each text one for all that differ from it in numbers alone.
-
-    "power cap in 12 of 40 blocks" and "power cap in 31 of 40 blocks" are both "power cap in 12 to 31 of 40
-    blocks".
-    """
+    """Return for each text one for all that differ in numbers alone: "power cap in 12 to 31 of 40 blocks"."""
     shown: dict[str, str] = {}
     for alike in _grouped((_NUMBER.sub("#", text), text) for text in texts).values():
         ranges = []

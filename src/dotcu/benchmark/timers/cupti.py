@@ -3,11 +3,8 @@
 One session of the profiler holds the calls of one `time`. The first of a process takes seconds, later ones
 some 3 ms. Source: measured, H200, torch 2.11, CUDA 13.0, 2026-11.
 
-A kernel belongs to the call that launched it, on whichever stream it runs and whenever it starts: one on a
-stream of its own may start before the call's mark, while the caller's stream is still blocked. Then it is
-`early`: it did not wait for the work that the caller had queued. The trace has both times of a launch, the
-host's and the device's; if a kernel has no launch by the host (another kernel launched it), the time of its
-start decides.
+A kernel belongs to the call that launched it, on whichever stream it runs and whenever it starts. The trace
+has both times of a launch, the host's and the device's; where a kernel launched it, its start decides.
 """
 
 from __future__ import annotations
@@ -55,22 +52,17 @@ def _without_log(descriptor: int) -> Iterator[None]:
     except OSError:  # the process has closed it
         yield
         return
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, os.fdopen(outlet, "wb") as file:
         os.dup2(output.fileno(), descriptor)
         try:
             yield
         finally:
             os.dup2(outlet, descriptor)
             output.seek(0)
-            rest = b"".join(line for line in output if not LINE.match(line))
-            if rest:
-                os.write(outlet, rest)
-            os.close(outlet)
+            file.writelines(line for line in output if not LINE.match(line))
 
 
-OWN = "dotcu_bench_"
-"""Begins the name of every kernel of `kernels.cu`."""
-
+OWN = "dotcu_bench_"  # begins the name of every kernel of `kernels.cu`
 BEGIN, END = f"{OWN}begin", f"{OWN}end"
 
 
@@ -79,11 +71,9 @@ class Activity:
     """A kernel, copy or fill that the device ran.
 
     Attributes:
-        start_ns: Its start by the device's clock, as `end_ns`.
+        start_ns, end_ns: By the device's clock.
         stream: The stream's number, which no other device's stream has.
-        device: The GPU's number.
-        launched_ns: The time of its launch by the host's clock; None if the trace lacks it.
-        thread: The thread that launched it; None if the trace lacks it.
+        launched_ns, thread: When, by the host's clock, and which thread launched it; None if unknown.
     """
 
     name: str
@@ -100,10 +90,9 @@ _Window = tuple[Activity, Activity]
 
 
 def attribute(activities: Iterable[Activity], count: int) -> list[CallTime]:
-    """Return the device time and the kernels of each call.
+    """Return the device time and the kernels of each call; one without kernels took no time.
 
-    A call without kernels took no time. A kernel outside of calls that is not of the marks' thread and stream
-    is stray: it counts to the call before it.
+    A kernel outside of calls that is not of the marks' thread and stream is stray, of the call before it.
 
     Raises:
         TimerFailed: The marks are not those of so many calls.
@@ -178,8 +167,7 @@ RESOLUTION_US = 0.032
 """The step of a kernel's time stamps. Source: measured, H200, CUDA 13.0, 2026-11."""
 
 MARGIN_US = 100.0
-"""Time that the stream is blocked at either end of a session: Kineto drops what seems to lie outside of it,
-and its two clocks may differ by some microseconds."""
+"""Time that the stream is blocked at either end of a session: Kineto drops what seems to lie outside."""
 
 
 class Cupti(Timer):

@@ -30,14 +30,11 @@ class TimedCallFailed(DotcuError):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedCall:
-    """One call to time, on torch's current stream.
+    """One call of the contender `name` to time, on torch's current stream.
 
     Attributes:
-        name: The contender of the call.
-        run: The call.
         prepare: Queues its preparation, outside of the timed window.
-        probe: Takes the result right after the call in stream order, outside of the timed window; None if
-            it is not looked at.
+        probe: Takes the result right after the call in stream order, outside of the timed window.
         hold_us: The time that the stream is blocked before the call, so that the host can queue it whole. Too
             little adds host time to the device time; too much only takes longer.
     """
@@ -49,15 +46,9 @@ class TimedCall:
     hold_us: float = 0.0
 
 
-FLUSHED = 4
-"""The size of the buffer that a flush reads, in sizes of L2, so that nothing else stays there."""
-
-SMALLEST_FLUSH = 32 << 20
-"""Bytes of the buffer for a GPU that does not report the size of its L2."""
-
-FASTEST_FLUSH_GBPS = 10_000.0
-"""An upper bound of the bandwidth of memory."""
-
+FLUSHED = 4  # sizes of L2 that a flush reads, so that nothing else stays there
+SMALLEST_FLUSH = 32 << 20  # bytes of it, for a GPU that does not report the size of its L2
+FASTEST_FLUSH_GBPS = 10_000.0  # an upper bound of the bandwidth of memory
 MOST_HOLD_US = 100_000.0
 THREADS = 512
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,12 +32,10 @@ class Workload:
     Attributes:
         name: Unique for an operator: `float32-4096x4096`.
         dtype: The operator's dtype that it is for; None for a bare kernel.
-        shapes: Of its tensors, without those that a call only writes.
-        elements: Of its largest tensor.
-        make: Gives inputs in new memory on the device, with other random numbers for another seed. It may
-            run out of memory, and raises OperatorError where what a call writes is unknown.
-        input_bytes: Of what `make` gives.
-        result_bytes: Of what a call gives; 0 where it is unknown without a call.
+        shapes: Of its tensors, without those that a call only writes; `elements` are those of the largest.
+        make: Gives inputs in new memory, with other random numbers for another seed. It may run out of
+            memory, and raises OperatorError where what a call writes is unknown.
+        input_bytes, result_bytes: Of what `make` gives, and a call; 0 where that is unknown without a call.
     """
 
     name: str
@@ -54,11 +52,10 @@ class Workload:
         return self.input_bytes + self.result_bytes
 
     def sets(self, count: int, seed: int, device: torch.device) -> list[Sample]:
-        """Sets of inputs, each in memory of its own and from a seed of its own, as many as memory reaches.
+        """Return sets of inputs, each in memory and from a seed of its own, as many as memory reaches.
 
         Args:
-            count: The largest number of sets.
-            seed: The seed of the first set; the next has the next one.
+            count, seed: The most sets, and the seed of the first one; the next has the next seed.
             device: The device whose free memory counts.
         """
         free = free_bytes(device)
@@ -69,12 +66,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class UntimedCase:
-    """A case that is not timed, and why.
-
-    Attributes:
-        status: That of its row: "skipped" where this machine is too small for it, "failed" where the
-            operator does not take it.
-    """
+    """A case that is not timed: this machine is too small for it, or the operator does not take it."""
 
     name: str
     reason: str
@@ -101,8 +93,8 @@ def workloads(
     own = tuple(sample.map_tensors(lambda t: t.to(subject.device)) for sample in samples)
     cases: list[Workload | UntimedCase] = []
     for dtype in dtypes or subject.overload.dtypes:
-        source = _SampleSource(subject, dtype, own)
-        cases += _reshaped(source, shapes) if shapes else _as_given(source)
+        source = partial(_samples, subject, dtype, own)
+        cases += _reshaped(subject, dtype, source, shapes) if shapes else _as_given(subject, dtype, source)
     if not cases:
         raise OperatorError(
             f"{subject.name} has no sample without empty tensors, so there is nothing to time.\n"
@@ -112,38 +104,32 @@ def workloads(
     return cases
 
 
-class _SampleSource(NamedTuple):
-    """The samples of a dtype; those of the caller, if any, in place of the author's."""
+_Source = Callable[[int], list[Sample]]
+"""Returns the samples of a dtype, from a seed."""
 
-    subject: Subject
-    dtype: torch.dtype
-    own: tuple[Sample, ...]
 
-    def samples(self, seed: int) -> list[Sample]:
-        """Return all samples, from a seed."""
-        subject, dtype = self.subject, self.dtype
-        if self.own:
-            return [sample for sample in self.own if _dtype_of(sample, dtype) == dtype]
-        if seed == subject.seed:
-            return [case.sample for case in subject.given(dtype)]
-        with subject.seeded(f"{subject.name}/{short(dtype)}/{seed}"):
-            return list(samples_of(subject.overload, subject.device, dtype))
+def _samples(subject: Subject, dtype: torch.dtype, own: Sequence[Sample], seed: int) -> list[Sample]:
+    """Return the samples of a dtype; those of the caller, if any, in place of the author's."""
+    if own:
+        return [sample for sample in own if _dtype_of(sample, dtype) == dtype]
+    if seed == subject.seed:
+        return [case.sample for case in subject.given(dtype)]
+    with subject.seeded(f"{subject.name}/{short(dtype)}/{seed}"):
+        return list(samples_of(subject.overload, subject.device, dtype))
 
-    def sample(self, position: int, seed: int) -> Sample:
-        """Return one sample; from the first seed if this one gives other shapes."""
-        first, others = self.samples(self.subject.seed), self.samples(seed)
-        alike = len(others) == len(first) and repr(others[position]) == repr(first[position])
-        return others[position] if alike else first[position]
 
-    def copy(self, position: int, seed: int) -> Sample:
-        """Return one sample in memory of its own."""
-        return _copied(self.sample(position, seed))
+def _one(subject: Subject, source: _Source, position: int, seed: int) -> Sample:
+    """Return one sample; from the first seed if this one gives other shapes."""
+    first, others = source(subject.seed), source(seed)
+    alike = len(others) == len(first) and repr(others[position]) == repr(first[position])
+    return others[position] if alike else first[position]
 
-    def whole(self) -> Iterator[tuple[int, Sample]]:
-        """Yield the samples without empty tensors, and their positions."""
-        for position, sample in enumerate(self.samples(self.subject.seed)):
-            if sample.tensors and all(tensor.numel() for tensor in sample.tensors):
-                yield position, sample
+
+def _whole(subject: Subject, source: _Source) -> Iterator[tuple[int, Sample]]:
+    """Yield the samples without empty tensors, and their positions."""
+    for position, sample in enumerate(source(subject.seed)):
+        if sample.tensors and all(tensor.numel() for tensor in sample.tensors):
+            yield position, sample
 
 
 def _dtype_of(sample: Sample, default: torch.dtype) -> torch.dtype:
@@ -154,18 +140,24 @@ def _dtype_of(sample: Sample, default: torch.dtype) -> torch.dtype:
     return dtypes[0] if dtypes else default
 
 
-def _as_given(source: _SampleSource) -> Iterator[Workload | UntimedCase]:
+def _as_given(subject: Subject, dtype: torch.dtype, source: _Source) -> Iterator[Workload | UntimedCase]:
     """Yield a case for each sample; of several with equal shapes and scalars for the first."""
     alike: dict[tuple[Shape, ...], dict[tuple[tuple[str, str], ...], tuple[int, Sample]]] = {}
-    for position, sample in source.whole():
-        of_shapes = alike.setdefault(_shapes_of(source.subject, sample), {})
-        of_shapes.setdefault(_scalars_of(source.subject, sample), (position, sample))
+    for position, sample in _whole(subject, source):
+        of_shapes = alike.setdefault(_shapes_of(subject, sample), {})
+        of_shapes.setdefault(_scalars_of(subject, sample), (position, sample))
     for shapes, group in alike.items():
         common = set.intersection(*map(set, group))
         for scalars, (position, sample) in group.items():
             name = "".join(f"-{name}={value}" for name, value in scalars if (name, value) not in common)
-            make = partial(source.copy, position)
-            yield _fitting(source, sample, shapes, make, f"{shapes_name(shapes)}{name}")
+            one = partial(_one, subject, source, position)
+            yield _fitting(
+                subject, dtype, sample, shapes, partial(_copied_one, one), f"{shapes_name(shapes)}{name}"
+            )
+
+
+def _copied_one(one: Callable[[int], Sample], seed: int) -> Sample:
+    return _copied(one(seed))
 
 
 def _copied(sample: Sample) -> Sample:
@@ -196,31 +188,34 @@ def _scalars_of(subject: Subject, sample: Sample) -> tuple[tuple[str, str], ...]
     )
 
 
-def _reshaped(source: _SampleSource, rows: Sequence[ShapeRow]) -> Iterator[Workload | UntimedCase]:
+def _reshaped(
+    subject: Subject, dtype: torch.dtype, source: _Source, rows: Sequence[ShapeRow]
+) -> Iterator[Workload | UntimedCase]:
     """Yield a case for each row, like the first sample that can take its shapes."""
     for row in rows:
         reason = ""
-        for position, sample in source.whole():
+        for position, sample in _whole(subject, source):
             try:
-                shapes = fitted(_shapes_of(source.subject, sample), row)
+                shapes = fitted(_shapes_of(subject, sample), row)
             except UsageError as error:
                 reason = reason or str(error)
                 continue
-            make = partial(_redrawn, source, position, shapes)
-            yield _fitting(source, sample, shapes, make, shapes_name(shapes))
+            make = partial(_redrawn, subject, dtype, partial(_one, subject, source, position), shapes)
+            yield _fitting(subject, dtype, sample, shapes, make, shapes_name(shapes))
             break
         else:
             yield UntimedCase(
-                name=f"{short(source.dtype)}-{shapes_name(row)}",
+                name=f"{short(dtype)}-{shapes_name(row)}",
                 reason=reason or "there is no sample without empty tensors to follow",
                 status="failed",
             )
 
 
-def _redrawn(source: _SampleSource, position: int, shapes: Sequence[Shape], seed: int) -> Sample:
+def _redrawn(
+    subject: Subject, dtype: torch.dtype, one: Callable[[int], Sample], shapes: Sequence[Shape], seed: int
+) -> Sample:
     """Return the call with tensors of other shapes; those that keep theirs are the author's."""
-    subject = source.subject
-    template = subject.inputs(source.sample(position, seed))
+    template = subject.inputs(one(seed))
     wanted = {id(tensor): shape for tensor, shape in zip(template.tensors, shapes, strict=True)}
     generator = torch.Generator(subject.device).manual_seed(seed_of(f"{subject.name}/{shapes}", seed))
     index = _within(_shapes_of(subject, template), shapes)
@@ -229,7 +224,7 @@ def _redrawn(source: _SampleSource, position: int, shapes: Sequence[Shape], seed
         shape = wanted[id(tensor)]
         if shape == tuple(tensor.shape):
             return _copied(Sample(tensor)).tensors[0]
-        is_data = not is_integer(tensor.dtype) or tensor.dtype == source.dtype
+        is_data = not is_integer(tensor.dtype) or tensor.dtype == dtype
         return _drawn(tensor, shape, generator, None if is_data else index)
 
     sample = completed(subject, mapped(template, draw))
@@ -243,10 +238,11 @@ def _redrawn(source: _SampleSource, position: int, shapes: Sequence[Shape], seed
 
 
 def _fitting(
-    source: _SampleSource, like: Sample, shapes: tuple[Shape, ...], make: Callable[[int], Sample], name: str
-) -> Workload | UntimedCase:
+    subject: Subject, dtype: torch.dtype, like: Sample, shapes: tuple[Shape, ...],
+    make: Callable[[int], Sample], name: str,
+) -> Workload | UntimedCase:  # fmt: skip
     """Return the case of a sample with some shapes, unless the device has too little memory for it."""
-    subject, title = source.subject, f"{short(source.dtype)}-{name}"
+    title = f"{short(dtype)}-{name}"
     inputs = subject.inputs(like).tensors
     unique = {id(t): (t, shape) for t, shape in zip(inputs, shapes, strict=True)}.values()
     results = _results(subject, like, shapes)
@@ -257,7 +253,7 @@ def _fitting(
         reason = f"needs {needed / 2**30:.1f} GiB of memory on the GPU, which has {free / 2**30:.1f} GiB free"
         return UntimedCase(name=title, reason=reason, status="skipped")
     return Workload(
-        name=title, dtype=source.dtype, shapes=shapes, make=make,
+        name=title, dtype=dtype, shapes=shapes, make=make,
         elements=max(math.prod(shape) for shape in (*shapes, *(shape for shape, _ in results))),
         input_bytes=input_bytes, result_bytes=result_bytes,
     )  # fmt: skip
@@ -337,11 +333,10 @@ def ascends(tensor: Tensor) -> bool:
 
 
 def _within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
-    """Return the range of whole numbers that may be indices or offsets, when sizes change.
+    """Return the largest of whole numbers that may be indices or offsets, when sizes change.
 
-    It may be an index into any of the old sizes above it, so it stays below the least of what these become.
-    A number that is one of the sizes may be an end, and then becomes what that size becomes, or an index
-    after all: it stays below the others all the same.
+    An index into any of the old sizes above it stays below the least of what these become. A number that is
+    one of the sizes may be an end: it becomes what that size becomes, as far as it is below the others.
     """
     pairs = {
         (before, after)
@@ -358,11 +353,8 @@ def _within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
     return top
 
 
-RESULTS = 4
-"""Results that exist at once: the last two of a contender, a new one, and the reference's."""
-
-SHARE = 0.9
-"""The usable share of the free memory: the rest is lost between blocks."""
+RESULTS = 4  # that exist at once: the last two of a contender, a new one, and the reference's
+SHARE = 0.9  # of the free memory that is usable: the rest is lost between blocks
 
 
 def free_bytes(device: torch.device) -> int:

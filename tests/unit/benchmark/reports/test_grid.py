@@ -7,9 +7,9 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from dotcu.benchmark.reports.table import Column, Grid, Line
+from dotcu.benchmark.reports.table import Grid, Line
 
-COLUMNS = (Column(right=False), Column(head="µs"), Column(head="n", spare=2), Column(head="host", spare=1))
+COLUMNS = (("", False, 0), ("µs", True, 0), ("n", True, 2), ("host", True, 1))
 
 
 def cells(*words: str, **options: object) -> Line:
