@@ -56,21 +56,14 @@ class EstimatedCall:
     compiles: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """An estimate of some calls for the GPU of a datasheet: bounds, not measurements."""
-
-    gpu: str
-    source: str
-    calls: tuple[EstimatedCall, ...]
+Estimate = tuple[Sheet, tuple[EstimatedCall, ...]]
+"""The datasheet of a GPU, and calls that were bounded by it: no measurements."""
 
 
 def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_GPU) -> Estimate:
     """Simulate calls, each an overload, a case's name and its arguments, and bound their time on a GPU."""
     sheet = named(gpu)
-    return Estimate(
-        gpu=sheet.name, source=sheet.source, calls=tuple(_estimated(*call, sheet) for call in calls)
-    )
+    return sheet, tuple(_estimated(*call, sheet) for call in calls)
 
 
 def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> EstimatedCall:

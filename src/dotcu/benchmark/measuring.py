@@ -20,7 +20,7 @@ from dotcu.benchmark import device
 from dotcu.benchmark.results import L2, Block, CallTime, Clocks, Measured, Protocol
 from dotcu.benchmark.statistics import LEAST_BLOCKS, summary
 from dotcu.benchmark.targets import Call
-from dotcu.benchmark.timers import TimedCall, TimedCallFailed, Timer, TimerFailed, after
+from dotcu.benchmark.timers import TimedCall, Timer, TimerFailed, after
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
 
@@ -243,10 +243,8 @@ class _MeasurementRun:
         """Drop the contender of a failure; raise what is the timer's own."""
         if isinstance(error, TimerFailed):
             raise error
-        if isinstance(error, TimedCallFailed):
-            self._drop(error.name, error.__cause__ if isinstance(error.__cause__, Exception) else error)
-            return
-        for name in list(self.remaining):  # a fault of the device: whose is unknown
+        failed = self._interleaving.failed  # else a fault of the device: whose is unknown
+        for name in [failed] if failed else list(self.remaining):
             self._drop(name, error)
 
     def _look(self, looks: list[Clocks], probe: Callable[[Any], None] | None, result: Any) -> None:
@@ -285,11 +283,13 @@ in it: where more fit, they draw little power in any case."""
 class _Interleaving:
     """Makes the timed calls of each block: all contenders, in random order, on one set of inputs.
 
-    `calls` is how many each contender has in a block, `device_us` the device time of each one's calls.
+    `calls` is how many each contender has in a block, `device_us` the device time of each one's calls, and
+    `failed` the contender whose call raised in the last block.
     """
 
     def __init__(self, names: Sequence[str], conditions: Conditions, timer: Timer) -> None:
         self.calls = conditions.protocol.calls
+        self.failed = ""
         self.device_us = dict.fromkeys(names, 0.0)
         self._conditions, self._timer = conditions, timer
         self._order = random.Random(conditions.protocol.seed)
@@ -323,7 +323,7 @@ class _Interleaving:
         names, sets = list(contenders), self._conditions.sets
         probed = {name: self._random.randrange(self.calls) if probing else -1 for name in names}
         timed = []
-        self._ahead_us, self._begun = 0.0, None
+        self._ahead_us, self._begun, self.failed = 0.0, None, ""
         for turn in range(self.calls):
             sample = sets[block % len(sets)]
             self._order.shuffle(names)
@@ -357,7 +357,9 @@ class _Interleaving:
     def _call(self, name: str, call: Call, sample: Sample) -> Any:
         began = perf_counter()
         self._lead_s.append(began - self._prepared)
+        self.failed = name
         result = call(sample)
+        self.failed = ""
         self._took_s[name].append(perf_counter() - began)
         self._alive[name].append(result)
         return result

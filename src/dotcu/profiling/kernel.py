@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 SECTIONS = (
     "SpeedOfLight",
@@ -27,66 +27,53 @@ SECTIONS = (
 
 FigureKind = Literal["percent", "time", "bytes", "rate", "frequency", "number"]
 
-
-class ReportedFigure(NamedTuple):
-    """A figure of a profile.
-
-    Attributes:
-        key: Its name in JSON.
-        metrics: Its names in Nsight Compute; the first that a report has counts.
-        minor: Left out of the text where a report lacks it, or where it is zero.
-    """
-
-    group: Literal["speed of light", "memory", "occupancy"]
-    key: str
-    label: str
-    kind: FigureKind
-    metrics: tuple[str, ...]
-    minor: bool = False
-
+Figure = tuple[Literal["speed of light", "memory", "occupancy"], str, FigureKind, tuple[str, ...]]
+"""A figure's group, label and kind, and its metrics in Nsight Compute: the first that a report has counts."""
 
 COMPUTE, MEMORY = "compute_percent", "memory_percent"
 
-FIGURES = (
-    ReportedFigure("speed of light", "duration_us", "duration", "time", ("gpu__time_duration.sum",)),
-    ReportedFigure("speed of light", COMPUTE, "compute (SM)", "percent",
-                   ("sm__throughput.avg.pct_of_peak_sustained_elapsed",)),
-    ReportedFigure("speed of light", MEMORY, "memory", "percent",
-                   ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",)),
-    ReportedFigure("speed of light", "dram_percent", "DRAM", "percent",
-                   ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-                    "dram__throughput.avg.pct_of_peak_sustained_elapsed")),
-    ReportedFigure("speed of light", "l2_percent", "L2", "percent",
-                   ("lts__throughput.avg.pct_of_peak_sustained_elapsed",)),
-    ReportedFigure("speed of light", "l1_percent", "L1", "percent",
-                   ("l1tex__throughput.avg.pct_of_peak_sustained_active",)),
-    ReportedFigure("speed of light", "sm_hz", "SM clock", "frequency",
-                   ("gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second")),
-    ReportedFigure("speed of light", "dram_hz", "DRAM clock", "frequency",
-                   ("dram__cycles_elapsed.avg.per_second",)),
-    ReportedFigure("memory", "dram_rate", "DRAM rate", "rate", ("dram__bytes.sum.per_second",)),
-    ReportedFigure("memory", "dram_read_bytes", "DRAM read", "bytes", ("dram__bytes_read.sum",)),
-    ReportedFigure("memory", "dram_written_bytes", "DRAM written", "bytes", ("dram__bytes_write.sum",)),
-    ReportedFigure("memory", "l2_hit_percent", "L2 hits", "percent", ("lts__t_sector_hit_rate.pct",)),
-    ReportedFigure("memory", "l1_hit_percent", "L1 hits", "percent", ("l1tex__t_sector_hit_rate.pct",)),
-    ReportedFigure("memory", "sectors_per_load", "sectors a load", "number",
-                   ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",), True),
-    ReportedFigure("memory", "sectors_per_store", "sectors a store", "number",
-                   ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",), True),
-    ReportedFigure("memory", "bank_conflicts", "bank conflicts", "number",
-                   ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",), True),
-    ReportedFigure("occupancy", "theoretical_percent", "theoretical", "percent",
-                   ("sm__maximum_warps_per_active_cycle_pct",)),
-    ReportedFigure("occupancy", "achieved_percent", "achieved", "percent",
-                   ("sm__warps_active.avg.pct_of_peak_sustained_active",)),
-    ReportedFigure("occupancy", "registers", "registers a thread", "number",
-                   ("launch__registers_per_thread",)),
-    ReportedFigure("occupancy", "static_smem_bytes", "static shared memory", "bytes",
-                   ("launch__shared_mem_per_block_static",), True),
-    ReportedFigure("occupancy", "dynamic_smem_bytes", "dynamic shared memory", "bytes",
-                   ("launch__shared_mem_per_block_dynamic",), True),
-    ReportedFigure("occupancy", "waves", "waves", "number", ("launch__waves_per_multiprocessor",)),
-)  # fmt: skip
+FIGURES: Mapping[str, Figure] = {
+    "duration_us": ("speed of light", "duration", "time", ("gpu__time_duration.sum",)),
+    COMPUTE: ("speed of light", "compute (SM)", "percent",
+        ("sm__throughput.avg.pct_of_peak_sustained_elapsed",)),
+    MEMORY: ("speed of light", "memory", "percent",
+        ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",)),
+    "dram_percent": ("speed of light", "DRAM", "percent",
+        ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+         "dram__throughput.avg.pct_of_peak_sustained_elapsed")),
+    "l2_percent": ("speed of light", "L2", "percent", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",)),
+    "l1_percent": ("speed of light", "L1", "percent",
+        ("l1tex__throughput.avg.pct_of_peak_sustained_active",)),
+    "sm_hz": ("speed of light", "SM clock", "frequency",
+        ("gpc__cycles_elapsed.avg.per_second",
+         "smsp__cycles_elapsed.avg.per_second")),
+    "dram_hz": ("speed of light", "DRAM clock", "frequency", ("dram__cycles_elapsed.avg.per_second",)),
+    "dram_rate": ("memory", "DRAM rate", "rate", ("dram__bytes.sum.per_second",)),
+    "dram_read_bytes": ("memory", "DRAM read", "bytes", ("dram__bytes_read.sum",)),
+    "dram_written_bytes": ("memory", "DRAM written", "bytes", ("dram__bytes_write.sum",)),
+    "l2_hit_percent": ("memory", "L2 hits", "percent", ("lts__t_sector_hit_rate.pct",)),
+    "l1_hit_percent": ("memory", "L1 hits", "percent", ("l1tex__t_sector_hit_rate.pct",)),
+    "sectors_per_load": ("memory", "sectors a load", "number",
+        ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",)),
+    "sectors_per_store": ("memory", "sectors a store", "number",
+        ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",)),
+    "bank_conflicts": ("memory", "bank conflicts", "number",
+        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",)),
+    "theoretical_percent": ("occupancy", "theoretical", "percent",
+        ("sm__maximum_warps_per_active_cycle_pct",)),
+    "achieved_percent": ("occupancy", "achieved", "percent",
+        ("sm__warps_active.avg.pct_of_peak_sustained_active",)),
+    "registers": ("occupancy", "registers a thread", "number", ("launch__registers_per_thread",)),
+    "static_smem_bytes": ("occupancy", "static shared memory", "bytes",
+        ("launch__shared_mem_per_block_static",)),
+    "dynamic_smem_bytes": ("occupancy", "dynamic shared memory", "bytes",
+        ("launch__shared_mem_per_block_dynamic",)),
+    "waves": ("occupancy", "waves", "number", ("launch__waves_per_multiprocessor",)),
+}  # fmt: skip
+"""The figures of a profile, by their names in JSON."""
+
+MINOR = {"sectors_per_load", "sectors_per_store", "bank_conflicts", "static_smem_bytes", "dynamic_smem_bytes"}
+"""Figures that are left out of the text where a report lacks them, or where they are zero."""
 
 LIMITS = {
     "launch__occupancy_limit_registers": "registers",
@@ -278,7 +265,7 @@ def kernel_profiles(
                 own=not _OF_TORCH.match(launch.name) if native else is_of(launch.name, names),
                 grid=launch.grid,
                 block=launch.block,
-                figures={figure.key: value_of(figure, launch) for figure in FIGURES},
+                figures={key: value_of(key, launch) for key in FIGURES},
                 limits={words: int(value) for words, value in limits.items() if value is not None},
                 samples=sum(instruction.samples for instruction in instructions),
                 stalls=_stalls(instructions),
@@ -316,11 +303,12 @@ def _joined(
         yield launch, match[1] if match is not None else ()
 
 
-def value_of(figure: ReportedFigure, launch: KernelLaunch) -> float | None:
+def value_of(key: str, launch: KernelLaunch) -> float | None:
     """Return a figure in microseconds, bytes, bytes a second, hertz or percent; None if it is missing."""
-    for name in figure.metrics:
+    _, _, kind, metrics = FIGURES[key]
+    for name in metrics:
         value, unit = launch.metrics.get(name, (None, ""))
-        scale = UNITS[figure.kind].get(unit.lower()) if figure.kind in UNITS else 1.0
+        scale = UNITS[kind].get(unit.lower()) if kind in UNITS else 1.0
         if value is not None and scale is not None:
             return value * scale
     return None

@@ -30,6 +30,7 @@ from dotcu.profiling.kernel import (
     COMPUTE,
     FIGURES,
     MEMORY,
+    MINOR,
     STALLS,
     FigureKind,
     HotLine,
@@ -177,14 +178,13 @@ def _rows(kernel: KernelProfile) -> Iterator[tuple[str, str]]:
 
 def _figures(kernel: KernelProfile, group: str = "", only: tuple[str, ...] = ()) -> str:
     """Return the figures of a group but for those that have a row of their own, or these in their order."""
-    of = {figure.key: figure for figure in FIGURES}
-    keys = only or [f.key for f in FIGURES if f.group == group and f.key not in (MEMORY, COMPUTE)]
-    values = [(of[key], kernel.figures.get(key)) for key in keys]
-    return ", ".join(
-        f"{figure.label} {'not in the report' if value is None else quantity(value, figure.kind)}"
-        for figure, value in values
-        if value or not figure.minor
-    )
+    keys = only or [key for key in FIGURES if FIGURES[key][0] == group and key not in (MEMORY, COMPUTE)]
+    shown = []
+    for key in keys:
+        (_, label, kind, _), value = FIGURES[key], kernel.figures.get(key)
+        if value or key not in MINOR:
+            shown.append(f"{label} {'not in the report' if value is None else quantity(value, kind)}")
+    return ", ".join(shown)
 
 
 def quantity(value: float, kind: FigureKind) -> str:

@@ -45,10 +45,9 @@ PAIR = Sample(torch.ones(6400), torch.ones(6400))
 
 def test_a_call_has_its_counts_and_a_bound() -> None:
     operator = made()
-    found = estimate([(operator, "float32-6400", PAIR)])
-    (call,) = found.calls
-    assert (found.gpu, call.op, call.case) == ("H200", operator.qualified_name, "float32-6400")
-    assert "H200" in found.source
+    sheet, (call,) = estimate([(operator, "float32-6400", PAIR)])
+    assert (sheet.name, call.op, call.case) == ("H200", operator.qualified_name, "float32-6400")
+    assert "H200" in sheet.source
     assert call.asked_bytes == 2 * 3 * 4 * 6400
     assert call.operations == {"f32": 2 * 2 * 6400}
     assert call.work.bytes == 3 * 4 * 6400
@@ -58,7 +57,7 @@ def test_a_call_has_its_counts_and_a_bound() -> None:
 
 
 def test_launches_have_the_compile_times_of_their_kernels() -> None:
-    (call,) = estimate([(made(), "s0", PAIR)]).calls
+    _, (call,) = estimate([(made(), "s0", PAIR)])
     assert [launch.kernel for launch in call.launches] == ["axpy", "axpy"]
     assert call.launches[0].compile_s > 0
 
@@ -69,13 +68,13 @@ def test_scattered_accesses_show_in_the_sectors() -> None:
         kernels.gather(x, out, out.numel(), grid=dotcu.cdiv(out.numel(), 64), block=64)
         return out
 
-    (call,) = estimate([(made(gather), "s0", Sample(torch.ones(6400)))]).calls
+    _, (call,) = estimate([(made(gather), "s0", Sample(torch.ones(6400)))])
     assert call.sector_efficiency is not None
     assert call.sector_efficiency < 0.5
 
 
 def test_the_bound_is_that_of_the_gpu_that_was_named() -> None:
-    (call,) = estimate([(made(), "s0", PAIR)], gpu="rtx 4090").calls
+    _, (call,) = estimate([(made(), "s0", PAIR)], gpu="rtx 4090")
     assert call.bound_us == pytest.approx(3 * 4 * 6400 / 1008e3)
 
 
@@ -88,11 +87,11 @@ def test_what_cannot_be_simulated_says_so_and_keeps_the_bound_of_its_inputs() ->
     def fails(x: Tensor, y: Tensor) -> Tensor:
         raise RuntimeError("only on a GPU")
 
-    found = estimate([(made(fails), "s0", PAIR), (made(), "s1", PAIR)])
-    assert found.calls[0].notes == ("the simulator cannot run it: only on a GPU",)
-    assert found.calls[0].asked_bytes is None
-    assert found.calls[0].bound_us == pytest.approx(2 * 4 * 6400 / 4800e3)
-    assert found.calls[1].asked_bytes
+    _, (failed, sound) = estimate([(made(fails), "s0", PAIR), (made(), "s1", PAIR)])
+    assert failed.notes == ("the simulator cannot run it: only on a GPU",)
+    assert failed.asked_bytes is None
+    assert failed.bound_us == pytest.approx(2 * 4 * 6400 / 4800e3)
+    assert sound.asked_bytes
 
 
 def test_code_that_does_not_compile_fails_and_shows_what_the_compiler_said() -> None:
@@ -112,7 +111,7 @@ def test_code_that_does_not_compile_fails_and_shows_what_the_compiler_said() -> 
 def test_work_that_is_wrong_is_a_note() -> None:
     operator = made()
     operator.work(lambda x, y: (1.5, 2))
-    (call,) = estimate([(operator, "s0", PAIR)]).calls
+    _, (call,) = estimate([(operator, "s0", PAIR)])
     assert "returned (1.5, 2)" in call.notes[0]
     assert call.asked_bytes
 

@@ -55,9 +55,8 @@ def test_figures_come_in_our_units() -> None:
 def test_whatever_the_unit_a_figure_is_in_ours(
     key: str, unit: str, value: float, expected: float | None
 ) -> None:
-    figure = next(figure for figure in FIGURES if figure.key == key)
-    metrics = {figure.metrics[-1]: (value, unit)}
-    got = value_of(figure, KernelLaunch(name="k", grid="", block="", metrics=metrics))
+    metrics = {FIGURES[key][3][-1]: (value, unit)}
+    got = value_of(key, KernelLaunch(name="k", grid="", block="", metrics=metrics))
     assert got == (None if expected is None else pytest.approx(expected))
 
 

@@ -59,7 +59,7 @@ class BenchReport(report_base.Report):
         if self.interrupted:
             return False
         if self.estimate is not None:
-            return all(call.compiles for call in self.estimate.calls)
+            return all(call.compiles for call in self.estimate[1])
         measured = any(row.status == "measured" for row in self.rows)
         return measured and not (self.faults or self.slower or self.lost or self.nothing_compared)
 
@@ -153,8 +153,9 @@ def _change_json(one: RowComparison) -> dict[str, Any]:
 
 def _estimate_json(estimate: Estimate) -> dict[str, Any]:
     """Return an estimate with each kernel of a call once, how long that took to compile, and its launches."""
-    calls = []
-    for call in estimate.calls:
+    sheet, calls = estimate
+    rows = []
+    for call in calls:
         values = dict(vars(call))
         launches = values.pop("launches")
         first = {launch.kernel: launch for launch in reversed(launches)}
@@ -163,5 +164,5 @@ def _estimate_json(estimate: Estimate) -> dict[str, Any]:
             {"kernel": name, "seconds": first[name].compile_s, "cached": first[name].cached, "launches": n}
             for name, n in counts.items()
         ]
-        calls.append(values)
-    return {"gpu": estimate.gpu, "source": estimate.source, "calls": calls}
+        rows.append(values)
+    return {"gpu": sheet.name, "source": sheet.source, "calls": rows}

@@ -99,7 +99,7 @@ def table(report: BenchReport) -> RenderableType:
 
 def _conclusion(report: BenchReport) -> Text:
     if report.estimate is not None:
-        calls = report.estimate.calls
+        _, calls = report.estimate
         broken = sum(not call.compiles for call in calls)
         if not broken:
             return Text("nothing was measured", style="bold yellow")
@@ -334,12 +334,13 @@ _ESTIMATE_COLUMNS: Sequence[Column] = (
 
 def _estimate_grid(estimate: Estimate) -> Grid:
     """Return all calls, by operator; the first line says that nothing was measured."""
+    sheet, all_calls = estimate
     title = (
-        f"bounds for {estimate.gpu}, no measurements: the least time by its datasheet for what a call has to "
+        f"bounds for {sheet.name}, no measurements: the least time by its datasheet for what a call has to "
         "move and what its kernels computed in the simulator"
     )
-    lines = [_words(title, "bold yellow", indent=0), _words(estimate.source, "dim", indent=0)]
-    for op, calls in _grouped((call.op, call) for call in estimate.calls).items():
+    lines = [_words(title, "bold yellow", indent=0), _words(sheet.source, "dim", indent=0)]
+    for op, calls in _grouped((call.op, call) for call in all_calls).items():
         source = _work_source(call.work for call in calls)
         lines += [Line(), Line(words=Text.assemble((op, "bold"), (f"  {source}", "dim")))]
         lines.append(_heads(_ESTIMATE_COLUMNS))

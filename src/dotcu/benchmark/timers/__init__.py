@@ -12,14 +12,13 @@ from dotcu.benchmark.timers.cupti import Cupti
 from dotcu.benchmark.timers.timer import (
     Events,
     TimedCall,
-    TimedCallFailed,
     Timer,
     TimerFailed,
     TimingKernels,
 )
 from dotcu.errors import EnvironmentFault
 
-__all__ = ["TimedCall", "TimedCallFailed", "Timer", "TimerFailed", "after", "choose"]
+__all__ = ["TimedCall", "Timer", "TimerFailed", "after", "choose"]
 
 BEST_FIRST: tuple[type[Timer], ...] = (Cupti, Events)
 

@@ -13,19 +13,8 @@ from typing import Any, ClassVar
 import torch
 
 from dotcu.benchmark.results import CallTime, Means
-from dotcu.errors import DotcuError, EnvironmentFault
+from dotcu.errors import EnvironmentFault
 from dotcu.kernel import Module, cdiv, load
-
-
-class TimedCallFailed(DotcuError):
-    """A call of the contender `name` raised while it was timed; what it raised is the cause."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} raised while it was timed.\nA call that is timed must return.\n"
-            "Call it once by itself on these inputs: it raises there too, or depends on calls before it."
-        )
-        self.name = name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +113,6 @@ class Timer(ABC):
         """Time calls, in their order, and wait for them; one Call for each timed_call.
 
         Raises:
-            TimedCallFailed: One of them raised.
             TimerFailed: The timer itself failed; another one may work.
         """
 
@@ -138,10 +126,7 @@ class Timer(ABC):
             timed_call.prepare()
         self.helpers.hold(timed_call.hold_us)
         begin()
-        try:
-            result = timed_call.run()
-        except Exception as error:
-            raise TimedCallFailed(timed_call.name) from error
+        result = timed_call.run()
         end()
         if timed_call.probe is not None:
             timed_call.probe(result)

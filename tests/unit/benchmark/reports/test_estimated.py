@@ -38,7 +38,7 @@ def call(case: str = "float32-s0", **changes: Any) -> Any:
 
 
 def estimated(*calls: Any) -> BenchReport:
-    found: Any = SimpleNamespace(gpu="H200", source="NVIDIA H200 datasheet", calls=calls)
+    found: Any = (SimpleNamespace(name="H200", source="NVIDIA H200 datasheet"), calls)
     return report(estimate=found)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from dotcu.benchmark.timers import TimedCall, TimedCallFailed
+from dotcu.benchmark.timers import TimedCall
 from dotcu.benchmark.timers.timer import TimerFailed, elapsed_us
 from fake_timer import FakeTimer
 
@@ -28,24 +26,6 @@ def test_a_call_is_prepared_blocked_marked_and_looked_at_in_that_order() -> None
     timer.time([timed_call])
     assert timer.log == ["prepare", "hold", "begin", "run", "end", "probe the result"]
     assert timer.helpers.held_us == [30.0]
-
-
-def test_a_call_that_raises_names_its_contender_and_what_it_raised() -> None:
-    def run() -> Any:
-        raise ValueError("no such shape")
-
-    with pytest.raises(TimedCallFailed, match="baseline raised while it was timed") as caught:
-        FakeTimer().time([TimedCall(name="baseline", run=run)])
-    assert caught.value.name == "baseline"
-    assert str(caught.value.__cause__) == "no such shape"
-
-
-def test_an_interrupt_is_no_failure_of_the_call() -> None:
-    def run() -> Any:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        FakeTimer().time([TimedCall(name="a", run=run)])
 
 
 class FakeEvent:
