@@ -75,7 +75,7 @@ INSTANTIATIONS = {
         "transpose<unsigned short, 8, 8, 128, 256, 2, long long, long long>",
         "transpose<unsigned, 4, 1, 32, 256, 2, long long, long long>",
         "transpose<unsigned char, 16, 16, 128, 64, 2, long long, long long>",
-        "shifted<unsigned short, 128, 128, 256, 2, long long, long long>",
+        "shifted<unsigned short, 16, 128, 128, 256, 2, long long, long long>",
     ],
     "gemv": [
         "gemv<__nv_bfloat16, __nv_bfloat16, float, 16, true, false, 1, 1, 1, 8, 1, 4>",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import norms
-from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, vector_width
+from dotcu.gallery.common import ALIGNED, FLOATS, VECTOR_BYTES, random_tensors, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -18,8 +18,9 @@ backward_kernels = dotcu.load("backward.cu")
 FORWARD_VECTORS = (4, 3, 5, 7, 2, 1)
 """Vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
 
-LONG_VECTORS = 8
-"""Vectors of a thread where a row is a block's and nothing is added: fewer threads wait for each other."""
+SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
+"""Vectors of a thread where lanes of a warp have a row that begins anywhere; and where a row is a block's and
+nothing is added: fewer threads wait for each other."""
 
 BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 1024, (2, 4, 3, 5, 1), (5, 3, 4, 2, 1)
 """Threads of a row at most; vectors of a thread, where registers hold a float for each column besides, and
@@ -93,7 +94,9 @@ def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.Forward
     n, adds = int(x.shape[-1]), residual is not None
     way, width = norms.forward_rows((x, residual), (weight,))
     long = not adds and n >= 2 * norms.WARP * LONG_VECTORS * width
-    choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
+    choices: tuple[int, ...] = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
+    if way != ALIGNED and n <= SHORT_VECTORS[0] * norms.WARP * width:
+        choices = SHORT_VECTORS
     configuration = add_rms_norm.configuration if adds else rms_norm.configuration
     return norms.forward_launch(
         kernels.rms_norm, backward_kernels.sum_parts, x, weight, way, width, choices, configuration, adds

@@ -192,7 +192,7 @@ def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) 
             team *= 2
         return min(team, block)
     team = 1
-    while team < WARP and ROW_BATCH * team < vectors:
+    while team < WARP and (ROW_BATCH + 1) * team < vectors:  # a few more are less than twice the lanes
         team *= 2
     return team
 

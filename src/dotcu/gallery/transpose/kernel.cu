@@ -57,27 +57,27 @@ __global__ void __launch_bounds__(threads)
 }
 
 // The same where rows of either side begin anywhere: words of 16 bytes are copied as they lie, and
-// a thread gathers a column of a word of the result. Those begin up to `width - 1` rows higher.
-template <typename T, int down, int across, int threads, int rank, typename... Numbers>
+// threads gather columns of words of the result, in memory from multiples of `line` elements on.
+template <typename T, int line, int down, int across, int threads, int rank, typename... Numbers>
 __global__ void __launch_bounds__(threads)
     shifted(void* to, unsigned pitch, long long rows, long long columns, unsigned row,
             unsigned column, const void* from, Numbers... numbers) {
-    constexpr int width = 16 / sizeof(T), words = across / width + 1, height = down + width - 1;
+    constexpr int width = 16 / sizeof(T), words = across / width + 1, height = down + line - 1;
     static_assert(down % (8 * width) == 0 && across % width == 0, "8 words side by side");
-    __shared__ dotcu::vector<T, width> word[height * words + height / width + 1];
-    const auto line = [&](unsigned r) { return word + r * words + r / width; };  // banks differ
-    const Tile tile =
-        tile_of_block<rank, true>(rows + width - 1, columns, down, across, numbers...);
-    const long long top = tile.r - (width - 1);
+    extern __shared__ uint4 memory[];   // height * words + height / width + 1
+    const auto word = [](unsigned r) {  // banks differ
+        return reinterpret_cast<dotcu::vector<T, width>*>(memory) + r * words + r / width;
+    };
+    const Tile tile = tile_of_block<rank, true>(rows + line - 1, columns, down, across, numbers...);
+    const long long top = tile.r - (line - 1);  // so many rows higher
     const char* x = static_cast<const char*>(from) + tile.from + top * row + tile.c * sizeof(T);
     char* out = static_cast<char*>(to) + tile.to + tile.c * pitch + top * sizeof(T);
-    const unsigned low = reinterpret_cast<size_t>(x) % 16;
-    const auto by = [&](unsigned r) { return (low + r * row) % 16 / sizeof(T); };
+    const auto by = [&](unsigned r) { return (size_t(x) + r * row) % 16 / sizeof(T); };
     for (int n = threadIdx.x; n < height * words; n += threads) {
         const int r = n / words, c = n % words * width - by(r);
         const T* here = reinterpret_cast<const T*>(x + 1ll * r * row) - tile.c;
         if (top + r >= 0 && top + r < rows)
-            dotcu::copy_inside_later(line(r) + n % words, here, tile.c + c, columns);
+            dotcu::copy_inside_later(word(r) + n % words, here, tile.c + c, columns);
     }
     dotcu::commit_copies();
     dotcu::wait_for_copies<0>();
@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(threads)
         const unsigned c = n / 8 % across, w = n % 8 + n / 8 / across * 8;
         if (c >= tile.columns) continue;
         T* column = reinterpret_cast<T*>(out + 1ll * c * pitch);
-        const unsigned r = w * width + (width - dotcu::lane_of(column)) % width;
-        const auto at = [&](unsigned r) { return reinterpret_cast<const T*>(line(r))[c + by(r)]; };
+        const unsigned r = w * width + (0 - reinterpret_cast<size_t>(column) / sizeof(T)) % line;
+        const auto at = [&](unsigned r) { return reinterpret_cast<const T*>(word(r))[c + by(r)]; };
         dotcu::vector<T, width> turned;
         const bool whole = top + r >= 0 && top + r + width <= rows;
 #pragma unroll

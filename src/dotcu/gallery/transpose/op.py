@@ -15,6 +15,7 @@ from dotcu.gallery.common import VECTOR_BYTES, vector_width
 
 kernels = dotcu.load("kernel.cu")
 copy_kernels = dotcu.load("copy.cu")
+span_kernels = dotcu.load("spans.cu")
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.bool)
 """Some of each size; all others of these sizes are taken too."""
@@ -36,8 +37,14 @@ FEW, NARROW = 8, 48
 """A dimension of fewer elements would leave most of a tile empty: it is copied by its strides instead, or has
 tiles of its own."""
 
-TALL, TALL_BYTES, ACROSS = 512, 2**15, 16
-"""Rows of a tile that has all of a few columns, at most; its bytes; what its columns are a multiple of."""
+LONG, LONG_BYTES = 512, 2**15
+"""Rows of a tile of few columns, or columns of one of few rows, at most; its bytes at most, about."""
+
+LEAST_RUN_BYTES, RUN_BYTES = 32, 2**14
+"""Bytes of a row that stays a row and is copied by words wherever it begins, at least; those of a tile."""
+
+LINE_BYTES = 32
+"""At multiples of so many bytes begins what a tile of `shifted` writes to a row of the result."""
 
 FAR_BYTES = 2**32
 """Strides within a tile are less."""
@@ -47,8 +54,8 @@ T = TypeVar("T")
 Dim = tuple[int, int, int]
 """A dimension's size, and its strides in the tensor and in the result."""
 
-Chosen = tuple[dotcu.Kernel, tuple[int, ...], tuple[int, ...], int, int]
-"""A kernel, the numbers that it takes before the view and after it, grid and block."""
+Chosen = tuple[dotcu.Kernel, tuple[int, ...], tuple[int, ...], int, int, int]
+"""A kernel, the numbers that it takes before the view and after it, grid, block and dynamic shared memory."""
 
 
 @dotcu.op("dotcu::transpose", dtypes=DTYPES)
@@ -77,8 +84,8 @@ def permute_copy(x: Tensor, dims: list[int]) -> Tensor:
 def _copy(view: Tensor) -> Tensor:
     """The elements of a view, in order."""
     out = torch.empty(view.shape, dtype=view.dtype, device=view.device)
-    kernel, matrix, rest, grid, block = _choose(view, out)
-    kernel(out, *matrix, dotcu.strided(view), *rest, grid=grid, block=block)
+    kernel, matrix, rest, grid, block, smem_bytes = _choose(view, out)
+    kernel(out, *matrix, dotcu.strided(view), *rest, grid=grid, block=block, smem_bytes=smem_bytes)
     return out
 
 
@@ -91,9 +98,11 @@ def _choose(view: Tensor, out: Tensor) -> Chosen:
         return _choose_rows(view, dims)
     if row * size >= FAR_BYTES or pitch * size >= FAR_BYTES:
         return _choose_rows(view, dims)
-    if column == 1 and columns < NARROW and columns * size % VECTOR_BYTES and rows >= TALL:
-        return _choose_shifted(view, dims, nearest, _tall(columns, size))
+    if column == 1 and row == columns and columns < NARROW and rows >= LONG and columns * size % VECTOR_BYTES:
+        return _choose_tall(view, dims, nearest)
     if (rows < NARROW or columns < NARROW) and (rows % FEW or columns % FEW):
+        if column == 1 and pitch == rows and rows < NARROW and columns >= LONG:
+            return _choose_flat(view, dims, nearest)
         return _choose_narrow(view, dims, nearest)
     return _choose_tiles(view, out, dims, nearest)
 
@@ -136,32 +145,60 @@ def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int
     if (whole or shifted) and rows * columns * _count(rest) > dotcu.sm_count(view) * large**2:
         side = large
     if shifted:
-        return _choose_shifted(view, dims, nearest, (side, side))
+        return _choose_shifted(view, dims, nearest, side)
     threads = min(THREADS, side * side // (load * store))
     arguments = (_of_bytes(WORDS, size), load, store, side, threads, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, side) * dotcu.cdiv(columns, side) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
-    return kernels.transpose[arguments], matrix, _flat(rest, size), tiles, threads
+    return kernels.transpose[arguments], matrix, _flat(rest, size), tiles, threads, 0
 
 
-def _tall(columns: int, size: int) -> tuple[int, int]:
-    """Return rows and columns of a tile that has whole rows."""
-    across, down = dotcu.cdiv(columns, ACROSS) * ACROSS, TALL
-    while down * (across * size + VECTOR_BYTES) > TALL_BYTES:
-        down //= 2
-    return down, across
+def _choose_tall(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+    """Choose tiles of whole rows, one after the other."""
+    size = view.element_size()
+    (rows, _, _), (columns, _, pitch) = dims[-1], dims[nearest]
+    rest = dims[:nearest] + dims[nearest + 1 : -1]
+    higher, height = VECTOR_BYTES // size - 1, _long(columns, size)
+    matrix = (pitch * size, rows, columns, height)
+    arguments = (_of_bytes(WORDS, size), THREADS, view.dim(), *_types(view, rest))
+    tiles = dotcu.cdiv(rows + higher, height) * _count(rest)
+    smem_bytes = (height + higher) * columns * size + 2 * VECTOR_BYTES
+    return span_kernels.tall[arguments], matrix, _flat(rest, size), tiles, THREADS, smem_bytes
 
 
-def _choose_shifted(view: Tensor, dims: tuple[Dim, ...], nearest: int, tile: tuple[int, int]) -> Chosen:
+def _choose_flat(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+    """Choose tiles of all rows, whose result is one after the other."""
+    size = view.element_size()
+    (rows, row, _), (columns, _, _) = dims[-1], dims[nearest]
+    rest = dims[:nearest] + dims[nearest + 1 : -1]
+    across = _long(rows, size)
+    matrix = (rows, columns, row * size, across)
+    arguments = (_of_bytes(WORDS, size), NARROW, THREADS, view.dim(), *_types(view, rest))
+    tiles = dotcu.cdiv(columns, across) * _count(rest)
+    smem_bytes = rows * (across * size + 2 * VECTOR_BYTES)
+    return span_kernels.flat[arguments], matrix, _flat(rest, size), tiles, THREADS, smem_bytes
+
+
+def _long(few: int, size: int) -> int:
+    """Return rows of a tile of few columns, or the other way round."""
+    many = LONG
+    while many * few * size > LONG_BYTES:
+        many //= 2
+    return many
+
+
+def _choose_shifted(view: Tensor, dims: tuple[Dim, ...], nearest: int, side: int) -> Chosen:
     """Choose tiles of so many rows and columns, for rows that begin anywhere."""
-    size, (down, across) = view.element_size(), tile
+    size = view.element_size()
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
     rest = dims[:nearest] + dims[nearest + 1 : -1]
-    arguments = (_of_bytes(WORDS, size), down, across, THREADS, view.dim(), *_types(view, rest))
-    higher = VECTOR_BYTES // size - 1  # words of the result begin so many rows higher
-    tiles = dotcu.cdiv(rows + higher, down) * dotcu.cdiv(columns, across) * _count(rest)
+    line = max(LINE_BYTES, VECTOR_BYTES) // size
+    arguments = (_of_bytes(WORDS, size), line, side, side, THREADS, view.dim(), *_types(view, rest))
+    height, words = side + line - 1, side * size // VECTOR_BYTES + 1
+    tiles = dotcu.cdiv(rows + line - 1, side) * dotcu.cdiv(columns, side) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
-    return kernels.shifted[arguments], matrix, _flat(rest, size), tiles, THREADS
+    smem_bytes = (height * words + height * size // VECTOR_BYTES + 1) * VECTOR_BYTES
+    return kernels.shifted[arguments], matrix, _flat(rest, size), tiles, THREADS, smem_bytes
 
 
 def _choose_narrow(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
@@ -174,7 +211,7 @@ def _choose_narrow(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
     arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size, height, width)
-    return copy_kernels.narrow[arguments], matrix, _flat(rest, size), tiles, THREADS
+    return copy_kernels.narrow[arguments], matrix, _flat(rest, size), tiles, THREADS, 0
 
 
 def _tile(rows: int, columns: int, elements: int) -> tuple[int, int]:
@@ -192,6 +229,8 @@ def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     if dims[-1][1] == 1:
         numbers = (dims[-1][0], *(stride for _, stride, _ in dims[:-1]))
         word = vector_width(VECTOR_BYTES // size, numbers, view)
+        if word * size < VECTOR_BYTES and dims[-1][0] * size >= LEAST_RUN_BYTES:
+            return _choose_runs(view, dims)
         dims, size = _in_words(dims, word), size * word
     columns, column, _ = dims[-1]
     longest = _longest(dims[:-1])
@@ -203,7 +242,21 @@ def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size, height, width)
-    return copy_kernels.copy[arguments], matrix, _flat(rest, size), tiles, THREADS
+    return copy_kernels.copy[arguments], matrix, _flat(rest, size), tiles, THREADS, 0
+
+
+def _choose_runs(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
+    """Choose tiles of whole rows one after the other, or of a part of a row, which begin anywhere."""
+    size, (columns, _, _) = view.element_size(), dims[-1]
+    rows, row, pitch = dims[-2] if len(dims) > 1 else (1, 0, 0)
+    most = RUN_BYTES // size
+    across, height = (columns, most // columns) if columns <= most else (most, 1)
+    arguments = (_of_bytes(WORDS, size), THREADS, view.dim(), *_types(view, dims[:-2]))
+    tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, across) * _count(dims[:-2])
+    matrix = (pitch * size, rows, columns, row * size, height, across)
+    width = VECTOR_BYTES // size
+    smem_bytes = (height * ((across + 2 * width - 2) // width) + 2) * VECTOR_BYTES
+    return span_kernels.runs[arguments], matrix, _flat(dims[:-2], size), tiles, THREADS, smem_bytes
 
 
 def _in_words(dims: tuple[Dim, ...], word: int) -> tuple[Dim, ...]:
@@ -343,6 +396,8 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(4, 0, 3))
     yield dotcu.Sample(random(), 0, -1)
     yield dotcu.Sample(random(40, 24).T)
+    yield dotcu.Sample(random(520, 11))  # a tile of these two is a span of memory
+    yield dotcu.Sample(random(9, 520))
 
 
 @permute_copy.samples
@@ -353,6 +408,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(2, 6, 5, 16), [0, 2, 3, 1])
     yield dotcu.Sample(random(2, 9, 3, 11), [3, 0, -2, 1])
     yield dotcu.Sample(random(3, 4, 32)[::2], [1, 0, 2])
+    yield dotcu.Sample(random(2, 5, 3, 33), [0, 2, 1, 3])  # rows stay rows, and begin anywhere
     yield dotcu.Sample(random(2, 3, 2, 5, 3, 2, 4), [6, 4, 2, 0, 5, 3, 1])
     yield dotcu.Sample(random(0, 4, 3), [2, 0, 1])
     yield dotcu.Sample(random(), [])

@@ -1,0 +1,151 @@
+// spans: copies in which a tile is one span of memory on one side, or on both.
+//
+//     tall    to[c * pitch + r] = from[r * columns + c]         r < rows, c < columns, which are
+//     few flat    to[c * rows + r] = from[r * row + c]              the same, where rows are few
+//     runs    to[r * columns + c] = from[r * row + c]           rows stay rows
+//
+// once for each index of the other dimensions; numbers and sizes as in kernel.cu. Idea: a span is
+// moved by words of 16 bytes, wherever it begins. The lines on the other side begin anywhere, and
+// are moved by words, too. In shared memory between both a thread gathers a word of the result.
+// Cost: as there.
+#include <dotcu/row.cuh>
+#include "tile.cuh"
+
+template <typename T>
+using Word = dotcu::vector<T, 16 / sizeof(T)>;
+
+// Tiles of `height` rows, a multiple of 8 words; words of the result begin some rows higher.
+template <typename T, int threads, int rank, typename... Numbers>
+__global__ void __launch_bounds__(threads)
+    tall(void* to, unsigned pitch, long long rows, unsigned columns, unsigned height,
+         const void* from, Numbers... numbers) {
+    constexpr int width = Word<T>::size;
+    extern __shared__ __align__(16) unsigned char memory[];
+    const Tile tile =
+        tile_of_block<rank, true>(rows + width - 1, columns, height, columns, numbers...);
+    const long long top = tile.r - (width - 1), first = max(top, 0ll);
+    const T* x = reinterpret_cast<const T*>(static_cast<const char*>(from) + tile.from);
+    const T* span = x + first * columns;
+    const int count = static_cast<int>(min(tile.r + height, rows) - first) * columns;
+    const int low = dotcu::lane_of(span);
+    for (int n = threadIdx.x; n * width - low < count; n += threads)
+        dotcu::copy_inside_later(reinterpret_cast<Word<T>*>(memory) + n, span, n * width - low,
+                                 count);
+    dotcu::commit_copies();
+    dotcu::wait_for_copies<0>();
+    __syncthreads();
+
+    const T* row = reinterpret_cast<const T*>(memory) + low + (top - first) * columns;
+    char* out = static_cast<char*>(to) + tile.to + top * sizeof(T);
+    for (unsigned n = threadIdx.x; n < height / width * columns; n += threads) {
+        const unsigned c = n / 8 % columns, w = n % 8 + n / 8 / columns * 8;
+        T* column = reinterpret_cast<T*>(out + 1ll * c * pitch);
+        const unsigned r = w * width + (width - dotcu::lane_of(column)) % width;
+        const T* at = row + r * columns + c;
+        Word<T> turned;
+        const bool whole = top + r >= 0 && top + r + width <= rows;
+#pragma unroll
+        for (int k = 0; k < width; ++k)
+            if (whole) turned[k] = at[k * columns];
+        if (whole) dotcu::store(column + r, turned);
+        for (int k = 0; k < width && !whole; ++k)
+            if (top + r + k >= 0 && top + r + k < rows) column[r + k] = at[k * columns];
+    }
+}
+
+// The lines of a tile, each by the words that it lies in, `apart` words from one to the next.
+template <typename T>
+struct Lines {
+    const char* x;  // the tile's first element
+    long long row;  // bytes
+    unsigned words, apart;
+    Word<T>* word;
+
+    // The elements from a word to the first one of line r.
+    __device__ unsigned by(unsigned r) const {
+        return static_cast<unsigned>(reinterpret_cast<size_t>(x) + r * row) % 16 / sizeof(T);
+    }
+
+    // `before` and `behind`: elements of a line that can be read, on both sides of its first one.
+    template <int threads>
+    __device__ void copy(unsigned rows, long long before, long long behind) const {
+        constexpr int width = Word<T>::size;
+        for (unsigned n = threadIdx.x; n < rows * words; n += threads) {
+            const unsigned r = n / words, w = n % words;
+            const T* line = reinterpret_cast<const T*>(x + r * row) - before;
+            const long long c = before + w * width - by(r);
+            dotcu::copy_inside_later(word + r * apart + w, line, c, before + behind);
+        }
+        dotcu::commit_copies();
+        dotcu::wait_for_copies<0>();
+        __syncthreads();
+    }
+};
+
+// Tiles of `across` columns and of all rows, `most` at most.
+template <typename T, int most, int threads, int rank, typename... Numbers>
+__global__ void __launch_bounds__(threads)
+    flat(void* to, unsigned rows, long long columns, unsigned row, unsigned across,
+         const void* from, Numbers... numbers) {
+    constexpr int width = Word<T>::size;
+    extern __shared__ __align__(16) unsigned char memory[];
+    __shared__ unsigned begin[most];
+    const Tile tile = tile_of_block<rank, true>(rows, columns, rows, across, numbers...);
+    const unsigned words = across / width + 1;
+    const Lines<T> lines = {static_cast<const char*>(from) + tile.from + tile.c * sizeof(T), row,
+                            words, words | 1, reinterpret_cast<Word<T>*>(memory)};
+    if (threadIdx.x < rows)
+        begin[threadIdx.x] = threadIdx.x * lines.apart * width + lines.by(threadIdx.x);
+    lines.template copy<threads>(rows, tile.c, columns - tile.c);
+    T* span = reinterpret_cast<T*>(static_cast<char*>(to) + tile.to) + tile.c * rows;
+    const int count = tile.columns * rows;
+    const unsigned down = threads * width % rows, right = threads * width / rows;
+    int i = static_cast<int>(threadIdx.x) * width - dotcu::lane_of(span);
+    unsigned c = (i + rows * width) / rows - width, r = (i + rows * width) % rows;
+    for (; i < count; i += threads * width) {
+        Word<T> turned{};
+        unsigned column = c, next = r;
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            if (i + k >= 0 && i + k < count)
+                turned[k] = reinterpret_cast<const T*>(memory)[begin[next] + column];
+            if (++next == rows) next = 0, ++column;
+        }
+        dotcu::store_inside<true>(span, i, count, turned);
+        c += right, r += down;
+        if (r >= rows) r -= rows, ++c;
+    }
+}
+
+// Tiles of `height` whole rows, two words long or more, or of `across` columns of one row.
+template <typename T, int threads, int rank, typename... Numbers>
+__global__ void __launch_bounds__(threads)
+    runs(void* to, long long pitch, long long rows, long long columns, long long row,
+         unsigned height, unsigned across, const void* from, Numbers... numbers) {
+    constexpr int width = Word<T>::size;
+    extern __shared__ __align__(16) unsigned char memory[];
+    Word<T>* word = reinterpret_cast<Word<T>*>(memory);
+    const Tile tile = tile_of_block<rank, false>(rows, columns, height, across, numbers...);
+    const unsigned words = (across + 2 * width - 2) / width;
+    const Lines<T> lines = {
+        static_cast<const char*>(from) + tile.from + tile.r * row + tile.c * sizeof(T), row, words,
+        words, word + 1};
+    if (threadIdx.x == 0) word[0] = word[tile.rows * words + 1] = {};  // around the lines
+    lines.template copy<threads>(tile.rows, tile.c, columns - tile.c);
+    T* span = reinterpret_cast<T*>(static_cast<char*>(to) + tile.to + tile.r * pitch) + tile.c;
+    const int wide = tile.columns, count = tile.rows * wide;
+    const auto at = [&](int r, int c) {  // a line's word from column c on, or the lines' around it
+        const unsigned e = r * words * width + lines.by(r) + c + width;
+        return dotcu::between(word[e / width], word[e / width + 1], e % width);
+    };
+    for (int i = threadIdx.x * width - dotcu::lane_of(span); i < count; i += threads * width) {
+        const int r = max(i, 0) / wide, c = i - r * wide;
+        Word<T> value = at(r, c);
+        if (c + width > wide && r + 1 < tile.rows) {
+            const Word<T> next = at(r + 1, c - wide);
+#pragma unroll
+            for (int k = 0; k < width; ++k) value[k] = c + k < wide ? value[k] : next[k];
+        }
+        dotcu::store_inside<true>(span, i, count, value);
+    }
+}
