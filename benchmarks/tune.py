@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import tempfile
 import time
 from collections import Counter
@@ -427,12 +428,8 @@ class Runs:
         """Time every configuration for long, and the choice once more beside the fastest of them."""
         op = self._operator("matmul_ops.py", "matmul")
         rows: list[Figures] = []
-        first, *others = (
-            self._tuned().rows
-        )  # the first one's seconds are those of compiling and checking, too
-        for row in sorted(
-            others or [first], key=lambda row: row.median_us or 0.0
-        ):  # short calls are the first
+        first, *others = self._tuned().rows  # the first one's seconds are those of compiling, too
+        for row in sorted(others or [first], key=lambda row: row.seconds):
             if not rows or time.monotonic() - BEGAN < self._options.within:
                 rows.append(self._against_all(Tried.of(op, row, self._shapes), row))
                 print(json.dumps(rows[-1]), flush=True)
@@ -666,7 +663,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--equal", nargs="*", choices=list(EQUAL), default=list(EQUAL), help="of equal")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args(words)
-    figures: Figures = {"machine": machine()}
+    figures: Figures = {"machine": {**machine(), "cores": len(os.sched_getaffinity(0))}}
     if args.save and args.save.exists():
         saved = json.loads(args.save.read_text())
         if saved["machine"] != figures["machine"]:
