@@ -224,7 +224,7 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _is_constant(value: Any) -> bool:
-    if type(value) is tuple:
+    if isinstance(value, tuple):
         return all(map(_is_constant, value))
     return isinstance(value, (bool, int, float, str))
 

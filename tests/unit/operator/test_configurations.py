@@ -343,8 +343,12 @@ def test_a_digest_follows_the_functions_and_kernels_that_a_body_names() -> None:
     assert tuned.digest_of(names["body"]) == before
     names["MOST"] = 5
     changed = tuned.digest_of(names["body"])
+    names["MOST"] = (Tile(32, 1), Tile(64, 1))
+    table = tuned.digest_of(names["body"])
+    names["MOST"] = (Tile(32, 1), Tile(64, 2))
+    edited = tuned.digest_of(names["body"])
     names["kernels"] = dotcu.load_inline("__global__ void other() {}")
-    assert len({before, changed, tuned.digest_of(names["body"])}) == 3
+    assert len({before, changed, table, edited, tuned.digest_of(names["body"])}) == 5
 
 
 def test_entries_of_another_gpu_are_not_used(space: Configurations) -> None:
