@@ -126,12 +126,17 @@ def _in_order(store: Store, keys: Mapping[BuildInputs, str]) -> Iterator[BuildIn
     yield from taken
 
 
-def compile_ahead(requests: Sequence[BuildInputs]) -> Iterator[BuildInputs]:
+def compile_ahead(requests: Sequence[BuildInputs], *, few: int = FEW) -> Iterator[BuildInputs]:
     """Compile into the cache on every core, and yield each request that is done, or has failed.
 
     Of a few, none is compiled or yielded: the process that wants them is as fast.
+
+    Args:
+        requests: The builds.
+        few: How many of them take as long as a process to start.
     """
-    count = min(os.cpu_count() or 1, len(requests) // FEW)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(cores, len(requests) // few)
     if count > 1:
         from dotcu import workers  # a process that finds everything needs none
 

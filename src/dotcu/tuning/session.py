@@ -314,7 +314,8 @@ class Session:
             for unit, event in units.items():
                 wanted.setdefault(unit.inputs(target_of(index, is_tile=unit.is_tile)), []).append(event)
             known = [each for each in wanted if each in _COMPILED]
-            for done in chain(known, compile_ahead([each for each in wanted if each not in _COMPILED])):
+            others = [each for each in wanted if each not in _COMPILED]
+            for done in chain(known, compile_ahead(others, few=2)):  # templates that are worth tuning
                 _COMPILED.add(done)
                 for event in wanted[done]:
                     event.set()
