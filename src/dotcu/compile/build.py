@@ -114,6 +114,9 @@ class BuildPlan(BuildInputs):
         build_digest: The digest of all that decides the code: the cache's key.
         ingredients: All that the build depends on, by a name to show.
         tile: The compiler of its tile kernels; None if it has none.
+        found: What calls of the compiler have found out, as `include_graph` takes it.
+        before: Included before the source, since they did: what nvcc has from the host.
+        aliases: By the name that the compiler asks for, what it gets.
     """
 
     compiler: Compiler
@@ -123,6 +126,9 @@ class BuildPlan(BuildInputs):
     build_digest: str
     ingredients: Mapping[str, str]
     tile: Compiler | None = None
+    found: Mapping[str, Any] = field(default_factory=dict)
+    before: str = ""
+    aliases: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def is_assembled(self) -> bool:
@@ -170,8 +176,10 @@ def plan_build(source: Source, *, options: CompileOptions, target: Target, names
     return _plan(BuildInputs(source=source, options=options, target=target, names=tuple(names)))
 
 
-def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
-    """Decide a build; `found` is what compiling it has found out, as `include_graph` takes it."""
+def _plan(
+    request: BuildInputs, found: Mapping[str, Any] = {}, before: str = "", aliases: Mapping[str, bytes] = {}
+) -> BuildPlan:
+    """Decide a build; `found`, `before` and `aliases` are what compiling it has found out."""
     names = tuple(sorted(set(request.names)))
     compiler, headers, graph = _reach(request, None, found)
     of_tiles = None
@@ -214,6 +222,9 @@ def _plan(request: BuildInputs, **found: Any) -> BuildPlan:
         build_digest=_digest(ingredients),
         ingredients={**files, **ingredients},
         tile=of_tiles,
+        found=found,
+        before=before,
+        aliases=aliases,
     )
 
 
@@ -530,24 +541,23 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
         The result; False where a user's header came in that the plan's digest does not cover.
     """
     key = (plan.includes.digest, repr(plan.options.key))
-    attempt = _Attempt(plan=plan)
-    if key in _found_out:
-        attempt = replace(_found_out[key], plan=plan)._planned()
+    attempt = _plan(plan, *_found_out[key]) if key in _found_out else plan
     failures: list[tuple[BuildPlan, str]] = []
     for _ in range(_RETRIES):
         with stopwatch.during("compile"):
-            reply = attempt.compile()
+            reply = _call(attempt)
         if isinstance(reply, CacheEntry):
             if failures and _EXTERN.search(reply.ptx):  # of PTX nothing is linked
                 break
-            return _with_tiles(plan, _entry(plan, reply)), not attempt.extra
-        failures.append((attempt.plan, reply))
-        following = attempt.after(reply)
+            return _with_tiles(plan, _entry(plan, reply)), not attempt.found.get("extra")
+        failures.append((attempt, reply))
+        following = _following(attempt, reply)
         if following is None:
             break
         attempt = following
         # another target or instantiation may take what this one refuses
-        _found_out[key] = replace(following, refused=frozenset())
+        kept = {name: value for name, value in attempt.found.items() if name != "refused"}
+        _found_out[key] = kept, attempt.before, attempt.aliases
         if len(_found_out) > _MOST_FOUND_OUT:
             _found_out.pop(next(iter(_found_out)), None)
     raise _explained(failures)
@@ -583,137 +593,121 @@ _NO_MEMBER = re.compile(r'namespace "std" has no member "(\w+)"')
 _FROM_THE_HOST_NAME = f"{VIRTUAL_ROOT}/@host"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Attempt:
-    """A call of the compiler, and what those before it found out.
+def _call(plan: BuildPlan) -> CacheEntry | str:
+    """Call the compiler once; return its log where it refuses the source."""
+    main, user = plan.includes.main, plan.includes.headers.values()
+    crash = "" if plan.tile is None else _crash(plan)
+    if crash:
+        return crash
+    headers = {
+        **plan.system_headers.reachable(plan.includes.system),
+        **{file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in user},
+        **plan.aliases,
+        _FROM_THE_HOST_NAME: plan.before.encode(),
+    }
+    before = (f"--pre-include={_FROM_THE_HOST_NAME}",) if plan.before else ()
+    return load(plan.compiler.path).compile(
+        main.virtual,
+        with_probe(main.rewritten) if plan.probed else main.rewritten,
+        headers=headers,
+        arguments=(*plan.arguments, *before),
+        expressions=with_probes(plan.names) if plan.probed else plan.names,
+    )
 
-    Attributes:
-        plan: The build with that in it.
-        before: Included before the source: what nvcc has from the host.
-        extra: By including file, the user's headers that no scan sees.
-        aliases: By the name that the compiler asks for, what it gets.
-        suspects, refused: As `include_graph` takes them.
+
+def _crash(plan: BuildPlan) -> str:
+    """Return the error that NVRTC should report where it ends the process; "" if there is no such place.
+
+    Source: seen with NVRTC 13.5: an array of the device's that tile code adds a tile to.
     """
+    files, defined = plan.includes.files, plan.options.defined
+    names = frozenset(name for file in files for name in device_arrays(file.text, defined))
+    for file in files if names else ():
+        use = offset_in_tile_code(file.text, names, defined)
+        if use is not None:
+            what = f'a non-__tile__ variable ("{use[0]}") cannot be used in tile code'
+            return f"{file.virtual}({use[1]}): error: {what}\n"
+    return ""
 
-    plan: BuildPlan
-    before: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    aliases: Mapping[str, bytes] = field(default_factory=dict)
-    suspects: frozenset[str] = frozenset()
-    refused: frozenset[Refusal] = frozenset()
 
-    def compile(self) -> CacheEntry | str:
-        plan = self.plan
-        main, user = plan.includes.main, plan.includes.headers.values()
-        crash = "" if plan.tile is None else self._crash()
-        if crash:
-            return crash
-        headers = {
-            **plan.system_headers.reachable(plan.includes.system),
-            **{file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in user},
-            **self.aliases,
-            _FROM_THE_HOST_NAME: self.before.encode(),
-        }
-        before = (f"--pre-include={_FROM_THE_HOST_NAME}",) if self.before else ()
-        return load(plan.compiler.path).compile(
-            main.virtual,
-            with_probe(main.rewritten) if plan.probed else main.rewritten,
-            headers=headers,
-            arguments=(*plan.arguments, *before),
-            expressions=with_probes(plan.names) if plan.probed else plan.names,
+def _following(plan: BuildPlan, log: str) -> BuildPlan | None:
+    """Return what to try after a failure; None if nothing is left to try."""
+    from dotcu.compile.diagnostics import unopened
+
+    missing = unopened(log)
+    if missing is None:
+        seen = "\n".join([log, *(file.text for file in plan.includes.files)])
+        before = "".join(text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen))
+        return (
+            _without_refused(plan, log)
+            if before in plan.before
+            else replace(plan, before=plan.before + before)
         )
+    return None if missing[1] in plan.aliases else _with_header(plan, *missing)
 
-    def _crash(self) -> str:
-        """Return the error that NVRTC should report where it ends the process; "" if there is no such place.
 
-        Source: seen with NVRTC 13.5: an array of the device's that tile code adds a tile to.
-        """
-        files, defined = self.plan.includes.files, self.plan.options.defined
-        names = frozenset(name for file in files for name in device_arrays(file.text, defined))
-        for file in files if names else ():
-            use = offset_in_tile_code(file.text, names, defined)
-            if use is not None:
-                what = f'a non-__tile__ variable ("{use[0]}") cannot be used in tile code'
-                return f"{file.virtual}({use[1]}): error: {what}\n"
-        return ""
+def _with(plan: BuildPlan, **found: Any) -> BuildPlan:
+    """Return a build that knows more."""
+    return _plan(plan, {**plan.found, **found}, plan.before, plan.aliases)
 
-    def after(self, log: str) -> _Attempt | None:
-        """Return what to try after a failure; None if nothing is left to try."""
-        from dotcu.compile.diagnostics import unopened
 
-        missing = unopened(log)
-        if missing is None:
-            seen = "\n".join([log, *(file.text for file in self.plan.includes.files)])
-            before = "".join(text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen))
-            if before not in self.before:
-                return replace(self, before=self.before + before)
-            return self._without_refused(log)
-        return None if missing[1] in self.aliases else self._with_header(*missing)
+def _with_header(plan: BuildPlan, including: str, spelled: str) -> BuildPlan | None:
+    """Give the compiler a header that no scan saw, or stand-ins for all that are nowhere."""
+    from dotcu.compile.diagnostics import package_of
 
-    def _planned(self, **changes: Any) -> _Attempt:
-        after = replace(self, **changes)
-        found = {"extra": after.extra, "suspects": after.suspects, "refused": after.refused}
-        return replace(after, plan=_plan(self.plan, **found))
+    after, virtual, headers = plan, "system", plan.system_headers
+    if including in plan.shown_files:
+        extra = plan.found.get("extra", {})
+        after = _with(plan, extra={**extra, including: (*extra.get(including, ()), spelled)})
+        edges = {(file, name): leads_to for file, name, leads_to in after.includes.edges}
+        virtual = edges[including, spelled]
+    found = headers.find(spelled) if virtual == "system" else virtual
+    if found is not None:
+        aliases = {**plan.aliases, spelled: f'#include "{found}"\n'.encode("utf-8", "surrogateescape")}
+        if found not in after.includes.headers:
+            aliases |= headers.reachable([found])
+        return replace(after, aliases=aliases)
+    absent = {spelled, *plan.includes.missing} - plan.includes.optional
+    if including not in plan.shown_files or package_of(spelled):
+        return None
+    stand_in = headers.find("left_out/std")
+    assert stand_in is not None
+    text = f'#warning {NOT_FOUND}\n#include "{stand_in}"\n'.encode()
+    named = {name: text for name in absent if not package_of(name)}
+    return replace(after, aliases={**plan.aliases, **named, **headers.reachable([stand_in])})
 
-    def _with_header(self, including: str, spelled: str) -> _Attempt | None:
-        """Give the compiler a header that no scan saw, or stand-ins for all that are nowhere."""
-        from dotcu.compile.diagnostics import package_of
 
-        after, virtual, headers = self, "system", self.plan.system_headers
-        if including in self.plan.shown_files:
-            after = self._planned(extra={**self.extra, including: (*self.extra.get(including, ()), spelled)})
-            edges = {(file, name): leads_to for file, name, leads_to in after.plan.includes.edges}
-            virtual = edges[including, spelled]
-        found = headers.find(spelled) if virtual == "system" else virtual
-        if found is not None:
-            aliases = {**self.aliases, spelled: f'#include "{found}"\n'.encode("utf-8", "surrogateescape")}
-            if found not in after.plan.includes.headers:
-                aliases |= headers.reachable([found])
-            return replace(after, aliases=aliases)
-        graph = self.plan.includes
-        absent = {spelled, *graph.missing} - graph.optional
-        if including not in self.plan.shown_files or package_of(spelled):
-            return None
-        stand_in = headers.find("left_out/std")
-        assert stand_in is not None
-        text = f'#warning {NOT_FOUND}\n#include "{stand_in}"\n'.encode()
-        named = {name: text for name in absent if not package_of(name)}
-        return replace(after, aliases={**self.aliases, **named, **headers.reachable([stand_in])})
+def _without_refused(plan: BuildPlan, log: str) -> BuildPlan | None:
+    """Leave out what the compiler refused, if it is host code or may be."""
+    from dotcu.compile.diagnostics import error_lines, lines_without_body
 
-    def _without_refused(self, log: str) -> _Attempt | None:
-        """Leave out what the compiler refused, if it is host code or may be."""
-        from dotcu.compile.diagnostics import error_lines, lines_without_body
-
-        if self.plan.options.all_is_device:
-            return None
-        lines = error_lines(log, self.plan)
-        suspects = {virtual for virtual, _ in lines if virtual in self.plan.shown_files}
-        lacking = set(_NO_MEMBER.findall(log))  # the compiler stops at a hundred errors: where else are they?
-        suspects |= {
-            file.virtual for file in self.plan.includes.files
-            if any(name in file.text for name in lacking)
-        }  # fmt: skip
-        after = self
-        if suspects - self.plan.includes.parts.looked:
-            after = self._planned(suspects=self.suspects | suspects)
-            if after.plan.includes.digest != self.plan.includes.digest:
-                return after
-        pieces = after.plan.includes.parts.pieces
-        refused: set[Refusal] = set()
-        for file, line in lines:
-            on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
-            refused.update(itertools.islice(on_it, 1))
-        for file, line in lines_without_body(log, self.plan):
-            on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
-            refused.update((*key[:2], "inline") for key in on_it if key[2] == "head")
-        if any(key[2] == "assert" for key in refused) and "Error limit reached" in log:
-            refused.update(key for key, _, _ in pieces if key[2] == "assert")  # the host's to check, too
-        return after._planned(refused=self.refused | refused) if refused - self.refused else None
+    if plan.options.all_is_device:
+        return None
+    lines = error_lines(log, plan)
+    suspects = {virtual for virtual, _ in lines if virtual in plan.shown_files}
+    lacking = set(_NO_MEMBER.findall(log))  # the compiler stops at a hundred errors: where else are they?
+    suspects |= {one.virtual for one in plan.includes.files if any(name in one.text for name in lacking)}
+    after = plan
+    if suspects - plan.includes.parts.looked:
+        after = _with(plan, suspects=plan.found.get("suspects", frozenset()) | suspects)
+        if after.includes.digest != plan.includes.digest:
+            return after
+    pieces, known = after.includes.parts.pieces, plan.found.get("refused", frozenset())
+    refused: set[Refusal] = set()
+    for file, line in lines:
+        on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
+        refused.update(itertools.islice(on_it, 1))
+    for file, line in lines_without_body(log, plan):
+        on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
+        refused.update((*key[:2], "inline") for key in on_it if key[2] == "head")
+    if any(key[2] == "assert" for key in refused) and "Error limit reached" in log:
+        refused.update(key for key, _, _ in pieces if key[2] == "assert")  # the host's to check, too
+    return _with(after, refused=known | refused) if refused - known else None
 
 
 _MOST_FOUND_OUT = 16
-_found_out: dict[tuple[str, str], _Attempt] = {}
-"""By source and options, the last attempt: other names, and other architectures, begin with what it knows."""
+_found_out: dict[tuple[str, str], tuple[Mapping[str, Any], str, Mapping[str, bytes]]] = {}
+"""By source and options, what was found out: other names, and other architectures, begin with it."""
 
 
 def _entry(plan: BuildPlan, reply: CacheEntry) -> CacheEntry:

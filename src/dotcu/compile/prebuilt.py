@@ -31,7 +31,6 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import Source
 from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
-from dotcu.ptx.debug_info import TypeRow
 
 FORMAT = 3
 FOLDER = "__dotcu__"
@@ -49,60 +48,45 @@ _FIRST_SPECIFIC_TILES = 90
 _log = logging.getLogger("dotcu")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrebuiltCode:
-    """The result of a compile for one target.
+def record_bytes(code: ObjectCode) -> bytes:
+    """Return the record of some code: a description, and behind it each piece of code.
 
-    Attributes:
-        lowered: Symbol of each name expression.
-        signatures: For each kernel's name expression the symbol of its probe.
-        layouts: The types of the parameters of kernels that take structs, by the kernel's name expression.
-        resources: By kernel symbol; empty without machine code.
-        files: For each file name in the PTX, the path from the folder of the source, or a name to show.
-        tile_ir: The bytecode of tile kernels.
-        tile_cubins: Their machine code, by the processor of the hosts that load it.
+    Its `files` are by name in the PTX the path from the folder of the source, or "" for others.
     """
+    words: dict[str, Any] = {name: getattr(code, name) for name in ("lowered", "signatures", "files", "ptx")}
+    words["resources"] = {symbol: asdict(one) for symbol, one in code.resources.items()}
+    pieces = {_TILE_IR: code.tile_ir, **code.tile_cubins} if code.tile_ir else {}
+    if code.layouts:  # which few kernels need
+        words["layouts"] = code.layouts
+    if pieces:  # as few have tile kernels
+        words["tiles"] = {name: len(data) for name, data in pieces.items()}
+    text = json.dumps(words, sort_keys=True, separators=(",", ":")).encode()
+    ordered = [pieces[name] for name in sorted(pieces)]
+    return b"".join([_HEAD.pack(len(text)), text, *ordered, code.cubin or b""])
 
-    lowered: Mapping[str, str]
-    signatures: Mapping[str, str]
-    resources: Mapping[str, Resources]
-    files: Mapping[str, str]
-    ptx: str
-    cubin: bytes | None
-    layouts: Mapping[str, Sequence[TypeRow]] = field(default_factory=dict)
-    tile_ir: bytes = b""
-    tile_cubins: Mapping[str, bytes] = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
-        """Return the record as it is stored: a description, and behind it each piece of code."""
-        words = asdict(self)
-        code = {_TILE_IR: self.tile_ir, **self.tile_cubins} if self.tile_ir else {}
-        for name in ("cubin", "tile_ir", "tile_cubins"):
-            del words[name]
-        if not self.layouts:  # which few kernels need
-            del words["layouts"]
-        if code:  # as few have tile kernels
-            words["tiles"] = {name: len(data) for name, data in code.items()}
-        text = json.dumps(words, sort_keys=True, separators=(",", ":")).encode()
-        pieces = [code[name] for name in sorted(code)]
-        return b"".join([_HEAD.pack(len(text)), text, *pieces, self.cubin or b""])
+def read_record(data: bytes, target: Target, folder: Path) -> ObjectCode:
+    """Return the code that `record_bytes` has stored.
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> PrebuiltCode:
-        """Return the record that `to_bytes` has stored."""
-        end = _HEAD.size + _HEAD.unpack_from(data)[0]
-        words = json.loads(data[_HEAD.size : end])
-        resources = {symbol: Resources(**row) for symbol, row in words.pop("resources").items()}
-        code = {}
-        for name, length in sorted(words.pop("tiles", {}).items()):
-            code[name], end = data[end : end + length], end + length
-        return cls(
-            **words,
-            resources=resources,
-            tile_ir=code.pop(_TILE_IR, b""),
-            tile_cubins=code,
-            cubin=data[end:] or None,
-        )
+    Args:
+        data: The record.
+        target: The architecture that it is for.
+        folder: Where it is.
+    """
+    end = _HEAD.size + _HEAD.unpack_from(data)[0]
+    words = json.loads(data[_HEAD.size : end])
+    pieces = {}
+    for name, length in sorted(words.pop("tiles", {}).items()):
+        pieces[name], end = data[end : end + length], end + length
+    words["resources"] = {symbol: Resources(**row) for symbol, row in words["resources"].items()}
+    words["files"] = {
+        name: str(folder.parent / path) if path else name for name, path in words["files"].items()
+    }
+    return ObjectCode(
+        **words, target=target, cubin=data[end:] or None, tile_ir=pieces.pop(_TILE_IR, b""),
+        tile_cubins=pieces, warnings=(), log="", command=f"prebuilt, in {folder}",
+        build_digest=digest_of(data), cached=True, seconds=0.0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,15 +317,7 @@ def find_prebuilt(
     best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
     _log.info("%s for %s: prebuilt (%s)", source.name, best, folder)
     name, start, length = manifest.positions[best.record]
-    data = _pack(folder, name)[start : start + length]
-    record = PrebuiltCode.from_bytes(data)
-    files = {name: str(folder.parent / path) if path else name for name, path in record.files.items()}
-    return ObjectCode(
-        target=best.target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
-        signatures=record.signatures, resources=record.resources, warnings=(), log="",
-        command=f"prebuilt, in {folder}", files=files, build_digest=digest_of(data), cached=True, seconds=0.0,
-        layouts=record.layouts, tile_ir=record.tile_ir, tile_cubins=record.tile_cubins,
-    )  # fmt: skip
+    return read_record(_pack(folder, name)[start : start + length], best.target, folder)
 
 
 def _shown(names: Sequence[str]) -> str:

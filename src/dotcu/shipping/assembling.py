@@ -25,7 +25,6 @@ from dotcu.compile.pool import FEW, adopt, as_text, of_text
 from dotcu.compile.prebuilt import (
     FOLDER,
     INDEX,
-    PrebuiltCode,
     PrebuiltKernels,
     PrebuiltManifest,
     PrebuiltSource,
@@ -33,6 +32,7 @@ from dotcu.compile.prebuilt import (
     compress_records,
     digest_of,
     load_key,
+    record_bytes,
     text_digest,
 )
 from dotcu.errors import JitDisabled, SourceError, ToolchainError, UsageError
@@ -208,7 +208,7 @@ def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path
             probed = _compile(job, probed=True)
             assert probed is not None  # as it compiled before
             signatures = known[job.locked, job.unit] = probed.signatures
-        records[job] = _record(code, signatures, layouts[unit], folder, in_wheel).to_bytes()
+        records[job] = _record(code, signatures, layouts[unit], folder, in_wheel)
     alike: dict[str, list[bytes]] = {}  # GPUs of one major: what one compiles to says most of the others'
     for job in sorted(records, key=lambda job: (job.locked.path, job.unit, job.target, job.simulated)):
         alike.setdefault(f"{job.target.kind}_{job.target.major}x", []).append(records[job])
@@ -238,21 +238,16 @@ def _record(
     layouts: Mapping[str, Sequence[TypeRow]],
     folder: str,
     in_wheel: Mapping[Path, str],
-) -> PrebuiltCode:
+) -> bytes:
     machine = code.target.kind == "sm"
     places = {name: in_wheel.get(Path(path).resolve()) for name, path in code.files.items()}
     shown = {name: posixpath.relpath(place, folder) if place else "" for name, place in places.items()}
-    return PrebuiltCode(
-        lowered=code.lowered,
+    kept = replace(
+        code, layouts=layouts, files={} if machine else shown,
         signatures={name: text for name, text in signatures.items() if name in code.lowered},
-        resources=code.resources,
-        files={} if machine else shown,
         ptx=skeleton(code.ptx) if machine else without_probes(code.ptx),
-        cubin=code.cubin,
-        layouts=layouts,
-        tile_ir=code.tile_ir,
-        tile_cubins=code.tile_cubins,
-    )
+    )  # fmt: skip
+    return record_bytes(kept)
 
 
 def _loads(

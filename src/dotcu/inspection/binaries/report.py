@@ -524,7 +524,8 @@ def _prebuilt(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]
     for built in kernels:
         for variant in (variant for variant in built.variants if not variant.simulated):
             pack, start, length = described.positions[variant.record]
-            record = prebuilt.PrebuiltCode.from_bytes(packs[pack][start : start + length])
+            data = packs[pack][start : start + length]
+            record = prebuilt.read_record(data, variant.target, Path(folder))
             name = f"{folder}/{', '.join(built.names)}.{variant.target}"
             if record.cubin is not None:
                 yield f"{name}.cubin", record.cubin
