@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dotcu.errors import JitDisabled
-from dotcu.workers import Channel, Unusable
+from dotcu.workers import Channel, WorkerCrash
 
 
 def end(how: str) -> None:
@@ -23,7 +23,7 @@ def end(how: str) -> None:
     if how == "hang":
         time.sleep(60)
     if how == "unusable":
-        raise Unusable("a kernel trapped")
+        raise WorkerCrash("a kernel trapped")
     if how == "raise":
         raise JitDisabled("no code is there")
 

@@ -53,7 +53,7 @@ _LAST_OUTPUT_S = 20.0
 
 
 class WorkerCrash(Exception):
-    """A worker ended, or was ended, before it had finished a request.
+    """A worker ended, or was ended, before it had finished a request; raised in a worker, it ends it.
 
     Attributes:
         reason: How it ended, in one line.
@@ -315,10 +315,6 @@ _STACK_S = 2.0
 """The time before its limit at which a step that hangs has its stack written to stderr."""
 
 
-class Unusable(Exception):
-    """Raised by a handler: no more can be done in this process, which ends; the message says why."""
-
-
 class Channel:
     """The way back to the process that asked."""
 
@@ -381,7 +377,7 @@ def _serve(entry: str) -> None:
             channel.send({"done": True})
         except DotcuError as error:
             channel.send({"raise": [type(error).__name__, str(error)]})
-        except Unusable as error:
+        except WorkerCrash as error:
             channel.send({"unusable": str(error)})
             os._exit(1)  # what tears CUDA down may hang or crash
         busy.clear()

@@ -26,7 +26,7 @@ from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import pinned, plain, step_of
 from dotcu.kernel import active_run
 from dotcu.kernel.compiled import CompilationUnit
-from dotcu.kernel.scope import CallRecorder, LaunchPolicy, RecordedLaunch, current_scope, entering_scope
+from dotcu.kernel.scope import LaunchPolicy, RecordedLaunch, current_scope, entering_scope
 
 Body = Callable[..., Any]
 
@@ -89,7 +89,7 @@ def trace(
     except Unsupported as reason:
         result = _call(body, arguments, keyword_only) if runs else None
         return Trace(result=result, reason=f"{reason}.")
-    tracer = _Tracer(state, runs=runs)
+    tracer = CallRecorder(state, runs=runs)
     result, error = tracer.run(body, dict(zip(arguments, state.arguments, strict=True)), keyword_only)
     if error is not None:
         # Nothing has happened yet. Tracing itself may be what the body does not bear: run it untraced.
@@ -115,8 +115,14 @@ def _call(
         return body(*args, **kwargs)
 
 
-class _Tracer(TorchFunctionMode):
-    """Intercepts the body's calls of torch and of dotcu; a `kernel.scope.CallRecorder`."""
+class CallRecorder(TorchFunctionMode):
+    """Intercepts the body's calls of torch and of dotcu, which finds it in the scope.
+
+    Attributes:
+        runs: True if launches happen; else they are only recorded.
+        plain: Returns a value with plain numbers.
+        pinned: Returns the same, and makes the record valid for these numbers alone.
+    """
 
     def __init__(self, state: TraceState, *, runs: bool) -> None:
         super().__init__()

@@ -445,7 +445,7 @@ def require_usable(device: torch.device) -> None:
     hands, which a random number shows.
 
     Raises:
-        workers.Unusable: It cannot; the message says why.
+        workers.WorkerCrash: It cannot; the message says why.
     """
     if device.type != "cuda":
         return
@@ -455,4 +455,4 @@ def require_usable(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     except RuntimeError as error:  # torch.AcceleratorError is one
         reason = fault_story(error) or f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        raise workers.Unusable(reason) from error
+        raise workers.WorkerCrash(reason) from error

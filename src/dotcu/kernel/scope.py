@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from dotcu.kernel.arguments.pack import is_plain, trace_wrapper
 from dotcu.kernel.driver.fork import ForkSafeLock
 
 if TYPE_CHECKING:
+    from dotcu.call_cache.trace import CallRecorder
     from dotcu.kernel.arguments.pack import PackingPlan
     from dotcu.kernel.compiled import CompilationUnit
     from dotcu.kernel.config import LaunchConfig
@@ -223,26 +224,6 @@ class RecordedLaunch:
     config: LaunchConfig
     function: int
     most_blocks: int
-
-
-class CallRecorder(Protocol):
-    """Records the body that is running: `call_cache.trace`, which describes its methods.
-
-    Attributes:
-        runs: True if launches happen; else they are only recorded.
-        plain: Returns a value with plain numbers.
-        pinned: Returns the same, and makes the record valid for these numbers alone.
-    """
-
-    runs: bool
-    plain: Callable[[Any], Any]
-    pinned: Callable[[Any], Any]
-
-    def aligned(self, tensor: Tensor, bytes: int) -> bool: ...
-    def launching(self) -> None: ...
-    def launched(self, launch: RecordedLaunch) -> None: ...
-    def multiprocessors(self, count: int) -> int: ...
-    def asked_device(self) -> None: ...
 
 
 # Refusals: traces, transforms, and gradients that nothing records.

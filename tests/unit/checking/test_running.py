@@ -22,7 +22,7 @@ from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import TrialRequest, resolve
 from dotcu.checking.trial import Failed, Passed, Result, Skipped, Trial, Verdict
 from dotcu.simulator.run import Finding
-from dotcu.workers import Unusable, Worker
+from dotcu.workers import Worker, WorkerCrash
 from subjects import operator, subject
 
 
@@ -424,7 +424,7 @@ def test_a_lost_gpu_ends_the_worker(request_of_good: TrialRequest, monkeypatch: 
 
     running.require_usable(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "synchronize", fail)
-    with pytest.raises(Unusable, match=r"^AcceleratorError: CUDA error: an illegal.*encountered$"):
+    with pytest.raises(WorkerCrash, match=r"^AcceleratorError: CUDA error: an illegal.*encountered$"):
         running.require_usable(torch.device("cuda", 0))
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 import weakref
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from dotcu import settings
 from dotcu.errors import ArgumentError
 from dotcu.kernel import by_layout, capability, cdiv, is_aligned, native, shape_queries, simulate, sm_count
-from dotcu.kernel.scope import CallRecorder, LaunchPolicy, entering_scope
+from dotcu.kernel.scope import LaunchPolicy, entering_scope
 
 
 @given(st.integers(0, 2**70), st.integers(1, 2**40))
@@ -246,7 +246,7 @@ def test_a_fake_is_chosen_for_at_each_call_and_a_symbolic_size_gets_no_guard(cho
 def test_a_body_that_is_followed_sees_each_choice(choosing: Choosing) -> None:
     x = at(0, 8)
     assert choosing.choice(x) == 1
-    with entering_scope(LaunchPolicy.BODY, recorder=cast(CallRecorder, object())):
+    with entering_scope(LaunchPolicy.BODY, recorder=object()):
         assert [choosing.choice(x), choosing.choice(x)] == [2, 3]
     with entering_scope(LaunchPolicy.BODY, gpu=0):
         assert choosing.choice(x) == 1
