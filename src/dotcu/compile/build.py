@@ -47,14 +47,7 @@ from dotcu.compile.source.declarations import device_arrays, offset_in_tile_code
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.compile.toolchain import Compiler
-from dotcu.errors import (
-    CompileError,
-    DotcuError,
-    JitDisabled,
-    KernelNotFound,
-    SourceError,
-    ToolchainError,
-)
+from dotcu.errors import CompileError, DotcuError, JitDisabled, KernelNotFound, SourceError, ToolchainError
 from dotcu.ptx.debug_info import TypeRow, parameter_types
 from dotcu.telemetry import count, span
 from dotcu.tracebacks import caller_line
@@ -749,12 +742,7 @@ def assemble_tiles(plan: BuildPlan, bytecode: bytes, processor: str) -> tuple[by
     assert plan.tile is not None
     with stopwatch.during("compile"):
         cubin, log, command = tile.assemble(
-            plan.tile,
-            bytecode,
-            plan.target,
-            processor=processor,
-            lines=plan.lines,
-            debug=plan.options.debug,
+            plan.tile, bytecode, plan.target, processor=processor, lines=plan.lines, debug=plan.options.debug
         )
     if cubin is None:
         from dotcu.compile import diagnostics

@@ -358,9 +358,7 @@ def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | Non
     return opened
 
 
-def open_files(
-    read: Callable[[str], bytes | None],
-) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+def open_files(read: Callable[[str], bytes | None]) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
     """Return the index and the files of an entry, checked; None if there is no index.
 
     Args:

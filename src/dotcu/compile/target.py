@@ -86,10 +86,7 @@ class Rejected:
 
 
 def plan_target(
-    capability: Version,
-    driver_version: Version | None,
-    nvrtc_version: Version,
-    supported: Iterable[int],
+    capability: Version, driver_version: Version | None, nvrtc_version: Version, supported: Iterable[int]
 ) -> Target | Rejected:
     """Choose what to compile for a GPU, given what the compiler knows and the driver loads.
 

@@ -29,10 +29,7 @@ from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
 PLATFORMS = {("Linux", "x86_64"), ("Linux", "aarch64")}
 
 _CONTAINER = "Use a Linux container: docker run --rm -it -v $PWD:/work -w /work python:3.12 bash"
-_REMEDIES = {
-    "Darwin": _CONTAINER,
-    "Windows": "Use the Windows Subsystem for Linux: wsl --install",
-}
+_REMEDIES = {"Darwin": _CONTAINER, "Windows": "Use the Windows Subsystem for Linux: wsl --install"}
 
 # Programs that dotcu can use, and pip's package of each ("" where only the toolkit has it).
 TOOLS = {
