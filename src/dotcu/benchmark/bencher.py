@@ -139,10 +139,7 @@ def _refuse(why: str, options: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunPlan:
-    """The cases to time, and rows of those that cannot be timed; without a GPU, an estimate.
-
-    `sources` has the digest of each operator's source, by its name.
-    """
+    """The cases to time, and rows of those that cannot be timed; without a GPU, an estimate."""
 
     device: BenchDevice
     protocol: Protocol
@@ -155,15 +152,10 @@ class RunPlan:
     @property
     def total(self) -> int:
         """The number of rows to come."""
-        each = (1 if isinstance(c, Row) else len(c.contenders) * len(self.states) for c in self.cases)
-        return sum(each)
+        return sum(1 if isinstance(c, Row) else len(c.contenders) * len(self.states) for c in self.cases)
 
     def run(self) -> Iterator[Row]:
-        """Yield the rows once they are done.
-
-        Raises:
-            KeyboardInterrupt: The user interrupted; rows of everything measured come before.
-        """
+        """Yield the rows once they are done; before a KeyboardInterrupt, those of everything measured."""
         with self.device.current():
             if any(isinstance(case, TimedCase) for case in self.cases):
                 self.device.bandwidths()  # before the first inputs take memory
@@ -267,10 +259,10 @@ def _run_plan(
                     marks=(claim,) if claim and not uncounted else (),
                 )
             )  # fmt: skip
-    sources = source_digests(subject for subject, _ in cases)
     return RunPlan(
-        device=device, protocol=protocol, states=states, cases=planned, notes=notes, sources=sources
-    )
+        device=device, protocol=protocol, states=states, cases=planned, notes=notes,
+        sources=source_digests(subject for subject, _ in cases),
+    )  # fmt: skip
 
 
 def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
@@ -309,10 +301,7 @@ def source_digests(subjects: Iterable[Subject]) -> dict[str, str]:
 
 
 def source_digest(kernels: Sequence[str], body: Callable[..., Any]) -> str:
-    """Return one digest of the build digests of kernels, and of the Python function that launches them.
-
-    The function's code counts if no file has its text.
-    """
+    """Return one digest of the build digests of kernels, and of the Python function that launches them."""
     body = inspect.unwrap(body)
     try:
         text = inspect.getsource(body)

@@ -49,9 +49,6 @@ Source: NVBench's `--throttle-threshold`."""
 
 _SILENT = {"idle"}  # clocks are read between blocks, where a GPU has nothing to do
 
-_SAME_CLOCK = 0.97  # clocks that stay above this share are not remarked on
-_SAME_C = 10  # nor temperatures that differ by fewer degrees
-
 
 def read_clocks(device: torch.device) -> Clocks:
     """Return the clocks of a GPU now, without waiting for it; empty without NVML. Takes some 5 ms."""
@@ -148,17 +145,14 @@ def steady_samples(*contenders: Sequence[Block]) -> tuple[list[list[float]], ...
 
 def throttling_notes(blocks: Sequence[Block]) -> tuple[str, ...]:
     """Return remarks on what limited the GPU, and on clocks and temperatures that changed."""
-    limits = Counter(
-        reason for block in blocks for reason in {*block.before.reasons, *block.after.reasons} - _SILENT
-    )
+    ends = [clocks for block in blocks for clocks in (block.before, block.after)]
+    limits = Counter(reason for b in blocks for reason in {*b.before.reasons, *b.after.reasons} - _SILENT)
     kept = [(reason, count) for reason, count in limits.most_common() if reason not in DROPPING]
     notes = [f"{reason} in {count} of {len(blocks)} blocks" for reason, count in kept]
-    clocks = sm_mhz(blocks)
-    if clocks and min(clocks) < _SAME_CLOCK * max(clocks):
-        notes.append(f"SM clock {min(clocks)} to {max(clocks)} MHz")
-    seen = (clocks.temperature_c for block in blocks for clocks in (block.before, block.after))
-    degrees = [celsius for celsius in seen if celsius is not None]
-    if degrees and max(degrees) - min(degrees) >= _SAME_C:
+    mhz, degrees = sm_mhz(blocks), [end.temperature_c for end in ends if end.temperature_c is not None]
+    if mhz and min(mhz) < 0.97 * max(mhz):
+        notes.append(f"SM clock {min(mhz)} to {max(mhz)} MHz")
+    if degrees and max(degrees) - min(degrees) >= 10:
         notes.append(f"temperature {min(degrees)} to {max(degrees)} C")
     return tuple(notes)
 

@@ -71,12 +71,9 @@ AVOID = {
 
 @dataclass(frozen=True, kw_only=True)
 class FirstCall(report_base.Report):
-    """The time of a first call by phase. `str()` of it is a table.
+    """The time of a first call by phase, with the cache empty and then filled. `str()` of it is a table.
 
-    Attributes:
-        device: `simulator`, or the GPU's name and number.
-        recorded: True if the call cache made the calls from the third on.
-        runs: The processes, with the cache empty and then filled. `remainder_ms` is the time of no phase.
+    It is `recorded` if the call cache made the calls from the third on.
     """
 
     operator: str
@@ -100,15 +97,16 @@ class FirstCall(report_base.Report):
             spent = [{p["name"]: p for p in run["phases"] if p["stage"] == stage} for run in self.runs]
             for name in PHASES:
                 if found := [phases[name] for phases in spent if name in phases]:
-                    label, why, saved = (found[0][key] for key in ("label", "why", "avoid"))
                     times = max(phase["times"] for phase in found)
+                    label = f"  {found[0]['label']}" + f" x{times}" * (times > 1)
                     figures = [f"{p[name]['ms']:.2f}" if name in p else "-" for p in spent]
-                    remark = f"{why}; {saved}" if saved not in ("", avoid) else why
-                    table.add_row(f"  {label}" + f" x{times}" * (times > 1), *figures, remark)
+                    saved = "" if found[0]["avoid"] in ("", avoid) else f"; {found[0]['avoid']}"
+                    table.add_row(label, *figures, found[0]["why"] + saved)
             sums = [f"{run[f'{stage}_ms']:.2f}" for run in self.runs]
             table.add_row(title, *sums, f"the sum of these; {avoid}", style="bold")
         later = [run["later_ms"] for run in self.runs]
         third = "made by the call cache" if self.recorded else "not recorded: op.call_cache says why"
+        medians = [statistics.median(ms[2:]) for ms in later]
         for label, figures_ms, remark in (
             ("not attributed", [run["remainder_ms"] for run in self.runs], "between two processes"),
             (
@@ -118,11 +116,7 @@ class FirstCall(report_base.Report):
             ),
             ("second call", [ms[0] for ms in later], "recorded in the call cache" if self.recorded else ""),
             ("third call", [ms[1] for ms in later], "" if self.device == "simulator" else third),
-            (
-                "a later call",
-                [statistics.median(ms[2:]) for ms in later],
-                f"the median of {len(later[0]) - 2} more, each waited for",
-            ),
+            ("a later call", medians, f"the median of {len(later[0]) - 2} more, each waited for"),
         ):
             table.add_row(label, *(f"{ms:.3f}" for ms in figures_ms), remark)
         head = Text.assemble((self.operator, "bold"), ", called for the first time in a new process, on ")

@@ -1,17 +1,14 @@
 """Statistics of samples in blocks: medians with confidence intervals, and ratios.
 
 Samples of a block are correlated: they share inputs, memory and a moment. So a block is the unit, and the
-standard error is that of a bootstrap over whole blocks. It assumes nothing about the distribution of samples:
-a heavy tail or an outlier weighs no more than it does in the median. Added to it:
+standard error is that of a bootstrap over whole blocks, which assumes nothing about the distribution. Added:
 
 - Few blocks. Their own spread is too small by (n - 1) / n, which is corrected, and known from few values:
   intervals widen by Student's t with n - 1 degrees of freedom.
-- Differences between processes. Blocks differ since they use other memory and since heat and clocks drift;
-  there is little such memory and drift is slow, so more blocks do not reduce that part of the error. The
-  share of the variance that lies between blocks counts as if there were `_INDEPENDENT` of them. (It is the
-  variance of the blocks' shares above the common median, beyond that of independent samples: ranks, so
-  outliers neither hide nor feign it.) If blocks rise or fall by a trend that chance rarely gives, it counts
-  as if there were one: the next run may fall where this one rose.
+- Differences between processes. There is little other memory and drift is slow, so more blocks do not reduce
+  that part of the error: the share of the variance between blocks counts as if there were `_INDEPENDENT` of
+  them, or one if they follow a trend that chance rarely gives. (It is the variance of their shares above the
+  common median, beyond that of independent samples: ranks, which outliers neither hide nor feign.)
 - The clock's step. Each sample is spread over its step at random, since its position in the step is unknown.
   If noise is wider than a step, the median then uses all samples; else intervals are at least a step wide.
 """

@@ -40,10 +40,6 @@ LARGE, FEWER_TRIALS = 2**22, 4
 class OperatorTarget:
     """An overload to time, called in one of its dtypes, with the oracle of its results.
 
-    Args:
-        subject: The overload on its device.
-        dtype: The dtype of the calls, for which the operator may declare a tolerance.
-
     Attributes:
         mutates: True if a call changes arguments that it reads.
         caveat: The reason why results were not compared in float64; empty where they were.
@@ -213,19 +209,12 @@ MODES: Mapping[str, str | None] = {"compile": None, "max-autotune": "max-autotun
 """Baselines that torch compiles, and the mode of each. A CUDA graph of torch's would copy inputs into its own
 memory at each call, and return memory that the next call overwrites: the kernels are what is compared."""
 
-KNOWN = ("eager", *MODES)
-"""Baselines with names of their own: all of them run the reference."""
-
-Call = Callable[[Sample], Any]
-"""A function that makes one call."""
-
-Baseline = str | Callable[..., Any]
-"""One of `KNOWN`, a callable, or a callable's location: `ops.py:fn`, `package.module:fn`."""
-
+KNOWN = ("eager", *MODES)  # baselines with names of their own: all of them run the reference
+Call = Callable[[Sample], Any]  # makes one call
+Baseline = str | Callable[..., Any]  # one of `KNOWN`, a callable, or its location: `ops.py:fn`
 
 Contenders = Mapping[str, Callable[[], Call]]
-"""The implementations to compare, by name: each a function that prepares the one that makes a call. It may
-raise: where there is no reference, say."""
+"""The implementations to compare, by name: each prepares the function that makes a call, and may raise."""
 
 
 def contenders(subject: Subject, against: Sequence[Baseline] = ()) -> Contenders:

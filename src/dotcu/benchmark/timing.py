@@ -45,11 +45,7 @@ class TimedCase:
     marks: tuple[str, ...] = ()
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows of every contender and state of L2 once they are done.
-
-        Raises:
-            KeyboardInterrupt: The user interrupted; rows of everything measured come before.
-        """
+        """Yield the rows of all contenders and states of L2; before a KeyboardInterrupt, those measured."""
         missing = [(l2, name) for l2 in self.states for name in self.contenders]
         status: Status = "failed"
         reason = ""

@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 
 from dotcu import serialize
-from dotcu.benchmark.timers.cupti import MARGIN_US, Activity, activities, quiet, tracing
+from dotcu.benchmark.timers import MARGIN_US, Activity, activities, quiet, tracing
 from dotcu.benchmark.workloads.shapes import choose_dtypes, parse_shapes
 from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
 from dotcu.checking.subject import Subject

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.work import Work, _record_moves, count_check, work_of
+from dotcu.benchmark.work import Work, count_check, work_of
 from dotcu.errors import OperatorError
 from dotcu.operator import Operator, Overload, Sample
 
@@ -177,7 +177,10 @@ def test_a_claim_of_more_bytes_is_reported() -> None:
     operator = made()
     operator.work(lambda x: (12 * x.numel(), x.numel()))
     found = count_check(operator, Sample(torch.ones(100)))
-    assert found == "on Sample(float32[100]) `work` claims 1200 bytes, and its kernels ask for 800"
+    assert found == (
+        "on Sample(float32[100]) `work` claims 1200 bytes, and its kernels ask for 800; "
+        "what torch's operations do is not counted"
+    )
 
 
 def test_a_claim_of_more_flops_is_reported() -> None:
@@ -195,16 +198,6 @@ def test_nothing_is_said_where_nothing_is_declared() -> None:
     assert count_check(made(first_half), Sample(torch.ones(100))) == ""
 
 
-def test_a_body_that_also_calls_torch_operations_is_not_accused() -> None:
-    def mixed(x: Tensor) -> Tensor:
-        return double(x @ x)
-
-    operator = made(mixed)
-    operator.work(lambda x: (16 * x.numel(), 2 * x.numel() * x.shape[0]))
-    found = count_check(operator, Sample(torch.ones(16, 16)))
-    assert found == "its work was not counted: it also calls aten::mm"
-
-
 def test_views_and_allocations_hide_no_claim_of_more() -> None:
     def viewed(x: Tensor) -> Tensor:
         out = torch.empty_like(x).view(-1)
@@ -214,7 +207,7 @@ def test_views_and_allocations_hide_no_claim_of_more() -> None:
     operator = made(viewed)
     operator.work(lambda x: (16 * x.numel(), 0))
     found = count_check(operator, Sample(torch.ones(8, 8)))
-    assert found == "on Sample(float32[8, 8]) `work` claims 1024 bytes, and its kernels ask for 512"
+    assert "`work` claims 1024 bytes, and its kernels ask for 512" in found
 
 
 def test_what_cannot_be_simulated_is_reported_with_the_reason() -> None:
@@ -259,11 +252,3 @@ def test_the_gallerys_claims_are_honest() -> None:
     for operator in (add, fast_add, square, matmul):
         sample = next(iter(operator.make_samples(torch.device("cpu"), torch.float32)))
         assert count_check(operator, sample) == ""
-
-
-def test_an_operator_of_higher_order_is_named_as_it_hides_what_it_calls() -> None:
-    names: dict[str, None] = {}
-    x = torch.ones(3)
-    with _record_moves(names):
-        torch.ops.higher_order.cond(torch.tensor(True), torch.clone, torch.neg, (x,))
-    assert list(names) == ["cond"]

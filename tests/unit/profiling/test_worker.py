@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dotcu import serialize
-from dotcu.benchmark.timers.cupti import Activity
+from dotcu.benchmark.timers import Activity
 from dotcu.errors import OperatorError, UsageError
 from dotcu.operator import Sample
 from dotcu.profiling import ncu, worker

@@ -37,17 +37,11 @@ Run = Callable[[], Any]
 Time = Callable[[Run], float]
 """Calls a function several times, and returns the median device time of a call in us."""
 
-THREADS = 256
-"""Threads of a block; kernels.cu has the same number."""
-
+THREADS = 256  # of a block; kernels.cu has the same number
 VECTOR_BYTES = 16
-LOADS = (2, 4, 8)
-"""Vectors that a thread loads at once: which is best depends on the GPU."""
-
+LOADS = (2, 4, 8)  # vectors that a thread loads at once: which is best depends on the GPU
 TILE_BYTES = THREADS * max(LOADS) * VECTOR_BYTES  # the tiles of all kernels divide this
-
-PASSES = 32
-"""Passes over a buffer that fits in L2, in one launch, so that starting it does not matter."""
+PASSES = 32  # over a buffer that fits in L2, in one launch, so that starting it does not matter
 
 
 class Buffers:

@@ -17,15 +17,8 @@ from dotcu.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """One GPU.
-
-    Attributes:
-        memory_gbps: The bandwidth of its memory, in 10^9 bytes a second.
-        l2_bytes: The size of its second-level cache.
-        matrix_tflops: Dense rates of its tensor cores: float64, tf32, float16, bfloat16, float8, int8.
-        plain_tflops: Rates of ordinary instructions: float32, float64.
-        clock_mhz: The lowest of the clocks that its rates hold at; 0 if unknown.
-        source: Where the figures are from.
+    """One GPU: its bandwidth in 10^9 bytes a second, and by dtype the dense rates of its tensor cores and of
+    ordinary instructions, at a clock, which is 0 if unknown.
     """
 
     name: str
@@ -150,19 +143,12 @@ _BY_NAME = {_squeezed(spelling): sheet for spellings, sheet in _TABLE for spelli
 
 
 def find(name: str) -> Sheet | None:
-    """Return the datasheet of a GPU by a name of NVML or of a user; None if there is none.
-
-    Only a whole name counts: a laptop's GPU, a Ti or a MIG slice differs from its namesake.
-    """
+    """Return the datasheet of a GPU by its whole name, of NVML or of a user; None if there is none."""
     return _BY_NAME.get(_squeezed(name))
 
 
 def named(name: str) -> Sheet:
-    """Return the datasheet that a user asked for.
-
-    Raises:
-        UsageError: There is none; names the nearest.
-    """
+    """Return the datasheet that a user asked for; UsageError with the nearest if there is none."""
     found = find(name)
     if found is not None:
         return found
@@ -177,11 +163,7 @@ def named(name: str) -> Sheet:
 def of_device(device: Any, *, sm_mhz: int = 0) -> Sheet | None:
     """Return the highest rates of a GPU of this machine; None without a datasheet and a known bandwidth.
 
-    Where its clocks are higher than those of the sheet, so are its rates.
-
-    Args:
-        device: A `torch.device`.
-        sm_mhz: The highest clock of its multiprocessors, as NVML reports it.
+    Where `sm_mhz`, its highest clock by NVML, is above that of the sheet, so are its rates.
     """
     import torch
 
@@ -197,19 +179,13 @@ def of_device(device: Any, *, sm_mhz: int = 0) -> Sheet | None:
         )
     if not own_gbps:
         return None
-    return Sheet(
-        name=name,
-        memory_gbps=own_gbps,
-        l2_bytes=torch.cuda.get_device_properties(device).L2_cache_size,
-        source="its memory's clock and the width of its bus, from the driver",
-    )
+    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+    source = "its memory's clock and the width of its bus, from the driver"
+    return Sheet(name=name, memory_gbps=own_gbps, l2_bytes=l2_bytes, source=source)
 
 
 def theoretical_bandwidth(device: Any) -> float:
-    """Return the bandwidth of a GPU's memory by its clock and its bus, in GB/s; 0 if the driver has neither.
-
-    Data goes over the bus at both edges of the clock.
-    """
+    """Return the bandwidth of a GPU's memory by its clock (both edges) and its bus, in GB/s; 0 if unknown."""
     import torch
 
     properties = torch.cuda.get_device_properties(device)

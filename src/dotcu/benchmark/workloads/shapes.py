@@ -17,30 +17,19 @@ from dotcu.errors import UsageError
 from dotcu.operator import Overload
 
 Shape = tuple[int, ...]
-ShapeRow = tuple[Shape, ...]
-"""The shape of the first tensor, or one for each."""
-
-NO_SIZES = "0d"
-"""The text for a tensor without dimensions."""
+ShapeRow = tuple[Shape, ...]  # the shape of the first tensor, or one for each
+NO_SIZES = "0d"  # the text for a tensor without dimensions
 
 _SIZE = re.compile(r"(\d{1,19})(?:\^(\d{1,2}))?")
 
 
 def parse_shapes(text: str) -> list[ShapeRow]:
-    """Return the rows of a text such as `4096x4096,2^28,64x48:48x32`.
-
-    Raises:
-        UsageError: It has another form, or a size of 0.
-    """
+    """Return the rows of a text such as `4096x4096,2^28,64x48:48x32`; UsageError for another form."""
     return [tuple(_shape(part, row) for part in row.split(":")) for row in text.replace(" ", "").split(",")]
 
 
 def shape_rows(shapes: str | Iterable[str | Sequence[int] | Sequence[Sequence[int]]]) -> list[ShapeRow]:
-    """Return the rows of text, or of a list whose items are text, a shape, or a shape for each tensor.
-
-    Raises:
-        UsageError: An item is none of these.
-    """
+    """Return the rows of text, or of a list whose items are text, a shape, or a shape for each tensor."""
     items = [shapes] if isinstance(shapes, str) else shapes
     return [row for item in items for row in parse_shapes(item if isinstance(item, str) else _text(item))]
 
@@ -124,13 +113,10 @@ _SHORTER = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "f
 def choose_dtypes(
     overload: Overload, names: Sequence[str | torch.dtype], *, option: str = "--dtypes"
 ) -> tuple[torch.dtype, ...]:
-    """Return the named dtypes of an operator; all if none is named.
+    """Return the dtypes of an operator that an option names; all if none is named.
 
     Args:
-        option: Of the command line, by which they were named.
-
-    Raises:
-        UsageError: It has none of such a name; answered with the nearest.
+        overload, names, option: An unknown name is answered with the operator's nearest, after the option.
     """
     known = {short(dtype): dtype for dtype in overload.dtypes}
     chosen = []

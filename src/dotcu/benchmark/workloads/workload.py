@@ -52,11 +52,10 @@ class Workload:
         return self.input_bytes + self.result_bytes
 
     def sets(self, count: int, seed: int, device: torch.device) -> list[Sample]:
-        """Return sets of inputs, each in memory and from a seed of its own, as many as memory reaches.
+        """Return at most `count` sets of inputs, each from a seed of its own, as many as memory reaches.
 
         Args:
-            count, seed: The most sets, and the seed of the first one; the next has the next seed.
-            device: The device whose free memory counts.
+            count, seed, device: The first set has that seed; the free memory of that device counts.
         """
         free = free_bytes(device)
         while count > 1 and _needed_bytes(self.input_bytes, self.result_bytes, sets=count) > free:
@@ -83,12 +82,8 @@ def workloads(
     """Return the cases that an overload is timed on, dtype by dtype.
 
     Args:
-        samples: Calls to time in place of the author's.
-        shapes: Shapes for them, of which any that is not empty serves as a template; none for their own.
-        dtypes: Out of the operator's; none for all.
-
-    Raises:
-        OperatorError: The author's `samples` function failed, or gave something else.
+        subject, dtypes: The overload, and out of its dtypes those to time; none for all.
+        samples, shapes: Calls to time in place of the author's, and shapes for them; none for their own.
     """
     own = tuple(sample.map_tensors(lambda t: t.to(subject.device)) for sample in samples)
     cases: list[Workload | UntimedCase] = []
@@ -104,8 +99,7 @@ def workloads(
     return cases
 
 
-_Source = Callable[[int], list[Sample]]
-"""Returns the samples of a dtype, from a seed."""
+_Source = Callable[[int], list[Sample]]  # returns the samples of a dtype, from a seed
 
 
 def _samples(subject: Subject, dtype: torch.dtype, own: Sequence[Sample], seed: int) -> list[Sample]:
@@ -278,8 +272,7 @@ def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tu
         return []
 
 
-_DRAWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-"""The dtypes that torch draws numbers in; others are drawn in float32 and rounded."""
+_DRAWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # others are drawn in float32
 
 
 def _drawn(
@@ -287,9 +280,9 @@ def _drawn(
 ) -> Tensor:
     """Return a contiguous tensor of a shape, with values like another's, on its device.
 
-    Floating-point numbers are normal, since constants draw less power, and so run faster, than what a user
-    has; but where an author's are all of one sign, or within -1 to 1, they stay so. Whole numbers are
-    from the author's range, whose end `top` changes. What ascends in the author's ascends again.
+    Floating-point numbers are normal, since constants draw less power than what a user has; but where an
+    author's are all of one sign, or within -1 to 1, they stay so. Whole numbers are from the author's range,
+    whose end `top` changes. What ascends in the author's ascends again.
     """
     if like.dtype == torch.bool:
         return torch.randint(0, 2, shape, device=like.device, generator=generator).to(torch.bool)
@@ -366,8 +359,5 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
-    """Return the bytes that it takes to time and to verify a case, by those of one set of inputs and results.
-
-    Each set has a copy that new values come from, and one set has two; the oracle has another set.
-    """
+    """Return the bytes of a case: each set of inputs has a copy, one has two; the oracle has another."""
     return int(((max(2 * sets, 3) + 1) * inputs + RESULTS * results) / SHARE)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch._C._autograd import DeviceType, _KinetoEvent
 
-from dotcu.benchmark.timers import TimerFailed
-from dotcu.benchmark.timers.cupti import Activity, activities, tracing
+from dotcu.benchmark.timers import Activity, TimerFailed, activities, tracing
 
 
 @dataclass(frozen=True)

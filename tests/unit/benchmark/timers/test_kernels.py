@@ -7,8 +7,7 @@ import time
 import torch
 
 import dotcu
-from dotcu.benchmark.timers.cupti import OWN
-from dotcu.benchmark.timers.timer import kernels
+from dotcu.benchmark.timers import OWN, kernels
 
 
 def test_a_flush_reads_all_of_the_buffer_and_writes_nothing() -> None:

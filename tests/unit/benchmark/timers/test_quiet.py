@@ -7,7 +7,7 @@ import os
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
-from dotcu.benchmark.timers.cupti import quiet
+from dotcu.benchmark.timers import quiet
 
 KINETO = b"USDT:2026-11-21 21:22:02 19905:19905 SyncActivityProfilerHandler.cpp:52] profiler_start\n"
 ERROR = b"ERROR:2026-11-21 21:21:58 19902:19902 DeviceProperties.cpp:48] gpuGetDeviceCount failed\n"

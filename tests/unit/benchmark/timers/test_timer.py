@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.benchmark.timers import TimedCall
-from dotcu.benchmark.timers.timer import TimerFailed, elapsed_us
+from dotcu.benchmark.timers import TimedCall, TimerFailed, elapsed_us
 from fake_timer import FakeTimer
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dotcu.benchmark.results import CallTime
-from dotcu.benchmark.timers import TimerFailed
-from dotcu.benchmark.timers.cupti import Activity, attribute
+from dotcu.benchmark.timers import Activity, TimerFailed, attribute
 
 MAIN, SIDE = 7, 13
 HERE, ELSEWHERE = 1, 2
@@ -172,12 +171,12 @@ def test_marks_of_more_calls_than_there_were_are_an_error() -> None:
 
 def test_marks_out_of_order_are_an_error() -> None:
     begin, end = marks(100, 900)
-    with pytest.raises(TimerFailed, match="before its begin mark"):
+    with pytest.raises(TimerFailed, match="out of order"):
         attribute([begin, replace(end, start_ns=50, end_ns=60)], 1)
 
 
 def test_calls_that_overlap_are_an_error() -> None:
-    with pytest.raises(TimerFailed, match="before the end mark of the call before it"):
+    with pytest.raises(TimerFailed, match="out of order"):
         attribute([*marks(0, 900), *marks(500, 1900)], 2)
 
 
