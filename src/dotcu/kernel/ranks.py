@@ -12,7 +12,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +24,8 @@ from dotcu.kernel.driver import cuda
 from dotcu.kernel.simulation import active_rank, active_run, simulate, tracking_allocations
 
 Result = TypeVar("Result")
+Together = Callable[[Sequence[Any]], Sequence[Any]]
+"""Makes of the values of all ranks what each gets."""
 
 SIGNALS = 512
 """The signals of a rank in the simulator: as many words as torch's signal pads have by default."""
@@ -73,9 +75,9 @@ def peers(tensor: Tensor, group: Any = None) -> Peers:
         )
     if tensor.device.type == "cuda":
         return _on_gpu(tensor, _group(group, "dotcu.peers"))
-    rank: Rank | None = active_rank.get()
-    if rank is not None:
-        own: Peers = rank.meet("dotcu.peers", tensor, rank.ranks.peers)
+    ranks, number = active_rank.get()
+    if ranks is not None:
+        own: Peers = ranks.meet(number, "dotcu.peers", tensor, ranks.peers)
         return own
     if active_run() is None or (_initialized() and torch.distributed.get_world_size() > 1):
         raise UsageError(
@@ -104,12 +106,13 @@ def workspace(name: str, nbytes: int, device: torch.device, group: Any = None) -
     """
     if device.type == "cuda":
         return _workspace_on_gpu(name, nbytes, device, _group(group, "dotcu.workspace"))
-    rank: Rank | None = active_rank.get()
-    if rank is None:
+    ranks, number = active_rank.get()
+    if ranks is None:
         return peers(torch.zeros(nbytes, dtype=torch.uint8))
-    if (name, nbytes) not in rank.workspaces:
-        rank.workspaces[name, nbytes] = torch.zeros(nbytes * len(rank.ranks.ranks), dtype=torch.uint8)
-    return peers(rank.workspaces[name, nbytes])
+    key = name, nbytes, number
+    if key not in ranks.workspaces:
+        ranks.workspaces[key] = torch.zeros(nbytes * ranks.count, dtype=torch.uint8)
+    return peers(ranks.workspaces[key])
 
 
 def all_gather(tensor: Tensor, group: Any = None) -> tuple[list[Tensor], int]:
@@ -124,10 +127,10 @@ def all_gather(tensor: Tensor, group: Any = None) -> tuple[list[Tensor], int]:
     Raises:
         UsageError: The group has no backend for the tensor's device.
     """
-    rank: Rank | None = active_rank.get()
-    if rank is not None and tensor.device.type == "cpu":
-        copies: list[Tensor] = rank.meet("dotcu.all_gather", tensor, _copies)
-        return copies, rank.number
+    ranks, number = active_rank.get()
+    if ranks is not None and tensor.device.type == "cpu":
+        copies: list[Tensor] = ranks.meet(number, "dotcu.all_gather", tensor, _copies)
+        return copies, number
     if not _initialized():
         return [tensor.clone()], 0
     named = _group(group, "dotcu.all_gather")
@@ -376,114 +379,100 @@ def simulate_ranks(count: int, function: Callable[[int], Result], **options: Any
     return _Ranks(count).run(function)
 
 
-@dataclass(eq=False)
-class Rank:
-    """A rank of the simulator: what it waits for, what it came to, and its memory of `workspace`."""
-
-    ranks: _Ranks
-    number: int
-    thread: threading.Thread | None = None
-    waits: tuple[str, Any] | None = None
-    given: Any = None
-    result: Any = None
-    error: BaseException | None = None
-    ended: bool = False
-    workspaces: dict[tuple[str, int], Tensor] = field(default_factory=dict)
-
-    def meet(self, what: str, value: Any, together: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
-        """Wait until all ranks have come here; return what is for this one.
-
-        Args:
-            what: Where that is, for messages.
-            value: This rank's.
-            together: Makes of the values of all ranks what each gets.
-        """
-        self.waits, self.ranks.together = (what, value), together
-        self.ranks.pause(self)
-        return self.given
-
-
 class _Ranks:
-    """The ranks of one call of `simulate_ranks`, of which one runs at a time."""
+    """The ranks of one call of `simulate_ranks`, of which one runs at a time.
+
+    Attributes:
+        shared: The addresses of storages that several of them reach.
+        workspaces: By name, size and rank, the memory of `workspace`.
+    """
 
     def __init__(self, count: int) -> None:
-        self.ranks = [Rank(self, number) for number in range(count)]
-        self.together: Callable[[Sequence[Any]], Sequence[Any]]
+        self.count = count
         self.shared: set[int] = set()
+        self.workspaces: dict[tuple[str, int, int], Tensor] = {}
         self._signals: dict[tuple[int, ...], list[Tensor]] = {}
         self._turns = [threading.Semaphore(0) for _ in range(count)]
         self._back = threading.Semaphore(0)
+        self._waiting: dict[int, tuple[str, Any, Together]] = {}
+        self._given: dict[int, Any] = {}
+        self._results: dict[int, Any] = {}  # of those that have ended
+        self._error: BaseException | None = None
         self._stopping = False
 
     def run(self, function: Callable[[int], Result]) -> list[Result]:
         """Call the function for each rank, in turns, and let those that wait for each other meet."""
-        records = torch.is_grad_enabled()
-        for rank in self.ranks:
-            body = contextvars.copy_context().run
-            rank.thread = threading.Thread(
-                target=body, args=(self._call, rank, function, records), daemon=True
-            )
-            rank.thread.start()
+        records, numbers = torch.is_grad_enabled(), range(self.count)
+        threads = []
+        for number in numbers:
+            body, given = contextvars.copy_context().run, (self._call, number, function, records)
+            threads.append(threading.Thread(target=body, args=given, daemon=True))
+        for thread in threads:
+            thread.start()
         try:
-            while not all(rank.ended for rank in self.ranks):
-                for rank in self.ranks:
-                    if not rank.ended:
-                        self._turns[rank.number].release()
+            while len(self._results) < self.count:
+                for number in numbers:
+                    if number not in self._results:
+                        self._turns[number].release()
                         self._back.acquire()
                 self._meet()
         finally:
             self._stopping = True
-            for rank in self.ranks:
-                self._turns[rank.number].release()
-                assert rank.thread is not None
-                rank.thread.join()
-        return [rank.result for rank in self.ranks]
+            for number, thread in enumerate(threads):
+                self._turns[number].release()
+                thread.join()
+        return [self._results[number] for number in numbers]
 
-    def _call(self, rank: Rank, function: Callable[[int], Any], records: bool) -> None:
-        active_rank.set(rank)
+    def _call(self, number: int, function: Callable[[int], Any], records: bool) -> None:
+        active_rank.set((self, number))
+        result = None
         try:
-            self._wait(rank)
+            self._wait(number)
             with tracking_allocations(), torch.set_grad_enabled(records):
-                rank.result = function(rank.number)
+                result = function(number)
         except BaseException as error:  # the thread that asked raises it
-            rank.error = None if self._stopping else error
-        rank.ended, rank.waits = True, None
+            self._error = error if self._error is None else self._error
+        self._results[number] = result
         self._back.release()
 
-    def pause(self, rank: Rank) -> None:
-        """Let the others run until all have met."""
-        self._back.release()
-        self._wait(rank)
+    def meet(self, number: int, what: str, value: Any, together: Together) -> Any:
+        """Let the others run until all ranks have come here; return what is for this one.
 
-    def _wait(self, rank: Rank) -> None:
-        self._turns[rank.number].acquire()
+        Args:
+            number: The rank.
+            what: Where that is, for messages.
+            value: This rank's.
+            together: Makes of the values of all ranks what each gets.
+        """
+        self._waiting[number] = what, value, together
+        self._back.release()
+        self._wait(number)
+        return self._given.pop(number)
+
+    def _wait(self, number: int) -> None:
+        self._turns[number].acquire()
         if self._stopping:  # another rank has failed: this one ends
             raise SystemExit
 
     def _meet(self) -> None:
-        failed = next((rank.error for rank in self.ranks if rank.error is not None), None)
-        if failed is not None:
-            raise failed
-        waiting = [rank for rank in self.ranks if rank.waits is not None]
-        if not waiting:
+        if self._error is not None:
+            raise self._error
+        if not self._waiting:
             return
-        ended = [rank.number for rank in self.ranks if rank.ended]
-        kinds = {rank.number: rank.waits[0] for rank in waiting if rank.waits is not None}
-        if ended:
-            number = waiting[0].number
+        kinds = {number: self._waiting[number][0] for number in sorted(self._waiting)}
+        (first, place), *others = kinds.items()
+        what = next((f"rank {other} at {kind}" for other, kind in others if kind != place), "")
+        what = f"Rank {first} is at {place}, {what}." if what else ""
+        if self._results:
+            what = f"Rank {min(self._results)} has ended, and rank {first} waits for it at {place}."
+        if what:
             raise SimulationError(
-                f"Rank {ended[0]} has ended, and rank {number} waits for it at {kinds[number]}.\n"
+                f"{what}\n"
                 "Every rank makes the same calls on peers, in the same order: on GPUs this would never end."
             )
-        if len(set(kinds.values())) > 1:
-            other = next(number for number, kind in kinds.items() if kind != kinds[0])
-            raise SimulationError(
-                f"Rank 0 is at {kinds[0]}, rank {other} at {kinds[other]}.\n"
-                "Every rank makes the same calls on peers, in the same order: on GPUs this would never end."
-            )
-        given = self.together([rank.waits[1] for rank in waiting if rank.waits is not None])
-        for rank, value in zip(waiting, given, strict=True):
-            rank.waits, rank.given = None, value
+        _, _, together = self._waiting[first]
+        given = together([self._waiting[number][1] for number in kinds])
+        self._given, self._waiting = dict(zip(kinds, given, strict=True)), {}
 
     def peers(self, tensors: Sequence[Any]) -> list[Peers]:
         """Return each rank's view of the tensors that all ranks pass."""

@@ -50,8 +50,8 @@ active_run = _active.get
 """Return the run of the `simulate()` block that this thread is in, None outside."""
 
 
-active_rank: ContextVar[Any] = ContextVar("dotcu_rank", default=None)
-"""The rank of `dotcu.simulate_ranks` that this thread is, None outside."""
+active_rank: ContextVar[tuple[Any, int]] = ContextVar("dotcu_rank", default=(None, 0))
+"""The ranks of `dotcu.simulate_ranks`, and which of them this thread is; None and 0 outside."""
 
 
 def capability_of(arch: str) -> tuple[int, int]:
@@ -222,18 +222,19 @@ class SimulatedDevice:
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
-        rank = active_rank.get()
-        if rank is None or not any(
-            tensor.untyped_storage().data_ptr() in rank.ranks.shared for tensor in tensors_in(args)
+        ranks, number = active_rank.get()
+        if ranks is None or not any(
+            tensor.untyped_storage().data_ptr() in ranks.shared for tensor in tensors_in(args)
         ):
             self._run(code, kernel, plan, [args], config)
             return
 
         def together(launches: Sequence[Any]) -> list[None]:
-            self._run(code, kernel, plan, list(launches), config, rank.ranks.shared)
+            self._run(code, kernel, plan, list(launches), config, ranks.shared)
             return [None] * len(launches)
 
-        rank.meet(f"the launch of {kernel} with grid {config.grid} and block {config.block}", args, together)
+        what = f"the launch of {kernel} with grid {config.grid} and block {config.block}"
+        ranks.meet(number, what, args, together)
 
     def _run(
         self,
