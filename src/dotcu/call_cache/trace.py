@@ -139,7 +139,11 @@ class CallRecorder(TorchFunctionMode):
     def run(
         self, body: Body, arguments: Mapping[str, Any], keyword_only: Collection[str]
     ) -> tuple[Any, Exception | None]:
-        """Return the body's result; or the error that it raised before it had an effect."""
+        """Return the body's result; or the error that it raised before it had an effect.
+
+        Args:
+            body, arguments, keyword_only: As `trace` takes them.
+        """
         try:
             with self:
                 if not torch._C._is_torch_function_mode_enabled():
@@ -231,7 +235,12 @@ class CallRecorder(TorchFunctionMode):
             self.units.append(launch.unit)
 
     def finish(self, result: Any, writes: Sequence[int], *, distinct: bool) -> Trace:
-        """Return the trace of a body that has returned."""
+        """Return the trace of a body that has returned.
+
+        Args:
+            result, writes: What it returned, and the arguments that it may write.
+            distinct: It compares tensors by identity.
+        """
         recorded = None
         if not self.reason:
             recorded = self._attempt(_record, self.state, self.launches, result, writes, distinct=distinct)
