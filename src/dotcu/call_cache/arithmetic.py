@@ -1,5 +1,7 @@
 """The arithmetic of steps: Python's numbers, where 64 bits are exact, and the builder of a trace's steps.
 
+An `OverflowError` says that a step has no value: Python's does not fit 64 bits, or Python raises.
+
 The tables define `record.Op` for tracing, which folds constants with them, and for `evaluate.py`; native
 code does the same.
 """
@@ -20,13 +22,9 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 EXACT_DOUBLE = 2**53
 
 
-class Inexact(ArithmeticError):
-    """A step has no value: Python's does not fit 64 bits, or Python raises."""
-
-
 def _to_float(a: int) -> float:
     if abs(a) > EXACT_DOUBLE:
-        raise Inexact
+        raise OverflowError
     return float(a)
 
 
@@ -80,11 +78,11 @@ def compute(op: StepOp, *values: Number) -> Number:
     try:
         result = _UNARY[op](*values) if op in _UNARY else _BINARY[op](*values)
     except (ArithmeticError, ValueError) as error:
-        raise Inexact from error
+        raise OverflowError from error
     if isinstance(result, float):
         return result
     if not INT_MIN <= result <= INT_MAX:
-        raise Inexact
+        raise OverflowError
     return int(result)
 
 
@@ -176,12 +174,12 @@ class Builder:
         """Return the step of a constant.
 
         Raises:
-            Inexact: It is beyond 64 bits.
+            OverflowError: It is beyond 64 bits.
         """
         if isinstance(value, float):
             return self._append((StepOp.FLOAT, bits(value)), RecordedStep(StepOp.FLOAT, value=value), value)
         if not INT_MIN <= value <= INT_MAX:
-            raise Inexact
+            raise OverflowError
         return self._append((StepOp.INT, int(value)), RecordedStep(StepOp.INT, value=int(value)), int(value))
 
     def is_constant(self, step: Step) -> bool:

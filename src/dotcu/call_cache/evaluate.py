@@ -10,10 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from dotcu.call_cache.arithmetic import Inexact, Number, compute, operands
+from dotcu.call_cache.arithmetic import Number, compute, operands
 from dotcu.call_cache.record import (
     Allocation,
-    ConstantKey,
     Field,
     FieldKind,
     Key,
@@ -74,9 +73,9 @@ def _fits(key: Key, value: Any) -> bool:
             and is_plain(value)
             and (value.dtype, value.dim(), value.device) == (key.dtype, key.dim, key.device)
         )
-    if isinstance(key, ConstantKey):
+    if isinstance(key, tuple):
         value = tuple(value) if type(value) is list else value
-        return type(value) is type(key.value) and value == key.value
+        return type(value) is type(key[0]) and value == key[0]
     return type(value) is key
 
 
@@ -88,7 +87,7 @@ def evaluate(recorded: RecordedCall, args: Sequence[Any]) -> Effects | None:
             return None
         allocations = tuple(_allocation(allocation, values) for allocation in recorded.allocations)
         launches = tuple(_launch(launch, values, args, allocations) for launch in recorded.launches)
-    except Inexact:
+    except OverflowError:
         return None
     return Effects(allocations=allocations, launches=launches, results=recorded.results)
 
@@ -112,7 +111,7 @@ def _numbers(steps: Sequence[int], values: Sequence[Number]) -> tuple[int, ...]:
 def _allocation(allocation: Allocation, values: Sequence[Number]) -> Allocation:
     sizes, strides = _numbers(allocation.sizes, values), _numbers(allocation.strides, values)
     if min((*sizes, *strides), default=0) < 0:
-        raise Inexact
+        raise OverflowError
     return replace(allocation, sizes=sizes, strides=strides)
 
 
@@ -121,16 +120,16 @@ def _launch(
 ) -> Launch:
     x, y, z = grid = _numbers(launch.grid, values)
     if any(not 0 <= size <= most for size, most in zip(grid, MAX_GRID, strict=True)):
-        raise Inexact
+        raise OverflowError
     if launch.most_blocks and math.prod(grid) > launch.most_blocks:
-        raise Inexact
+        raise OverflowError
     data, addresses = bytearray(launch.parameters), []
     for field in launch.fields:
         if field.kind not in _ADDRESSES:
             try:
                 struct.pack_into(FORMATS[field.kind], data, field.offset, values[field.step])
-            except (struct.error, OverflowError) as error:
-                raise Inexact from error
+            except struct.error as error:
+                raise OverflowError from error
             continue
         is_argument = field.kind is FieldKind.ARGUMENT_ADDRESS
         sizes = args[field.source].shape if is_argument else allocations[field.source].sizes

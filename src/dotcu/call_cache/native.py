@@ -8,10 +8,9 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from dotcu.call_cache.purity import DependencyGuard
-from dotcu.call_cache.record import ConstantKey, Field, Key, Launch, RecordedCall, StepOp, TensorKey
+from dotcu.call_cache.record import Field, Key, Launch, RecordedCall, StepOp, TensorKey
 from dotcu.kernel import native
 from dotcu.kernel.arguments.tensor_map import MAX_RANK, Tiled
 from dotcu.kernel.driver import cuda
@@ -92,22 +91,15 @@ def read_arguments(schema: Any, body: Callable[..., Any]) -> tuple[Argument, ...
     return tuple(arguments)
 
 
-class NativeCallCache(Protocol):
-    """The recorded calls of one overload, in native code."""
+NativeCallCache = Any
+"""The recorded calls of one overload, in native code. `len` counts them.
 
-    def __len__(self) -> int: ...
-
-    def add(self, packed: Any, /) -> bool:
-        """Keep a recorded call; False if there are too many."""
-
-    def clear(self, guards: tuple[DependencyGuard, ...], traces: bool, /) -> None:
-        """Drop every recorded call; take the guards of later ones, and whether to make any."""
-
-    def run(self, values: tuple[Any, ...], /) -> Any:
-        """Compute below autograd with a value for each argument, by a recorded call or by the body."""
-
-    def serve(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute a call that is below autograd; NotImplemented if something must see its body run."""
+    add(packed) -> bool           keep one; False if there are too many
+    clear(guards, traces)         drop all; take the guards of later ones, and whether to make any
+    run(values)                   compute below autograd with a value for each argument
+    serve(*args, **kwargs)        compute a call that is below autograd; NotImplemented if something must see
+                                  its body run
+"""
 
 
 def make(arguments: Sequence[Argument], callbacks: Any, *, returns: int) -> NativeCallCache:
@@ -118,7 +110,7 @@ def make(arguments: Sequence[Argument], callbacks: Any, *, returns: int) -> Nati
         callbacks: The overload's `operator.caching.CallCache`, or what has the same methods.
         returns: The number of tensors that the schema promises; -1 if some are in lists, which Python checks.
     """
-    cache: NativeCallCache = native.library().CallCache(
+    return native.library().CallCache(
         names=tuple(argument.name for argument in arguments),
         kinds=tuple(int(argument.kinds) for argument in arguments),
         floats=tuple(argument.makes_float for argument in arguments),
@@ -135,7 +127,6 @@ def make(arguments: Sequence[Argument], callbacks: Any, *, returns: int) -> Nati
         on_failure=callbacks.failure,
         on_error=callbacks.error,
     )
-    return cache
 
 
 def entry(caches: Sequence[NativeCallCache], fallback: Fallback, *, autocasts: bool) -> Fallback:
@@ -158,7 +149,7 @@ def add(cache: NativeCallCache, recorded: RecordedCall, operator: str, context: 
         context: The CUcontext that its launches need; 0 for none.
     """
     try:
-        return cache.add(_packed(recorded, operator, context))
+        return bool(cache.add(_packed(recorded, operator, context)))
     except (ValueError, KeyError):
         return False
 
@@ -176,7 +167,7 @@ def _packed(recorded: RecordedCall, operator: str, context: int) -> tuple[object
     )
     return (
         b"".join(map(_key, recorded.keys)),
-        tuple(key.value if isinstance(key, ConstantKey) else None for key in recorded.keys),
+        tuple(key[0] if isinstance(key, tuple) else None for key in recorded.keys),
         b"".join(
             struct.pack("<4id" if step.op is StepOp.FLOAT else "<4iq", step.op, step.a, step.b, 0, step.value)
             for step in recorded.steps
@@ -197,7 +188,7 @@ def _ints(values: Iterable[int]) -> bytes:
 
 
 def _key(key: Key) -> bytes:
-    if isinstance(key, ConstantKey):
+    if isinstance(key, tuple):
         return struct.pack("<5i", _KEY_CONSTANT, 0, 0, 0, 0)
     if isinstance(key, TensorKey):
         codes, index = native.codes(), key.device.index if key.device.type == "cuda" else -1

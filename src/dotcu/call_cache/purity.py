@@ -14,7 +14,6 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -30,19 +29,11 @@ _NEVER_REBOUND = ("torch", "dotcu", "math")
 _MODULES = (*_NEVER_REBOUND, "dotcu.errors")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dependency:
-    """Something besides its arguments that a body reads: while it is the same object, recordings hold.
+Dependency = tuple[object, str, object]
+"""Something besides its arguments that a body reads: while it is the same object, recordings hold.
 
-    Attributes:
-        holder: The dict that it is looked up in (a function's globals), a closure's cell, or a function.
-        name: Its name there; "" for a cell; an attribute of a function.
-        value: The object.
-    """
-
-    holder: object
-    name: str
-    value: object
+The dict that it is looked up in (a function's globals), a closure's cell, or a function; its name there, ""
+for a cell, an attribute of a function; and the object."""
 
 
 def dependencies(body: Callable[..., Any]) -> tuple[Dependency, ...]:
@@ -71,7 +62,7 @@ def device_query(body: Callable[..., Any]) -> str:
         reader = _read(body)
     except Unsupported as reason:
         return str(reason)
-    if any(read.value is torch.cuda.get_device_capability for read in reader.dependencies.values()):
+    if any(value is torch.cuda.get_device_capability for _, _, value in reader.dependencies.values()):
         return "get_device_capability"
     return next((f".{name}" for name in sorted(reader.attributes & _OF_DEVICES)), "")
 
@@ -169,7 +160,7 @@ class _Reader:
         self._value(value, name, chain)
 
     def _add(self, holder: object, name: str, value: object) -> None:
-        self.dependencies[id(holder), name] = Dependency(holder=holder, name=name, value=value)
+        self.dependencies[id(holder), name] = (holder, name, value)
 
     def _value(self, value: Any, name: str, chain: tuple[str, ...]) -> None:
         """Judge the value of a name, and the attributes that are read of it."""
@@ -420,7 +411,7 @@ DependencyGuard = tuple[object, object, object]
 def guards_on(dependencies: Sequence[Dependency]) -> tuple[DependencyGuard, ...]:
     """Return guards on dependencies, for native code."""
     guards: list[DependencyGuard] = []
-    for holder, name, value in ((each.holder, each.name, each.value) for each in dependencies):
+    for holder, name, value in dependencies:
         if isinstance(holder, dict):
             guards.append((holder, name, value))
             continue

@@ -109,12 +109,8 @@ class TensorKey:
     device: torch.device
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConstantKey:
-    """An argument of exactly this value: None, a bool, str, dtype, device, or a tuple of ints for a list."""
-
-    value: object
-
+ConstantKey = tuple[object]
+"""An argument of exactly this value: None, a bool, str, dtype, device, or a tuple of ints for a list."""
 
 Key = TensorKey | ConstantKey | type[int] | type[float]
 """The type or value of an argument; `int` and `float` stand for any number of that type."""

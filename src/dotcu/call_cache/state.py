@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dotcu.call_cache.arithmetic import Builder
 from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous, is_empty
-from dotcu.call_cache.record import ConstantKey, Key, RecordedStep, StepOp, TensorKey, Unsupported
+from dotcu.call_cache.record import Key, RecordedStep, StepOp, TensorKey, Unsupported
 from dotcu.call_cache.symbols import is_symbol, plain, symbol
 from dotcu.kernel.arguments.pack import is_plain
 
@@ -83,9 +83,9 @@ class TraceState:
             traced = self._leaf(op, index, 0, value)
             self.keys.append(type(value))
         elif value is None or type(value) in (bool, str, torch.dtype, torch.device):
-            self.keys.append(ConstantKey(value=value))
+            self.keys.append((value,))
         elif type(value) in (list, tuple) and all(type(item) is int for item in value):
-            self.keys.append(ConstantKey(value=tuple(value)))
+            self.keys.append((tuple(value),))
         else:
             raise Unsupported(f"argument {index + 1} is a {type(value).__name__}, which cannot be recorded")
         self.arguments.append(traced)

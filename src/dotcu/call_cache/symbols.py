@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from dotcu.call_cache.arithmetic import ARITHMETIC, COMPARISONS, LOOKS, UNARY, Builder, Inexact
+from dotcu.call_cache.arithmetic import ARITHMETIC, COMPARISONS, LOOKS, UNARY, Builder
 from dotcu.call_cache.record import Step, StepOp
 from dotcu.kernel.arguments.tensor_map import TensorMap
 
@@ -120,7 +120,7 @@ def step_of(builder: Builder, number: Any) -> Step:
     """Return the step of a symbol, or of a plain number.
 
     Raises:
-        Inexact: It is beyond 64 bits.
+        OverflowError: It is beyond 64 bits.
     """
     return number.step if type(number) in _SYMBOLS else builder.constant(number)
 
@@ -164,7 +164,7 @@ def _apply(op: StepOp, python: Callable[..., Any], *numbers: Any) -> Any:
     try:
         if builder is not None:
             return symbol(builder, builder.compute(op, *(step_of(builder, number) for number in numbers)))
-    except Inexact:
+    except OverflowError:
         pass
     return python(*map(pinned, numbers))
 
@@ -179,12 +179,12 @@ def _both(integer: StepOp | None, floating: StepOp | None, a: Any, b: Any) -> tu
     """Apply an operation on two numbers: that on integers, or on doubles if one of them is one.
 
     Raises:
-        Inexact: There is no step for it.
+        OverflowError: There is no step for it.
     """
     builder = _builder(a, b)
     op = floating if integer is None or type(a) in _FLOATS or type(b) in _FLOATS else integer
     if builder is None or op is None:
-        raise Inexact
+        raise OverflowError
     steps = [step_of(builder, number) for number in (a, b)]
     if op is floating:
         steps = [
@@ -200,7 +200,7 @@ def _arithmetic(name: str, a: Any, b: Any) -> Any:
         return _foreign(python, a, b)
     try:
         return symbol(*_both(integer, floating, a, b))
-    except Inexact:
+    except OverflowError:
         return python(pinned(a), pinned(b))
 
 
@@ -212,7 +212,7 @@ def _comparison(name: str, a: Any, b: Any) -> Any:
     op, swapped, negated = doubles if on_doubles else integers
     try:
         builder, step = _both(op, op if on_doubles else None, *((b, a) if swapped else (a, b)))
-    except Inexact:
+    except OverflowError:
         return python(pinned(a), pinned(b))
     return bool(builder.guard(step)) is not negated
 

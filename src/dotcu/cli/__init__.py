@@ -18,3 +18,8 @@ Target = Annotated[str, typer.Argument(help="ops.py or package.module; with :nam
 Device = Annotated[Word, typer.Option(help="cuda or simulator; default: a GPU, if any")]
 Seed = Annotated[int, typer.Option(help="the seed of random numbers")]
 AsJson = Annotated[bool, typer.Option("--json", help="print the report as JSON")]
+
+
+def names(text: str | None) -> tuple[str, ...] | None:
+    """Return the words between commas; None for no text."""
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())

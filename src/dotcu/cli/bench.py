@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import AsJson, File, Target, Word, console, progress
+from dotcu.cli import AsJson, File, Target, Word, console, names, progress
 from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 def command(
     target: Target,
     against: Annotated[
-        Word,
-        typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; by commas"),
+        Word, typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; by commas")
     ] = None,
     shapes: Annotated[
-        Word,
-        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
+        Word, typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16")
     ] = None,
     dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="only with a cold L2 cache")] = False,
@@ -61,7 +59,7 @@ def command(
 
     l2: tuple[L2, ...] = ("cold",) if cold else ("warm",) if warm else ("cold", "warm")
     wanted: dict[str, Any] = {
-        "against": _names(against), "shapes": shapes, "dtypes": _names(dtypes), "device": device, "gpu": gpu,
+        "against": names(against), "shapes": shapes, "dtypes": names(dtypes), "device": device, "gpu": gpu,
     }  # fmt: skip
     chosen = {name: value for name, value in wanted.items() if value is not None}
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
@@ -118,7 +116,7 @@ def _ranks(target: str, ranks: int, given: Mapping[str, Any], as_json: bool) -> 
             f"--ranks was given together with {', '.join(other)}.\nIt goes with --shapes, --dtypes, "
             f"--against and --json.\nType: dotcu bench {target} --ranks {ranks}"
         )
-    dtypes, against = (_names(given.get(option)) or () for option in ("--dtypes", "--against"))
+    dtypes, against = (names(given.get(option)) or () for option in ("--dtypes", "--against"))
     report = bench_ranks(target, ranks, shapes=given.get("--shapes", ""), dtypes=dtypes, against=against)
     console.report(report, as_json)
     if not report.passed:
@@ -137,8 +135,3 @@ def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -
         reason = f"{save} is a folder" if save.is_dir() else f"there is no folder {save.parent}"
         example = save / "bench.jsonl" if save.is_dir() else Path(save.name)
         raise UsageError(f"the report cannot be saved: {reason}.\nType: --save {example}")
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    """The words between commas."""
-    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())

@@ -34,8 +34,7 @@ def command(
         bool, typer.Option("--lock-only", help="write dotcu.lock, compile no wheel")
     ] = False,
     isolation: Annotated[
-        bool,
-        typer.Option("--isolation/--no-isolation", help="build in an isolated environment of pip"),
+        bool, typer.Option("--isolation/--no-isolation", help="build in an isolated environment of pip")
     ] = True,
     check: Annotated[
         bool, typer.Option("--check", help="run the wheel's operators in a clean environment")
@@ -109,20 +108,24 @@ def _refuse(given: Mapping[str, bool], useless_for: str) -> None:
 
 def _native(described: Project, out: Path, *, isolated: bool, check: bool, as_json: bool) -> bool:
     """Compile native code, make the wheel, audit it, print the results; return whether all passed."""
+    from dotcu.extension.build import build_request
     from dotcu.shipping import building, clean, native_library, native_wheel
     from dotcu.shipping.audit import require_tools
 
     require_tools()
-    planned = native_library.prepare(described)
+    request, tools = native_library.prepare(described)
     with building.folder_for(described.root / out):
-        built = native_library.build(planned)
-        audit = native_wheel.make(planned, built, described.root / out, isolated=isolated)
+        built = build_request(request, tools)
+        audit = native_wheel.make(
+            described.root, request.compiled, built, described.root / out, isolated=isolated
+        )
+    compiled_with = native_library.compiled_with(request, tools)
     checked = clean.check_by_tests(audit.wheel, described.root) if check and audit.passed else None
     if as_json:
-        values = {"compiled_with": planned.compiled_with, **audit.to_json()}
+        values = {"compiled_with": compiled_with, **audit.to_json()}
         console.as_json({**values, "checked": checked.to_json() if checked else None})
         return audit.passed and (checked is None or checked.passed)
-    console.print_line(planned.compiled_with)
+    console.print_line(compiled_with)
     console.show(audit)
     if not audit.passed:
         console.print_error("the audit refuses this wheel, and it is not kept.")

@@ -65,24 +65,20 @@ def command(
     console.print_line(f"{cache.location()}: {_entries(len(entries))}, {sizes}")
 
 
-def plan(
-    target: Target,
-    arch: Architectures = None,
-    as_json: AsJson = False,
-) -> None:
+def plan(target: Target, arch: Architectures = None, as_json: AsJson = False) -> None:
     """List what the calls of some operators may compile: from samples and declared instantiations."""
     from dotcu.shipping import fleet
 
-    planned = fleet.plan(target, _architectures(arch))
+    requests, notes = fleet.plan(target, _architectures(arch))
     compiles = [
         (one.source.display, f"{one.target}, simulated" if one.simulated else str(one.target), one.kernels)
-        for one in planned.requests
+        for one in requests
     ]
     if as_json:
         rows = [dict(zip(("source", "target", "kernels"), each, strict=True)) for each in compiles]
-        console.as_json({"compiles": rows, "notes": list(planned.notes)})
+        console.as_json({"compiles": rows, "notes": list(notes)})
         return
-    for note in planned.notes:
+    for note in notes:
         console.note(note)
     if compiles:
         shown = [
@@ -106,21 +102,25 @@ def pack(
     """Compile what the calls of some operators may compile, and write it as one archive."""
     from dotcu.shipping import fleet
 
-    planned = fleet.plan(target, _architectures(arch))
-    project = fleet.locked_project(planned) if lock else None
-    with progress.counting(len(planned.requests), "compiling") as report:
-        made = fleet.pack(
-            planned, out.absolute(), project=project, report=lambda one: report(one.source.display)
+    out = out.absolute()
+    requests, notes = fleet.plan(target, _architectures(arch))
+    project = fleet.locked_project(requests) if lock else None
+    with progress.counting(len(requests), "compiling") as report:
+        entries, digest, locked, failed = fleet.pack(
+            requests, out, project=project, report=lambda one: report(one.source.display)
         )
     if as_json:
-        console.as_json({**asdict(made), "path": str(made.path), "notes": list(planned.notes)})
+        console.as_json({
+            "path": str(out), "entries": entries, "size_bytes": out.stat().st_size, "sha256": digest,
+            "locked": locked, "failed": failed, "notes": notes,
+        })  # fmt: skip
     else:
-        for note in (*planned.notes, *made.failed):
+        for note in (*notes, *failed):
             console.note(note)
-        digests = "" if made.locked is None else f", {made.locked} digests in dotcu.lock"
-        console.print_line(f"{made.path}: {_entries(made.entries)}, {console.size(made.size_bytes)}{digests}")
-        console.print_line(f"sha256 {made.sha256}")
-    if made.failed:
+        digests = "" if locked is None else f", {locked} digests in dotcu.lock"
+        console.print_line(f"{out}: {_entries(entries)}, {console.size(out.stat().st_size)}{digests}")
+        console.print_line(f"sha256 {digest}")
+    if failed:
         raise typer.Exit(EXIT_FAILED)
 
 

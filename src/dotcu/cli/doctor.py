@@ -177,6 +177,8 @@ def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) 
         driver: The CUDA version that the driver supports, None without one.
         gpus: The GPUs of the machine.
     """
+    from dotcu.compile.target import dotted
+
     numbers = [int(number) for number in re.findall(r"\d+", torch.version)[:2]]
     if tuple(numbers) < OLDEST_TORCH:
         note, remedy = "dotcu needs torch 2.11 or later", "pip install --upgrade torch"
@@ -187,7 +189,7 @@ def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) 
         )
     elif gpus and driver and torch.cuda and torch.cuda[0] > driver[0]:
         note, remedy = (
-            f"it is built for CUDA {_dotted(torch.cuda)}, and the driver supports CUDA {_dotted(driver)}",
+            f"it is built for CUDA {dotted(torch.cuda)}, and the driver supports CUDA {dotted(driver)}",
             f"update the driver, or install a torch that is built for CUDA {driver[0]}",
         )
     else:
@@ -211,7 +213,3 @@ def _show(parts: Sequence[Component]) -> None:
         return
     on_gpu = any(part.name.startswith("GPU ") for part in parts)
     console.print_line(f"dotcu works here: kernels run {'on the GPU' if on_gpu else 'in the simulator'}")
-
-
-def _dotted(version: Version) -> str:
-    return ".".join(map(str, version))

@@ -57,8 +57,7 @@ def command(
     lines: Annotated[bool, typer.Option("--lines", help="source, PTX and SASS side by side")] = False,
     html: Annotated[File, typer.Option(metavar="FILE", help="write the same as one HTML page")] = None,
     emit: Annotated[
-        Word,
-        typer.Option(metavar="WHAT", help="print ptx, tileir, sass, cubin, symbols or resources"),
+        Word, typer.Option(metavar="WHAT", help="print ptx, tileir, sass, cubin, symbols or resources")
     ] = None,
     output: Annotated[
         File, typer.Option("-o", "--output", metavar="FILE", help="write the output of --emit to a file")
@@ -172,7 +171,7 @@ def _page(report: InspectReport, other: InspectReport | None) -> str:
 
 
 def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
-    from dotcu.inspection.code.listing import Panes
+    from dotcu.inspection.code.listing import panes
 
     if as_json:
         console.as_json(report.to_json())
@@ -180,7 +179,7 @@ def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
     console.show(report)
     for kernel in report.kernels if lines else ():
         console.print_line()
-        console.show(Panes(kernel))
+        console.show(panes(kernel, console.out().width))
 
 
 def _put(data: bytes, output: Path | None) -> None:

@@ -20,8 +20,7 @@ def command(
         Word, typer.Option(metavar="LIST", help="sm_80,sm_90a; by default the GPUs of this machine")
     ] = None,
     include: Annotated[
-        Files,
-        typer.Option("--include", "-I", metavar="FOLDER", help="a folder for headers; may be repeated"),
+        Files, typer.Option("--include", "-I", metavar="FOLDER", help="a folder for headers; may be repeated")
     ] = None,
     flag: Annotated[
         Words, typer.Option(metavar="FLAG", help="a flag for nvcc, --flag=-lcublas; may be repeated")
@@ -38,10 +37,12 @@ def command(
     from dotcu.extension import compile_program, run_program
 
     words = arguments or []
-    program = compile_program(source, include=include or (), flags=flag or (), arch=arch, debug=debug)
+    program, uses_cuda, compiled = compile_program(
+        source, include=include or (), flags=flag or (), arch=arch, debug=debug
+    )
     if as_json:
-        console.as_json(program.to_json())
+        console.as_json({"program": str(program), "uses_cuda": uses_cuda, "compiled": compiled})
         return
     if debug:
-        console.err().print(f"cuda-gdb --args {shlex.join([str(program.path), *words])}", soft_wrap=True)
-    raise typer.Exit(run_program(program, words))
+        console.err().print(f"cuda-gdb --args {shlex.join([str(program), *words])}", soft_wrap=True)
+    raise typer.Exit(run_program(program, words, uses_cuda=uses_cuda))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from dotcu.cli import AsJson, Files, Seed, Target, Word, console, progress
+from dotcu.cli import AsJson, Files, Seed, Target, Word, console, names, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def command(
     target: Target,
     shapes: Annotated[
-        Word,
-        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
+        Word, typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16")
     ] = None,
     dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
     budget: Annotated[
@@ -31,8 +30,7 @@ def command(
         bool, typer.Option("--full", help="check by derived cases and by the simulator, too")
     ] = False,
     counters: Annotated[
-        bool,
-        typer.Option("--counters", help="reject by bank conflicts and sectors in the simulator, too"),
+        bool, typer.Option("--counters", help="reject by bank conflicts and sectors in the simulator, too")
     ] = False,
     device: Annotated[Word, typer.Option(help="cuda, cuda:1 or simulator; default: a GPU, if any")] = None,
     seed: Seed = 0,
@@ -65,7 +63,7 @@ def command(
         return
     with contextlib.redirect_stdout(sys.stderr):
         plan = tuner.prepare(
-            operators, shapes=shapes or (), dtypes=_names(dtypes), device=device, full=full,
+            operators, shapes=shapes or (), dtypes=names(dtypes) or (), device=device, full=full,
             counters=counters, budget_s=budget, seed=seed,
         )  # fmt: skip
         with progress.counting(len(plan.cases), "tuned") as said:
@@ -99,7 +97,3 @@ def _show_entries(found: list[tuple[str, TunedEntry, str]], *, stale: bool, as_j
         console.print_line("no entry is stale" if stale and found else "nothing is tuned yet")
     if stale and shown:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(word.strip() for word in text.split(",") if word.strip())

@@ -61,24 +61,6 @@ class NativeLibrary:
     left_out: tuple[Path, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NativeProgram:
-    """A compiled program.
-
-    Attributes:
-        path: The file, in the cache.
-        uses_cuda: It launches a kernel, or calls the CUDA runtime or driver, anywhere.
-        compiled: It was compiled now.
-    """
-
-    path: Path
-    uses_cuda: bool
-    compiled: bool
-
-    def to_json(self) -> dict[str, object]:
-        return {"program": str(self.path), "uses_cuda": self.uses_cuda, "compiled": self.compiled}
-
-
 def load_native(
     sources: Paths,
     *,
@@ -312,7 +294,7 @@ def compile_program(
     flags: Sequence[str] = (),
     arch: str | None = None,
     debug: bool = False,
-) -> NativeProgram:
+) -> tuple[Path, bool, bool]:
     """Compile a program, `main` and kernels in one `.cu`, with nvcc and without torch, unless it is cached.
 
     Args:
@@ -321,6 +303,10 @@ def compile_program(
         flags: More flags for nvcc; `-l` and `-L` are for the linker as well.
         arch: `sm_80,sm_90a`; None for the GPUs of this machine.
         debug: Compile for gdb and cuda-gdb, without optimization.
+
+    Returns:
+        The program, in the cache; whether it launches a kernel, or calls the CUDA runtime or driver;
+        and whether it was compiled now.
 
     Raises:
         UsageError: The source is no `.cu`.
@@ -343,19 +329,23 @@ def compile_program(
     built = build_request(request, NativeTools(host=tools.host(), nvcc=tools.nvcc(None), torch=None))
     built.path.chmod(0o755)
     uses_cuda = any(_CALLS.fullmatch(name) for data in built.objects for name in undefined_symbols(data))
-    return NativeProgram(path=built.path, uses_cuda=uses_cuda, compiled=bool(built.compiled))
+    return built.path, uses_cuda, bool(built.compiled)
 
 
-def run_program(program: NativeProgram, arguments: Sequence[str]) -> int:
+def run_program(program: Path, arguments: Sequence[str], *, uses_cuda: bool) -> int:
     """Run a program on this process's own input and output, and return its exit status.
+
+    Args:
+        program: The file.
+        arguments: The program's own.
+        uses_cuda: Whether it needs a GPU.
 
     Raises:
         EnvironmentFault: It uses CUDA, and there is no GPU.
     """
-    if program.uses_cuda and not driver.gpus():
+    if uses_cuda and not driver.gpus():
         raise EnvironmentFault(
-            f"{program.path.name} is compiled, and needs a GPU to run: none is here.\n"
-            f"The program: {program.path}\n"
+            f"{program.name} is compiled, and needs a GPU to run: none is here.\nThe program: {program}\n"
             "A kernel alone runs without one: dotcu.load the same file, and call it on CPU tensors"
         )
-    return process.hand_over([program.path, *arguments])
+    return process.hand_over([program, *arguments])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dotcu import process, settings
 from dotcu.compile import toolchain
-from dotcu.compile.target import Rejected, Version
+from dotcu.compile.target import Rejected, Version, dotted
 from dotcu.errors import EnvironmentFault, ToolchainError
 
 HOSTS = ("c++", "g++", "clang++")
@@ -144,7 +144,7 @@ def nvcc(torch_cuda: Version | None) -> Nvcc:
             if torch_cuda is None or known.version[0] == torch_cuda[0]:
                 return known
             known = Rejected(
-                f"it is of CUDA {_dotted(known.version)} and torch of CUDA {_dotted(torch_cuda)}: "
+                f"it is of CUDA {dotted(known.version)} and torch of CUDA {dotted(torch_cuda)}: "
                 "the two would load different CUDA runtimes into one process"
             )
         refusals.append(f"    {path}: {known}")
@@ -213,14 +213,10 @@ def _with(top: Path, places: tuple[str, ...], pattern: str) -> Path:
 
 def _install(torch_cuda: Version | None) -> str:
     if torch_cuda is not None and torch_cuda[0] < 13:  # pip's package of CUDA 12 has ptxas, and no nvcc
-        return f"Install the toolkit of CUDA {_dotted(torch_cuda)} and type: export CUDA_HOME=FOLDER"
+        return f"Install the toolkit of CUDA {dotted(torch_cuda)} and type: export CUDA_HOME=FOLDER"
     version = f"=={torch_cuda[0]}.{torch_cuda[1]}.*" if torch_cuda else ">=13,<14"
     packages = " ".join(f'"nvidia-{name}{version}"' for name in ("cuda-nvcc", "nvvm", "cuda-crt"))
     return f"Type: pip install {packages}"
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 @dataclass(frozen=True, kw_only=True)

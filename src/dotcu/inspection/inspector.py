@@ -188,12 +188,7 @@ def _of_loaded(
 
 
 def _of_operators(
-    target: Any,
-    targets: Sequence[Target],
-    asked: LaunchShape | None,
-    counts: bool,
-    *,
-    listed: Sequence[str],
+    target: Any, targets: Sequence[Target], asked: LaunchShape | None, counts: bool, *, listed: Sequence[str]
 ) -> InspectReport:
     try:  # tracing operators needs torch, which a file of kernels does not
         tracing = import_module("dotcu.inspection.code.operators")

@@ -27,69 +27,41 @@ _FOLDER = Path(__file__).parent / "template"
 _FIRST_OPERATOR = "src/«package»/ops.py"
 
 PROJECT = {
-    "pyproject.toml": "pyproject.toml",
-    "README.md": "README.md",
-    "Makefile": "Makefile",
-    "gitignore": ".gitignore",
-    "clang-format": ".clang-format",
-    "pre-commit-config.yaml": ".pre-commit-config.yaml",
+    **{name: name for name in ("pyproject.toml", "README.md", "Makefile")},
+    **{name: f".{name}" for name in ("gitignore", "clang-format", "pre-commit-config.yaml")},
     "workflow.yml": ".github/workflows/test.yml",
-    "Containerfile": "Containerfile",
-    "Containerfile.gpu": "Containerfile.gpu",
+    **{name: name for name in ("Containerfile", "Containerfile.gpu")},
     "third_party.md": "third_party/README.md",
     "init.py": "src/«package»/__init__.py",
     "py.typed": "src/«package»/py.typed",
 }
 """Template -> where it goes in a project, once."""
 
-OPERATOR = {
-    "operator.cu": "src/«package»/«operator».cu",
-    "operator.py": "src/«package»/«operator».py",
-    "test_operator.py": "tests/test_«operator».py",
-    "benchmark.py": "benchmarks/«operator».py",
-}
+_TRIED = {"test_operator.py": "tests/test_«operator».py", "benchmark.py": "benchmarks/«operator».py"}
+_SOURCES = {f"operator.{kind}": f"src/«package»/«operator».{kind}" for kind in ("cu", "py")}
+
+OPERATOR = _SOURCES | _TRIED
 """Template -> where it goes, once for each operator."""
 
 FIRST_OPERATOR = OPERATOR | {"operator.py": _FIRST_OPERATOR}
 
 # The same with tile kernels, `dotcu new --tile`.
-TILE_OPERATOR = {
-    "tile/operator.cu": "src/«package»/«operator».cu",
-    "tile/operator.py": "src/«package»/«operator».py",
-    "test_operator.py": "tests/test_«operator».py",
-    "benchmark.py": "benchmarks/«operator».py",
-}
-
+TILE_OPERATOR = {f"tile/{name}": path for name, path in _SOURCES.items()} | _TRIED
 TILE_FIRST_OPERATOR = TILE_OPERATOR | {"tile/operator.py": _FIRST_OPERATOR}
 
 # The same with launchers in C++, `dotcu new --native`.
+_PLAIN_TOO = ("gitignore", "pre-commit-config.yaml", "Containerfile.gpu", "py.typed")
 NATIVE_PROJECT = {
-    "native/pyproject.toml": "pyproject.toml",
-    "native/README.md": "README.md",
-    "native/Makefile": "Makefile",
-    "gitignore": ".gitignore",
-    "native/clang-format": ".clang-format",
-    "pre-commit-config.yaml": ".pre-commit-config.yaml",
-    "native/workflow.yml": ".github/workflows/test.yml",
-    "native/Containerfile": "Containerfile",
-    "Containerfile.gpu": "Containerfile.gpu",
-    "native/third_party.md": "third_party/README.md",
-    "native/init.py": "src/«package»/__init__.py",
+    **{name if name in _PLAIN_TOO else f"native/{name}": path for name, path in PROJECT.items()},
     "native/library.py": "src/«package»/_library.py",
-    "py.typed": "src/«package»/py.typed",
-    "native/library.cpp": "src/«package»/csrc/library.cpp",
-    "native/stable.h": "src/«package»/csrc/stable.h",
-    "native/launch.h": "src/«package»/csrc/launch.h",
+    **{f"native/{name}": f"src/«package»/csrc/{name}" for name in ("library.cpp", "stable.h", "launch.h")},
 }
 
 NATIVE_OPERATOR = {
-    "native/operator.cpp": "src/«package»/csrc/«operator».cpp",
-    "native/operator.cu": "src/«package»/csrc/«operator».cu",
+    **{f"native/operator.{kind}": f"src/«package»/csrc/«operator».{kind}" for kind in ("cpp", "cu")},
     "native/operator.py": "src/«package»/«operator».py",
-    "native/test_operator.py": "tests/test_«operator».py",
-    "native/benchmark.py": "benchmarks/«operator».py",
+    **{f"native/{name}": path for name, path in _TRIED.items()},
 }
-
 NATIVE_FIRST_OPERATOR = NATIVE_OPERATOR | {"native/operator.py": _FIRST_OPERATOR}
 
 
@@ -138,30 +110,12 @@ def _python_names(text: str) -> Iterator[str]:
 # The project that a folder belongs to: its pyproject.toml, and what [tool.dotcu] there says.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Home:
-    """A project.
+def find(folder: Path) -> tuple[Path, Path, bool]:
+    """Find the project that a folder belongs to.
 
-    Attributes:
-        folder: That of its pyproject.toml.
-        package: The package that has its operators.
-        sources: Where that package lies, relative to the folder: `src`, or `.`.
-        native: Whether its launchers are C++.
-    """
-
-    folder: Path
-    package: str
-    sources: str
-    native: bool
-
-    @property
-    def package_folder(self) -> Path:
-        """The folder of the package's files."""
-        return self.folder / self.sources / self.package
-
-
-def find(folder: Path) -> Home:
-    """The project that a folder belongs to.
+    Returns:
+        The folder of its pyproject.toml; that of the package with its operators; and whether its launchers
+        are C++.
 
     Raises:
         UsageError: There is none, or its pyproject.toml does not say where its operators are.
@@ -183,7 +137,7 @@ def find(folder: Path) -> Home:
         )
     for sources in ("src", "."):
         if (root / sources / package / "__init__.py").is_file():
-            return Home(folder=root, package=package, sources=sources, native="native" in table)
+            return root, root / sources / package, "native" in table
     raise UsageError(
         f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
         f"{package}/__init__.py next to it.\nCorrect modules in [tool.dotcu], or make that file."
@@ -574,44 +528,41 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
         UsageError: There is no project, it has such an operator, or none can have that name; or the
             package's `__init__.py` cannot be changed safely.
     """
-    home = find(start)
-    path = home.package_folder / "__init__.py"
+    root, folder, native = find(start)
+    path, package = folder / "__init__.py", folder.name
     try:
         before = path.read_bytes().decode("utf-8")  # line ends as they are
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
-    _require_new(name, home, bound(before, path))
+    _require_new(name, folder, bound(before, path))
     refusal = operator_refusal(name)
     if refusal:
         raise UsageError(
             f"an operator cannot be named {name!r}: {refusal}.\nType: dotcu new-op {suggested(name, '_op')}"
         )
-    if home.native and tile:
+    if native and tile:
         raise UsageError(
-            f"The launchers of {home.package} are C++, which launches no tile kernels.\n"
-            f"Type: dotcu new-op {name}"
+            f"The launchers of {package} are C++, which launches no tile kernels.\nType: dotcu new-op {name}"
         )
-    table = TILE_OPERATOR if tile else OPERATOR
-    table = NATIVE_OPERATOR if home.native else table
-    files = filled(table, {"package": home.package, "operator": name})
-    if home.sources != "src":
+    table = NATIVE_OPERATOR if native else TILE_OPERATOR if tile else OPERATOR
+    files = filled(table, {"package": package, "operator": name})
+    if folder.parent == root:
         files = {each.removeprefix("src/"): text for each, text in files.items()}
     for each in files:
-        if os.path.lexists(home.folder / each):
-            raise UsageError(f"{home.folder / each} exists already.\nChoose another name, or move it.")
-    after = with_import(before, path, home.package, name)
-    changed = {path.relative_to(home.folder).as_posix(): (before, after)}
-    return ScaffoldPlan(name=name, package=home.package, folder=home.folder, files=files, changed=changed)
+        if os.path.lexists(root / each):
+            raise UsageError(f"{root / each} exists already.\nChoose another name, or move it.")
+    after = with_import(before, path, package, name)
+    changed = {path.relative_to(root).as_posix(): (before, after)}
+    return ScaffoldPlan(name=name, package=package, folder=root, files=files, changed=changed)
 
 
-def _require_new(name: str, home: Home, taken: set[str]) -> None:
+def _require_new(name: str, package: Path, taken: set[str]) -> None:
     """Refuse a name that the package has, or nearly has: some file systems ignore case."""
-    paths = home.package_folder.iterdir()
-    stems = {path.stem for path in paths if path.is_dir() or path.suffix in (".py", ".cu")}
+    stems = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix in (".py", ".cu")}
     for other in sorted(taken | stems):
         if alike(other) == alike(name):
             near = "" if other == name else ", which differs in case, - or _ alone"
             raise UsageError(
-                f"{home.package} has {other!r} already{near}.\n"
-                f"Choose another name; its files are in {home.package_folder}"
+                f"{package.name} has {other!r} already{near}.\n"
+                f"Choose another name; its files are in {package}"
             )

@@ -24,12 +24,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import process, report_base
-from dotcu.compile.target import Version
+from dotcu.compile.target import Version, dotted
 from dotcu.elf import ElfSymbol, HostBinary
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries import BinaryReport
-from dotcu.inspection.binaries.runs_on import dotted, is_provided
+from dotcu.inspection.binaries.runs_on import is_provided
 from dotcu.shipping.contents import PYPI_BYTES, size_line
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ asks for them: with signatures and lines, and the layouts of structs.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dotcu.checking.target import resolve
@@ -23,63 +22,33 @@ from dotcu.compile.pool import build_all
 from dotcu.compile.target import plan_target
 from dotcu.errors import CompileError, SourceError, UsageError
 from dotcu.inspection.code.operators import trace_operators
-from dotcu.kernel.compiled import CompilationUnit
-from dotcu.kernel.module import find_macro_made, live_modules
-from dotcu.operator import Operator
 from dotcu.shipping import lock
 from dotcu.shipping.assembling import takes_struct
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, LockedSource, reached_by
 from dotcu.shipping.project import targets_of
+from dotcu.shipping.tracing import declared
 
 _CAPABILITY = re.compile(r"(?:sm_)?(\d{1,2})\.?(\d)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachePlan:
-    """The kernels that calls may compile.
-
-    Attributes:
-        requests: The compiles, without those of structs' layouts, which follow from their results.
-        notes: What could not be traced, and why.
-    """
-
-    requests: tuple[BuildInputs, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pack:
-    """A pack that was written.
-
-    Attributes:
-        path: Where it lies.
-        entries: The number of its entries.
-        size_bytes: Its size.
-        sha256: Its digest.
-        locked: The number of entries whose digest is in dotcu.lock now; None if that was not asked for.
-        failed: The first line of what the compiler refused.
-    """
-
-    path: Path
-    entries: int
-    size_bytes: int
-    sha256: str
-    locked: int | None
-    failed: tuple[str, ...]
-
-
-def plan(target: str, architectures: Sequence[str]) -> CachePlan:
+def plan(target: str, architectures: Sequence[str]) -> tuple[tuple[BuildInputs, ...], tuple[str, ...]]:
     """Return what the calls of some operators may compile.
 
     Args:
         target: A file or a module, with `:name` for one operator.
         architectures: GPUs by their compute capability, `9.0`, or targets, `sm_90a`; `simulated` for the CPU.
 
+    Returns:
+        The compiles, without those of structs' layouts, which follow from their results; what could not be
+        traced, and why.
+
     Raises:
         UsageError: The target cannot be loaded, or an architecture is unknown.
         CompileError: A kernel that a body asks after does not compile.
     """
     operators = [operator for _, operator in resolve(target, verb="cache plan")]
+    bodies = [overload.body for one in operators for overload in one.overloads.values()]
+    folders = {Path(inspect.unwrap(body).__code__.co_filename).parent for body in bodies if body is not None}
     requests: dict[BuildInputs, None] = {}
     notes: dict[str, None] = {}
     for name in architectures:
@@ -89,7 +58,11 @@ def plan(target: str, architectures: Sequence[str]) -> CachePlan:
         if reply.compile_errors:
             raise CompileError(f"For {own}:\n" + "\n".join(reply.compile_errors))
         notes |= dict.fromkeys(reply.notes)
-        for unit in {**reply.kernels, **reply.queried, **dict.fromkeys(_declared(operators))}:
+        for unit in {
+            **reply.kernels,
+            **reply.queried,
+            **dict.fromkeys(declared(lambda path: path.parent in folders)),
+        }:
             if not unit.names and not unit.late:
                 continue
             wanted = own if simulated or not unit.is_tile else _target(name, of_tiles=True)
@@ -98,7 +71,7 @@ def plan(target: str, architectures: Sequence[str]) -> CachePlan:
                 replace(inputs, names=(each,)) for each in unit.late
             )  # as `CompiledUnit.alone` asks for it
             requests |= dict.fromkeys((inputs, *alone))
-    return CachePlan(requests=tuple(requests), notes=tuple(notes))
+    return tuple(requests), tuple(notes)
 
 
 def _target(name: str, *, of_tiles: bool) -> Target:
@@ -113,29 +86,13 @@ def _target(name: str, *, of_tiles: bool) -> Target:
     return found
 
 
-def _declared(operators: Sequence[Operator]) -> Iterator[CompilationUnit]:
-    """Yield the plain kernels beside some operators, and the instantiations that `load` was given."""
-    bodies = (overload.body for one in operators for overload in one.overloads.values())
-    files = {inspect.unwrap(body).__code__.co_filename for body in bodies if body is not None}
-    folders = {Path(file).parent for file in files}
-    for module in list(live_modules):
-        path = module.source.path
-        if path is None or path.parent not in folders:
-            continue
-        find_macro_made(module)
-        yield module.units()[0]
-        for name, rows in module.instantiate.items():
-            for row in rows:
-                yield module.instantiation(module.kernels[name].declaration, row).unit
-
-
-def locked_project(planned: CachePlan) -> Path:
+def locked_project(requests: Sequence[BuildInputs]) -> Path:
     """Return the nearest folder above the sources that has a dotcu.lock.
 
     Raises:
         UsageError: There is none.
     """
-    for request in planned.requests:
+    for request in requests:
         for folder in request.source.path.parents if request.source.path is not None else ():
             if (folder / lock.NAME).is_file():
                 return folder
@@ -146,25 +103,29 @@ def locked_project(planned: CachePlan) -> Path:
 
 
 def pack(
-    planned: CachePlan,
+    requests: Sequence[BuildInputs],
     out: Path,
     *,
     project: Path | None = None,
     report: Callable[[BuildInputs], object] = lambda _: None,
-) -> Pack:
+) -> tuple[int, str, int | None, tuple[str, ...]]:
     """Compile what is planned, and write it as a pack.
 
     Args:
-        planned: The compiles.
+        requests: The compiles.
         out: The file to write.
         project: The folder of a dotcu.lock that gets the digests of what is in the pack.
         report: Is called with each compile that is done.
+
+    Returns:
+        The number of its entries; its SHA-256; the number of entries whose digest is in dotcu.lock now, None
+        without a project; and the first line of each compile that was refused.
 
     Raises:
         UsageError: There is nothing to pack, the file cannot be written, or the lock is not of these sources.
     """
     before = lock.read(project) if project is not None else None
-    codes = build_all(planned.requests, report)
+    codes = build_all(requests, report)
     of_structs = {
         layout_inputs(request, (name,)): request
         for request, code in codes.items() if not isinstance(code, SourceError)
@@ -182,13 +143,9 @@ def pack(
             "There is nothing to pack: no kernel was reached, or none compiles.\n"
             "Give operators samples, which show what they launch: @name.samples"
         )
-    digest, size = _write(out, entries)
-    locked = None
-    if before is not None and project is not None:
-        locked = _lock(before, project, objects, entries)
-    return Pack(
-        path=out, entries=len(entries), size_bytes=size, sha256=digest, locked=locked, failed=tuple(failed)
-    )
+    digest = _write(out, entries)
+    locked = _lock(before, project, objects, entries) if before and project else None
+    return len(entries), digest, locked, tuple(failed)
 
 
 def _entry(digest: str) -> CacheEntry:
@@ -204,7 +161,7 @@ def _entry(digest: str) -> CacheEntry:
     return entry
 
 
-def _write(out: Path, entries: dict[str, CacheEntry]) -> tuple[str, int]:
+def _write(out: Path, entries: dict[str, CacheEntry]) -> str:
     new = out.with_name(f".{out.name}.{os.urandom(4).hex()}")  # another process may write the same pack
     try:
         with new.open("w+b") as file:
@@ -213,7 +170,6 @@ def _write(out: Path, entries: dict[str, CacheEntry]) -> tuple[str, int]:
             digest = hashlib.sha256()
             while part := file.read(1 << 20):
                 digest.update(part)
-            size = file.tell()
         new.replace(out)
     except OSError as error:
         raise UsageError(
@@ -222,7 +178,7 @@ def _write(out: Path, entries: dict[str, CacheEntry]) -> tuple[str, int]:
         ) from error
     finally:
         new.unlink(missing_ok=True)
-    return digest.hexdigest(), size
+    return digest.hexdigest()
 
 
 def _lock(
@@ -242,7 +198,7 @@ def _lock(
         digests = {key: cache.content_digest(entries[key].files()) for key in own}
         sources[number] = replace(locked, objects={**locked.objects, **digests})
         count += len(own)
-    lock.write(dataclasses.replace(before, sources=tuple(sources)), project)
+    lock.write(replace(before, sources=tuple(sources)), project)
     return count
 
 

@@ -6,13 +6,13 @@ Imports no torch: hatchling's hook builds with it.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dotcu import settings
 from dotcu.errors import UsageError
 from dotcu.extension import tools
-from dotcu.extension.build import NativeBuild, build_request
+from dotcu.extension.build import build_request
 from dotcu.extension.plan import NAME, NativeRequest, NativeTools, is_cuda, portable
 from dotcu.shipping.project import Project, targets_of
 
@@ -25,31 +25,17 @@ TAG = f"cp310-abi3-linux_{platform.machine()}"
 FILE = f"{NAME}.abi3.so"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NativePlan:
-    """A library, decided.
-
-    Attributes:
-        torch: The version that it is compiled with.
-        compilers: The host's and, for `.cu` files, nvcc, by their usual names.
-    """
-
-    project: Project
-    request: NativeRequest
-    tools: NativeTools
-    torch: str
-    compilers: tuple[str, ...]
-
-    @property
-    def compiled_with(self) -> str:
-        """A sentence on the compilers and the torch that make it."""
-        left = ", ".join(path.name for path in self.request.left_out)
-        without = f"; without CUDA, so without {left}" if left else ""
-        return f"compiled by {' and '.join(self.compilers)}, with torch {self.torch}{without}"
+def compiled_with(request: NativeRequest, used: NativeTools) -> str:
+    """Return a sentence on the compilers and the torch that make a library."""
+    assert used.torch is not None
+    nvcc = " and nvcc {}.{}".format(*used.nvcc.version) if used.nvcc else ""
+    left = ", ".join(path.name for path in request.left_out)
+    without = f"; without CUDA, so without {left}" if left else ""
+    return f"compiled by {used.host.version}{nvcc}, with torch {used.torch.version}{without}"
 
 
-def prepare(project: Project) -> NativePlan:
-    """Find the compilers, and decide what to compile for which GPUs.
+def prepare(project: Project) -> tuple[NativeRequest, NativeTools]:
+    """Find the compilers, and decide what to compile for which GPUs: what `build_request` takes.
 
     Raises:
         UsageError: An architecture is unknown, or nothing is left to compile.
@@ -69,26 +55,13 @@ def prepare(project: Project) -> NativePlan:
             "Without CUDA nothing is left to compile: every source is a .cu file.\n"
             "Build it with CUDA, or add C++ for the CPU to sources in [tool.dotcu.native]."
         )
-    shown = (host.version, *(("nvcc {}.{}".format(*compiler.version),) if compiler else ()))
-    return NativePlan(
-        project=project, request=request, tools=NativeTools(host=host, nvcc=compiler, torch=torch),
-        torch=torch.version, compilers=shown,
-    )  # fmt: skip
-
-
-def build(planned: NativePlan) -> NativeBuild:
-    """Compile what is not compiled yet, and link the library.
-
-    Raises:
-        CompileError: A source or the link was refused; the first error, and where the whole output is.
-    """
-    return build_request(planned.request, planned.tools)
+    return request, NativeTools(host=host, nvcc=compiler, torch=torch)
 
 
 def built(project: Project) -> Path:
     """Return the library: the one that `dotcu build` has made, or compiled now."""
     library = settings.current().native_library
-    return library if library is not None else build(prepare(project)).path
+    return library if library is not None else build_request(*prepare(project)).path
 
 
 def place(project: Project) -> str:

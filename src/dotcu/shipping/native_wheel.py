@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +20,18 @@ from dotcu.inspection import binaries
 from dotcu.inspection.binaries.runs_on import floor_of
 from dotcu.shipping.audit import CUDAS, TORCHS, Audit, audit, is_one_of
 from dotcu.shipping.building import pip_wheel
-from dotcu.shipping.native_library import NativePlan
 
 _REPAIR_S = 600.0
 
 
-def make(planned: NativePlan, built: NativeBuild, out: Path, *, isolated: bool = True) -> Audit:
+def make(
+    root: Path, sources: Sequence[Path], built: NativeBuild, out: Path, *, isolated: bool = True
+) -> Audit:
     """Make the wheel, and put it into its place if the audit passes; else there is none.
 
     Args:
-        planned: What was compiled.
+        root: The project's folder.
+        sources: Those that were compiled.
         built: The library.
         out: The folder for the wheel.
         isolated: Whether pip makes an environment for the build.
@@ -47,11 +49,11 @@ def make(planned: NativePlan, built: NativeBuild, out: Path, *, isolated: bool =
             "Link it statically, in [tool.dotcu.native]: link-flags = ['/path/to/libNAME.a']"
         )
     users: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
-    for source, data in zip(planned.request.compiled, built.objects, strict=True):
+    for source, data in zip(sources, built.objects, strict=True):
         for name in undefined_symbols(data):
             users[name] += (source.name,)
     given = {"DOTCU_NATIVE_LIBRARY": str(built.path)}
-    return audited_wheel(planned.project.root, out, given, users, isolated=isolated)
+    return audited_wheel(root, out, given, users, isolated=isolated)
 
 
 def audited_wheel(

@@ -62,7 +62,7 @@ def trace(
     with suppress(CompileError):  # kernels for later GPUs than the one that the simulator stands for
         for unit in _reached(operators, SIMULATED_TARGET, notes, report):
             units.setdefault(unit, {})[SIMULATED] = None
-    for unit in _named(project.root):
+    for unit in declared(lambda path: _is_in(path, project.root)):
         units.setdefault(unit, {}).update(dict.fromkeys(architectures))
     return _lock(project, units, architectures), tuple(operators), tuple(notes)
 
@@ -81,10 +81,7 @@ def importing(root: Path, module: str) -> Iterator[None]:
 
 
 def _reached(
-    operators: Sequence[Operator],
-    target: Target,
-    notes: dict[str, None],
-    report: Callable[[str], object],
+    operators: Sequence[Operator], target: Target, notes: dict[str, None], report: Callable[[str], object]
 ) -> Iterator[CompilationUnit]:
     replies = []
     with as_user_error(UsageError, f"An operator could not be traced for {target}", _TRACEBACK):
@@ -110,11 +107,11 @@ def _tuned(operators: Sequence[Operator], target: Target) -> Iterator[tuple[Oper
             yield from ((operator, tunable, each) for each in dict.fromkeys(found) if tunable is not None)
 
 
-def _named(root: Path) -> Iterator[CompilationUnit]:
-    """The plain kernels of the project's modules, of macros too, and the instantiations that these name."""
+def declared(is_own: Callable[[Path], bool]) -> Iterator[CompilationUnit]:
+    """Yield the plain kernels of some files, of macros too, and the instantiations that `load` was given."""
     for module in list(live_modules):
         path = module.source.path
-        if path is None or not _is_in(path, root):
+        if path is None or not is_own(path):
             continue
         find_macro_made(module)
         yield module.units()[0]

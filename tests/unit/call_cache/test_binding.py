@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dotcu.call_cache.native import Argument, ArgumentKind, entry
-from dotcu.call_cache.record import ConstantKey, Field, FieldKind, StepOp
+from dotcu.call_cache.record import Field, FieldKind, StepOp
 from recorded_calls import (
     FLOAT,
     TENSOR,
@@ -95,7 +95,7 @@ def test_what_the_schema_does_not_take_as_it_is_goes_to_torch(driver: Driver, ar
 
 def test_an_argument_of_no_kind_leaves_every_call_to_torch(driver: Driver) -> None:
     listed = Argument(name="sizes", kinds=ArgumentKind(0), default=((1, 2),))
-    operator = Operator(driver, [TENSOR, listed], returning([VECTOR, ConstantKey(value=(1, 2))], 1))
+    operator = Operator(driver, [TENSOR, listed], returning([VECTOR, ((1, 2),)], 1))
     assert operator(torch.ones(1)) == "torch"
 
 
@@ -103,7 +103,7 @@ def test_a_call_without_a_tensor_is_left_to_torch(driver: Driver) -> None:
     """Nothing says the device that it is for."""
     assert Operator(driver, [])() == "torch"
     optional = Argument(name="x", kinds=ArgumentKind.TENSOR | ArgumentKind.NONE, default=(None,))
-    without = [returning([ConstantKey(value=None), int], 4)]
+    without = [returning([(None,), int], 4)]
     operator = Operator(
         driver, [optional, Argument(name="n", kinds=ArgumentKind.INT, default=(7,))], *without
     )

@@ -16,7 +16,7 @@ from torch._C import DispatchKey
 
 from dotcu.call_cache import native as native_cache
 from dotcu.call_cache.native import Argument, ArgumentKind
-from dotcu.call_cache.record import Allocation, ConstantKey, Field, FieldKind, RecordedCall, StepOp, TensorKey
+from dotcu.call_cache.record import Allocation, Field, FieldKind, RecordedCall, StepOp, TensorKey
 from dotcu.kernel import native
 from dotcu.kernel.arguments.tensor_map import Tiled
 from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, record_launch
@@ -205,7 +205,7 @@ def writer(driver: Driver, request: pytest.FixtureRequest) -> Operator:
     optional = Argument(
         name="y", kinds=ArgumentKind.TENSOR | ArgumentKind.NONE, written=True, default=(None,)
     )
-    keys = [[VECTOR, VECTOR, VECTOR], [VECTOR, VECTOR, ConstantKey(value=None)]]
+    keys = [[VECTOR, VECTOR, VECTOR], [VECTOR, VECTOR, (None,)]]
     plans = [plan(each, Steps()) for each in keys] if request.param == "by plan" else []
     operator = Operator(driver, [TENSOR, written, optional], *plans, returns=0)
     operator.caller.runs = lambda *args, **kwargs: None
@@ -270,7 +270,7 @@ def test_memory_that_cannot_be_had_is_left_to_the_body(driver: Driver) -> None:
 def test_a_refused_launch_is_named_and_ends_the_call(driver: Driver) -> None:
     steps = Steps()
     launches = tuple(launch(steps, function=FUNCTION + i) for i in range(3))
-    other = returning([ConstantKey(value=None)], 1)
+    other = returning([(None,)], 1)
     operator = Operator(driver, [TENSOR], other, plan([VECTOR], steps, launches=launches), context=77)
     driver.statuses = [0, 701]
     with pytest.raises(RuntimeError, match="launch 1 of plan 1: 701"):

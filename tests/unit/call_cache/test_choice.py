@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dotcu.call_cache.native import Argument, ArgumentKind, add
-from dotcu.call_cache.record import ConstantKey, StepOp, TensorKey
+from dotcu.call_cache.record import StepOp, TensorKey
 from recorded_calls import FLOAT, INT, TENSOR, VECTOR, Driver, Operator, Steps, plan, returning, tensor_key
 
 
@@ -61,7 +61,7 @@ def test_the_plan_of_the_last_call_is_tried_first(driver: Driver) -> None:
 def test_a_plan_for_distinct_tensors_does_not_take_one_twice(driver: Driver) -> None:
     optional = Argument(name="y", kinds=ArgumentKind.TENSOR | ArgumentKind.NONE)
     made = dataclasses.replace(returning([VECTOR, VECTOR], 4), distinct=True)
-    without = dataclasses.replace(returning([VECTOR, ConstantKey(value=None)], 5), distinct=True)
+    without = dataclasses.replace(returning([VECTOR, (None,)], 5), distinct=True)
     operator, x = Operator(driver, [TENSOR, optional], made, without), torch.ones(2)
     assert operator(x, torch.ones(2)).shape == operator(x, x.view(-1)).shape == (4,)
     assert operator(x, x) == "body"
@@ -89,7 +89,7 @@ def test_a_constant_is_taken_as_just_that_value(
     driver: Driver, kinds: Any, constant: Any, others: Any
 ) -> None:
     arguments = [TENSOR, Argument(name="how", kinds=kinds)]
-    operator = Operator(driver, arguments, returning([VECTOR, ConstantKey(value=constant)], 3))
+    operator = Operator(driver, arguments, returning([VECTOR, (constant,)], 3))
     equal = torch.device("cpu") if isinstance(constant, torch.device) else constant
     if isinstance(constant, str):
         equal = "".join(constant)
@@ -104,7 +104,7 @@ def test_one_is_not_true_and_an_int_not_a_float(driver: Driver) -> None:
     number = Argument(name="s", kinds=ArgumentKind.INT | ArgumentKind.FLOAT | ArgumentKind.BOOL)
     whole = returning([int], 1)
     real = returning([float], 2)
-    truth = returning([ConstantKey(value=True)], 3)
+    truth = returning([(True,)], 3)
     operator = Operator(driver, [number], whole, real, truth)
     assert [operator(value).numel() for value in (1, 1.0, True, 0, 0.0)] == [1, 2, 3, 1, 2]
     assert operator(False) == "body"

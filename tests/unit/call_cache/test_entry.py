@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dotcu.call_cache import native as native_cache
-from dotcu.call_cache.purity import Dependency, guards_on
+from dotcu.call_cache.purity import guards_on
 from dotcu.kernel.scope import observing_every_call
 from recorded_calls import TENSOR, VECTOR, Driver, Operator, doubling, fallback, returning
 
@@ -111,8 +111,8 @@ def test_what_the_body_reads_must_be_the_same_object(driver: Driver) -> None:
     names, held = {"SCALE": object()}, [object()]
     cell = (lambda: held).__closure__[0]  # type: ignore[index]
     reads = (
-        Dependency(holder=names, name="SCALE", value=names["SCALE"]),
-        Dependency(holder=cell, name="", value=held),
+        (names, "SCALE", names["SCALE"]),
+        (cell, "", held),
     )
     double, x = Operator(driver, [TENSOR], doubling(), reads=guards_on(reads)), torch.ones(2)
     assert double(x).shape == (2,)
@@ -139,11 +139,8 @@ def test_a_function_must_have_the_code_and_the_defaults_that_it_had(driver: Driv
     def other() -> int:
         return 3
 
-    reads = [
-        Dependency(holder=scale, name=name, value=getattr(scale, name))
-        for name in ("__code__", "__defaults__")
-    ]
-    plain = [Dependency(holder=other, name="__defaults__", value=None)]
+    reads = [(scale, name, getattr(scale, name)) for name in ("__code__", "__defaults__")]
+    plain = [(other, "__defaults__", None)]
     double, x = Operator(driver, [TENSOR], doubling(), reads=guards_on([*reads, *plain])), torch.ones(2)
     assert double(x).shape == (2,)
     for function, name, value in (
@@ -175,9 +172,7 @@ def test_an_empty_cell_is_stale(driver: Driver) -> None:
         return body.__closure__[0], value, forget  # type: ignore[index]
 
     cell, value, forget = made()
-    double = Operator(
-        driver, [TENSOR], doubling(), reads=guards_on([Dependency(holder=cell, name="", value=value)])
-    )
+    double = Operator(driver, [TENSOR], doubling(), reads=guards_on([(cell, "", value)]))
     assert double(torch.ones(2)).shape == (2,)
     forget()
     assert double(torch.ones(2)) == "body"
@@ -186,12 +181,12 @@ def test_an_empty_cell_is_stale(driver: Driver) -> None:
 
 def test_a_call_for_which_the_plans_were_stale_takes_those_that_came_instead(driver: Driver) -> None:
     names = {"SCALE": 1}
-    reads = guards_on([Dependency(holder=names, name="SCALE", value=names["SCALE"])])
+    reads = guards_on([(names, "SCALE", names["SCALE"])])
     double, x = Operator(driver, [TENSOR], returning([VECTOR], 1), reads=reads), torch.ones(2)
     assert double(x).shape == (1,)
 
     def anew() -> None:
-        double.plans.clear(guards_on([Dependency(holder=names, name="SCALE", value=names["SCALE"])]), False)
+        double.plans.clear(guards_on([(names, "SCALE", names["SCALE"])]), False)
         double.add(returning([VECTOR], names["SCALE"]))
 
     double.caller.clear = anew
@@ -201,7 +196,7 @@ def test_a_call_for_which_the_plans_were_stale_takes_those_that_came_instead(dri
 
 
 def test_what_stale_raises_ends_the_call(driver: Driver) -> None:
-    reads = guards_on([Dependency(holder=(names := {"SCALE": 1}), name="SCALE", value=1)])
+    reads = guards_on([((names := {"SCALE": 1}), "SCALE", 1)])
     double = Operator(driver, [TENSOR], doubling(), reads=reads)
 
     def fails() -> None:

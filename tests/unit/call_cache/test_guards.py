@@ -6,7 +6,7 @@ import pytest
 
 import fresh
 from dotcu.call_cache import purity
-from dotcu.call_cache.purity import Dependency, guards_on
+from dotcu.call_cache.purity import guards_on
 from dotcu.call_cache.record import Unsupported
 from dotcu.kernel import native
 
@@ -16,7 +16,7 @@ import sys
 import torch
 
 from dotcu.kernel import native
-from dotcu.call_cache.purity import Dependency, guards_on
+from dotcu.call_cache.purity import guards_on
 from recorded_calls import CPU, TENSOR, VECTOR, Driver, Operator, returning
 
 def body(by=2):
@@ -24,10 +24,10 @@ def body(by=2):
 
 cell = (lambda held: lambda: held)(body).__closure__[0]
 reads = [
-    Dependency(holder=body, name="__code__", value=body.__code__),
-    Dependency(holder=body, name="__defaults__", value=body.__defaults__),
-    Dependency(holder=cell, name="", value=cell.cell_contents),
-    Dependency(holder=globals(), name="body", value=body),
+    (body, "__code__", body.__code__),
+    (body, "__defaults__", body.__defaults__),
+    (cell, "", cell.cell_contents),
+    (globals(), "body", body),
 ]
 assert native.prepare(CPU) == ""
 call, x = Operator(Driver(), [TENSOR], returning([VECTOR], 3), reads=guards_on(reads)), torch.ones(1)
@@ -53,6 +53,6 @@ def test_what_is_found_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     purity._offset.cache_clear()
     try:
         with pytest.raises(Unsupported, match="__code__ is found at 0 offsets in memory"):
-            guards_on([Dependency(holder=guards_on, name="__code__", value=guards_on.__code__)])
+            guards_on([(guards_on, "__code__", guards_on.__code__)])
     finally:
         purity._offset.cache_clear()

@@ -77,13 +77,13 @@ def made(limit: int) -> Callable[[Tensor], Tensor]:
 
 def test_what_a_body_reads_is_given_back_with_its_value() -> None:
     found = dependencies(ordinary)
-    assert {read.name: read.value for read in found if read.holder is globals()} == {
+    assert {name: value for holder, name, value in found if holder is globals()} == {
         "empty_like": empty_like,
         "helper": helper,
         "SIZES": SIZES,
         "kernels": kernels,
     }
-    functions = [(read.holder, read.name, read.value) for read in found if read.holder is not globals()]
+    functions = [read for read in found if read[0] is not globals()]
     assert (helper, "__code__", helper.__code__) in functions
     assert (ordinary, "__defaults__", None) in functions
 
@@ -92,7 +92,7 @@ def test_a_closures_variable_is_read_in_its_cell() -> None:
     body = made(5)
     found = dependencies(body)
     (cell,) = body.__closure__ or ()
-    assert (cell, "", 5) in [(read.holder, read.name, read.value) for read in found]
+    assert (cell, "", 5) in found
 
 
 def test_modules_that_stay_what_they_are_are_no_reads() -> None:
@@ -100,7 +100,7 @@ def test_modules_that_stay_what_they_are_are_no_reads() -> None:
         return torch.empty_like(x[: math.floor(dotcu.cdiv(3, 2))])
 
     found = dependencies(body)
-    assert all(read.holder is body for read in found)
+    assert all(holder is body for holder, _, _ in found)
 
 
 def test_a_constant_of_another_module_is_read_in_that_module() -> None:
@@ -108,7 +108,7 @@ def test_a_constant_of_another_module_is_read_in_that_module() -> None:
         return x.new_empty(bodies.LIMIT)
 
     found = dependencies(body)
-    assert ("LIMIT", 40) in [(read.name, read.value) for read in found if read.holder is vars(bodies)]
+    assert ("LIMIT", 40) in [read[1:] for read in found if read[0] is vars(bodies)]
 
 
 # What may not.

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotcu.call_cache.arithmetic import Builder, Inexact, bits, compute, operands
+from dotcu.call_cache.arithmetic import Builder, bits, compute, operands
 from dotcu.call_cache.record import RecordedStep, StepOp
 from dotcu.call_cache.symbols import identical, is_symbol, pinned, plain, sym_max, sym_min, symbol
 
@@ -42,7 +42,7 @@ def again(builder: Builder, *numbers: float) -> list[Any] | None:
         else:
             try:
                 values.append(compute(instruction.op, *(values[o] for o in operands(instruction))))
-            except Inexact:
+            except OverflowError:
                 return None
         if builder.guards.get(step, values[-1]) != values[-1]:
             return None

@@ -85,16 +85,16 @@ def run(script: Path, **environment: object) -> str:
 
 
 def test_the_plan_has_samples_and_declared_instantiations(project: Path) -> None:
-    planned = fleet.plan(f"{project}/ops.py", ["simulated", "9.0", "sm_80"])
-    assert [(one.kernels, str(one.target), one.simulated) for one in planned.requests[:5]] == [
+    requests, notes = fleet.plan(f"{project}/ops.py", ["simulated", "9.0", "sm_80"])
+    assert [(one.kernels, str(one.target), one.simulated) for one in requests[:5]] == [
         (["scale<float>"], "compute_80", True),
         (["shift"], "compute_80", True),
         (["negate"], "compute_80", True),  # which only the compiler sees
         (["times<float>"], "compute_80", True),
         (["scale<double>"], "compute_80", True),
     ]
-    assert {str(one.target) for one in planned.requests[5:]} == {"sm_90a", "sm_80"}
-    assert planned.notes == ()
+    assert {str(one.target) for one in requests[5:]} == {"sm_90a", "sm_80"}
+    assert notes == ()
 
 
 def test_an_unknown_architecture_is_named(project: Path) -> None:
@@ -209,10 +209,10 @@ def test_verify_names_what_is_wrong_and_what_a_lock_does_not_have(
 def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     project: Path, tmp_path: Path, cache_dir: Path
 ) -> None:
-    planned = fleet.plan(f"{project}/ops.py", ["simulated"])
+    requests, _ = fleet.plan(f"{project}/ops.py", ["simulated"])
     with pytest.raises(UsageError, match="dotcu build --lock-only"):
-        fleet.locked_project(planned)
-    request = planned.requests[0]
+        fleet.locked_project(requests)
+    request = requests[0]
     assert request.source.path is not None
     source = LockedSource(
         path="scale.cu", include=(), options=request.options, variables=(), units=(),
@@ -220,8 +220,8 @@ def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     )  # fmt: skip
     before = Lock(architectures=(), sources=(source,))
     lock.write(before, project)
-    made = fleet.pack(planned, tmp_path / "k.tar", project=fleet.locked_project(planned))
-    assert made.locked == 6
+    _, _, locked, _ = fleet.pack(requests, tmp_path / "k.tar", project=fleet.locked_project(requests))
+    assert locked == 6
     after = lock.read(project)
     assert set(after.sources[0].objects) == set(packs.damages(tmp_path / "k.tar")[0])
     assert before.with_objects_of(after).to_text() == after.to_text()
@@ -229,12 +229,12 @@ def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     store = f"file://{tmp_path}/store"
     with settings.override(cache_dir=tmp_path / "filler", cache_remote=store, cache_remote_write=True):
         cache.forget()
-        fleet.pack(planned, tmp_path / "again.tar")
+        fleet.pack(requests, tmp_path / "again.tar")
     given = {"DOTCU_CACHE_REMOTE": store, "DOTCU_JIT": "error"}
     assert run(project / "ops.py", DOTCU_CACHE_DIR=tmp_path / "new", **given) == "0\n"
     (project / "scale.cu").write_text(KERNELS + "\n")
     with pytest.raises(UsageError, match="has changed since"):
-        fleet.pack(planned, tmp_path / "k.tar", project=project)
+        fleet.pack(requests, tmp_path / "k.tar", project=project)
 
 
 def test_why_tells_the_last_compile(

@@ -14,6 +14,8 @@ import pytest
 from dotcu import process, settings
 from dotcu.errors import CompileError, ToolchainError, UsageError
 from dotcu.extension import tools
+from dotcu.extension.build import build_request
+from dotcu.extension.plan import NativeRequest, NativeTools
 from dotcu.extension.tools import Nvcc
 from dotcu.scaffold import create, plan_project
 from dotcu.shipping import building, native_library, project
@@ -33,7 +35,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "nativelib"
 
 
-def prepared(root: Path) -> native_library.NativePlan:
+def prepared(root: Path) -> tuple[NativeRequest, NativeTools]:
     return native_library.prepare(project.read(root))
 
 
@@ -86,7 +88,7 @@ def test_machine_code_is_for_every_architecture_and_ptx_for_later_ones(
 ) -> None:
     nvcc_of(monkeypatch, (13, 0))
     with settings.override(arch_list="9.0a;8.0+PTX"):
-        assert list(map(str, prepared(root).request.targets)) == ["sm_80", "sm_90a", "compute_80"]
+        assert list(map(str, prepared(root)[0].targets)) == ["sm_80", "sm_90a", "compute_80"]
     with settings.override(arch_list="5.2"), pytest.raises(UsageError, match=r"'5\.2' is unknown"):
         prepared(root)
 
@@ -95,8 +97,8 @@ def test_machine_code_is_for_every_architecture_and_ptx_for_later_ones(
 def test_cuda_can_be_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_nvcc(monkeypatch)
     with settings.override(use_cuda=False):
-        planned = prepared(root)
-        assert [path.name for path in planned.request.left_out] == ["scale_add.cu"]
+        request, _ = prepared(root)
+        assert [path.name for path in request.left_out] == ["scale_add.cu"]
         for source in (root / "src" / "nativelib" / "csrc").glob("*.cpp"):
             source.unlink()
         (root / "pyproject.toml").write_text(
@@ -116,7 +118,7 @@ def test_a_source_that_does_not_compile_is_shown_with_its_line_and_the_whole_log
     (csrc / "scale_add.cpp").write_text("int good = 1;\nint bad = missing;\nint worse = absent;\n")
     before = sorted(root.rglob("*"))
     with settings.override(use_cuda=False), pytest.raises(CompileError) as refused:
-        native_library.build(prepared(root))
+        build_request(*prepared(root))
     text = str(refused.value)
     assert "scale_add.cpp: 2 errors, the first of them:" in text
     assert "scale_add.cpp:2" in text

@@ -36,7 +36,7 @@ from rich.text import Text
 from dotcu import elf, report_base, serialize
 from dotcu.compile import prebuilt
 from dotcu.compile.cubin import BinaryKernel, read_cubin
-from dotcu.compile.target import Version
+from dotcu.compile.target import Version, dotted
 from dotcu.elf import HostBinary, Image, read_host_binary
 from dotcu.errors import EnvironmentFault, PrebuiltCodeError, SimulationError, UsageError
 from dotcu.inspection.binaries import fatbin
@@ -45,7 +45,6 @@ from dotcu.inspection.binaries.runs_on import (
     GPUS,
     GpuSupport,
     capability,
-    dotted,
     floor_of,
     glibc_minor_of,
     gpu_support,

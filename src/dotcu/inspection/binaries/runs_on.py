@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dotcu.compile.target import Version
+from dotcu.compile.target import Version, dotted
 from dotcu.elf import HostBinary
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry
 
@@ -146,11 +146,6 @@ def capability(arch: str) -> Version:
     """Return (9, 0) for `sm_90a`."""
     major, minor = divmod(int(arch.strip("sm_af")), 10)
     return major, minor
-
-
-def dotted(version: Version) -> str:
-    """Return "9.0" for (9, 0)."""
-    return f"{version[0]}.{version[1]}"
 
 
 def _reasons(left: Sequence[Fatbin], gpu: Version) -> str:

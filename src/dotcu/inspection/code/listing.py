@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -36,19 +36,13 @@ _LEAST = 12  # characters of a pane, however narrow the terminal is
 _WITH_CONTROL = 150  # characters: a narrower terminal shows instructions without their control bits
 
 
-@dataclass(frozen=True)
-class Panes:
-    """The three panes of a kernel, to print; they share the width of the terminal, and cut longer lines.
+def panes(one: InspectedKernel, width: int) -> Group:
+    """Return the three panes of a kernel, to print; they share the width, and cut longer lines.
 
     Code without a line of the kernel's file comes last.
     """
-
-    kernel: InspectedKernel
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        one = self.kernel
-        yield Text(f"{one.code.name}  {one.code.arch}  {short(one.code.file)}", style="bold")
-        yield _grid(one, options.max_width)
+    head = Text(f"{one.code.name}  {one.code.arch}  {short(one.code.file)}", style="bold")
+    return Group(head, _grid(one, width))
 
 
 def _grid(one: InspectedKernel, width: int) -> Table:
@@ -67,11 +61,11 @@ def _grid(one: InspectedKernel, width: int) -> Table:
     for name in wide:
         grid.add_column(name, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        panes = [cell.split("\n") for cell in row[len(narrow) :]]
-        for lines, most in zip(panes, shares, strict=True):
+        cells = [cell.split("\n") for cell in row[len(narrow) :]]
+        for lines, most in zip(cells, shares, strict=True):
             for line in lines:
                 line.truncate(most, overflow="ellipsis")
-        grid.add_row(*row[: len(narrow)], *(Text("\n").join(lines) for lines in panes))
+        grid.add_row(*row[: len(narrow)], *(Text("\n").join(lines) for lines in cells))
     return grid
 
 

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
@@ -213,21 +214,17 @@ def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
     traced.calls.append(call)
 
 
-class _ReadsValues(Exception):
-    """A body asked a tensor for its values."""
-
-
 def _refuse_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse what depends on the values of tensors: launches are skipped, and write none."""
     if isinstance(func, torch._ops.OpOverload) and not _DEPENDING.isdisjoint(func.tags):
-        raise _ReadsValues(str(func))
+        raise DataDependentOutputException(func)
     return func(*args, **kwargs)
 
 
 def _refuse_memory(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse what takes the memory of a tensor past the dispatcher."""
     if getattr(func, "__name__", "") in _TAKING_MEMORY:
-        raise _ReadsValues(func.__name__)
+        raise DataDependentOutputException(func)
     return func(*args, **kwargs)
 
 
@@ -253,7 +250,7 @@ def _requests(
             with skipped, around(), FunctionMode(_refuse_memory), OperatorMode(_refuse_values):
                 body(*call.sample.args, **call.sample.kwargs)
             return requests
-        except _ReadsValues:
+        except DataDependentOutputException:
             requests.clear()
         try:
             call.run()

@@ -17,7 +17,7 @@ from dotcu.compile.source.lexer import without_comments
 from dotcu.inspection.code.build import KernelCode
 from dotcu.inspection.code.instruction_kinds import is_executed, width_bytes
 from dotcu.inspection.code.ptx import shown_location
-from dotcu.inspection.code.sass import SPILL, SassFunction, SassInstruction
+from dotcu.inspection.code.sass import SPILL, SassFunction, SassInstruction, routines
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
 
@@ -136,8 +136,7 @@ def _slow_paths(code: KernelCode, function: SassFunction | None) -> Iterator[Rem
                     sites.setdefault((path, location, not line.chain), []).append((opcode, line.number))
     for ((kind, _, shown, message), at, without_line), site in sites.items():
         lines = {number for _, number in site}
-        instructions = function.instructions if function is not None else ()
-        emitted = [i for i in instructions if i.ptx_line in lines and is_executed(i)]
+        emitted = [i for i in function or () if i.ptx_line in lines and is_executed(i)]
         if shown is not None and not any(shown.match(i.mnemonic) for i in emitted):
             continue
         counts = Counter(opcode for opcode, _ in site)
@@ -167,9 +166,9 @@ def _emitted(function: SassFunction | None, emitted: Sequence[SassInstruction]) 
     loops = {i.opcode for i in emitted if LOOPING_ATOMIC.match(i.mnemonic)}
     text = " for an address in shared memory" if native and loops == {"ATOMS"} else ""
     text += f", {len(emitted)} instruction{'s' if len(emitted) > 1 else ''}"
-    routines = function.routines
-    calls = dict.fromkeys(i.target for i in emitted if i.opcode == "CALL" and i.target in routines)
-    sizes = " and of ".join(str(routines[name]) for name in calls)
+    counts = routines(function)
+    calls = dict.fromkeys(i.target for i in emitted if i.opcode == "CALL" and i.target in counts)
+    sizes = " and of ".join(str(counts[name]) for name in calls)
     return text + (f" and a call of a subroutine of {sizes}" if sizes else "")
 
 
@@ -183,7 +182,7 @@ def _local_memory(code: KernelCode, function: SassFunction | None) -> Iterator[R
             )
         return
     sites: dict[tuple[bool, SourceLocation | None], list[SassInstruction]] = {}
-    for i in function.instructions:
+    for i in function:
         if i.opcode in _LOCAL and is_executed(i):
             sites.setdefault((i.note == SPILL, shown_location(i.chain, code.file)), []).append(i)
     for (spilled, location), instructions in sites.items():

@@ -143,10 +143,7 @@ def _one(code: KernelCode, arch: ArchLimits, shape: LaunchShape, why: str) -> Ke
 
 def _occupancy(arch: ArchLimits, usage: Mapping[str, int]) -> Occupancy:
     return occupancy(
-        arch,
-        threads=usage["threads"],
-        registers=usage["registers"],
-        static_smem_bytes=usage["shared memory"],
+        arch, threads=usage["threads"], registers=usage["registers"], static_smem_bytes=usage["shared memory"]
     )
 
 
@@ -219,7 +216,7 @@ class InspectedKernel:
     @property
     def instructions(self) -> tuple[SassInstruction, ...]:
         """Its machine instructions; empty without a disassembler."""
-        return self.function.instructions if self.function else ()
+        return self.function or ()
 
     @property
     def level(self) -> str:

@@ -85,17 +85,13 @@ class SassInstruction:
         return match[1] if match else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SassFunction:
-    """A kernel's machine code with the subroutines in it, without the padding at its end."""
+SassFunction = tuple[SassInstruction, ...]
+"""A kernel's machine code with the subroutines in it, without the padding at its end."""
 
-    symbol: str
-    instructions: tuple[SassInstruction, ...]
 
-    @property
-    def routines(self) -> Counter[str]:
-        """The number of instructions of each subroutine, in order."""
-        return Counter(i.routine for i in self.instructions if i.routine)
+def routines(function: SassFunction) -> Counter[str]:
+    """Return the number of instructions of each subroutine, in order."""
+    return Counter(i.routine for i in function if i.routine)
 
 
 def disassembler() -> Path:
@@ -153,10 +149,7 @@ def parse(text: str, files: Mapping[str, str]) -> dict[str, SassFunction]:
         last = instructions[-1] if instructions else None
         if last and last.opcode == "BRA" and not last.predicate and last.target in last.labels:
             instructions.pop()
-    return {
-        symbol: SassFunction(symbol=symbol, instructions=tuple(instructions))
-        for symbol, instructions in parser.functions.items()
-    }
+    return {symbol: tuple(instructions) for symbol, instructions in parser.functions.items()}
 
 
 @dataclass
@@ -258,5 +251,4 @@ def without_guessed_lines(function: SassFunction, unknown: Container[int]) -> Sa
 
     Where the compiler gives no line, ptxas goes on with the one before, which may be far off.
     """
-    instructions = (replace(i, chain=()) if i.ptx_line in unknown else i for i in function.instructions)
-    return replace(function, instructions=tuple(instructions))
+    return tuple(replace(i, chain=()) if i.ptx_line in unknown else i for i in function)

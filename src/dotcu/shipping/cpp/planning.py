@@ -15,7 +15,7 @@ import torch
 
 from dotcu.call_cache.native import ArgumentKind, read_arguments
 from dotcu.call_cache.purity import dependencies, device_query
-from dotcu.call_cache.record import ConstantKey, RecordedCall, TensorKey, Unsupported
+from dotcu.call_cache.record import RecordedCall, TensorKey, Unsupported
 from dotcu.call_cache.trace import Trace, trace
 from dotcu.compile import Target
 from dotcu.errors import DotcuError
@@ -29,13 +29,7 @@ MOST_TARGETS = 64
 """A plan's targets are the bits of one number."""
 
 # The schema types that C++ on the stable ABI takes. Source: torch/csrc/stable/stableivalue_conversions.h.
-TYPES = {
-    "Tensor": "Tensor",
-    "int": "int64_t",
-    "float": "double",
-    "bool": "bool",
-    "str": "std::string",
-}
+TYPES = {"Tensor": "Tensor", "int": "int64_t", "float": "double", "bool": "bool", "str": "std::string"}
 
 DTYPES: Mapping[torch.dtype, str] = {
     torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
@@ -63,18 +57,8 @@ class CppVariant:
     exactly: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class CppOperator:
-    """An overload that C++ can run.
-
-    Attributes:
-        types: The schema type of each argument: `Tensor`, `int?`.
-    """
-
-    overload: Overload
-    types: tuple[str, ...]
-    variants: tuple[CppVariant, ...]
-
+CppOperators = Mapping[Overload, Sequence[CppVariant]]
+"""The overloads that C++ can run, with the plans of each."""
 
 _Variant = tuple[RecordedCall, tuple[CompilationUnit, ...], bool]
 """A plan, the units of its kernels, and whether it depends on occupancy."""
@@ -84,7 +68,7 @@ HasCode = Callable[[CompilationUnit, Target], bool]
 
 def plan_all(
     operators: Sequence[Operator], targets: Sequence[Target], has_code: HasCode = lambda unit, target: True
-) -> tuple[tuple[CppOperator, ...], tuple[str, ...]]:
+) -> tuple[CppOperators, tuple[str, ...]]:
     """Follow every overload for each architecture, with every sample in every dtype.
 
     Args:
@@ -95,7 +79,7 @@ def plan_all(
     Returns:
         The overloads that C++ can run; what it cannot run, and why.
     """
-    planned, notes = [], dict[str, None]()
+    planned, notes = dict[Overload, Sequence[CppVariant]](), dict[str, None]()
     for overload in (overload for operator in operators for overload in operator.overloads.values()):
         reason = _unfit(overload)
         if reason:
@@ -106,8 +90,8 @@ def plan_all(
             for (plan, units, exactly), indices in _variants(overload, targets, notes, has_code).items()
         )
         if variants:
-            planned.append(CppOperator(overload=overload, types=types_of(overload), variants=variants))
-    return tuple(planned), tuple(notes)
+            planned[overload] = variants
+    return planned, tuple(notes)
 
 
 def schema_of(overload: Overload) -> Any:
@@ -181,8 +165,8 @@ def _traced(overload: Overload, sample: Sample, target: Target) -> tuple[Trace, 
 def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
     """Return what of a plan cannot be written in C++; empty where all can."""
     for key in plan.keys:
-        if isinstance(key, ConstantKey) and not isinstance(key.value, (type(None), bool, str)):
-            return f"it depends on a {type(key.value).__name__}."
+        if isinstance(key, tuple) and not isinstance(key[0], (type(None), bool, str)):
+            return f"it depends on a {type(key[0]).__name__}."
     dtypes = [key.dtype for key in plan.keys if isinstance(key, TensorKey)]
     for dtype in (*dtypes, *(made.dtype for made in plan.allocations)):
         if dtype not in DTYPES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
@@ -12,7 +12,6 @@ import torch
 from dotcu.__about__ import __version__
 from dotcu.call_cache.arithmetic import INT_MIN
 from dotcu.call_cache.record import (
-    ConstantKey,
     Field,
     FieldKind,
     Key,
@@ -24,7 +23,8 @@ from dotcu.call_cache.record import (
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
 from dotcu.compile.object_code import without_probes
 from dotcu.compile.prebuilt import load_key
-from dotcu.shipping.cpp.planning import DTYPES, TYPES, CppOperator, CppVariant
+from dotcu.operator import Overload
+from dotcu.shipping.cpp.planning import DTYPES, TYPES, CppOperators, CppVariant, types_of
 
 _COMPARISONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 _INFIX = {
@@ -88,10 +88,10 @@ def _key_check(key: Key, value: str, *, optional: bool) -> str:
     """Return the condition under which an argument is of a key's kind; empty where C++'s types say so."""
     inner = f"*{value}" if optional else value
     given = f"{value}.has_value()" if optional else ""
-    if isinstance(key, ConstantKey):
-        if key.value is None:
+    if isinstance(key, tuple):
+        if key[0] is None:
             return f"!{value}.has_value()"
-        rest = f"{inner} == {_constant(key.value)}"
+        rest = f"{inner} == {_constant(key[0])}"
     elif isinstance(key, TensorKey):
         rest = f"Call::is({inner}, ScalarType::{DTYPES[key.dtype]}, {key.dim})"
     else:
@@ -107,33 +107,30 @@ def _constant(value: object) -> str:
     return text(str(value))
 
 
-class StepNames:
-    """The names in C++ of the values of a plan's steps; numbers that never change are written as they are."""
+Steps = Sequence[RecordedStep]
 
-    def __init__(self, steps: Sequence[RecordedStep]) -> None:
-        self._steps = steps
 
-    def __getitem__(self, number: int) -> str:
-        instruction = self._steps[number]
-        if instruction.op is StepOp.INT:
-            return "INT64_MIN" if instruction.value == INT_MIN else str(instruction.value)
-        return _double(float(instruction.value)) if instruction.op is StepOp.FLOAT else f"v{number}"
+def _value(steps: Steps, *numbers: int) -> str:
+    """Return the names of the values of steps, as a list; of what never changes, the number itself."""
+    return ", ".join(
+        _double(float(step.value)) if step.op is StepOp.FLOAT
+        else f"v{number}" if step.op is not StepOp.INT
+        else "INT64_MIN" if step.value == INT_MIN else str(step.value)
+        for number in numbers for step in (steps[number],)
+    )  # fmt: skip
 
-    def all(self, numbers: Sequence[int]) -> str:
-        """Return several, as a list."""
-        return ", ".join(map(self.__getitem__, numbers))
 
-    def lines(self, arguments: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Yield the lines that compute the steps, each with its number."""
-        for number, step in enumerate(self._steps):
-            if step.op in (StepOp.INT, StepOp.FLOAT):
-                continue
-            if step.op < StepOp.ADD:
-                value = _STEPS[step.op].format(t=arguments[step.a], b=step.b)
-            else:
-                value = _STEPS[step.op].format(x=self[step.a], y=self[step.b])
-            kind = "double" if step.op in _DOUBLES else "int64_t"
-            yield number, f"const {kind} v{number} = {value};"
+def _step_lines(steps: Steps, arguments: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines that compute the steps, each with its number."""
+    for number, step in enumerate(steps):
+        if step.op in (StepOp.INT, StepOp.FLOAT):
+            continue
+        if step.op < StepOp.ADD:
+            value = _STEPS[step.op].format(t=arguments[step.a], b=step.b)
+        else:
+            value = _STEPS[step.op].format(x=_value(steps, step.a), y=_value(steps, step.b))
+        kind = "double" if step.op in _DOUBLES else "int64_t"
+        yield number, f"const {kind} v{number} = {value};"
 
 
 def _double(value: float) -> str:
@@ -144,44 +141,44 @@ def _double(value: float) -> str:
     return repr(value) if value else "-0.0" if math.copysign(1, value) < 0 else "0.0"
 
 
-def _demands(launch: Launch, names: StepNames) -> Iterator[str]:
+def _demands(launch: Launch, steps: Steps) -> Iterator[str]:
     """Yield the conditions on the steps under which a launch fits."""
-    yield f"fits_grid({names.all(launch.grid)})"
+    yield f"fits_grid({_value(steps, *launch.grid)})"
     if launch.cluster is not None:
         for size, each in zip(launch.grid, launch.cluster, strict=True):
             if each > 1:
-                yield f"{names[size]} % {each} == 0"
+                yield f"{_value(steps, size)} % {each} == 0"
     for part in launch.fields:
         if part.kind is FieldKind.FLOAT32:
-            yield f"fits_float({names[part.step]})"
+            yield f"fits_float({_value(steps, part.step)})"
         elif part.kind in _WIDTHS and part.kind not in _ALWAYS_FIT:
-            yield f"fits<{_WIDTHS[part.kind]}>({names[part.step]})"
+            yield f"fits<{_WIDTHS[part.kind]}>({_value(steps, part.step)})"
 
 
 def _launch_lines(
-    name: str, launch: Launch, kernel: str, arguments: Sequence[str], names: StepNames
+    name: str, launch: Launch, kernel: str, arguments: Sequence[str], steps: Steps
 ) -> Iterator[str]:
     """Yield the lines that fill in a launch's parameters, called `name` in C++, and launch."""
     yield f"// {launch.kernel}"
     constant = f"({text(launch.parameters)})" if any(launch.parameters) else ""
     yield f"Parameters<{len(launch.parameters)}> {name}{constant};"
-    yield from (_field(name, field, arguments, names) for field in launch.fields)
+    yield from (_field(name, field, arguments, steps) for field in launch.fields)
     pointers = ", ".join(f"{name}.data + {offset}" for offset in launch.offsets)
     yield f"void* {name}_at[] = {{{pointers or 'nullptr'}}};"
     x, y, z = launch.cluster or (0, 0, 0)
     block = ", ".join(map(str, launch.block))
     flags = ", ".join(str(flag).lower() for flag in (launch.cooperative, launch.programmatic))
     shape = f"{{{{{block}}}, {launch.smem_bytes}, {{{x}, {y}, {z}}}, {flags}}}"
-    yield f"call.launch({kernel}, {shape}, {names.all(launch.grid)}, {name}_at);"
+    yield f"call.launch({kernel}, {shape}, {_value(steps, *launch.grid)}, {name}_at);"
 
 
-def _field(name: str, field: Field, arguments: Sequence[str], names: StepNames) -> str:
+def _field(name: str, field: Field, arguments: Sequence[str], steps: Steps) -> str:
     if field.kind in _WIDTHS:
         width = _WIDTHS[field.kind]
-        return f"{name}.put({field.offset}, static_cast<{width}>({names[field.step]}));"
+        return f"{name}.put({field.offset}, static_cast<{width}>({_value(steps, field.step)}));"
     is_given = field.kind is FieldKind.ARGUMENT_ADDRESS
     source = arguments[field.source] if is_given else f"call.made[{field.source}]"
-    more = f", {names[field.step]}" if field.step >= 0 else ""
+    more = f", {_value(steps, field.step)}" if field.step >= 0 else ""
     return f"{name}.put_address({field.offset}, {source}{more});"
 
 
@@ -235,19 +232,19 @@ class _Kernels:
         return f'{{{self.texts[data]}, "{code.lowered[kernel]}"}}'
 
 
-def write(
-    package: str, planned: Sequence[CppOperator], targets: Sequence[Target], codes: Codes
-) -> dict[str, str]:
+def write(package: str, planned: CppOperators, targets: Sequence[Target], codes: Codes) -> dict[str, str]:
     """Write the files, by name.
 
     Args:
         package: The name of the project's package.
-        planned: The overloads to write.
+        planned: The overloads to write, with their plans.
         targets: The architectures that the wheel has code for.
         codes: The code of each unit and target.
     """
     kernels = _Kernels(targets=targets, codes=codes)
-    functions = [line for number, one in enumerate(planned) for line in _operator(number, one, kernels)]
+    functions = [
+        line for number, one in enumerate(planned.items()) for line in _operator(number, *one, kernels)
+    ]
     rows = [
         f"{{\"{one}\", {one.major}, {one.minor}, {str(one.kind == 'sm').lower()}, '{one.suffix or ' '}'}}"
         for one in targets
@@ -278,14 +275,16 @@ def write(
     return {SOURCE: "\n".join(lines) + "\n", HEADER: header}
 
 
-def _operator(number: int, planned: CppOperator, kernels: _Kernels) -> Iterator[str]:
+def _operator(
+    number: int, overload: Overload, variants: Sequence[CppVariant], kernels: _Kernels
+) -> Iterator[str]:
     """Yield the functions of the plans, and the one that torch calls."""
-    signature, returns = planned.overload.signature, planned.overload.signature.returns
+    signature, returns = overload.signature, overload.signature.returns
     names = [f"{name}_" for name in signature.arguments]
-    pairs = list(zip(planned.types, names, strict=True))
+    pairs = list(zip(types_of(overload), names, strict=True))
     parameters = ", ".join(f"{_parameter(kind)} {name}" for kind, name in pairs)
-    for index, variant in enumerate(planned.variants):
-        yield from _plan(f"plan_{number}_{index}", planned, variant, parameters, kernels)
+    for index, variant in enumerate(variants):
+        yield from _plan(f"plan_{number}_{index}", overload, variant, parameters, kernels)
     returned = "Tensor" if returns else "void"
     results = ", ".join(f"call.result({i})" for i in range(returns))
     if returns > 1:
@@ -298,9 +297,9 @@ def _operator(number: int, planned: CppOperator, kernels: _Kernels) -> Iterator[
         f"    if ({name}.has_value()) call.take(*{name});" for kind, name in pairs if kind == "Tensor?"
     )
     arguments, answer = ", ".join(["call", *names]), f"return {results}" if returns else "return"
-    yield from (f"    if (plan_{number}_{i}({arguments})) {answer};" for i in range(len(planned.variants)))
-    exactly = "true" if any(variant.exactly for variant in planned.variants) else "false"
-    yield f"    call.refuse({text(_followed(planned))}, {exactly});"
+    yield from (f"    if (plan_{number}_{i}({arguments})) {answer};" for i in range(len(variants)))
+    exactly = "true" if any(variant.exactly for variant in variants) else "false"
+    yield f"    call.refuse({text(_followed(variants))}, {exactly});"
     yield "}"
     yield ""
 
@@ -312,9 +311,9 @@ def _parameter(kind: str) -> str:
     return f"const {plain}&" if plain in ("Tensor", "std::string") else plain
 
 
-def _followed(planned: CppOperator) -> str:
+def _followed(variants: Sequence[CppVariant]) -> str:
     kinds: dict[str, None] = {}
-    for variant in planned.variants:
+    for variant in variants:
         keys = [key for key in variant.plan.keys if isinstance(key, TensorKey)]
         shown = ", ".join(f"{str(key.dtype).removeprefix('torch.')}[{key.dim}d]" for key in keys)
         kinds[f"({shown})"] = None
@@ -322,11 +321,11 @@ def _followed(planned: CppOperator) -> str:
 
 
 def _plan(
-    name: str, planned: CppOperator, variant: CppVariant, parameters: str, kernels: _Kernels
+    name: str, overload: Overload, variant: CppVariant, parameters: str, kernels: _Kernels
 ) -> Iterator[str]:
     plan = variant.plan
-    names = [f"{one}_" for one in planned.overload.signature.arguments]
-    optional = [kind.endswith("?") for kind in planned.types]
+    names = [f"{one}_" for one in overload.signature.arguments]
+    optional = [kind.endswith("?") for kind in types_of(overload)]
     held = [f"(*{one})" if may else one for one, may in zip(names, optional, strict=True)]
     mask = sum(1 << target for target in variant.targets)
     checks = [f"call.is_for({mask:#x})", *(["call.is_exact()"] if variant.exactly else [])]
@@ -337,20 +336,20 @@ def _plan(
     yield f"bool {name}(Call& call, {parameters}) {{"
     yield from (f"    if (!({check})) return false;" for check in checks if check)
     yield "    Exact exact;"
-    named, guards = StepNames(plan.steps), dict(plan.guards)
-    for number, line in named.lines(held):
+    steps, guards = plan.steps, dict(plan.guards)
+    for number, line in _step_lines(steps, held):
         yield f"    {line}"
         if number in guards:
             yield f"    if (v{number} != {guards[number]}) return false;"
-    demands = dict.fromkeys(one for launch in plan.launches for one in _demands(launch, named))
+    demands = dict.fromkeys(one for launch in plan.launches for one in _demands(launch, steps))
     yield f"    if (!({' && '.join(['exact.holds', *demands])})) return false;"
     for allocation in plan.allocations:
-        sizes, strides = named.all(allocation.sizes), named.all(allocation.strides)
+        sizes, strides = (_value(steps, *each) for each in (allocation.sizes, allocation.strides))
         form = f"{{{sizes}}}, {{{strides}}}, {str(allocation.zeroed).lower()}"
         yield f"    call.allocate(ScalarType::{DTYPES[allocation.dtype]}, {form});"
     for number, launch in enumerate(plan.launches):
         kernel = kernels.name(launch, variant, number)
-        lines = _launch_lines(f"p{number}", launch, kernel, held, named)
+        lines = _launch_lines(f"p{number}", launch, kernel, held, steps)
         yield from (f"    {line}" for line in lines)
     yield f"    call.results = {{{', '.join(map(str, plan.results))}}};"
     yield "    return true;"
@@ -358,14 +357,14 @@ def _plan(
     yield ""
 
 
-def _registrations(planned: Sequence[CppOperator]) -> Iterator[str]:
-    by_namespace: dict[str, list[tuple[int, CppOperator]]] = {}
+def _registrations(planned: Iterable[Overload]) -> Iterator[str]:
+    by_namespace: dict[str, list[tuple[int, Overload]]] = {}
     for number, one in enumerate(planned):
-        by_namespace.setdefault(one.overload.signature.namespace, []).append((number, one))
+        by_namespace.setdefault(one.signature.namespace, []).append((number, one))
     for namespace, some in by_namespace.items():
         yield f"STABLE_TORCH_LIBRARY_FRAGMENT({namespace}, m) {{"
         for _, one in some:
-            yield f"    m.def({text(_defined(one) + one.overload.signature.text)});"
+            yield f"    m.def({text(_defined(one) + one.signature.text)});"
         yield "}"
         yield f"STABLE_TORCH_LIBRARY_IMPL({namespace}, DOTCU_DEVICE, m) {{"
         for number, one in some:
@@ -373,6 +372,6 @@ def _registrations(planned: Sequence[CppOperator]) -> Iterator[str]:
         yield "}"
 
 
-def _defined(planned: CppOperator) -> str:
-    signature = planned.overload.signature
+def _defined(overload: Overload) -> str:
+    signature = overload.signature
     return f"{signature.name}.{signature.overload}" if signature.overload else signature.name

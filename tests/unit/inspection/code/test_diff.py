@@ -56,7 +56,7 @@ def test_resources_are_reported_before_and_after() -> None:
 def test_registers_and_addresses_are_no_difference() -> None:
     function = everything("sm_90a")["copy_vectors"].function
     assert function is not None
-    text = list(normalised(function.instructions))
+    text = list(normalised(function))
     assert "LDG.E.128 R, desc[UR][R.64]" in text or "LDG.E.128.CONSTANT R, desc[UR][R.64]" in text
     assert "LDC R, c[0x0][0x28]" in text
 

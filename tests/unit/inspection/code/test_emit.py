@@ -58,7 +58,7 @@ def test_what_is_emitted_is_the_kernel_that_was_inspected() -> None:
     shown = everything("sm_90a")["divide_long"]
     made = disassemble(emit(report("divide_long"), "cubin"), {})[shown.code.symbol]
     assert shown.function is not None
-    assert [i.mnemonic for i in made.instructions] == [i.mnemonic for i in shown.function.instructions]
+    assert [i.mnemonic for i in made] == [i.mnemonic for i in shown.function]
 
 
 @pytest.mark.parametrize("name", ["made", "own"])
@@ -124,8 +124,8 @@ def test_sass_has_each_instruction_after_its_source_line() -> None:
     assert kernel.function is not None
     lines = text.splitlines()
     assert lines[0] == f"{kernel.code.symbol}:  // copy_vectors sm_90a"
-    assert sum("/*" in line for line in lines) == len(kernel.function.instructions)
-    (load,) = [i for i in kernel.function.instructions if i.opcode == "LDG"]
+    assert sum("/*" in line for line in lines) == len(kernel.function)
+    (load,) = [i for i in kernel.function if i.opcode == "LDG"]
     assert f"    /*{load.address:04x}*/  {load.text};" in lines
     assert f"    // {load.chain[0]}" in lines
 

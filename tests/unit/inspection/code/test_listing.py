@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from dotcu.inspection.code.listing import Panes, ptx_by_line, sass_by_line, share, style_of
+from dotcu.inspection.code.listing import panes, ptx_by_line, sass_by_line, share, style_of
 from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.report import InspectedKernel, SimulatedCounts
 from dotcu.inspection.code.sass import SassInstruction
@@ -18,7 +18,7 @@ from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisa
 def printed(kernel: InspectedKernel, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     with console.capture() as captured:
-        console.print(Panes(kernel))
+        console.print(panes(kernel, console.width))
     return captured.get().splitlines()
 
 
@@ -92,7 +92,7 @@ def test_a_kernel_without_lines_is_listed_all_the_same() -> None:
 def test_slow_memory_stands_out() -> None:
     function = everything("sm_90a")["spill"].function
     assert function is not None
-    styles = {i.opcode: style_of(i) for i in function.instructions}
+    styles = {i.opcode: style_of(i) for i in function}
     assert styles["STL"] == "bold red"
     assert styles["LDG"] == "cyan"
     assert styles["FFMA"] == ""

@@ -15,6 +15,7 @@ from dotcu.inspection.code.sass import (
     control_text,
     disassemble,
     parse,
+    routines,
     without_guessed_lines,
 )
 from dotcu.tile_ir.module import SourceLocation
@@ -60,11 +61,11 @@ def function() -> SassFunction:
 
 
 def test_the_padding_at_a_kernels_end_is_left_out(function: SassFunction) -> None:
-    assert [hex(i.address) for i in function.instructions] == ["0x0", "0x10", "0x20", "0x30", "0x40", "0x50"]
+    assert [hex(i.address) for i in function] == ["0x0", "0x10", "0x20", "0x30", "0x40", "0x50"]
 
 
 def test_an_instruction_is_taken_apart(function: SassFunction) -> None:
-    load = function.instructions[1]
+    load = function[1]
     assert load.text == "@!P0 LDG.E.128.CONSTANT R4, desc[UR4][R2.64+0x10]"
     assert (load.predicate, load.opcode, load.modifiers) == ("@!P0", "LDG", ("E", "128", "CONSTANT"))
     assert load.operands == ("R4", "desc[UR4][R2.64+0x10]")
@@ -74,29 +75,29 @@ def test_an_instruction_is_taken_apart(function: SassFunction) -> None:
 
 
 def test_lines_differ_from_the_inside_out_in_the_users_names(function: SassFunction) -> None:
-    first, second, third, *_ = function.instructions
+    first, second, third, *_ = function
     assert (first.chain, first.ptx_line) == ((SourceLocation("k.cu", 4),), 20)
     assert second.chain == (SourceLocation("/dotcu/h.cuh", 9), SourceLocation("k.cu", 5))
     assert third.chain == second.chain
 
 
 def test_a_note_of_the_disassembler_is_no_part_of_the_instruction(function: SassFunction) -> None:
-    spill = function.instructions[2]
+    spill = function[2]
     assert spill.note == SPILL
     assert spill.operands == ("[R1+0x8]", "R2")
 
 
 def test_a_subroutine_is_kept_apart_and_has_no_line(function: SassFunction) -> None:
-    call, ret = function.instructions[3], function.instructions[5]
+    call, ret = function[3], function[5]
     assert call.target == "$__internal_0_$__cuda_sm20_div"
-    assert function.routines == {call.target: 1}
+    assert routines(function) == {call.target: 1}
     assert ret.routine == call.target
     assert (ret.chain, ret.ptx_line, ret.labels) == ((), 0, (call.target,))
 
 
 def test_lines_that_the_compiler_does_not_report_are_dropped(function: SassFunction) -> None:
-    assert without_guessed_lines(function, {23}).instructions[1].chain == ()
-    assert without_guessed_lines(function, {23}).instructions[0].chain == (SourceLocation("k.cu", 4),)
+    assert without_guessed_lines(function, {23})[1].chain == ()
+    assert without_guessed_lines(function, {23})[0].chain == (SourceLocation("k.cu", 4),)
 
 
 def test_text_that_is_no_disassembly_has_no_functions() -> None:
@@ -232,7 +233,7 @@ def test_instructions_are_those_that_cuobjdump_prints(arch: str, tmp_path: Path)
     functions = disassemble(cubin(arch), {})
     assert functions.keys() == printed.keys()
     for symbol, function in functions.items():
-        ours = [" ".join([f"{i.address:04x}", i.predicate, i.mnemonic]) for i in function.instructions]
+        ours = [" ".join([f"{i.address:04x}", i.predicate, i.mnemonic]) for i in function]
         assert ours == printed[symbol][: len(ours)]
         rest = {line.split()[-1] for line in printed[symbol][len(ours) :]}
         assert rest <= {"BRA", "NOP"}
