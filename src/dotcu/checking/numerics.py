@@ -110,7 +110,7 @@ def oracle(
             its own size and the root mean square of all, times this.
         floor: What one of float64 may be off relative to the largest of all, if there is a tolerance. Where
             all of a result of another dtype is below it, and so zero but for rounding, each element may be
-            off by a unit in the last place of 1 in float32.
+            off by some units in the last place of the largest of all, or of 1, in float32.
         trials: How often inputs are moved at random.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
@@ -126,18 +126,20 @@ def oracle(
             else:
                 most[i] = most[i].maximum(_finite((other - exact[i]).abs_()))
     in_single = _errors_in_single(reference, sample, plain)
-    floor *= max([1.0, *(float(_finite(value).abs().max()) for value in exact if value.numel())])
+    largest_of_all = max([1.0, *(float(_finite(value).abs().max()) for value in exact if value.numel())])
+    floor, lost = floor * largest_of_all, MARGIN * _SINGLE * largest_of_all
     values, bounds, norms = [], [], []
     for i, (own, value) in enumerate(zip(plain, exact, strict=True)):
         if is_whole(own):  # another integer or bool only where the inputs' last places decide it
             least, largest = low[i].minimum(own.double()), high[i].maximum(own.double())
             value, bound, whole = (least + largest) / 2, (largest - least) / 2, 0.0
-        elif tolerance is not None:
-            bound, whole = _declared_limits(real(own).dtype, value, tolerance, floor)
         else:
-            bound, whole = _limits(real(own), value, most[i], in_single[i])
-            if floor and bool((_finite(value).abs() <= floor).all()):
-                bound, whole = bound + _SINGLE, whole + _SINGLE * math.sqrt(value.numel())
+            if tolerance is not None:
+                bound, whole = _declared_limits(real(own).dtype, value, tolerance, floor)
+            else:
+                bound, whole = _limits(real(own), value, most[i], in_single[i])
+            if floor and own.dtype != torch.float64 and bool((_finite(value).abs() <= floor).all()):
+                bound, whole = bound + lost, whole + lost * math.sqrt(value.numel())
         values.append(value)
         bounds.append(bound)
         norms.append(whole)

@@ -18,7 +18,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -89,8 +88,19 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 
 def run_here(trials: Iterable[Trial]) -> Iterator[Result]:
-    """Run trials in this process, and yield their results as they come."""
-    return chain.from_iterable(map(Runner(limited=True).run, trials))
+    """Run trials in this process, and yield their results as they come.
+
+    Raises:
+        EnvironmentFault: As `run`.
+    """
+    runner, faults = Runner(limited=True), dict[str, EnvironmentFault]()
+    for trial in trials:
+        try:
+            yield from runner.run(trial) if trial.overload not in faults else ()
+        except EnvironmentFault as fault:
+            faults[trial.overload] = fault
+    for each in faults.values():
+        raise each
 
 
 class Runner:
@@ -233,8 +243,8 @@ def _all_skipped(trial: Trial, reason: str) -> list[Result]:
 
 # ---------------------------------------------------------------- in workers
 
-MOST_WORKERS = 4
-"""The most workers at once. On a GPU each has a context of half a gigabyte."""
+MOST_WORKERS = {"cpu": 4, "cuda": 8}
+"""The most workers at once, by the device's type. On a GPU each has a context of half a gigabyte."""
 
 WORTH_WORKERS = {"cpu": 300, "cuda": 0}
 """Workers are started for more trials than this, by the device's type: each takes seconds to start."""
@@ -253,7 +263,11 @@ Task = tuple[TrialRequest, list[Trial]]
 
 
 def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result]:
-    """Run trials, in workers where that is possible and worth it, and yield their results as they come."""
+    """Run trials, in workers where that is possible and worth it, and yield their results as they come.
+
+    Raises:
+        EnvironmentFault: The machine lacks something that an overload needs; once all others have been run.
+    """
     requests = {subject.name: request for subject in subjects if (request := request_for(subject))}
     movable = [trial for trial in trials if trial.overload in requests]
     native = any(not subject.has_body and subject.name in requests for subject in subjects)
@@ -267,10 +281,19 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
     others = [trial for trial in movable if trial not in largest and trial not in tools]
     threads = max(1, torch.get_num_threads() // jobs)
     shared = {name: replace(request, threads=threads) for name, request in requests.items()}
-    yield from run_in_workers(_split(shared, others, jobs), jobs, begin_here=not native and not on_gpu)
-    yield from run_in_workers(_split(requests, largest, 1), 1)
-    yield from compute_sanitizer.run(requests, tools) if on_gpu else run_here(tools)
-    yield from run_here(trial for trial in trials if trial.overload not in requests)
+    faults: list[EnvironmentFault] = []
+    for stage in (
+        run_in_workers(_split(shared, others, jobs), jobs, begin_here=not native and not on_gpu),
+        run_in_workers(_split(requests, largest, 1), 1),
+        compute_sanitizer.run(requests, tools) if on_gpu else run_here(tools),
+        run_here(trial for trial in trials if trial.overload not in requests),
+    ):
+        try:
+            yield from stage
+        except EnvironmentFault as fault:
+            faults.append(fault)
+    if faults:
+        raise faults[0]
 
 
 def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
@@ -282,7 +305,7 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not native and (count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2)):
         return 0
-    return min(MOST_WORKERS, cores, 1 + count // TRIALS_PER_WORKER)
+    return min(MOST_WORKERS[device.type], cores, 1 + count // TRIALS_PER_WORKER)
 
 
 def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
@@ -301,10 +324,14 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
 
     Args:
         begin_here: Run trials in this process until a worker is ready.
+
+    Raises:
+        EnvironmentFault: As `run`.
     """
     queued = deque(tasks)
     pool = [Worker(WORKER) for _ in range(min(jobs, len(queued)))]
     crashes: Counter[str] = Counter()
+    faults: dict[str, EnvironmentFault] = {}
     try:
         if begin_here:
             for worker in pool:
@@ -316,21 +343,34 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
                 if rest:
                     queued.appendleft((request, rest))
         left = iter(lambda: queued.popleft() if queued else None, None)
-        yield from workers.run_pool(pool, left, functools.partial(_run_task, crashes=crashes))
+        ask = functools.partial(_run_task, crashes=crashes, faults=faults)
+        yield from workers.run_pool(pool, left, ask)
     finally:
         for worker in pool:
             worker.close()
+    for fault in faults.values():
+        raise fault
 
 
-def _run_task(worker: Worker, task: Task, crashes: Counter[str]) -> Iterator[Result]:
-    """Have a worker run trials, again after each that ends it, and yield their results."""
+def _run_task(
+    worker: Worker, task: Task, crashes: Counter[str], faults: dict[str, EnvironmentFault]
+) -> Iterator[Result]:
+    """Have a worker run trials, again after each that ends it, and yield their results.
+
+    Args:
+        crashes: How often trials of an overload ended a worker.
+        faults: What the machine lacks for an overload, of which no more is run then.
+    """
     request, trials = task
     waiting = {trial.name: trial for trial in trials}
-    while waiting:
+    while waiting and request.overload not in faults:
         if crashes[request.overload] >= MOST_CRASHES:
             yield from _skip(waiting, f"other trials of it crashed their process {MOST_CRASHES} times")
             return
-        yield from _ask(worker, request, waiting, crashes)
+        try:
+            yield from _ask(worker, request, waiting, crashes)
+        except EnvironmentFault as fault:
+            faults[request.overload] = fault
 
 
 def _ask(
@@ -383,7 +423,11 @@ class TrialWorker:
         request = None if subject.simulated else request_for(subject)
         if request is None:
             return self._runner.run(trial)
-        return list(_run_task(self._worker, (request, [trial]), self._crashes))
+        faults: dict[str, EnvironmentFault] = {}
+        results = list(_run_task(self._worker, (request, [trial]), self._crashes, faults))
+        for fault in faults.values():
+            raise fault
+        return results
 
     def close(self) -> None:
         """End the worker, if there is one."""

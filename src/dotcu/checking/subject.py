@@ -165,6 +165,16 @@ class Subject:
         """Return the given case with the fewest elements in which no tensor is empty."""
         return next(iter(self.whole(dtype)), None)
 
+    def takes(self, case: Case) -> bool:
+        """Return whether there is such a call: of a doubtful one, whether a reference computes it."""
+        if not case.doubtful:
+            return True
+        sample = case.build()
+        try:
+            return sample is not None and self.reference is not None and self.reference_error(sample) is None
+        except ReferenceCalls:  # the check of the reference says so
+            return False
+
     def refuses(self, error: BaseException) -> bool:
         """Return whether the operator refuses a call by an error; a library's checks raise RuntimeError."""
         return isinstance(error, REFUSALS) or (not self.has_body and type(error) is RuntimeError)

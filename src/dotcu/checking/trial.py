@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from dotcu.checking.cases.samples import Case
+
 if TYPE_CHECKING:
     from dotcu.checking.subject import Subject
 
@@ -107,10 +109,13 @@ def trial(subject: Subject, check: str, case: str, look: Callable[..., Outcome |
     """Return a trial of one check.
 
     Args:
-        look: Returns its outcome, or None for no verdict; called with the subject and `args`.
+        look: Returns its outcome, or None for no verdict; called with the subject and `args`. Not called
+            if the first of these is a case that there is not.
     """
 
     def run() -> Iterator[Verdict]:
+        if args and isinstance(args[0], Case) and not subject.takes(args[0]):
+            return
         outcome = look(subject, *args)
         if outcome is not None:
             yield check, outcome

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dotcu import workers
 from dotcu.cli import AsJson, Device, Seed, Target, Words, console, progress
-from dotcu.errors import EXIT_FAILED, UsageError
+from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from dotcu.checking.trial import Result
 
 
 def command(
@@ -55,13 +59,27 @@ def command(
             reproduce=by_command(target, named),
         )
         start = time.perf_counter()
-        results, interrupted = progress.collect(planned.run(), progress.following(planned.trials))
-        report = planned.report(results, seconds=time.perf_counter() - start, interrupted=interrupted)
-    console.report(report, as_json)
+        faults: list[EnvironmentFault] = []
+        found = _until_a_fault(planned.run(), faults)
+        results, interrupted = progress.collect(found, progress.following(planned.trials))
+        seconds, interrupted = time.perf_counter() - start, interrupted or bool(faults)
+        report = planned.report(results, seconds=seconds, interrupted=interrupted)
+    if results or not faults:
+        console.report(report, as_json)
+    if faults:
+        raise faults[0]
     if report.unfinished:
         raise KeyboardInterrupt
     if not report.passed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _until_a_fault(results: Iterable[Result], faults: list[EnvironmentFault]) -> Iterator[Result]:
+    """Yield results; where the machine lacks something, add that to the faults and end: what ran counts."""
+    try:
+        yield from results
+    except EnvironmentFault as fault:
+        faults.append(fault)
 
 
 def _try_shardings(target: str, device: str | None, seed: int, *, write: bool, as_json: bool) -> None:

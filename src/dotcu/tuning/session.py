@@ -426,7 +426,8 @@ class Session:
     def _cases(self) -> list[Case]:
         """Some of the author's samples in the dtype; at the full level all, and what is derived from them."""
         if self.request.full:
-            return [case for case in choose(self.subject) if case.dtype == self._dtype]
+            cases = (case for case in choose(self.subject) if case.dtype == self._dtype)
+            return list(filter(self.subject.takes, cases))
         given = self.subject.given(self._dtype)
         by_size = sorted(given, key=lambda case: case.elements)
         steps = max(1, min(GATED, len(by_size)) - 1)

@@ -321,7 +321,7 @@ def test_every_trial_is_in_one_task_of_its_overload(log: Path, jobs: int) -> Non
 
 @pytest.mark.parametrize(
     ("device", "count", "cores", "jobs"),
-    [("cpu", 300, 2, 0), ("cpu", 301, 2, 2), ("cpu", 301, 1, 0), ("cuda", 1, 2, 1), ("cuda", 10_000, 16, 4)],
+    [("cpu", 300, 2, 0), ("cpu", 301, 2, 2), ("cpu", 301, 1, 0), ("cuda", 1, 2, 1), ("cuda", 10_000, 16, 8)],
 )
 def test_workers_are_started_where_they_are_worth_it(
     device: str, count: int, cores: int, jobs: int, monkeypatch: pytest.MonkeyPatch

@@ -50,11 +50,19 @@ def stopped(a: Tensor) -> Tensor:
 stopped.reference(lambda a: a + 1)
 
 
+@dotcu.op("{namespace}::lacking")
+def lacking(a: Tensor) -> Tensor:
+    raise dotcu.errors.ToolchainError("no compiler is here")
+
+
+lacking.reference(lambda a: a + 1)
+
+
 def samples(device, dtype):
     return [dotcu.Sample(torch.zeros(n, device=device, dtype=dtype)) for n in (1, 2)]
 
 
-for operator in (right, wrong, stopped):
+for operator in (right, wrong, stopped, lacking):
     operator.samples(samples)
 """
 _numbers = itertools.count()
@@ -151,6 +159,16 @@ def test_an_interrupt_is_reported_in_json_too(ops: str, capsys: pytest.CaptureFi
     assert (done.code, shown["passed"]) == (130, False)
     assert shown["unfinished"] == 1
     assert {one["trial"] for one in shown["results"]} == {first}
+
+
+def test_what_the_machine_lacks_for_one_operator_leaves_the_report_of_the_others(
+    ops: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacking, right = (f"{ops}::{name}/call/float32-s0" for name in ("lacking", "right"))
+    done = Done(capsys, "check", "ops.py", *CALLS, lacking, "--only", right)
+    assert done.code == 3
+    assert f"{ops}::right  float32\n  passed " in done.out
+    assert "no compiler is here" in done.err
 
 
 def test_a_target_that_is_not_importable_shows_the_users_own_lines(

@@ -7,10 +7,11 @@ time: a case costs about 20 ms in the simulator, and each row is multiplied by o
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from dotcu.checking.cases.samples import Case, seed_of, with_outs
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import mapped
-from dotcu.checking.subject import ReferenceCalls, Subject
+from dotcu.checking.subject import Subject
 from dotcu.operator import Sample
 from dotcu.operator.schema import Signature
 
@@ -49,14 +50,6 @@ def completed(subject: Subject, inputs: Sample) -> Sample | None:
     return None if overload.reference_function is None else with_outs(overload, inputs)
 
 
-def accepted(subject: Subject, sample: Sample) -> bool:
-    """Return whether there is a reference, and it computes this call."""
-    try:
-        return subject.reference is not None and subject.reference_error(sample) is None
-    except ReferenceCalls:  # the check of the reference says so
-        return False
-
-
 def has_indices(sample: Sample, dtype: torch.dtype) -> bool:
     """Return whether a call has integers in addition to its data, whose range depends on other tensors."""
     return any(is_integer(t.dtype) and t.dtype != dtype for t in sample.tensors)
@@ -80,7 +73,8 @@ _EDGES = tuple(n + d for n in (16, WARP, 64, 128, 256, 512, 1024) for d in (-1, 
 
 EVERY_SIZE = tuple(sorted({0, 1, 2, 7, 1009, 4099, 65537, *_EDGES}))
 FEW_SIZES = (0, 1, 7, WARP - 1, WARP, WARP + 1, 257, 1009)
-FEWEST_SIZES = (0, 1, WARP + 1)
+IN_EVERY_DTYPE = (0, 1, WARP + 1)
+"""The sizes that are tried in each dtype, and of each structure of arguments."""
 
 RANKS = {"0d": (), "2d": (6, 10), "4d": (2, 3, 4, 5)}
 """Shapes for a call whose tensors all have one shape."""
@@ -105,16 +99,35 @@ def symbols(sample: Sample) -> tuple[int, ...]:
     return tuple(dict.fromkeys(n for tensor in sample.tensors for n in tensor.shape if n > 1))
 
 
-def _sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case]:
-    """A case with each symbol at each of some sizes; where that is too much work, the others are small."""
+def _sizes(
+    subject: Subject, case: Case, numbers: Sequence[int], hand: int = 0, hands: int = 1
+) -> Iterator[Case]:
+    """A case with each symbol at each of some sizes; where that is too much work, the others are small.
+
+    Of several hands each has each edge, at one of its sides, and each side, at some edges: by diagonals.
+    Every other one is tried in misaligned memory then, which is where other variants of a kernel run.
+
+    Args:
+        hand: Of the hands, by the place of the case's dtype.
+    """
     inputs = subject.inputs(case.sample)
     found = symbols(inputs)
-    for symbol in found:
+    offsets = itertools.cycle([n for n in OFFSET_ORDER if n * case.dtype.itemsize <= ALIGNED] or [1])
+    turns = itertools.count(hand)
+    for i, symbol in enumerate(found):
         for n in numbers:
+            edge = round(math.log2(n)) if n else 0
+            if n not in IN_EVERY_DTYPE and (edge + n - 2**edge + i + hand) % hands:
+                continue
             change = _within(subject, inputs, {symbol: n})
-            if n != symbol and change is not None:
-                word = f"n{n}" if len(found) == 1 else f"{symbol}as{n}"
-                yield from _reshaped(subject, case, word, _replaced(inputs, change))
+            if n == symbol or change is None:
+                continue
+            word = f"n{n}" if len(found) == 1 else f"{symbol}as{n}"
+            for sized in _reshaped(subject, case, word, _replaced(inputs, change)):
+                if hands == 1 or n in IN_EVERY_DTYPE or next(turns) % 2:
+                    yield sized
+                else:
+                    yield _in_layout(subject, sized, f"offset-{next(offsets)}")
 
 
 def modest(subject: Subject, case: Case) -> Case | None:
@@ -125,7 +138,15 @@ def modest(subject: Subject, case: Case) -> Case | None:
         return None
     if all(old == new for old, new in change.items()):
         return case
-    return next(_reshaped(subject, case, "small", _replaced(inputs, change)), None)
+    return next(
+        map(_kept, filter(subject.takes, _reshaped(subject, case, "small", _replaced(inputs, change)))), None
+    )
+
+
+def _kept(case: Case) -> Case:
+    """A case that there is, its arguments made once, to derive many from."""
+    sample = case.sample
+    return replace(case, build=lambda: sample, doubtful=False)
 
 
 def _within(subject: Subject, inputs: Sample, wanted: dict[int, int]) -> dict[int, int] | None:
@@ -172,13 +193,10 @@ def _reshaped(subject: Subject, case: Case, word: str, shapes: Mapping[Shape, Sh
         changed = mapped(subject.inputs(case.sample), lambda t: _alike(t, shapes[tuple(t.shape)], generator))
         return completed(subject, changed)
 
+    # Outputs have the reference's shapes; and indices that it refuses no body can refuse.
     indices = has_indices(subject.inputs(case.sample), case.dtype)
-    if subject.overload.functional is not None or indices:
-        # Outputs have the reference's shapes; and indices that it refuses no body can refuse.
-        sample = build()
-        if sample is None or (indices and not accepted(subject, sample)):
-            return
-    yield Case(name=name, dtype=case.dtype, build=build)
+    doubtful = subject.overload.functional is not None or indices
+    yield Case(name=name, dtype=case.dtype, build=build, doubtful=doubtful)
 
 
 def _alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
@@ -318,13 +336,12 @@ def _values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case
     else:
         table = BOOLS if case.dtype == torch.bool else INTEGERS if is_integer(case.dtype) else {}
     for name in (name for name in names if name in table):
-        build = partial(_filled, subject, case, f"{case.name}-{name}", table[name])
-        sample = build()
-        taken = sample is not None and accepted(subject, sample)
-        if subject.reference is None:
-            taken = case.dtype.is_floating_point  # integers may be indices
-        if taken:
-            yield Case(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
+        if subject.reference is None and not case.dtype.is_floating_point:
+            continue  # integers may be indices
+        full_name = f"{case.name}-{name}"
+        build = partial(_filled, subject, case, full_name, table[name])
+        doubtful = subject.reference is not None
+        yield Case(name=full_name, dtype=case.dtype, build=build, doubtful=doubtful)
 
 
 def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | None:
@@ -374,6 +391,12 @@ def _offset(elements: int, tensor: Tensor) -> Tensor:
     return buffer[elements:].view(tensor.shape).copy_(tensor)
 
 
+OFFSET_ORDER = (1, 2, 4, 8, 3, 5, 6, 7, *range(9, 16))
+"""Offsets in elements, those of other alignments first."""
+
+ALIGNED = 16
+"""The bytes of the widest access of a thread: an offset beyond them is like one within."""
+
 OFFSETS: dict[str, Layout] = {f"offset-{n}": partial(_offset, n) for n in range(1, 16)}
 
 LAYOUTS: dict[str, Layout] = {
@@ -401,30 +424,38 @@ def _in_layouts(subject: Subject, case: Case, names: Sequence[str], *, alone: bo
     before = list(map(_placed, case.sample.tensors))
     for name in names:
         for argument in chosen:
-            build = partial(_in_layout, subject, case, name, argument)
-            sample = build()
-            is_other = name == "expanded" and has_indices(sample, case.dtype)  # values that may fit nothing
-            if is_other and subject.reference is not None and not accepted(subject, sample):
-                continue
-            if list(map(_placed, sample.tensors)) != before:
-                word = name if argument is None else f"{name}-{argument}"
-                yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=build)
+            changed = _in_layout(subject, case, name, argument)
+            if list(map(_placed, changed.sample.tensors)) != before:
+                yield changed
 
 
-def _in_layout(subject: Subject, case: Case, name: str, argument: str | None) -> Sample:
-    sample, signature = case.sample, subject.overload.signature
-    written = Sample(*signature.written(sample.args, sample.kwargs)).tensors
-    kept = {id(tensor) for tensor in written} if name == "expanded" else set()  # torch refuses such writes
+def _in_layout(subject: Subject, case: Case, name: str, argument: str | None = None) -> Case:
+    """A case in a layout, of all its tensors or of one argument; it may have it already."""
+    signature = subject.overload.signature
 
-    def change(tensor: Tensor) -> Tensor:
-        changed = None if id(tensor) in kept else LAYOUTS[name](tensor)
-        return tensor if changed is None or not tensor.numel() else changed
+    def build() -> Sample | None:
+        sample = case.build()
+        if sample is None:
+            return None
+        written = Sample(*signature.written(sample.args, sample.kwargs)).tensors
+        kept = (
+            {id(tensor) for tensor in written} if name == "expanded" else set()
+        )  # torch refuses such writes
 
-    if argument is None:
-        return mapped(sample, change)
-    value = arguments(signature, sample)[argument]
-    (changed,) = mapped(Sample(value), change).args
-    return with_arguments(signature, sample, {argument: changed})
+        def change(tensor: Tensor) -> Tensor:
+            changed = None if id(tensor) in kept else LAYOUTS[name](tensor)
+            return tensor if changed is None or not tensor.numel() else changed
+
+        if argument is None:
+            return mapped(sample, change)
+        value = arguments(signature, sample)[argument]
+        (changed,) = mapped(Sample(value), change).args
+        return with_arguments(signature, sample, {argument: changed})
+
+    # the values of an expanded row may fit nothing, if they are indices
+    fits = name != "expanded" or subject.reference is None or not has_indices(case.sample, case.dtype)
+    word = name if argument is None else f"{name}-{argument}"
+    return Case(name=f"{case.name}-{word}", dtype=case.dtype, build=build, doubtful=case.doubtful or not fits)
 
 
 def _placed(tensor: Tensor) -> tuple[object, ...]:
@@ -435,74 +466,60 @@ def _placed(tensor: Tensor) -> tuple[object, ...]:
 
 # ---------------------------------------------------------------- which of these a level tries
 
+Selection = Mapping[str, Sequence[Any]]
+"""What is derived from one sample: sizes, ranks, layouts of all tensors at once and of one alone, values."""
 
-@dataclass(frozen=True, kw_only=True)
-class CaseSelection:
-    """The cases that are derived from one sample.
+FEW: Selection = {
+    "sizes": FEW_SIZES,
+    "ranks": ("0d",),
+    "layouts": ("transposed", "sliced", "rows-sliced", "expanded", "offset-1", "offset-3", "channels-last"),
+    "values": FEW_VALUES,
+}
+EVERY: Selection = {
+    "sizes": EVERY_SIZE,
+    "ranks": tuple(RANKS),
+    "layouts": tuple(LAYOUTS),
+    "alone": ("transposed", "rows-sliced", "channels-last", "sliced", "expanded", "offset-1", "offset-4"),
+    "values": EVERY_VALUE,
+}
+FEWEST: Selection = {
+    "sizes": IN_EVERY_DTYPE,
+    "layouts": ("transposed", "sliced", "offset-1"),
+    "values": FEWEST_VALUES,
+}
 
-    Attributes:
-        ranks: Shapes of other ranks, where all tensors have one shape.
-        around_integers: Whether also sizes around the integers among the arguments.
-        layouts: Of all tensors at once.
-        alone: Layouts of one argument at a time.
-    """
-
-    sizes: Sequence[int]
-    ranks: Sequence[str]
-    around_integers: bool
-    layouts: Sequence[str]
-    alone: Sequence[str]
-    values: Sequence[str]
-
-
-FEW = CaseSelection(
-    sizes=FEW_SIZES,
-    ranks=("0d",),
-    around_integers=False,
-    layouts=("transposed", "sliced", "rows-sliced", "expanded", "offset-1", "offset-3", "channels-last"),
-    alone=(),
-    values=FEW_VALUES,
-)
-MORE = replace(FEW, alone=("transposed", "offset-1", "expanded"))
-EVERY = CaseSelection(
-    sizes=EVERY_SIZE,
-    ranks=tuple(RANKS),
-    around_integers=True,
-    layouts=tuple(LAYOUTS),
-    alone=("transposed", "rows-sliced", "channels-last", "sliced", "expanded", "offset-1", "offset-4"),
-    values=EVERY_VALUE,
-)
-FEWEST = CaseSelection(
-    sizes=FEWEST_SIZES,
-    ranks=(),
-    around_integers=True,
-    layouts=("transposed", "sliced", "offset-1"),
-    alone=(),
-    values=FEWEST_VALUES,
-)
-
-
-SELECTIONS: Mapping[Level, tuple[CaseSelection, CaseSelection | None]] = {
+SELECTIONS: Mapping[Level, tuple[Selection, Selection | None]] = {
     Level.QUICK: (FEW, None),
-    Level.STANDARD: (MORE, None),
+    Level.STANDARD: ({**FEW, "alone": ("transposed", "offset-1", "expanded")}, None),
     Level.FULL: (EVERY, FEWEST),
 }
 """The cases that a level derives from the first sample with elements and a dimension, and from each sample of
 another structure."""
 
+HANDS = 3
+"""The most dtypes among which cases are dealt: the sides of an edge are three."""
+
 
 @functools.lru_cache(maxsize=1)  # several kinds of trial ask, one after the other
 def choose(subject: Subject) -> tuple[Case, ...]:
-    """The author's samples in each dtype, and what is derived from them; when quick, in few dtypes."""
+    """The author's samples in each dtype, and what is derived from them; when quick, in few dtypes.
+
+    What is derived is dealt among the dtypes, so that each two properties of a call meet in some case, but
+    not each three: each dtype has each edge (16, 32, ..) and each side of one, each layout and each kind of
+    value; each argument has each layout, each dimension each size; and sizes meet misaligned memory.
+    """
     dtypes = subject.overload.dtypes
     deriving = few_dtypes(dtypes) if subject.level == Level.QUICK else dtypes
     first, others = SELECTIONS[subject.level]
     unique: dict[str, Case] = {}
     for dtype in dtypes:
         cases = list(subject.given(dtype))
-        for i, case in enumerate(bases(subject, dtype) if dtype in deriving else ()):
-            selection = others if i else first
-            cases += [] if selection is None else _of(subject, case, selection)
+        hand = deriving.index(dtype) if dtype in deriving else -1
+        for i, case in enumerate(bases(subject, dtype) if hand >= 0 else ()):
+            if i == 0:
+                cases += _of(subject, case, first, hand, min(HANDS, len(deriving)))
+            elif others is not None and (i - hand) % len(deriving) == 0:
+                cases += _of(subject, case, others)
         if subject.bounded:  # where every sample is left out, this is what is tried of the dtype
             cases += filter(None, (modest(subject, case) for case in bases(subject, dtype)[:1]))
         for case in cases:
@@ -529,19 +546,32 @@ def bases(subject: Subject, dtype: torch.dtype) -> list[Case]:
     return list(unique.values())
 
 
-def _of(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case]:
-    around = around_integers(case) if selection.around_integers else ()
-    yield from _sizes(subject, case, sorted({*selection.sizes, *around}))
-    yield from _ranks(subject, case, selection.ranks)
+def _of(subject: Subject, case: Case, selection: Selection, hand: int = 0, hands: int = 1) -> Iterator[Case]:
+    """The cases of a selection that fall to one of some hands.
+
+    Args:
+        hand: Of the hands, by the place of the case's dtype.
+    """
+
+    def falls(number: int) -> bool:
+        return (number + hand) % hands == 0
+
+    around = around_integers(case) if subject.level == Level.FULL else ()
+    yield from _sizes(subject, case, sorted({*selection["sizes"], *around}), hand, hands)
+    yield from _ranks(subject, case, [name for i, name in enumerate(selection.get("ranks", ())) if falls(i)])
     less = modest(subject, case)
     if less is None:
         return
-    shaped = [less, *_ranks(subject, less, ("2d", "4d"))]  # for layouts that its own rank does not have
-    for alone, names in ((False, selection.layouts), (True, selection.alone)):
-        for name in names:
-            in_layout = (list(_in_layouts(subject, base, [name], alone=alone)) for base in shaped)
-            yield from next(filter(None, in_layout), [])
-    yield from _values(subject, less, selection.values)
+    # for layouts that its own rank does not have
+    shaped = [less, *map(_kept, filter(subject.takes, _ranks(subject, less, ("2d", "4d"))))]
+    for name in selection["layouts"]:
+        if hands == 1 or name not in OFFSETS or name in FEW["layouts"]:  # the others go with sizes
+            yield from next(filter(None, (list(_in_layouts(subject, each, [name])) for each in shaped)), [])
+    for i, name in enumerate(selection.get("alone", ())):
+        alone = (list(_in_layouts(subject, each, [name], alone=True)) for each in shaped)
+        found = next(filter(None, alone), [])
+        yield from (each for k, each in enumerate(found) if falls(i + k))
+    yield from _values(subject, less, selection["values"])
 
 
 def derived_cases(subject: Subject, dtype: torch.dtype, endings: Iterable[str]) -> list[Case]:

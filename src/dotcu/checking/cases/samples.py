@@ -28,6 +28,8 @@ class Case:
         build: Makes the arguments, the same each time: random numbers come from a generator of their own.
         derived: Whether dotcu made it: then the operator may refuse it with a clear error.
         never: Whether there can be no such call, whatever the reference says.
+        doubtful: Whether there is such a call only if its reference computes it: of indices or values that
+            dotcu made, say, which a body does not look at. `Subject.takes` finds out.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Case:
     build: Callable[[], Sample | None]
     derived: bool = True
     never: bool = False
+    doubtful: bool = False
 
     @property
     def sample(self) -> Sample:
@@ -45,8 +48,9 @@ class Case:
 
     @property
     def elements(self) -> int:
-        """The number of elements of all tensors."""
-        return sum(tensor.numel() for tensor in self.sample.tensors)
+        """The number of elements of all tensors; 0 if there is no such call."""
+        sample = self.build()
+        return sum(tensor.numel() for tensor in sample.tensors) if sample is not None else 0
 
     def make(self) -> Sample:
         """The arguments in new memory, of the same layout, with the same values."""

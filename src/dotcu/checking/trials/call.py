@@ -113,6 +113,8 @@ def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> 
     Args:
         known: What the reference gives, where it was computed before; None to compute it.
     """
+    if not subject.takes(case):
+        return
     calls: list[Call] = []
     try:
         with subject.budget.of_case(case) if subject.bounded else nullcontext():

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from dotcu.checking.cases.derived import LAYOUTS, RANKS, derived_cases, size_pattern
+from dotcu.checking.cases.derived import LAYOUTS, OFFSETS, RANKS, derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
@@ -25,8 +25,11 @@ from dotcu.tracebacks import brief, one_line
 CHECK = "fake"
 
 _FEW = (size_pattern(0, 1, 33), "0d", "transposed", "sliced", "expanded", "channels-last", "offset-1")
-_EVERY = (size_pattern(), *RANKS, *(rf"{layout}(?:-\w+)?" for layout in LAYOUTS))
-"""The derived cases that are tried, as patterns. A fake kernel knows no values, so other values are not."""
+_EVERY = (
+    *(size_pattern(), *RANKS, "offset-1"),
+    *(rf"{layout}(?:-\w+)?" for layout in LAYOUTS if layout not in OFFSETS),
+)
+"""The derived cases that are tried, as patterns. A fake kernel knows no values and no addresses."""
 
 
 def plan(subject: Subject) -> Iterator[Trial]:

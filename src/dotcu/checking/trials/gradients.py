@@ -256,7 +256,11 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
 
 def _missing(subject: Subject, sample: Sample, needs: Sequence[int], gradients: Sequence[Tensor]) -> str:
     """Name the first input to which the backward gives nothing, and say how that is declared."""
-    none = [id(sample.tensors[i]) for i, gradient in zip(needs, gradients, strict=True) if not gradient.any()]
+    none = [
+        id(sample.tensors[i])
+        for i, gradient in zip(needs, gradients, strict=True)
+        if not bool(gradient.double().any())
+    ]
     given = arguments(subject.overload.signature, sample)
     name = next((n for n, v in given.items() if any(id(t) in none for t in Sample(v).tensors)), "")
     declared = (

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -48,17 +47,21 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 
 def look(subject: Subject) -> Outcome:
-    """Try calls that can be made so large, the one that needs least memory first, until one can be judged."""
+    """Try calls that can be made so large until one can be judged.
+
+    The first are those that add up least for an element of a result: sums of millions of products show what
+    an order of additions loses. Of these, the one that needs least memory.
+    """
     outcome: Outcome = Skipped(reason="no sample has a contiguous tensor with a size that could grow")
     with torch.cuda.device(subject.device):
-        grown = sorted(candidates(subject), key=itemgetter(0))
+        grown = sorted(candidates(subject), key=lambda each: each[:2])
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info()
-        fitting = [candidate for candidate in grown if candidate[0] * COPIES < SHARE * free]
+        fitting = [candidate for candidate in grown if candidate[1] * COPIES < SHARE * free]
         if grown and not fitting:
-            needed, has = grown[0][0] * COPIES / SHARE / 2**30, free / 2**30
+            needed, has = min(each[1] for each in grown) * COPIES / SHARE / 2**30, free / 2**30
             return Skipped(reason=f"needs {needed:.0f} GiB of free memory on the GPU, which has {has:.0f}")
-        for _, case, old, new in fitting[:TRIES]:
+        for _, _, case, old, new in fitting[:TRIES]:
             try:
                 outcome = _tried(subject, case, old, new)
             except torch.OutOfMemoryError as error:
@@ -103,10 +106,11 @@ def _tried(subject: Subject, case: Case, old: int, new: int) -> Outcome:
     return Passed(note=f"{case.name} with {new} for {old}")
 
 
-def candidates(subject: Subject) -> Iterator[tuple[int, Case, int, int]]:
+def candidates(subject: Subject) -> Iterator[tuple[int, int, Case, int, int]]:
     """The given cases of the narrowest dtypes in which one size can grow enough, its old and its new value.
 
-    Yields them behind the bytes of the call's tensors, its results among them.
+    Yields them behind the elements that are added up for one of the largest result, as far as sizes tell, and
+    the bytes of the call's tensors, its results among them.
     """
     for dtype in sorted(subject.overload.dtypes, key=lambda dtype: dtype.itemsize)[:NARROWEST]:
         for case in subject.whole(dtype):
@@ -114,10 +118,12 @@ def candidates(subject: Subject) -> Iterator[tuple[int, Case, int, int]]:
             if not sizes or cannot_call(subject, case) is not None:
                 continue
             with suppress(Exception):  # reported by the trials of `call`
-                tensors = {id(t): t for t in (*case.sample.tensors, *subject.call(case.make()))}.values()
+                results = subject.call(case.make())
+                tensors = {id(t): t for t in (*case.sample.tensors, *results)}.values()
                 for old, new in sizes.items():
                     needed = sum(math.prod(_grow(t.shape, old, new)) * t.itemsize for t in tensors)
-                    yield needed, case, old, new
+                    largest = max((math.prod(_grow(t.shape, old, new)) for t in results), default=1)
+                    yield ELEMENTS // max(largest, 1) // 1000, needed, case, old, new
 
 
 def growing(sample: Sample) -> dict[int, int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
+
 import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.derived import bases, choose, few_dtypes
+from dotcu.checking.cases.derived import EVERY_SIZE, bases, choose, few_dtypes
 from dotcu.checking.catalogue import Level
 from subjects import operator, subject
 
@@ -90,3 +93,43 @@ def test_the_same_seed_gives_the_same_calls() -> None:
         for x, y in zip(a.sample.tensors, b.sample.tensors, strict=True):
             assert torch.equal(x.nan_to_num(7), y.nan_to_num(7))
             assert x.stride() == y.stride()
+
+
+def test_full_deals_cases_among_the_dtypes_so_that_each_two_properties_meet() -> None:
+    dtypes = {"float32": F32, "float64": F64, "float16": F16, "bfloat16": torch.bfloat16}
+    tried = names(Level.FULL, pair(40, 24), dtypes=tuple(dtypes.values()))
+    sized = [re.fullmatch(r"(\w+)-s0-(\d+)as(\d+)(-offset-\d+)?", name) for name in tried]
+    sizes = [(m[1], m[2], int(m[3]), bool(m[4])) for m in sized if m]
+    edges = {n + side: (n, side) for n in (16, 32, 64, 128, 256, 512, 1024) for side in (-1, 0, 1)}
+    met = [(dtype, symbol, *edges[n], misaligned) for dtype, symbol, n, misaligned in sizes if n in edges]
+    powers, sides, symbols = {n for n, _ in edges.values()}, {-1, 0, 1}, {"40", "24"}
+    assert {(d, s, n) for d, s, n, _, _ in met} == set(product(dtypes, symbols, powers))
+    assert {(d, side) for d, _, _, side, _ in met} == set(product(dtypes, sides))
+    assert {(d, odd) for d, _, _, _, odd in met} == set(product(dtypes, (False, True)))
+    assert {(n, odd) for _, _, n, _, odd in met} == set(product(powers, (False, True)))
+    assert {(side, odd) for _, _, _, side, odd in met} == set(product(sides, (False, True)))
+    fitting = [n for n in EVERY_SIZE if n < 65537]  # beyond that it is too much work for the simulator
+    assert {(s, n) for _, s, n, _ in sizes} >= set(product(symbols, fitting))
+
+    layouts = {
+        "transposed",
+        "sliced",
+        "rows-sliced",
+        "expanded",
+        "offset-1",
+        "4d-channels-last",
+        "4d-permuted",
+    }
+    values = {"normal", "spread", "large", "tiny", "denormal", "inf", "nan", "minus-zero", "zeros"}
+    for dtype in dtypes:
+        assert {f"{dtype}-s0-{word}" for word in layouts | values} <= set(tried)
+    alone = {tuple(m.groups()) for name in tried if (m := re.fullmatch(r"\w+-s0-([a-z-]+)-([ab])", name))}
+    assert alone >= set(product({"transposed", "sliced", "rows-sliced", "expanded"}, "ab"))
+    assert len(tried) < len(dtypes) * len(names(Level.FULL, pair(40, 24))) / 2
+
+
+def test_full_deals_the_structures_of_calls_among_the_dtypes() -> None:
+    tried = names(Level.FULL, pair(3), pair(3, 4), pair(2, 3, 4), dtypes=(F32, F64))
+    assert {tuple(name.split("-")[:2]) for name in tried if name.endswith("-nan")} == {
+        ("float32", "s0"), ("float64", "s0"), ("float64", "s1"), ("float32", "s2")
+    }  # fmt: skip
