@@ -302,6 +302,7 @@ def _permute(state: TraceState, t: Tensor, *dims: Any) -> TracedTensor:
 
 def _transpose(state: TraceState, t: Tensor, dim0: Any, dim1: Any) -> TracedTensor:
     if t.dim() == 0:
+        pinned((dim0, dim1))  # others may be none of its dimensions
         return _view(state.known(t), (), ())
     order = list(range(t.dim()))
     a, b = _dimension(t, dim0), _dimension(t, dim1)

@@ -168,6 +168,15 @@ def test_a_view_lies_where_torch_puts_it(
     check(passing_view(view), first, second)
 
 
+def test_a_scalar_is_transposed_by_dimensions_that_it_has() -> None:
+    body = passing_view(lambda x, n: x.transpose(n, -1).expand(1, 1))
+    first = traced(body, torch.ones(()), 0)
+    assert first is not None
+    assert first.recorded is not None
+    assert evaluate(first.recorded, (torch.ones(()), 0)) is not None
+    assert evaluate(first.recorded, (torch.ones(()), -2)) is None, "torch refuses it"
+
+
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 @settings(max_examples=12, deadline=None)
 @given(calls, calls)
