@@ -348,9 +348,9 @@ def spell_arguments(
 def _spell(declaration: Declaration, value: Any, is_pytorchs: bool) -> str:
     if isinstance(value, torch.dtype):
         return spelling(value, is_pytorchs=is_pytorchs)
-    if isinstance(value, (bool, np.bool_)):
+    if isinstance(value, (bool, np.bool_, torch.SymBool)):
         return "true" if value else "false"
-    if isinstance(value, (int, np.integer)):
+    if isinstance(value, (int, np.integer, torch.SymInt)):
         return str(int(value))
     if isinstance(value, str) and value.strip():
         return " ".join(value.split())
