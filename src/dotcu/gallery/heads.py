@@ -107,7 +107,7 @@ def require_gradient(
 def scores_of(
     q: Tensor, k: Tensor, scale: float, causal: bool, window: int | None = None, softcap: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return scores in float32 or float64, -inf where a query does not see a key, and their slope by softcap.
+    """Return scores in float32 or float64, and their slope by softcap; -inf and -1 where a key is not seen.
 
     Args:
         q: Queries (B, H, S, D).
@@ -126,26 +126,41 @@ def scores_of(
         scores, slope = softcap * bent, 1 - bent * bent
     left, right = reach(causal, window)
     ones = scores.new_ones(scores.shape[-2:]).bool()
-    if causal or window is not None:
-        scores = scores.masked_fill(ones.triu(right + 1), -math.inf)
-    if window is not None:
-        scores = scores.masked_fill(ones.tril(-left - 1), -math.inf)
-    return scores, slope
+    hidden = ones.triu(right + 1) if causal or window is not None else ~ones
+    hidden = hidden | ones.tril(-left - 1) if window is not None else hidden
+    return scores.masked_fill(hidden, -math.inf), slope.masked_fill(hidden, -1.0)
 
 
-def weighted(q: Tensor, k: Tensor, v: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+def _product(weights: Tensor, x: Tensor, hidden: Tensor) -> Tensor:
+    """Return weights @ x. What is hidden has a weight of 0, and in float64 no part in it.
+
+    In other types a NaN or an infinity there gives NaN: kernels on tensor cores multiply it by 0.
+    """
+    if weights.dtype != torch.float64 or bool(x.isfinite().all()):
+        return weights @ x
+    terms = weights.unsqueeze(-1) * x.unsqueeze(-3)
+    return terms.masked_fill(hidden.unsqueeze(-1), 0.0).sum(-2)
+
+
+def weighted(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """Return softmax(scores) @ v in the dtype of q, and the log-sum-exp of the scores.
+
+    That is NaN in float32 if a score is infinite.
 
     Args:
         q: Queries (B, H, S, D).
         k: Keys (B, H / groups, T, D).
         v: Values, of their shape.
-        scores: (B, H, S, T).
+        scores: (B, H, S, T), as `scores_of` gives them.
+        slope: Their slope.
     """
     values = v.to(scores.dtype).repeat_interleave(q.shape[1] // k.shape[1], 1)
     blind = (scores == -math.inf).all(-1, keepdim=True)
     weights = torch.softmax(scores, -1).masked_fill(blind, 0.0)
-    return (weights @ values).to(q.dtype), torch.logsumexp(scores, -1)
+    logs = torch.logsumexp(scores, -1)
+    if logs.dtype != torch.float64:
+        logs = logs.masked_fill(logs == math.inf, math.nan)
+    return _product(weights, values, slope < 0).to(q.dtype), logs
 
 
 def gradients_of(
@@ -170,15 +185,20 @@ def gradients_of(
         scores: They and their slope, as `scores_of` gives them.
         scale: The factor of the products.
     """
-    group, (values_of, slope) = q.shape[1] // k.shape[1], scores
-    keys, values = (x.to(values_of.dtype).repeat_interleave(group, 1) for x in (k, v))
-    p = torch.exp(values_of - lse.unsqueeze(-1)).masked_fill(values_of == -math.inf, 0.0)
-    dy = grad.to(values_of.dtype)
+    group, (values_of, slope), wide = q.shape[1] // k.shape[1], scores, scores[0].dtype
+    keys, values = (x.to(wide).repeat_interleave(group, 1) for x in (k, v))
+    logs, hidden = lse.unsqueeze(-1), slope < 0
+    nothing = logs == -math.inf
+    if wide == torch.float64:
+        nothing = nothing | hidden
+    p, dy = torch.exp(values_of - logs).masked_fill(nothing, 0.0), grad.to(wide)
     ds = p * slope * (dy @ values.mT - (dy * out).sum(-1, keepdim=True)) * scale
+    ds = ds.masked_fill(nothing, 0.0)
 
     def shared(x: Tensor) -> Tensor:
         """The sum over the heads that share one of k."""
-        sum: Tensor = x.unflatten(1, (-1, group)).sum(2)
+        sum: Tensor = x.unflatten(1, (k.shape[1], group)).sum(2)
         return sum.to(q.dtype)
 
-    return (ds @ keys).to(q.dtype), shared(ds.mT @ q.to(ds.dtype)), shared(p.mT @ dy)
+    by_k, by_v = _product(ds.mT, q.to(wide), hidden.mT), _product(p.mT, dy, hidden.mT)
+    return _product(ds, keys, hidden).to(q.dtype), shared(by_k), shared(by_v)

@@ -147,15 +147,15 @@ __global__ void __launch_bounds__(128 * TILES)
             const float most =
                 fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
             high[h] = fmaxf(top[h], row_max(most));
-            const float base = high[h] == -infinity ? 0 : high[h] * factor;
-            shrink[h] = exp2_of(top[h] * factor - base);
+            const float base = high[h] == -infinity ? 0 : high[h];
+            shrink[h] = exp2_of((top[h] - base) * factor);
             top[h] = high[h], high[h] = base;
             sum[h] *= shrink[h];
         }
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             float& p = s[i / 4][i % 4];
-            p = exp2_of(p * factor - high[i / 2 % 2]);
+            p = exp2_of((p - high[i / 2 % 2]) * factor);
             sum[i / 2 % 2] += p;
             a[i / 2] = i % 2 ? pack<T>(s[i / 4][i % 4 - 1], p) : 0;
         }

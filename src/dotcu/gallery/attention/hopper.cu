@@ -196,14 +196,20 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 high[h] = row_max(high[h]);
-                const float base = high[h] == -infinity ? 0 : high[h] * factor;
-                shrink[h] = exp2_of(top[h] * factor - base);
-                top[h] = high[h], high[h] = base;
+                const float most = high[h] == -infinity ? 0 : high[h];
+                shrink[h] = exp2_of((top[h] - most) * factor);
+                top[h] = high[h], high[h] = most;
                 sum[h] *= shrink[h];
             }
+            if (__any_sync(~0u, fmaxf(fabsf(high[0]), fabsf(high[1])) * factor > far_off)) {
+#pragma unroll
+                for (int i = 0; i < N / 2; ++i) s[i] -= high[i / 2 % 2];
+                high[0] = high[1] = 0;
+            }
+            const float base[2] = {high[0] * factor, high[1] * factor};
 #pragma unroll
             for (int i = 0; i < N / 2; ++i) {
-                s[i] = exp2_of(s[i] * factor - high[i / 2 % 2]);
+                s[i] = exp2_of(s[i] * factor - base[i / 2 % 2]);
                 sum[i / 2 % 2] += s[i];
             }
         };

@@ -525,8 +525,7 @@ def _(
     scale: float | None = None,
     softcap: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    scores, _ = scores_of(q, k, scale_of("attention", q, scale), causal, window, softcap)
-    return weighted(q, k, v, scores)
+    return weighted(q, k, v, *scores_of(q, k, scale_of("attention", q, scale), causal, window, softcap))
 
 
 @attention_backward.reference
@@ -575,8 +574,9 @@ def _varlen(
     out, lse = torch.zeros_like(q), q.new_zeros((q.shape[1], q.shape[0]), dtype=_sum_type(q))
     for i, j in _each(q, k, cu_seq_q, cu_seq_k):
         one, keys, values = _batch(q[i]), _batch(k[j]), _batch(v[j])
-        scores, _ = scores_of(one, keys, scale_of("attention_varlen", one, scale), causal, window, softcap)
-        result, logs = weighted(one, keys, values, scores)
+        factor = scale_of("attention_varlen", one, scale)
+        scores = scores_of(one, keys, factor, causal, window, softcap)
+        result, logs = weighted(one, keys, values, *scores)
         out[i], lse[:, i] = result[0].transpose(0, 1), logs[0]
     return out, lse
 
@@ -963,9 +963,9 @@ def _(
         queries = q.new_zeros((max(length, tokens), *q.shape[2:]))
         queries[-tokens:] = q[b]
         k, v = (torch.nn.functional.pad(x, (0, 0, queries.shape[0] - length, 0)) for x in (k, v))
-        scores, _ = scores_of(queries.transpose(0, 1)[None], k, factor, True, window, softcap)
+        scores, slope = scores_of(queries.transpose(0, 1)[None], k, factor, True, window, softcap)
         scores[..., : queries.shape[0] - length] = -math.inf
-        result, logs = weighted(queries.transpose(0, 1)[None], k, v, scores)
+        result, logs = weighted(queries.transpose(0, 1)[None], k, v, scores, slope)
         out[b], lse[b] = result[0, :, -tokens:].transpose(0, 1), logs[0, :, -tokens:]
     return out, lse
 

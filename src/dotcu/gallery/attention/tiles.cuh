@@ -19,6 +19,10 @@ __device__ inline float exp2_of(float x) {
     return y;
 }
 
+// Largest scores beyond this, in powers of two, are taken off before the product with the factor,
+// which is fused with a subtraction: what it is off by would be no small part of a power.
+constexpr float far_off = 16384;
+
 // Two neighbouring columns in the 32 bits of a register.
 template <typename T>
 __device__ unsigned pack(float first, float second);

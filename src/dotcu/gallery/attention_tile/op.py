@@ -190,8 +190,7 @@ def _() -> Iterator[Forward]:
 def _(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    scores, _ = scores_of(q, k, scale_of("attention_tile", q, scale), causal)
-    return weighted(q, k, v, scores)
+    return weighted(q, k, v, *scores_of(q, k, scale_of("attention_tile", q, scale), causal))
 
 
 @attention_tile_backward.reference

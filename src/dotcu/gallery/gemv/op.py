@@ -287,6 +287,8 @@ def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | Non
 @gemv.reference
 def _(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
     wide = torch.promote_types(x.dtype, torch.float32)
+    if scale is not None:  # constants
+        weight, scale = weight.detach(), scale.detach()
     result: Tensor = x.to(wide) @ dequantized(weight, scale, wide).T
     return (result if bias is None else result + bias).to(x.dtype)
 

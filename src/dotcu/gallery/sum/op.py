@@ -52,6 +52,9 @@ MANY_ROWS, ENOUGH = 1024, 24
 COLUMN_BATCH, NARROW_BYTES = 8, 4
 """Vectors that a thread of `sum_columns` has on their way at once; four times as many of so few bytes."""
 
+NARROW_THREADS = 256
+"""The most threads of a block that has those batches."""
+
 MOST_LANES = 8
 """Columns of a thread: so many sums fit into its registers."""
 
@@ -267,6 +270,8 @@ def _columns_block(
 ) -> tuple[int, int]:
     """Threads side by side and along n: as many of these as have half a batch to load, or more."""
     threads = _power_up_to(block_size)
+    if vector_bytes <= NARROW_BYTES:  # of larger batches, which take more registers
+        threads = min(threads, NARROW_THREADS)
     wide = n >= TALL or vectors >= ACROSS * multiprocessors
     most = max(ACROSS, LINES_BYTES // vector_bytes) if wide else ACROSS_FEW
     across, along = 1, 1
