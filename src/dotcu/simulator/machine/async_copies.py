@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -59,13 +60,6 @@ class AsyncCopy:
         """The mark of its bytes; not 0."""
         return self.serial % _MARKS + 1
 
-    def only(self, mask: Array) -> AsyncCopy:
-        """The same, of some of its lanes."""
-        values = None if self.values is None else self.values[mask]
-        return replace(
-            self, lanes=self.lanes[mask], indices=self.indices[mask], values=values, groups=self.groups[mask]
-        )
-
 
 @dataclass(eq=False, kw_only=True)
 class CopySignal:
@@ -87,9 +81,15 @@ class CopySignal:
     copy: int | None = None
     tx_bytes: int = 0
 
-    def only(self, mask: Array) -> CopySignal:
-        """The same, of some of its lanes."""
-        return replace(self, lanes=self.lanes[mask], objects=self.objects[mask])
+
+Issued = TypeVar("Issued", AsyncCopy, CopySignal)
+
+
+def of_lanes(issued: Issued, mask: Array) -> Issued:
+    """Return a copy or a signal of some of its lanes."""
+    fields = vars(issued).items()
+    arrays: dict[str, Any] = {name: each[mask] for name, each in fields if isinstance(each, np.ndarray)}
+    return replace(issued, **arrays)
 
 
 _Marks = dict[int, Array]
@@ -188,7 +188,7 @@ class CopiesInFlight:
             self._land(copy, copy.groups < done[copy.lanes])
         if kind == "bulk" and not reads:
             unfinished = [(copy, copy.groups < done[copy.lanes]) for copy in self.unfinished]
-            self.unfinished = [copy.only(~mask) for copy, mask in unfinished if not mask.all()]
+            self.unfinished = [of_lanes(copy, ~mask) for copy, mask in unfinished if not mask.all()]
             for copy, mask in unfinished:
                 self._complete(copy, mask)
 
@@ -214,8 +214,8 @@ class CopiesInFlight:
         """Remove and return the signals of some mbarriers."""
         masks = [np.isin(signal.objects, objects) for signal in self.signals]
         pairs = list(zip(self.signals, masks, strict=True))
-        self.signals = [signal.only(~mask) for signal, mask in pairs if not mask.all()]
-        return [signal.only(mask) for signal, mask in pairs if mask.any()]
+        self.signals = [of_lanes(signal, ~mask) for signal, mask in pairs if not mask.all()]
+        return [of_lanes(signal, mask) for signal, mask in pairs if mask.any()]
 
     def _land(self, copy: AsyncCopy, mask: Array) -> None:
         """Write what some lanes of a copy copied into shared memory, a row of elements for each lane."""
@@ -224,8 +224,8 @@ class CopiesInFlight:
         if mask.all():
             del self.copies[copy.serial]
         else:
-            self.copies[copy.serial] = copy.only(~mask)
-            copy = copy.only(mask)
+            self.copies[copy.serial] = of_lanes(copy, ~mask)
+            copy = of_lanes(copy, mask)
         self._mark(copy, 0)
         shared = self.chunk.shared
         if shared.races is not None:

@@ -8,6 +8,7 @@ ascending array of lane numbers, or None for every lane there is, which is the f
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,10 +65,6 @@ class Chunk:
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
         self.lacking: Callable[[], str] | None = None
-        self._numbers: Lanes | None = None
-        self._stamps: Array | None = None
-        self._ranks: Array | None = None
-        self._starts: Array | None = None
         # By access: for each block, and warp of its cluster, the time of its last access to that block's
         # shared memory. And for each block what its threads knew when they ended.
         self._reached: dict[int, tuple[Access, Array]] = {}
@@ -111,12 +108,12 @@ class Chunk:
 
     def numbers(self, positions: Array | None = None) -> Lanes:
         """The active lanes' numbers, or those at some positions among them."""
-        lanes = self.active
-        if lanes is None:
-            if self._numbers is None:
-                self._numbers = np.arange(self.lanes)
-            lanes = self._numbers
+        lanes = self._every_number if self.active is None else self.active
         return lanes if positions is None else lanes[positions]
+
+    @cached_property
+    def _every_number(self) -> Lanes:
+        return np.arange(self.lanes)
 
     def everyone(self) -> Lanes:
         """The lanes that live."""
@@ -126,32 +123,25 @@ class Chunk:
         """Return the number of active lanes."""
         return self.lanes if self.active is None else len(self.active)
 
+    @cached_property
     def stamps(self) -> Array:
         """The launch-wide number of each lane."""
-        if self._stamps is None:
-            first = self.shape.first * self.shape.pitch
-            self._stamps = (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
-        return self._stamps
+        first = self.shape.first * self.shape.pitch
+        return (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
 
+    @cached_property
     def ranks(self) -> Array:
-        """The rank of each active lane's block in its cluster, as u32; one element if all have the same."""
-        if self._ranks is None:
-            ranks = self.shape.numbers()[1].astype(np.uint32)
-            one = self.shape.cluster_blocks == 1
-            self._ranks = np.zeros(1, np.uint32) if one else np.repeat(ranks, self.shape.pitch)
-        return self._ranks if self._ranks.size == 1 or self.active is None else self._ranks[self.active]
+        """The rank of each lane's block in its cluster, as u32."""
+        return np.repeat(self.shape.numbers()[1].astype(np.uint32), self.shape.pitch)
 
+    @cached_property
     def own_starts(self) -> Array:
         """The start of each lane's own shared memory in the shared window, as u64, in a cluster."""
-        if self._starts is None:
-            ranks = np.repeat(self.shape.numbers()[1], self.shape.pitch)
-            self._starts = ranks.astype(np.uint64) << np.uint64(RANK_BIT)
-        return self._starts
+        return self.ranks.astype(np.uint64) << np.uint64(RANK_BIT)
 
     def is_running(self, blocks: Array) -> Array:
         """Return for each of some blocks whether any of its threads has not exited."""
-        running: Array = self.live.reshape(self.shape.blocks, -1).any(axis=1)[blocks]
-        return running
+        return self.live.reshape(self.shape.blocks, -1).any(axis=1)[blocks]
 
     def locate(self, slot: int) -> LocatedAddresses:
         """Return the addresses in a register, located; remembered until the register changes."""
@@ -175,8 +165,7 @@ class Chunk:
         if slot is not None:
             frame = self.registers[slot]
             start = start + (frame if frame.size == 1 else frame[lanes])
-        offsets: Array = start.astype(np.int64)
-        return offsets
+        return start.astype(np.int64)
 
     def watch(self, placed: FlatInstruction) -> None:
         """Lanes read what others may change meanwhile: perhaps they wait for that."""

@@ -139,10 +139,10 @@ class LaunchState:
         special_arrays(chunk, self.decoded.specials)
         chunk.shared = PrivateMemory(shape.blocks, shape.lanes, self.allotted_bytes)
         if shape.cluster_blocks > 1:
-            chunk.shared.bases = chunk.shared.bases - chunk.own_starts()
+            chunk.shared.bases = chunk.shared.bases - chunk.own_starts
             for slot in self.decoded.shared_addresses:
                 address = chunk.registers[slot]
-                chunk.registers[slot] = address + chunk.own_starts().astype(address.dtype)
+                chunk.registers[slot] = address + chunk.own_starts.astype(address.dtype)
         chunk.shared.written.reshape(shape.blocks, -1)[:, self.reserved_offset :] = 1
         if "race" in self.run.checks:
             chunk.shared.races = ShadowMemory(0, chunk.shared.data.size, self.events)

@@ -252,7 +252,7 @@ class ShadowMemory:
 
     def touches(self, at: LaneAccess) -> list[StampedPlaces]:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
-        width, order, stamps = at.access.width, at.access.order, at.chunk.stamps()
+        width, order, stamps = at.access.width, at.access.order, at.chunk.stamps
         self._refine(width)
         strong = int(order.strong and not self.is_narrow(order))
         head = np.uint64(self.events.number(at) << _EVENT_BITS | strong << 32)

@@ -17,7 +17,7 @@ import numpy as np
 from dotcu.ptx.instructions import Operand, Sink
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight
+from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight, of_lanes
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array
@@ -379,9 +379,9 @@ def _settle(chunk: Chunk, objects: Array, access: Access) -> None:
         ends = np.cumsum([len(each.lanes) for each in group])
         for signaled, mask in zip(group, np.split(is_open, ends[:-1]), strict=True):
             if not mask.all():
-                flight.signals.append(signaled.only(~mask))
+                flight.signals.append(of_lanes(signaled, ~mask))
             if mask.any():
-                flight.complete(signaled.only(mask))
+                flight.complete(of_lanes(signaled, mask))
         if not is_open.any():
             continue
         at, lanes = at[is_open], lanes[is_open]

@@ -187,7 +187,7 @@ def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
     span = chunk.grid.span(access)
     first, last = (0, private.size) if span is None else span[:2]
     if space == "shared" and chunk.shape.cluster_blocks > 1:
-        lowest, highest = located.range_from(chunk.own_starts())
+        lowest, highest = located.range_from(chunk.own_starts)
         low, end = lowest + offset, highest + offset + size
     if low < window + first or end > window + last:
         return None
@@ -266,7 +266,7 @@ def _of_cluster(chunk: Chunk, access: Access, address: Array, positions: Array) 
     """
     size, lanes = chunk.shape.cluster_blocks, chunk.numbers(positions)
     own = lanes // chunk.shape.pitch
-    distance = (address - chunk.own_starts()[lanes]).view(np.int64)
+    distance = (address - chunk.own_starts[lanes]).view(np.int64)
     ahead = (distance + (1 << RANK_BIT >> 1)) >> RANK_BIT  # what is just before a block's memory misses that
     ahead = np.where(np.abs(ahead) > RANKS, 0, ahead)
     ranks = (own % size + ahead) % RANKS

@@ -298,7 +298,8 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
         if space == "shared":
             ranks = (value - low) >> np.uint64(RANK_BIT)
             blocks = chunk.shape.cluster_blocks
-            inside = inside & (ranks < blocks if blocks_of_cluster else ranks == chunk.ranks())
+            own = chunk.ranks[chunk.numbers()] if blocks > 1 else 0
+            inside = inside & (ranks < blocks if blocks_of_cluster else ranks == own)
         chunk.write(target.slot, inside)
 
     return step

@@ -135,35 +135,34 @@ def _thread(chunk: Chunk, axis: int) -> Array | int:
     return np.tile(split(np.arange(shape.pitch), shape.block)[axis].astype(np.uint32), shape.blocks)
 
 
-def _of_blocks(chunk: Chunk, values: Array) -> Array:
-    """Give each lane its block's value."""
+def _of_blocks(chunk: Chunk, extent: int, values: Array) -> Array | int:
+    """Give each lane its block's value, of an extent; one value if there is one block, or nothing but 0."""
+    if extent == 1:
+        return 0
     values = values.astype(np.uint32)
     return values if len(values) == 1 else np.repeat(values, chunk.shape.pitch)
 
 
 def _block(chunk: Chunk, axis: int) -> Array | int:
     shape = chunk.shape
-    if shape.grid[axis] == 1:
-        return 0
     cluster, rank = shape.numbers()
     inner = split(rank, shape.cluster)[axis]
-    return _of_blocks(chunk, split(cluster, shape.clusters)[axis] * shape.cluster[axis] + inner)
+    values = split(cluster, shape.clusters)[axis] * shape.cluster[axis] + inner
+    return _of_blocks(chunk, shape.grid[axis], values)
 
 
 def _cluster(chunk: Chunk, axis: int) -> Array | int:
-    shape = chunk.shape
-    if shape.clusters[axis] == 1:
-        return 0
-    return _of_blocks(chunk, split(shape.numbers()[0], shape.clusters)[axis])
+    clusters = chunk.shape.clusters
+    return _of_blocks(chunk, clusters[axis], split(chunk.shape.numbers()[0], clusters)[axis])
 
 
 def _in_cluster(chunk: Chunk, axis: int) -> Array | int:
-    shape = chunk.shape
-    return _of_blocks(chunk, split(shape.numbers()[1], shape.cluster)[axis]) if shape.cluster[axis] > 1 else 0
+    cluster = chunk.shape.cluster
+    return _of_blocks(chunk, cluster[axis], split(chunk.shape.numbers()[1], cluster)[axis])
 
 
 def _rank(chunk: Chunk) -> Array | int:
-    return _of_blocks(chunk, chunk.shape.numbers()[1]) if chunk.shape.cluster_blocks > 1 else 0
+    return _of_blocks(chunk, chunk.shape.cluster_blocks, chunk.shape.numbers()[1])
 
 
 def _of_warps(row: Array) -> Value:
@@ -191,10 +190,10 @@ SPECIAL_VALUES: Mapping[str, Value] = {
     **{f"tid.{a}": partial(_thread, axis=i) for i, a in _AXES},
     **{f"ctaid.{a}": partial(_block, axis=i) for i, a in _AXES},
     **{f"clusterid.{a}": partial(_cluster, axis=i) for i, a in _AXES},
+    **{f"cluster_ctaid.{a}": partial(_in_cluster, axis=i) for i, a in _AXES},
     **{f"ntid.{a}": partial(lambda chunk, axis: chunk.shape.block[axis], axis=i) for i, a in _AXES},
     **{f"nctaid.{a}": partial(lambda chunk, axis: chunk.shape.grid[axis], axis=i) for i, a in _AXES},
     **{f"nclusterid.{a}": partial(lambda chunk, axis: chunk.shape.clusters[axis], axis=i) for i, a in _AXES},
-    **{f"cluster_ctaid.{a}": partial(_in_cluster, axis=i) for i, a in _AXES},
     **{
         f"cluster_nctaid.{a}": partial(lambda chunk, axis: chunk.shape.cluster[axis], axis=i)
         for i, a in _AXES
