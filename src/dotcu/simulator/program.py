@@ -36,7 +36,6 @@ class Program:
     """A PTX file that kernels are launched from, and decoded at their first launch.
 
     Attributes:
-        module: The parsed PTX.
         files: Names that findings use for the source files, by their number in the PTX.
         addresses: Addresses of the variables, and of functions that a pointer may call.
         variables: The bytes of each __device__ and __constant__ variable; writable.

@@ -110,8 +110,7 @@ def _wavefronts(rows: Array, nbytes: int) -> tuple[int, int]:
 
 def _changes(ordered: Array) -> Array:
     """Return where an element of a sorted row differs from the one before it."""
-    changes: Array = ordered[:, 1:] != ordered[:, :-1]
-    return changes
+    return ordered[:, 1:] != ordered[:, :-1]
 
 
 # Patterns whose costs are remembered: few, since one may be large.
@@ -122,8 +121,7 @@ class AccessCost(NamedTuple):
     """The cost of one step's access.
 
     Attributes:
-        lanes: Lanes that took part.
-        requests: Warps that did.
+        lanes, requests: Lanes that took part, and warps that did.
         served: Sectors of global memory, or wavefronts of shared memory, that it took.
         ideal: How many it would have taken, had the same bytes lain side by side.
     """

@@ -30,8 +30,7 @@ class BasicBlock:
     """Instructions that run one after the other.
 
     Attributes:
-        first: Index of its first instruction.
-        last: Index after its last one.
+        first, last: Index of its first instruction, and after its last one.
         following: Where control may go: blocks by number, EXIT for the end.
         through: The block that stands behind it.
     """

@@ -54,8 +54,7 @@ class DecodedKernel:
     Attributes:
         constants: What each register holds at the start.
         specials: Special registers and the registers that keep them.
-        params: Registers that hold launch parameters.
-        shared_addresses: Registers that hold the address of a shared variable.
+        params, shared_addresses: Registers that hold launch parameters, and the address of a shared variable.
         layout: The places of its variables.
         location_of: Finds the source file and line of an instruction, as the user knows them.
         opcodes: Of its instructions.

@@ -76,10 +76,8 @@ class EnteredFunction(NamedTuple):
 
     Attributes:
         first: Index of its first instruction.
-        returns: Names of its return values in the flat kernel.
-        params: Names of its parameters, likewise.
-        variables: All that is declared in it, its parameters among it.
-        registers: All that its instructions name.
+        returns, params: Names of its return values and of its parameters in the flat kernel.
+        variables, registers: All that is declared in it, with its parameters, and that its instructions name.
         recursive: It may be entered while it runs: each call has registers and variables of its own.
         reaches: Functions that it calls, or that these call.
     """

@@ -37,8 +37,7 @@ class AsyncCopy:
 
     Attributes:
         access: The instruction's access to the shared memory that the copy holds.
-        lanes: Who issued it.
-        indices: For each lane, the first of its elements of shared memory.
+        lanes, indices: Who issued it, and for each lane the first of its elements of shared memory.
         values: For each lane, its elements; None if the copy only reads shared memory.
         kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
         groups: For each lane, the number of the group that the copy will be in.
@@ -67,8 +66,7 @@ class CopySignal:
 
     Attributes:
         access: The instruction's access to the mbarrier.
-        lanes: Who issued it.
-        objects: For each lane, the mbarrier: an 8-byte element of shared memory.
+        lanes, objects: Who issued it, and for each lane the mbarrier: an 8-byte element of shared memory.
         serial: All of the lanes' copies before this one are tracked, or `copy` alone.
         copy: The serial number of the one copy that is tracked.
         tx_bytes: Completed transactions; 0: an arrival.

@@ -309,8 +309,7 @@ class ClusterBarriers:
         self._fenced: list[tuple[Lanes, Array]] = []
 
     def _cluster(self, lanes: Lanes) -> Array:
-        cluster: Array = lanes // self.chunk.shape.cluster_lanes
-        return cluster
+        return lanes // self.chunk.shape.cluster_lanes
 
     def arrive(self, placed: FlatInstruction, *, relaxed: bool) -> None:
         """Make the active lanes arrive."""

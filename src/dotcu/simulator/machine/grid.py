@@ -42,8 +42,7 @@ class LaunchState:
 
     Attributes:
         caller: Returns what `Finding.caller` says, for what `Finding.address_of` names.
-        extent: Blocks in x, y, z.
-        block: Threads in x, y, z.
+        extent, block: Blocks and threads in x, y, z.
         others: The parameters of the other ranks of a launch on several GPUs; rank 0 has `params`.
         cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
@@ -53,8 +52,7 @@ class LaunchState:
         progress: Goes up whenever something changes that another lane may wait for.
         tries: How often each wait on an mbarrier found its copies still under way.
         strong_reads: Reads so far of what other lanes may change meanwhile.
-        steps: Instructions issued so far, in all chunks.
-        ended: How many threads have ended.
+        steps, ended: Instructions issued so far, in all chunks, and threads that have ended.
     """
 
     decoded: DecodedKernel

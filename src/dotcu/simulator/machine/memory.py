@@ -195,8 +195,7 @@ class PrivateMemory:
     """Memory that is addressed from 0 by each block (shared) or each lane (local).
 
     Attributes:
-        size: Bytes that one owner may touch.
-        pitch: Bytes from one owner's to the next one's.
+        size, pitch: Bytes that one owner may touch, and from one owner's to the next one's.
         bases: For each lane, where its owner's bytes begin in `data`, less the address of the first one; one
             value if all share them.
         written: One byte for each byte of data: 1 where something wrote it.
@@ -236,8 +235,7 @@ class LocatedAddresses:
 
     Attributes:
         address: The addresses, as u64; a single one if all lanes have the same.
-        low: The lowest of them.
-        high: The highest of them.
+        low, high: The lowest and the highest of them.
         bits: All of them, or-ed: its trailing zeros show how they are aligned.
         costs: What accesses through them cost, by space, width, elements and offset in a sector.
     """

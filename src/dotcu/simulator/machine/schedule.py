@@ -77,8 +77,7 @@ class Scheduler:
         spinning: Basic blocks of loops that spin, with the round in which each last ran.
         stuck_since: The launch's progress at which the chunk's state repeated; -1 if it never did.
         random: Chooses which warps run; None without a seed.
-        awake: For each warp whether it may run; None while all may.
-        paused: Lanes of paused warps, by the basic block where they stand.
+        awake, paused: For each warp whether it may run, None: all; lanes of the others, by basic block.
     """
 
     def __init__(self, grid: LaunchState, chunk: Chunk) -> None:
@@ -267,8 +266,7 @@ class Scheduler:
             return lanes
         paused = lanes[~runs]
         self.paused[number] = merged(self.paused[number], paused) if number in self.paused else paused
-        running: Lanes = lanes[runs]
-        return running
+        return lanes[runs]
 
     def _wake_warps(self) -> None:
         """Make paused lanes ready, and let all warps run."""

@@ -32,11 +32,9 @@ class ChunkShape:
     """The mapping of the threads of some blocks to lanes.
 
     Attributes:
-        grid: Blocks in x, y, z.
-        block: Threads in x, y, z.
+        grid, block, cluster: Blocks, threads, and blocks of a cluster in x, y, z.
         first: Number of the chunk's first block, counted cluster after cluster and rank after rank.
         blocks: How many blocks the chunk holds.
-        cluster: Blocks of a cluster in x, y, z.
     """
 
     grid: Coordinates

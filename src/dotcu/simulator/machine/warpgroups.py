@@ -49,8 +49,7 @@ class Accumulators:
         values: For each warpgroup a matrix of 64 rows.
         scatter: From matrices to the registers' values, lane by lane.
         held: For each warpgroup whether its matrix is newer than the registers.
-        group: For each warpgroup the group of the last wgmma.
-        placed: The last wgmma.
+        placed, group: The last wgmma, and for each warpgroup its group.
         shared: Others that have some of the registers, too.
     """
 
@@ -68,8 +67,7 @@ class Warpgroups:
 
     Attributes:
         each: Warpgroups of a block, the last of which may be incomplete.
-        committed: Groups that each has committed.
-        done: Groups that each has waited for.
+        committed, done: Groups that each has committed, and has waited for.
         fenced: Whether it has passed a wgmma.fence.
         open: Its last wgmma that is in no group yet, as a number in `places`; -1: there is none.
         places: Instructions by number.
@@ -124,13 +122,11 @@ class Warpgroups:
 
     def firsts(self, groups: Array) -> Lanes:
         """The first lane of each warpgroup."""
-        lanes: Lanes = groups // self.each * self.chunk.shape.pitch + groups % self.each * GROUP
-        return lanes
+        return groups // self.each * self.chunk.shape.pitch + groups % self.each * GROUP
 
     def lanes(self, groups: Array) -> Lanes:
         """The lanes of warpgroups, one after the other."""
-        lanes: Lanes = (self.firsts(groups)[:, None] + np.arange(GROUP)).reshape(-1)
-        return lanes
+        return (self.firsts(groups)[:, None] + np.arange(GROUP)).reshape(-1)
 
     def rows(self, groups: Array) -> slice | Array:
         """An index for the values of warpgroups: a slice where they follow each other."""
@@ -522,8 +518,7 @@ class Warpgroups:
             recent = self.done[owners] - group <= _REMEMBERED
             others = self.of(lanes) != owners
             late |= recent & others & (self._times[owners, group % _REMEMBERED] >= best)
-        result: Array = late & (readers != 0)
-        return result
+        return late & (readers != 0)
 
 
 def warpgroups(chunk: Chunk) -> Warpgroups:

@@ -54,8 +54,7 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
             "Begin at an aligned element, or use narrower accesses."
         )
         chunk.report("misaligned", access.placed, chunk.numbers(positions[bad]), message, address_of=name)
-    result: Array = ~bad
-    return result
+    return ~bad
 
 
 def report_unmapped(

@@ -332,8 +332,7 @@ class VectorClocks:
 
     def _warps_of(self, lanes: Lanes) -> Array:
         """The number of each lane's warp in its cluster."""
-        warps: Array = lanes % self.shape.cluster_lanes // WARP
-        return warps
+        return lanes % self.shape.cluster_lanes // WARP
 
     def leap(self, lanes: Lanes) -> int:
         """Advance lanes to a time that no lane has come to on its own; return it."""
@@ -391,8 +390,7 @@ class VectorClocks:
             known = known[lanes]
         best = _highest(known, group, int(group.max()) + 1)
         np.maximum.at(best, (group, columns), picked(times, lanes) + 1)
-        rows: Array = best[group]
-        return rows
+        return best[group]
 
     def _raise(self, clock: str, lanes: Lanes | None, **least: Array) -> None:
         """Set some of a clock's times to at least those given."""
@@ -424,8 +422,7 @@ def _latest(values: Array, lanes: Lanes | None, group: Array, count: int) -> Arr
     """Return for each lane the highest value of its group."""
     if len(values) == 1:
         return values
-    latest: Array = _highest(picked(values, lanes), group, count)[group]
-    return latest
+    return _highest(picked(values, lanes), group, count)[group]
 
 
 def _highest(values: Array, group: Array, count: int) -> Array:
@@ -436,5 +433,4 @@ def _highest(values: Array, group: Array, count: int) -> Array:
         return best
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(count))
-    highest: Array = np.maximum.reduceat(values[order], starts, axis=0)
-    return highest
+    return np.maximum.reduceat(values[order], starts, axis=0)

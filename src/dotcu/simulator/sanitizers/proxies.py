@@ -61,8 +61,7 @@ class ProxyFence(NamedTuple):
     Attributes:
         number: Events of this number or a later one come after it.
         lanes: Ascending.
-        times: Of these lanes; one element if all have the same.
-        known: The same.
+        times, known: Of these lanes; one element if all have the same.
         crosses: The spaces for which it joins the generic proxy and the async one, or another name.
     """
 
@@ -172,5 +171,4 @@ def known_of(known: ClockTimes, second: Array, shape: ChunkShape, first: Array) 
 
 def _of_column(known: Array, columns: Array) -> Array:
     """Knowledge of one lane or warp each, where it is known apart."""
-    values: Array = known if known.ndim == 1 else known[np.arange(len(known)), columns]
-    return values
+    return known if known.ndim == 1 else known[np.arange(len(known)), columns]

@@ -465,8 +465,7 @@ def _is_own(at: LaneAccess, shadow: ShadowMemory, places: Array) -> Array:
     """Return for each lane whether its place is in the shared memory of its own block."""
     chunk = at.chunk
     lanes = np.arange(chunk.lanes) if at.lanes is None else at.lanes
-    own: Array = places * shadow.granule // chunk.shared.pitch == lanes // chunk.shape.pitch
-    return own
+    return places * shadow.granule // chunk.shared.pitch == lanes // chunk.shape.pitch
 
 
 def _compare_with_all(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
@@ -563,8 +562,7 @@ def _unordered(
         allowed |= near & np.array([each.scope != "cta" for each in promises])[of_event]
     writes = np.array([event.access.action == "write" for event in events])[of_event]
     relies = same & (first // WARP == second // WARP) & writes & np.bool_(in_step)
-    unordered: Array = result & (relies | ~(strong & allowed))
-    return unordered
+    return result & (relies | ~(strong & allowed))
 
 
 def _is_left_out(at: LaneAccess, event: MemoryEvent, first: int, second: int) -> bool:

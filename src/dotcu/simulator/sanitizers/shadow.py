@@ -192,8 +192,7 @@ def _some(moment: Moment, mask: Array) -> Moment:
 
 def event_of(stamps: Array) -> Array:
     """The numbers of the events of stamps."""
-    numbers: Array = (stamps >> np.uint64(_EVENT_BITS)).astype(np.int64)
-    return numbers
+    return (stamps >> np.uint64(_EVENT_BITS)).astype(np.int64)
 
 
 StampedPlaces = tuple[Array, Array]
@@ -204,8 +203,7 @@ class ShadowMemory:
     """Stamps for one range of addresses.
 
     Attributes:
-        base: The address of its first byte.
-        size: Its bytes.
+        base, size: The address of its first byte, and its bytes.
         granule: Bytes of a granule: the narrowest access so far.
         writes: Stamp of the last write of each granule; None while there was none.
         inits: Stamp of the last initialization of each granule of an mbarrier; None without any.
@@ -214,8 +212,7 @@ class ShadowMemory:
             of rows where there are clusters.
         floor: Stamps below it lie before a barrier that everyone has passed; 0 is none of an access.
         block_floor: The same for stamps of the lane's own block, where there are clusters.
-        dirty: Something was written since then.
-        awaited: A bulk copy wrote here, whose end has to be awaited.
+        dirty, awaited: Something was written since then; a bulk copy wrote here, whose end has to be awaited.
         shared: Several GPUs reach it: what is promised to one of them orders nothing.
     """
 

@@ -48,8 +48,7 @@ class Operation(NamedTuple):
 
     Attributes:
         function: From arrays of the dtypes of `sources` to an array of the dtype of `result`.
-        result: PTX type of the destination.
-        sources: PTX types of the operands.
+        result, sources: PTX types of the destination and of the operands.
     """
 
     function: Callable[..., Array]

@@ -47,11 +47,9 @@ class TileAccess(NamedTuple):
     """One operation's access to memory.
 
     Attributes:
-        number: Of the operation in its kernel.
-        operation: The operation.
+        number, operation: The operation, and its number in the kernel.
         action: "read", "write" or "atomic".
-        element: The element type in memory.
-        bytes: Of an element.
+        element, bytes: The element type in memory, and its bytes.
         strong: It is atomic, or relaxed and stronger for other blocks: no race with others of its kind.
         acquire: What follows it sees what came before the release that it observed.
         release: What came before it is seen by those who acquire it.

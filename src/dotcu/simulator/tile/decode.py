@@ -46,10 +46,8 @@ class TileCode:
 
     Attributes:
         arguments: The values that it is started with.
-        steps: Its operations.
-        varying: Those of them that have to run each time.
-        work: The numbers of its operations.
-        elements: How many elements its operations have on average.
+        steps, varying: Its operations, and those of them that have to run each time.
+        work, elements: The numbers of its operations, and how many elements they have on average.
         ending: The operation that ends it, and the values that it passes on.
     """
 
@@ -66,7 +64,6 @@ class TileDecoder:
     """A kernel while its operations are bound, and what is known of it then.
 
     Attributes:
-        function: The kernel.
         operations: Its operations by number.
         uniform: The values that are the same for every tile block.
         body: The kernel's code.

@@ -31,9 +31,7 @@ class TileProgram:
     """A file of Tile IR that kernels are launched from, and decoded at their first launch.
 
     Attributes:
-        module: The Tile IR.
-        addresses: Addresses of the variables.
-        variables: The bytes of each variable; writable.
+        addresses, variables: Of each variable its address, and its bytes; writable.
     """
 
     def __init__(self, module: TileModule, files: Mapping[str, str], texts: Mapping[str, str]) -> None:
@@ -106,8 +104,7 @@ class TileLaunch:
         values: The kernel's values, by number.
         seen: The regions that have run, by id.
         names: Of the parameters, for findings.
-        block: The tile block that runs.
-        extent: Tile blocks in x, y, z.
+        block, extent: The tile block that runs, and tile blocks in x, y, z.
         shadows: The stamps of regions that blocks may race for.
         order: The accesses so far, and which of them come before the current block.
     """

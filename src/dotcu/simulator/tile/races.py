@@ -33,7 +33,6 @@ class Places(NamedTuple):
     """The elements of a region that an access touches, in any array that has one entry for each of them.
 
     Attributes:
-        region: The region.
         first: The first element; with `indices`, added to each.
         shape: The shape of the tile's part that is touched.
         strides: From one element to the next by dimension; empty with `indices`.
@@ -112,8 +111,7 @@ class BlockShadow:
     """The stamps of the elements of a region, or of regions of the same bytes.
 
     Attributes:
-        base: The address of its first byte.
-        size: Its bytes.
+        base, size: The address of its first byte, and its bytes.
         granule: Bytes of an entry: the narrowest access so far; 0 before the first.
     """
 
@@ -175,8 +173,7 @@ class BlockOrder:
     """The accesses of a launch by number, and which of them come before the current block's next one.
 
     Attributes:
-        now: The number of the last access.
-        since: The number of the first access of the current block.
+        now, since: The number of the last access, and of the first one of the current block.
         operations: For each access the number of its operation.
         starts: For each block that has run its first access's number.
     """

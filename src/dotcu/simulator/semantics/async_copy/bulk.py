@@ -794,10 +794,8 @@ class CopyBox:
     Attributes:
         rows: The rows that are in the tensor at all.
         addresses: For each of these, the address of its first byte that is in the tensor.
-        skip: How many bytes of each row come before that.
-        length: How many bytes of each row lie in the tensor.
-        row_bytes: Bytes of a row of the box.
-        count: Rows of the box.
+        skip, length: How many bytes of each row come before that, and lie in the tensor.
+        row_bytes, count: Bytes of a row of the box, and its rows.
         swizzle: Bytes within which the 16-byte chunks of the box are permuted; 0: none.
         type: Of its elements.
     """

@@ -362,8 +362,7 @@ class FragmentLayout(NamedTuple):
         lanes: Sizes of the axes of lanes.
         order: From the matrix's axes, warps first, to those of registers, warps and lanes.
         shape: Sizes of the matrix's axes, without the warps.
-        rows: Rows of one matrix.
-        words: Words of a row.
+        rows, words: Rows of one matrix, and words of a row.
     """
 
     indices: tuple[tuple[int, ...], ...]

@@ -179,9 +179,7 @@ class WmmaFragment(NamedTuple):
 
     Attributes:
         lines: How many rows, or columns, one after the other, make the matrix.
-        length: Elements of each.
-        bits: Of an element.
-        registers: Of each lane.
+        length, bits, registers: Elements of each; bits of an element; registers of each lane.
         transposed: The lines are columns where rows are wanted.
     """
 

@@ -76,10 +76,8 @@ class Access(NamedTuple):
     Attributes:
         number: Of the instruction; keys what a chunk remembers of it.
         space: "global", "const", "shared", "local", "param" or "generic".
-        slot: The register that holds the address.
-        offset: Added to it.
-        width: Bytes of one element.
-        elements: How many of them one lane touches.
+        slot, offset: The register that holds the address, and what is added to it.
+        width, elements: Bytes of one element, and how many of them one lane touches.
         action: "read", "write" or "atomic".
         order: What it promises to other threads.
         origin: What its address was computed from.
@@ -112,8 +110,7 @@ class AccessPart(NamedTuple):
     """Lanes whose access is in one array.
 
     Attributes:
-        chunk: The blocks that run together; the lanes are among its active ones.
-        access: The instruction's access.
+        chunk, access: The blocks that run together, of whose active lanes these are some, and the access.
         view: The space's bytes as elements.
         shadow: Its written bytes, in step with the view; None where all are written.
         indices: For each lane the element; a single one if all lanes touch the same.
@@ -367,8 +364,7 @@ def of_rank(address: Array, ranks: Array) -> Array:
     offset = address & ~(word(0xFF) << bits)
     # A block that is not there is reported where it is accessed.
     rank_bits = np.minimum(ranks, np.uint32(RANKS - 1)).astype(address.dtype)
-    moved: Array = offset | rank_bits << bits
-    return moved
+    return offset | rank_bits << bits
 
 
 def _private(
