@@ -215,7 +215,8 @@ class BlockBarriers:
         resumes = self.resume[lanes]
         if not (resumes != resumes[:1]).any():
             return
-        aligned = np.array([_is_aligned(self.place[resume]) for resume in resumes.tolist()])
+        waits = [self.place[resume].instruction for resume in resumes.tolist()]
+        aligned = np.array([each.opcode == "bar" or "aligned" in each.flags for each in waits])
         for resume in np.unique(resumes)[1:].tolist():
             here, others = resumes == resume, resumes < resume
             warps = np.intersect1d(lanes[here & aligned] // WARP, lanes[others & aligned] // WARP)
@@ -420,7 +421,3 @@ class ClusterBarriers:
                 races.settle_writes(objects[here], 8)
             kept.append((lanes[~here], objects[~here]))
         self._fenced = [pair for pair in kept if len(pair[0])]
-
-
-def _is_aligned(placed: FlatInstruction) -> bool:
-    return placed.instruction.opcode == "bar" or "aligned" in placed.instruction.flags

@@ -173,17 +173,14 @@ def _report_proxy(
         where = "near" if writer // event.shape.pitch == int(lanes[0]) // event.shape.pitch else "far"
     fence, call = _FENCES[where], "dotcu::tma_fence(), or " if where == "near" else ""
     does = "writes" if at.access.action == "write" else "reads"
+    noun = "wgmma" if placed.instruction.opcode == "wgmma" else "bulk copy"
     message = (
-        f"proxy-fence: this {_async_noun(placed.instruction)} {does} {shown}, which "
+        f"proxy-fence: this {noun} {does} {shown}, which "
         f"{_who(event.shape, writer)} writes at {_shown_line(at, event)}, through another proxy: a barrier "
         f"alone does not make ordinary writes visible to it. Each writer calls {call}"
         f'asm volatile("{fence};" ::: "memory"), after it has written and before the barrier.'
     )
     chunk.report("proxy-fence", placed, lanes, message, address_of=name)
-
-
-def _async_noun(instruction: Instruction) -> str:
-    return "wgmma" if instruction.opcode == "wgmma" else "bulk copy"
 
 
 def _who(shape: ChunkShape, lane: int) -> str:

@@ -120,16 +120,14 @@ _STOPS = {
 }
 
 
-def _trap(placed: FlatInstruction) -> Step:
-    message = _STOPS[placed.instruction.opcode]
-    return lambda chunk: chunk.report("trap", placed, chunk.numbers(), message)
-
-
 def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """trap, brkpt and a failed assertion: it is reported, and its lanes leave."""
-    leave = _branch(placed, plan, binding)
-    is_assert = placed.instruction.opcode == "assertfail"
-    report = guarded(bind_call(placed, binding) if is_assert else _trap(placed), placed, binding)
+    leave, opcode = _branch(placed, plan, binding), placed.instruction.opcode
+
+    def trap(chunk: Chunk) -> None:
+        chunk.report("trap", placed, chunk.numbers(), _STOPS[opcode])
+
+    report = guarded(bind_call(placed, binding) if opcode == "assertfail" else trap, placed, binding)
 
     def end(chunk: Chunk) -> None:
         report(chunk)

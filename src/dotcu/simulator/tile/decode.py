@@ -287,18 +287,6 @@ def _scan(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     )
 
 
-def _token(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    return lambda launch: None  # operations run in the program's order
-
-
-def _block_id(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    return _results(operation, lambda launch: map(np.int32, launch.block))
-
-
-def _block_count(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    return _results(operation, lambda launch: map(np.int32, launch.extent))
-
-
 def _assume(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     predicate, value = operation.attributes["predicate"], operation.inputs[0]
     (result,) = operation.results
@@ -384,10 +372,6 @@ def _tensor_view(decoder: TileDecoder, operation: TileOperation) -> TileStep:
             launch.report("out-of-bounds", operation, 1, message, name)
 
     return step
-
-
-def _same(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    return _bound(lambda view: view, operation)
 
 
 def _extents(decoder: TileDecoder, operation: TileOperation) -> TileStep:
@@ -519,16 +503,17 @@ _VIEWS = ("make_partition_view", "make_strided_view", "make_gather_scatter_view"
 _BINDERS: Mapping[str, Binder] = {
     **dict.fromkeys(COMPUTED, _computed),
     **MEMORY,
-    **dict.fromkeys(_VIEWS, _same),
-    **dict.fromkeys(("make_token", "join_tokens"), _token),
+    **dict.fromkeys(_VIEWS, lambda decoder, operation: _bound(lambda view: view, operation)),
+    # Operations run in the program's order.
+    **dict.fromkeys(("make_token", "join_tokens"), lambda decoder, operation: lambda launch: None),
     **dict.fromkeys(("extract", "insert"), _sliced),
     **dict.fromkeys(("get_tensor_shape", "get_index_space_shape"), _extents),
     "constant": _constant,
     "offset": _offset,
     "reduce": _reduce,
     "scan": _scan,
-    "get_tile_block_id": _block_id,
-    "get_num_tile_blocks": _block_count,
+    "get_tile_block_id": lambda decoder, op: _results(op, lambda launch: map(np.int32, launch.block)),
+    "get_num_tile_blocks": lambda decoder, op: _results(op, lambda launch: map(np.int32, launch.extent)),
     "assume": _assume,
     "make_tensor_view": _tensor_view,
     "get_global": _global,

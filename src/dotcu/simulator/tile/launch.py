@@ -21,7 +21,7 @@ from dotcu.simulator.tile.access import TileAccess
 from dotcu.simulator.tile.decode import TileCode, TileDecoder, run_region
 from dotcu.simulator.tile.elements import from_bits
 from dotcu.simulator.tile.races import BlockOrder, shadows_of
-from dotcu.tile_ir.module import TileConstant, TileModule, TileOperation, describe_operation
+from dotcu.tile_ir.module import TileModule, TileOperation, describe_operation
 from dotcu.tile_ir.reader import read
 
 _LARGEST_GRID = (1 << 31) - 1
@@ -38,7 +38,10 @@ class TileProgram:
         self.module = module
         self._files, self.source_line = files, line_reader(texts)
         self.addresses = {name: allocate() for name in module.variables}
-        self.variables = {name: _initial(value) for name, value in module.variables.items()}
+        self.variables: dict[str, Bytes] = {}
+        for name, (type_, data, _) in module.variables.items():
+            times = type_.size if len(data) == type_.itemsize else 1
+            self.variables[name] = np.frombuffer(data * times, np.uint8).copy()
         self._decoded: dict[str, TileDecoder] = {}
         self._lock = threading.RLock()
 
@@ -49,9 +52,7 @@ class TileProgram:
         """Read a Tile IR file.
 
         Args:
-            data: The file.
-            files: Names that findings use for source files, by the compiler's.
-            texts: The text of files that findings quote and that are on no disk, by the same names.
+            data, files, texts: The file, and names and texts as of `Program.parse`.
 
         Raises:
             TileCodeError: The file is not well-formed Tile IR.
@@ -88,13 +89,6 @@ class TileProgram:
             if name not in self._decoded:
                 self._decoded[name] = TileDecoder(self.module.functions[name])
             return self._decoded[name]
-
-
-def _initial(value: TileConstant) -> Bytes:
-    """Return a variable's bytes when its module is loaded."""
-    type_, data, _ = value
-    times = type_.size if len(data) == type_.itemsize else 1
-    return np.frombuffer(data * times, np.uint8).copy()
 
 
 class TileLaunch:
@@ -291,23 +285,13 @@ def launch_tile(
     """Run a tile kernel over its whole grid, and note findings and counts in `run`.
 
     Args:
-        program: The kernel's program; its variables are read and written.
-        entry: The kernel's mangled name.
-        params: The bytes of each parameter; pointers are addresses that `memory` gave.
-        memory: The buffers that the kernel may reach.
+        program, entry, params, memory, run, kernel, parameter_names, caller: As of `dotcu.simulator.launch`.
         grid: Tile blocks in x, y, z.
-        run: Says what is checked, and takes findings and counts.
-        kernel: The kernel's name in findings.
-        parameter_names: Names of the parameters, for findings.
-        caller: Returns what findings say of the caller, for the name of the memory at fault.
 
     Raises:
         FindingError: A fault was found and the run stops at the first.
         UnsupportedInstruction: The kernel holds an operation that is not executed; nothing ran.
         SimulationError: No such kernel, or parameters or a grid that do not fit it.
-
-    Note:
-        Writes to the buffers that are mapped, to their `written` masks, and to `program.variables`.
     """
     with stopwatch.during("decode"), _whole(kernel):
         decoded = program.decoded(entry)

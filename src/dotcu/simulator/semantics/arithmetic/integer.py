@@ -200,15 +200,10 @@ PAIRS = rows(
 # intrinsics become.
 
 
-def _average(a: Array, b: Array) -> Array:
-    total = a + b
-    return (total + (total >= 0)) >> 1
-
-
 _VIDEO: Mapping[str, Callable[[Array, Array], Array]] = {
     "vadd": np.add,
     "vsub": np.subtract,
-    "vavrg": _average,
+    "vavrg": lambda a, b: (a + b + (a + b >= 0)) >> 1,
     "vabsdiff": lambda a, b: np.abs(a - b),
     "vmin": np.minimum,
     "vmax": np.maximum,

@@ -165,7 +165,7 @@ def _bind_in(
         def deliver(rows: Array, target: Access, barrier: Access) -> None:
             serial, part = 0, None
             for part in _spans(chunk, target, size):
-                check_in_flight(part, _rows_of(part))
+                check_in_flight(part, part.rows())
                 serial = in_flight(chunk).issue(part, values[rows[part.positions]], "mbarrier")
             signal(chunk, barrier, copy=serial, tx_bytes=size, beside=part)
 
@@ -203,7 +203,7 @@ def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> list[int]:
     Returns:
         The event of the writes, if they are recorded.
     """
-    rows = _rows_of(part)
+    rows = part.rows()
     if reduce is not _copied and part.shadow is not None:
         _check_rows(part, rows)
     with _each_element(part, rows) as (whole, indices):
@@ -307,14 +307,9 @@ def _spans(chunk: Chunk, access: Access, size: int) -> list[AccessPart]:
     return rows
 
 
-def _rows_of(part: AccessPart) -> Array:
-    """The places of the elements of each row."""
-    return part.indices[:, None] + np.arange(part.access.elements)
-
-
 def _read_rows(part: AccessPart) -> Array:
     """The elements of each row; those that nothing wrote, or that are on their way, are reported."""
-    index = _rows_of(part)
+    index = part.rows()
     if not check_in_flight(part, index) and part.shadow is not None:
         _check_rows(part, index)
     if part.races is not None:
@@ -631,7 +626,7 @@ def _bind_box_in(
                 indices = (part.indices[:, None] + places[chosen]).reshape(-1)
                 with active_lanes(chunk, np.repeat(chunk.numbers(part.positions), places.shape[1])):
                     whole = part._replace(access=target, indices=indices, positions=None)
-                    check_in_flight(whole, _rows_of(whole))
+                    check_in_flight(whole, whole.rows())
                     taken = data[chosen].reshape(-1, CHUNK // _WIDTH)
                     copy = in_flight(chunk).issue(whole, taken, "mbarrier")
                 if for_wgmma:

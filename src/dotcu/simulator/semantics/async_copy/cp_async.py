@@ -22,7 +22,7 @@ from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce, bind_tensor
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal, touch
-from dotcu.simulator.semantics.memory.access import Access, resolve
+from dotcu.simulator.semantics.memory.access import Access, AccessPart, resolve
 from dotcu.simulator.semantics.memory.atomic import bind_atom
 from dotcu.simulator.semantics.memory.load_store import access_of, elements_of, load
 from dotcu.simulator.semantics.table import Step, immediate, require, unsigned
@@ -84,13 +84,20 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     fetch = _fetch(object_access(placed, source, "global", binding, action="read", size=size), more, binding)
 
     def step(chunk: Chunk) -> None:
-        values = fetch(chunk)
-        for part in resolve(chunk, target):
-            check_in_flight(part, part.spread()[:, None] + np.arange(target.elements))
-            given = values if part.positions is None else values[part.positions]
-            in_flight(chunk).issue(part, given, "async")
+        _issue(chunk, target, fetch(chunk), "async")
 
     return step
+
+
+def _issue(chunk: Chunk, target: Access, values: Array, kind: str) -> tuple[int, AccessPart | None]:
+    """Issue a copy of a row of elements for each active lane; its serial number, and where it goes."""
+    serial, part = 0, None
+    for part in resolve(chunk, target):
+        part = part._replace(indices=part.spread())
+        check_in_flight(part, part.rows())
+        given = values if part.positions is None else values[part.positions]
+        serial = in_flight(chunk).issue(part, given, kind)
+    return serial, part
 
 
 def _fetch(source: Access, more: list[Operand], binding: Binding) -> Callable[[Chunk], Array]:
@@ -195,13 +202,7 @@ def bind_async_store(placed: FlatInstruction, binding: Binding) -> Step:
 
     def step(chunk: Chunk) -> None:
         columns = [np.broadcast_to(source.read(chunk), chunk.count()) for source in sources]
-        values = np.stack(columns, axis=1)
-        serial, part = 0, None
-        for part in resolve(chunk, target):
-            part = part._replace(indices=part.spread())
-            check_in_flight(part, part.indices[:, None] + np.arange(target.elements))
-            given = values if part.positions is None else values[part.positions]
-            serial = in_flight(chunk).issue(part, given, "mbarrier")
+        serial, part = _issue(chunk, target, np.stack(columns, axis=1), "mbarrier")
         signal(chunk, barrier, copy=serial, tx_bytes=target.bytes, beside=part)
 
     return step

@@ -135,6 +135,10 @@ class AccessPart(NamedTuple):
         count = self.chunk.count() if self.positions is None else len(self.positions)
         return np.broadcast_to(self.indices, count)
 
+    def rows(self) -> Array:
+        """Return the places of all elements, a row for each lane."""
+        return self.spread()[:, None] + np.arange(self.access.elements)
+
 
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 

@@ -17,7 +17,6 @@ from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array, split
 from dotcu.simulator.semantics.table import (
-    DestinationOperand,
     Operation,
     Step,
     bind_elementwise,
@@ -48,16 +47,12 @@ def bind_mov(placed: FlatInstruction, binding: Binding) -> Step:
     type_ = instruction.types[0]
     to = binding.destination(target)
     if isinstance(source, Special) and source.name in CLOCKS:
-        return _clock(source.name, type_, to)
+        read, dtype = CLOCKS[source.name], unsigned(TYPE_BYTES[type_])
+        return lambda chunk: to.write(chunk, np.full(1, read(chunk), np.uint64).astype(dtype))
     operation = Operation(copied, type_, (type_,))
     if isinstance(source, Special) and type_[0] in "bus":  # a mov that is narrower than it takes its low bits
         return step_of(operation, to, [binding.wide_source(source, type_)])
     return bind_elementwise(operation, instruction, binding)
-
-
-def _clock(name: str, type_: str, target: DestinationOperand) -> Step:
-    read, dtype = CLOCKS[name], unsigned(TYPE_BYTES[type_])
-    return lambda chunk: target.write(chunk, np.full(1, read(chunk), np.uint64).astype(dtype))
 
 
 def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
@@ -161,10 +156,6 @@ def _in_cluster(chunk: Chunk, axis: int) -> Array | int:
     return _of_blocks(chunk, cluster[axis], split(chunk.shape.numbers()[1], cluster)[axis])
 
 
-def _rank(chunk: Chunk) -> Array | int:
-    return _of_blocks(chunk, chunk.shape.cluster_blocks, chunk.shape.numbers()[1])
-
-
 def _of_warps(row: Array) -> Value:
     """Make the same 32 values for every warp."""
     return lambda chunk: np.tile(row.astype(np.uint32), chunk.lanes // WARP)
@@ -198,7 +189,7 @@ SPECIAL_VALUES: Mapping[str, Value] = {
         f"cluster_nctaid.{a}": partial(lambda chunk, axis: chunk.shape.cluster[axis], axis=i)
         for i, a in _AXES
     },
-    "cluster_ctarank": _rank,
+    "cluster_ctarank": lambda chunk: _of_blocks(chunk, chunk.shape.cluster_blocks, chunk.shape.numbers()[1]),
     "cluster_nctarank": lambda chunk: chunk.shape.cluster_blocks,
     "is_explicit_cluster": lambda chunk: chunk.grid.cluster is not None,
     "laneid": _of_warps(np.arange(WARP)),
