@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,7 @@ class TileProgram:
             return self._decoded[name]
 
 
+@dataclass(eq=False, kw_only=True)
 class TileLaunch:
     """One launch of a tile kernel.
 
@@ -103,34 +105,31 @@ class TileLaunch:
         order: The accesses so far, and which of them come before the current block.
     """
 
-    def __init__(
-        self,
-        program: TileProgram,
-        decoded: TileDecoder,
-        *,
-        memory: Memory,
-        grid: Coordinates,
-        run: Run,
-        kernel: str,
-        caller: Callable[[str], str],
-        names: Sequence[str],
-    ) -> None:
-        self.program, self.decoded, self.memory = program, decoded, memory
-        self.extent, self.run, self.kernel, self._caller, self.names = grid, run, kernel, caller, names
-        self.values: list[Any] = [None] * len(decoded.function.types)
-        self.seen: set[int] = set()
-        self.block: Coordinates = (0, 0, 0)
-        self.order = BlockOrder()
-        judges = "race" in run.checks and math.prod(grid) > 1
-        self.shadows = shadows_of(memory.regions, self.order) if judges else {}
-        self._steps = self._block_steps = 0
-        self._visits: dict[int, int] = defaultdict(int)
-        self._codes: dict[int, TileCode] = {}
-        self._costs: dict[int, tuple[TileAccess, AccessCost]] = {}
-        self._hint: Buffer | None = None
-        self._allotted: list[Buffer] = []
-        self._homes: dict[int, Buffer | None] = {}
-        self._sequence: Sequence[int] = ()
+    program: TileProgram
+    decoded: TileDecoder
+    memory: Memory
+    extent: Coordinates
+    run: Run
+    kernel: str
+    caller: Callable[[str], str]
+    names: Sequence[str]
+    block: Coordinates = (0, 0, 0)
+    seen: set[int] = field(default_factory=set)
+    order: BlockOrder = field(default_factory=BlockOrder)
+    _steps: int = 0
+    _block_steps: int = 0
+    _visits: Counter[int] = field(default_factory=Counter)
+    _codes: dict[int, TileCode] = field(default_factory=dict)
+    _costs: dict[int, tuple[TileAccess, AccessCost]] = field(default_factory=dict)
+    _hint: Buffer | None = None
+    _allotted: list[Buffer] = field(default_factory=list)
+    _homes: dict[int, Buffer | None] = field(default_factory=dict)
+    _sequence: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        self.values: list[Any] = [None] * len(self.decoded.function.types)
+        judges = "race" in self.run.checks and math.prod(self.extent) > 1
+        self.shadows = shadows_of(self.memory.regions, self.order) if judges else {}
 
     def start(self, params: Sequence[bytes]) -> None:
         """Set the parameters."""
@@ -241,7 +240,7 @@ class TileLaunch:
             address_of=address_of,
             message=message,
             source=self.program.source_line(file, line) if line else "",
-            caller=self._caller(address_of),
+            caller=self.caller(address_of),
             tile=True,
         )
         self.run.report(finding, describe_operation(operation, self.decoded.function))
@@ -311,10 +310,10 @@ def launch_tile(
     for region in (*memory.regions, *program.regions()):
         device_memory.insert(region)
     launch = TileLaunch(
-        program,
-        decoded,
+        program=program,
+        decoded=decoded,
         memory=device_memory,
-        grid=grid,
+        extent=grid,
         run=run,
         kernel=kernel,
         caller=caller,

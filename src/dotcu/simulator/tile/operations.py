@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.semantics.arithmetic.convert import odd_double
+from dotcu.simulator.semantics.arithmetic.convert import clamped, odd_double
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.integer import high_half
 from dotcu.simulator.semantics.arithmetic.rounding import ROUNDED, extreme, flush, fused, to_odd, two_sum
@@ -255,22 +255,9 @@ def _integer_to_float(operation: TileOperation, function: TileFunction) -> Funct
 
 def _float_to_integer(operation: TileOperation, function: TileFunction) -> Function:
     target = dtype_of(_target(operation, function))
-    bits = 8 * target.itemsize
-    signed = operation.attributes["signedness"] == "signed"
-    kind = np.dtype(f"{'i' if signed else 'u'}{target.itemsize}")
-    low, beyond = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if signed else (0.0, 2.0**bits)
-    limits = np.iinfo(kind)
-
-    def run(a: Array) -> Array:
-        whole = np.trunc(np.asarray(a).astype(np.float64))
-        inside = (whole >= low) & (whole < beyond)
-        result = np.where(inside, whole, 0.0).astype(kind)
-        if not inside.all():
-            result = np.where(whole >= beyond, kind.type(limits.max), result)
-            result = np.where(whole < low, kind.type(limits.min), result)
-        return np.asarray(result).view(target)
-
-    return run
+    kind = "i" if operation.attributes["signedness"] == "signed" else "u"
+    held = np.dtype(f"{kind}{target.itemsize}")
+    return lambda a: clamped(np.trunc(np.asarray(a).astype(np.float64)), held)[0].view(target)
 
 
 # Tiles from nothing, tiles of other shapes, and tiles of the same bits

@@ -6,6 +6,7 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: cvt".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,7 @@ from dotcu.simulator.semantics.arithmetic.rounding import (
     canonical,
     directed,
     flush,
+    mode_of,
     narrow,
     saturate,
     to_odd,
@@ -82,10 +84,6 @@ def conversion(instruction: Instruction) -> Operation:
     return Operation(convert(instruction, to, source), to, (source,))
 
 
-def _mode(instruction: Instruction) -> str:
-    return next((f for f in instruction.flags if f in MODES), "rn")
-
-
 def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
     target, given = dtype_of(to), dtype_of(source)
     if "sat" not in instruction.flags:
@@ -96,7 +94,7 @@ def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Conve
 
 
 def _integer_to_float(instruction: Instruction, to: str, source: str) -> Convert:
-    mode = _mode(instruction)
+    mode = mode_of(instruction)
 
     def convert(a: Array) -> Array:
         if to in HALVES:
@@ -130,31 +128,36 @@ def odd_double(a: Array) -> Array:
 def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
     (to_whole,) = [_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER]
     target = dtype_of(to)
-    limits = np.iinfo(target)
     # PTX ISA, cvt: NaN gives 0 from a narrower float to a narrower integer, else 1 << (n - 1).
     nan = 0 if source != "f64" and target.itemsize < 8 else 1 << (8 * target.itemsize - 1)
     nan_value = np.array([nan], f"u{target.itemsize}").view(target)[0]
-    beyond = 2.0 ** (8 * target.itemsize - (1 if target.kind == "i" else 0))
 
     def convert(a: Array) -> Array:
         values = half.widen(a, source) if source in HALVES else a
         if "ftz" in instruction.flags and source == "f32":
             values = flush(values)
         whole = to_whole(values.astype(np.float64))
-        inside = (whole >= float(limits.min)) & (whole < beyond)
-        result = np.where(inside, whole, 0.0).astype(target)
-        if inside.all():
-            return result
-        result = np.where(whole >= beyond, target.type(limits.max), result)
-        result = np.where(whole < float(limits.min), target.type(limits.min), result)
-        return np.where(np.isnan(whole), nan_value, result)
+        result, inside = clamped(whole, target)
+        return result if inside else np.where(np.isnan(whole), nan_value, result)
 
     return convert
 
 
+def clamped(whole: Array, target: np.dtype[Any]) -> tuple[Array, bool]:
+    """Return whole float64 numbers as integers of a dtype, clamped, NaN as 0; and whether none was."""
+    limits = np.iinfo(target)
+    beyond = 2.0 ** (8 * target.itemsize - (1 if target.kind == "i" else 0))
+    inside = (whole >= float(limits.min)) & (whole < beyond)
+    result = np.where(inside, whole, 0.0).astype(target)
+    if inside.all():
+        return result, True
+    result = np.where(whole >= beyond, target.type(limits.max), result)
+    return np.where(whole < float(limits.min), target.type(limits.min), result), False
+
+
 def _float_to_float(instruction: Instruction, to: str, source: str) -> Convert:
     whole = next((_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER), None)
-    mode = _mode(instruction)
+    mode = mode_of(instruction)
     ftz = "ftz" in instruction.flags
     is_copy = to == "f32" and source in ("f32", "bf16") and not (ftz or "sat" in instruction.flags)
 
@@ -277,7 +280,7 @@ def _to_pair(instruction: Instruction) -> Operation:
     if source in _FP8 and to == "f16x2":  # to bf16x2 only architectures after sm_90 go
         return Operation(_from_fp8(source, instruction), to, ("b16",))
     require(source == "f32")
-    mode = _mode(instruction)
+    mode = mode_of(instruction)
 
     def convert(high: Array, low: Array) -> Array:
         upper = _finish(half.round_half(high, scalar, mode), instruction, scalar)

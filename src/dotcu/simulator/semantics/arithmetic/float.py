@@ -15,15 +15,18 @@ import numpy as np
 
 from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.semantics.arithmetic.half import widen
-from dotcu.simulator.semantics.arithmetic.rounding import MODES, ROUNDED, canonical, extreme, flush, saturate
+from dotcu.simulator.semantics.arithmetic.rounding import (
+    MODES,
+    ROUNDED,
+    canonical,
+    extreme_of,
+    flush,
+    mode_of,
+    saturate,
+)
 from dotcu.simulator.semantics.table import FLOATS, HALVES, Array, Maker, Operation, computed, dtype_of, rows
 
 _divided = ROUNDED["div"][0]
-
-
-def _mode(instruction: Instruction) -> str:
-    """The rounding mode; to nearest even where none is named."""
-    return next((f for f in instruction.flags if f in MODES), "rn")
 
 
 def _finished(function: Callable[..., Array], instruction: Instruction, arity: int) -> Operation:
@@ -53,7 +56,7 @@ def _rounded(instruction: Instruction) -> Operation | None:
     if type_ not in FLOATS or (halves and (type_ != "f32" or opcode not in ("add", "sub", "fma"))):
         return None
     function, arity = ROUNDED[opcode]
-    mode = _mode(instruction)
+    mode = mode_of(instruction)
     nearest = _NEAREST.get(opcode) if mode == "rn" else None
     compute = nearest or partial(function, mode=mode)
     operation = _finished(compute, instruction._replace(types=(type_,)), arity)
@@ -117,15 +120,12 @@ def _reciprocal(instruction: Instruction) -> Operation | None:
     if instruction.type == "f64" and "approx" in instruction.flags:
         return _approximate(lambda a: 1.0 / a)(instruction) if "ftz" in instruction.flags else None
     one = np.ones(1, dtype_of(instruction.type))
-    return _finished(partial(_divided, one, mode=_mode(instruction)), instruction, 1)
+    return _finished(partial(_divided, one, mode=mode_of(instruction)), instruction, 1)
 
 
 def _extreme(instruction: Instruction) -> Operation | None:
-    flags, signs = instruction.flags, "xorsign" in instruction.flags
-    if signs != ("abs" in flags):
-        return None
-    largest = instruction.opcode == "max"
-    return _finished(partial(extreme, largest=largest, nan="NaN" in flags, signs=signs), instruction, 2)
+    function = extreme_of(instruction)
+    return None if function is None else _finished(function, instruction, 2)
 
 
 def _plain(function: Callable[..., Array], arity: int) -> Maker:

@@ -10,12 +10,11 @@ Source: PTX ISA, "Half Precision Floating Point Instructions"; for the canonical
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
-from dotcu.simulator.semantics.arithmetic.rounding import extreme, narrow, to_odd, two_sum
+from dotcu.simulator.semantics.arithmetic.rounding import extreme_of, narrow, to_odd, two_sum
 from dotcu.simulator.semantics.table import HALF_PAIRS, HALVES, Array, Maker, Operation, on_halves, rows
 
 _NAN = np.uint16(0x7FFF)
@@ -139,10 +138,9 @@ def _bitwise(function: Callable[..., Array], arity: int) -> Maker:
 
 
 def _extreme(instruction: Instruction) -> Operation | None:
-    flags, signs = instruction.flags, "xorsign" in instruction.flags
-    if signs != ("abs" in flags):
+    choose = extreme_of(instruction)
+    if choose is None:
         return None
-    choose = partial(extreme, largest=instruction.opcode == "max", nan="NaN" in flags, signs=signs)
     return _bitwise(lambda a, b, t: round_half(choose(widen(a, t), widen(b, t)), t), 2)(instruction)
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
+from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.semantics.table import Array
 
 MODES = frozenset({"rn", "rz", "rm", "rp"})
@@ -26,6 +28,11 @@ _TAIL = np.int64((1 << 29) - 1)
 _MIDDLE = np.int64(1 << 28)
 # Elements from which on a selection by bits pays.
 LARGE = 2048
+
+
+def mode_of(instruction: Instruction) -> str:
+    """Return the rounding mode that an instruction names; to nearest even where it names none."""
+    return next((f for f in instruction.flags if f in MODES), "rn")
 
 
 def canonical(a: Array) -> Array:
@@ -87,6 +94,14 @@ def extreme(a: Array, b: Array, *, largest: bool, nan: bool, signs: bool) -> Arr
     if nan:
         result = np.where((a != a) | (b != b), a.dtype.type(np.nan), result)
     return canonical(result)
+
+
+def extreme_of(instruction: Instruction) -> Callable[[Array, Array], Array] | None:
+    """Return the function of min or max; None where .xorsign and .abs do not stand together."""
+    flags, signs = instruction.flags, "xorsign" in instruction.flags
+    if signs != ("abs" in flags):
+        return None
+    return partial(extreme, largest=instruction.opcode == "max", nan="NaN" in flags, signs=signs)
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
