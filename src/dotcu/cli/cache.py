@@ -5,7 +5,6 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
