@@ -9,7 +9,8 @@
 
 Several may be named, and then share what was tuned. `--save FILE` writes the figures as JSON, joined to those
 that the file has of this machine: `--shapes` and `--operators` replace the rows of these, and runs of `equal`
-add up. Needs a GPU. All but those of the gallery are operators in a temporary folder.
+add up. After Ctrl-C, `equal` and `gallery` keep what is done. Needs a GPU. All but those of the gallery are
+operators in a temporary folder.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,8 +60,8 @@ GALLERY = {
         "8192x8192", "4096x16384", "64x4096",
     ),
     "softmax:softmax": (
-        "65536x128", "32768x512", "32768x1024", "16384x2048", "8192x4096", "4096x8192", "4096x16384",
-        "4096x32768", "64x4096",
+        "8192x4096", "32768x1024", "4096x16384", "65536x128", "64x4096", "16384x2048", "32768x512",
+        "4096x8192", "4096x32768",
     ),
     "layer_norm:layer_norm": (
         "65536x128", "32768x768", "16384x1024", "16384x1280", "16384x2048", "8192x4096", "8192x8192",
@@ -467,12 +469,17 @@ class Runs:
         before, tried = op.tunable.file.read_bytes(), Tried.of(op, row, [shapes])
         in_file = tried.space.index(dict(row.configuration))
         began = time.monotonic()
-        events = [self._said(tried, tried.search()) for _ in range(self._runs)]
-        seconds = (time.monotonic() - began) / self._runs
-        over_file = [
-            self._said(tried, tried.search(earlier=in_file))["winner"] for _ in range(-(-self._runs // 4))
-        ]
-        list(prepare(op, shapes=shapes, timer=timer).run())
+        events: list[Figures] = []
+        over_file: list[int] = []
+        same_bytes: bool | None = None
+        with suppress(KeyboardInterrupt):
+            for _ in range(self._runs):
+                events.append(self._said(tried, tried.search()))
+            for _ in range(-(-self._runs // 4)):
+                over_file.append(self._said(tried, tried.search(earlier=in_file))["winner"])
+            list(prepare(op, shapes=shapes, timer=timer).run())
+            same_bytes = op.tunable.file.read_bytes() == before
+        seconds = (time.monotonic() - began) / (len(events) + len(over_file))
         us: dict[str, list[float]] = {}
         for event in events:
             for one, interval in event["times"].items():
@@ -480,10 +487,10 @@ class Runs:
                     us.setdefault(values_text(tried.space[int(one)]), []).append(interval["median_us"])
         return _with_counts(
             {
-                "case": row.case, "configurations": row.candidates, "runs": self._runs,
+                "case": row.case, "configurations": row.candidates, "runs": len(events),
                 "chosen": Counter(values_text(tried.space[event["winner"]]) for event in events),
                 "over_a_file": len(over_file), "over_a_file_equal": over_file.count(in_file),
-                "same_bytes": op.tunable.file.read_bytes() == before,
+                "same_bytes": same_bytes,
                 "seconds_of_a_run": round(seconds, 2), "rounds": [event["rounds"] for event in events],
                 "us": {text: [round(min(each), 2), round(max(each), 2)] for text, each in us.items()},
             }
@@ -514,14 +521,16 @@ class Runs:
             op: Any = resolve(f"dotcu.gallery.{module}.op:{name}")[0][1]
             plan = prepare(op, shapes=GALLERY[target], dtypes=["bfloat16"], timer=timer)
             cases = [case for case in plan.cases if isinstance(case, TuneCase)]
-            for case, row in zip(cases, plan.run(), strict=False):
-                rows.append({"op": name, "case": row.case, "status": row.status, "reason": row.reason})
-                if row.status == "tuned":
-                    tried = Tried.of(op, row, GALLERY[target])
-                    rows[-1] |= self._beside_default(tried, case, row)
-                    if not row.is_default and ":" not in GALLERY[target][0]:
-                        rows[-1]["with_fewer_rows"] = self._with_fewer_rows(tried, case, row)
-                print(json.dumps(rows[-1]), flush=True)
+            with suppress(KeyboardInterrupt):
+                for case, row in zip(cases, plan.run(), strict=False):
+                    found = {"op": name, "case": row.case, "status": row.status, "reason": row.reason}
+                    if row.status == "tuned":
+                        tried = Tried.of(op, row, GALLERY[target])
+                        found |= self._beside_default(tried, case, row)
+                        if not row.is_default and ":" not in GALLERY[target][0]:
+                            found["with_fewer_rows"] = self._with_fewer_rows(tried, case, row)
+                    rows.append(found)
+                    print(json.dumps(found), flush=True)
         return {"goal": {"worst": 1.0, "best": 1.05}, "rows": rows}
 
     def _beside_default(self, tried: Tried, case: TuneCase, row: TuneRow) -> Figures:

@@ -41,7 +41,9 @@ def test_a_product_is_tuned_and_tuned_again_to_the_same_file(tmp_path: Path) -> 
     assert tuned_file.read_bytes() == before
 
 
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own
+@pytest.mark.filterwarnings(
+    "ignore:TypedStorage is deprecated", "ignore:The CUDA Graph is empty"
+)  # torch's own
 def test_inductor_times_the_configurations_of_a_graph(tmp_path: Path) -> None:
     op: Any = resolve(f"{write(tmp_path).with_name('scale_ops.py')}:scale")[0][1]
     op.autotune_in_inductor([op.tunable.space[0], op.tunable.space[-1]])
