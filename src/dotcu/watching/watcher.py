@@ -31,8 +31,7 @@ from dotcu.tracebacks import file_line
 from dotcu.workers import Worker, WorkerCrash
 
 Event = dict[str, Any]
-Row = Mapping[str, Any]
-"""What an event says of a kernel or an operator."""
+Row = Mapping[str, Any]  # what an event says of a kernel or an operator
 
 _PHASES: dict[str, Literal["loading", "checking", "timing", "waiting"]] = {
     "begun": "loading",
@@ -42,21 +41,23 @@ _PHASES: dict[str, Literal["loading", "checking", "timing", "waiting"]] = {
     "crashed": "waiting",
     "done": "waiting",
 }
-_COPIED = {"device", "trials", "passed", "not_tried", "seconds", "kernels", "timings"}
-"""The keys of events that the state has as well."""
+_COPIED = {
+    "device",
+    "trials",
+    "passed",
+    "not_tried",
+    "seconds",
+    "kernels",
+    "timings",
+}  # of events, as they are
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchState:
-    """All that a page shows of the version under way.
+    """All that a page shows of the version under way, which was saved, or the start, at `begun`.
 
-    Attributes:
-        begun: When it was saved, or the command started, in seconds since the epoch.
-        saved: The event of that save; None at the start.
-        trouble: Why it could not be loaded, or not be tried to the end.
-        first: The trial with the first result, `first_s` after `begun`.
-        passed: None until the check has ended.
-        good_kernels: Of the last version that passed, as `good_timings`.
+    `trouble` is why it could not be loaded or tried to the end; the trial `first` had the first result. What
+    is `good` is of the last version that passed.
     """
 
     target: str
@@ -154,23 +155,11 @@ def page(state: WatchState, width: int) -> RenderableType:
     return Group(*parts)
 
 
-_STYLES = {
-    "faster": "green",
-    "slower": "bold red",
-    "unclear": "yellow",
-    "passed": "bold green",
-    "FAILED": "bold red",
-}
+_STYLES = {"faster": "green", "unclear": "yellow", "slower": "bold red", "passed": "bold green"}
 
-_SHOWN = 3
-"""The number of failures that are shown, one for each cause; `dotcu check` shows more."""
-
-_UNITS = {
-    "registers": "registers",
-    "smem_bytes": "B shared",
-    "stack_bytes": "B stack",
-    "spill_bytes": "B spilled",
-}
+_SHOWN = 3  # failures, one for each cause; `dotcu check` shows more
+_MEMORY = {"smem": "shared", "stack": "stack", "spill": "spilled"}
+_UNITS = {"registers": "registers"} | {f"{kind}_bytes": f"B {name}" for kind, name in _MEMORY.items()}
 
 
 def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
@@ -182,7 +171,7 @@ def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
     if state.first:
         word = "passed" if state.first_passed else "FAILED"
         since = "the start" if state.saved is None else "the save"
-        yield f"{word}  {state.first}, {state.first_s:.2f} s after {since}", _STYLES[word]
+        yield f"{word}  {state.first}, {state.first_s:.2f} s after {since}", _STYLES.get(word, "bold red")
     if state.trouble:
         yield state.trouble, "bold red"
     unlike = {cause_of(result): result for result in reversed(state.failures)}
@@ -232,31 +221,20 @@ def _error(text: str, width: int) -> Iterator[Text]:
 # ---------------------------------------------------------------- the loop
 
 ENTRY = "dotcu.watching.worker:serve"
-"""The function that takes requests in a worker."""
-
-GRACE_S = 1.0
-"""The time in which a worker must stop working on an older version; most trials take less."""
-
-RECENT_S = 5.0
-"""A file whose time is older was not written just now: its save counts from when it was seen."""
+GRACE_S = 1.0  # in which a worker must stop working on an older version; most trials take less
+RECENT_S = 5.0  # a file whose time is older was not written just now: it counts from when it was seen
 
 
 def watch(
     target: str, *, device: str | None = None, seed: int = 0
 ) -> Generator[tuple[Event, WatchState], None, None]:
-    """Try a target now and at each save, for ever; close the iterator to end it.
+    """Try a target now and at each save, for ever: yield each event, and the state after it.
 
     Args:
-        target: `ops.py` or `package.module`, with `:name` or without.
-        device: As `check` takes it.
-        seed: The start of random numbers.
-
-    Yields:
-        Each event, and the state after it.
+        target, device, seed: As `check` takes them.
 
     Raises:
-        UsageError: The target or the device cannot be, whatever is saved.
-        EnvironmentFault: The machine lacks something.
+        UsageError, EnvironmentFault: No save can make it work.
     """
     path = Path(target.partition(":")[0])
     if path.suffix == ".py" and not path.is_file():
@@ -322,8 +300,7 @@ class Watcher:
         if sender is not self._worker or number != self._request["number"]:
             return None  # of a worker that was replaced, or of an older version
         if crashed and self._deadline is None:
-            self._worker = self._started()
-            return None
+            return None  # the next save starts another
         # a worker may have ended over an older version, where it had not begun with this one
         if (crashed and self._stopping) or event.get("again"):
             self._ask_another()
@@ -406,11 +383,7 @@ class Watcher:
         self._inbox.put(None)
 
     def _notice(self, folders: Collection[Path], stop: threading.Event) -> None:
-        """Ask for a look when something may have changed in folders, and every second.
-
-        A notice of the file system is only a reason to look: editors write in many ways, and some file
-        systems give none. What is saved within some milliseconds counts as one save.
-        """
+        """Ask for a look when something may have changed in folders, and every second anyway."""
         for _ in watchfiles.watch(
             *folders, watch_filter=None, step=10, debounce=100, stop_event=stop, rust_timeout=1000,
             yield_on_timeout=True, recursive=False, raise_interrupt=False,
@@ -419,7 +392,6 @@ class Watcher:
 
 
 SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl"}
-"""The suffixes of the files that are watched."""
 
 Snapshot = Mapping[Path, tuple[float, bytes]]
 """The time of each file in seconds since the epoch, and the digest of its contents."""

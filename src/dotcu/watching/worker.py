@@ -51,8 +51,7 @@ def events(loader: Loader, device: str | None, seed: int = 0, good: Sequence[Row
     """Yield the events of the present version of a target.
 
     Args:
-        device: As `check` takes it.
-        good: The times of the last version that passed.
+        loader, device, seed, good: `good` has the times of the last version that passed.
     """
     yield {"event": "begun"}
     try:
@@ -117,10 +116,7 @@ def _not_tried(report: CheckReport) -> Iterator[str]:
 
 
 class Loader:
-    """Loads a target, each time from the files as they are.
-
-    The user's own modules are imported again, with all that they define; what is installed stays.
-    """
+    """Loads a target from the files as they are: the user's own modules again, but not what is installed."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -130,11 +126,7 @@ class Loader:
         self.loads = 0
 
     def load(self) -> list[tuple[str, Operator]]:
-        """Return the operators of the target, with their Python names.
-
-        Raises:
-            DotcuError: As `checking.target.resolve`.
-        """
+        """Return the operators of the target, with their Python names."""
         names = [name for name, _ in self._own()]
         for name in names:
             del sys.modules[name]
@@ -227,14 +219,10 @@ QUICK = Protocol(
 def timings(
     operators: Iterable[Operator], device: torch.device, seed: int, good: Sequence[Row]
 ) -> Iterator[Row]:
-    """Time the first case of each operator, on a GPU, with a cold L2.
+    """Time the first case of each operator with a cold L2.
 
     Args:
-        device: A GPU.
-        good: The times to compare with, as far as they are of the same cases.
-
-    Raises:
-        DotcuError: Device time cannot be taken here; an operator's samples fail.
+        operators, device, seed, good: On a GPU, compared with the `good` times of the same cases.
     """
     protocol = replace(QUICK, seed=seed)
     plan = bencher.prepare(list(operators), against=(), l2=("cold",), device=device, protocol=protocol)
