@@ -43,8 +43,7 @@ DROPPING = frozenset({"hardware slowdown", "thermal slowdown", "hardware thermal
 matrices: its figures are right, and others get them too."""
 
 _LEAST_CLOCK = 0.75
-"""The share of the highest SM clock seen below which a block is dropped. The clocks of a busy GPU vary by a
-tenth or so: with a quarter less it was slowed down, or not awake.
+"""The share of the highest SM clock seen below which a block is dropped: a GPU was slowed down, or not awake.
 Source: NVBench's `--throttle-threshold`."""
 
 _SILENT = {"idle"}  # clocks are read between blocks, where a GPU has nothing to do
@@ -193,8 +192,7 @@ def describe_machine(device: torch.device) -> Machine:
     )  # fmt: skip
 
 
-CEILING_CALLS, CEILING_HOLD_US = 15, 100.0
-"""Calls whose median is a ceiling, and the time that the host has to queue one of them."""
+CEILING_CALLS, CEILING_HOLD_US = 15, 100.0  # whose median is a ceiling, and the time to queue one of them
 
 
 class BenchDevice:
@@ -212,7 +210,7 @@ class BenchDevice:
 
     @cached_property
     def timer(self) -> Timer:
-        """The timer of device time. The first use of CUPTI takes seconds."""
+        """The timer of device time."""
         with self.current():
             return choose(self.device)
 

@@ -91,10 +91,9 @@ def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> E
 
 
 def _bound(work: Work, operations: Mapping[str, int], sheet: Sheet) -> tuple[float, str]:
-    """Return the least time for some work on a GPU in us, and what sets it; 0 where nothing does.
+    """Return the least time in us for some work and the operations that were counted, and what sets it.
 
-    The bytes of the work count, since what kernels ask for again may come from a cache; where no operations
-    were counted, so do its FLOPs.
+    The bytes of the work count: what kernels ask for again may come from a cache.
     """
     done = {DTYPES[name]: count for name, count in operations.items() if name in DTYPES and count}
     if not done and work.flops:

@@ -18,9 +18,7 @@ from dotcu import report_base, serialize
 from dotcu.errors import OperatorError
 from dotcu.workers import Worker, WorkerCrash
 
-VERSION = 2
-"""The version of the JSON form; docs/reference/reports.md has its keys."""
-
+VERSION = 2  # of the JSON form; docs/reference/reports.md has its keys
 Stage = Literal["start", "call"]
 LIMIT_S = 600.0  # that a process has for its first call, and again for the calls after it
 
@@ -175,8 +173,7 @@ def run_of(
     """Return the JSON form of a run, with its phases described, and their sums.
 
     Args:
-        phases: Of each stage: milliseconds, and how often each occurred.
-        whole_ms: From the start of the process to its first result.
+        phases, whole_ms: Milliseconds and the count of each phase; and of the whole, to the first result.
         imported: The modules that the call imported, without those that they import in turn.
     """
     keys = ("stage", "name", "ms", "times", "label", "why", "avoid")

@@ -7,8 +7,8 @@ import math
 import random
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter, perf_counter_ns
@@ -224,15 +224,19 @@ class _MeasurementRun:
             timed = self._interleaving.timed_calls(self.remaining, block, probing=looks is not None)
             if looks is not None:
                 timed[-1] = replace(timed[-1], probe=partial(self._look, looks, timed[-1].probe))
+            collecting = gc.isenabled()
+            gc.disable()  # a collection takes longer than a stream is blocked
             try:
-                with _without_collector():
-                    calls = self._timer.time(timed)
+                calls = self._timer.time(timed)
             except Exception as error:
                 if isinstance(error, TimerFailed) and error.again and not lost:
                     lost = True
                 else:
                     self._failed(error)
                 continue
+            finally:
+                if collecting:
+                    gc.enable()
             by_name: dict[str, list[CallTime]] = defaultdict(list)
             for timed_call, call in zip(timed, calls, strict=True):
                 by_name[timed_call.name].append(call)
@@ -255,18 +259,6 @@ class _MeasurementRun:
     def _drop(self, name: str, error: Exception) -> None:
         self.errors[name] = error
         self.remaining.pop(name, None)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Stop Python's garbage collector: a collection takes longer than a stream is blocked."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 # ------------------------------------------------------------------ interleaving

@@ -1,7 +1,7 @@
 """`dotcu bench --ranks N`: operators over several GPUs, beside others and beside a copy over the link.
 
-Each rank is a process. Results are compared with the reference first. Then the calls of each contender are
-timed in CUDA graphs, which take turns and which all ranks start together.
+Each rank is a process. Results are compared with the reference first. Then all ranks start CUDA graphs of
+each contender's calls together, alternating.
 
 Bus bandwidth is the bytes that must leave a GPU over the time: of a sum 2 (ranks - 1) / ranks of the tensor,
 of a part of a sum, or of tensors put together, (ranks - 1) / ranks of the whole.
@@ -37,9 +37,7 @@ from dotcu.operator import Sample
 from dotcu.tracebacks import one_line
 from dotcu.workers import Channel, Worker, WorkerCrash
 
-VERSION = 1
-"""The version of the JSON form; docs/reference/reports.md has its keys."""
-
+VERSION = 1  # of the JSON form; docs/reference/reports.md has its keys
 CALLS, REPLAYS = 20, 20  # in a CUDA graph, and how often each is replayed
 LINK_BYTES = 2**28  # of the copy that is the limit
 WAIT_S = 120.0  # for the rows of a case

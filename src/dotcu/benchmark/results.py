@@ -116,8 +116,7 @@ Status = Literal["measured", "failed", "wrong", "refused", "throttled", "skipped
 it was not tried. All but the first have a reason and no figures."""
 
 
-OWN = "dotcu"
-"""The contender that is the operator itself, or a bare kernel."""
+OWN = "dotcu"  # the contender that is the operator itself, or a bare kernel
 
 
 @dataclass(frozen=True, kw_only=True)

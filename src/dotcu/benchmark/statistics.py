@@ -38,10 +38,7 @@ def t_quantile(confidence: float, freedom: int) -> float:
 
 
 def t_probability(t: float, freedom: int) -> float:
-    """The share of the distribution within t standard errors of its middle.
-
-    Source: Abramowitz and Stegun, 26.7.3 and 26.7.4: exact for whole degrees of freedom.
-    """
+    """Return the share within t standard errors. Source: Abramowitz and Stegun, 26.7.3 and 26.7.4: exact."""
     angle = math.atan(t / math.sqrt(freedom))
     odd = freedom % 2
     term = math.cos(angle) if odd else 1.0
@@ -60,9 +57,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.float32]  # whole numbers, as floats: matrices of those multiply fast
 
 _RESAMPLES = 400  # the standard error is then itself known to 3.5 %
-
 _INDEPENDENT = 4  # as many as there are sets of inputs, by default
-
 _TREND = 0.99  # chance gives a trend in the other hundredth of runs
 
 

@@ -79,10 +79,9 @@ class OperatorTarget:
         return outputs(self.subject.overload.signature.written(sample.args, sample.kwargs))
 
     def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
-        """Compare results of one call, by contender; an empty text is a pass. The inputs may be overwritten.
+        """Compare results of one call with the reference, by contender; an empty text is a pass.
 
-        Compares with the reference in float64, or in the operator's dtype where that fails; raises what the
-        reference raises there.
+        In float64, or in the operator's dtype where that fails: what it raises there is raised.
         """
         arguments = self.subject.inputs(inputs)
         try:
@@ -241,11 +240,8 @@ def bare_contenders(bare: BareTarget, against: Sequence[Baseline] = ()) -> Conte
 
 
 def prepare_calls(those: Contenders) -> tuple[dict[str, Call], dict[str, str]]:
-    """Return the calls of contenders by name, and why others could not be prepared.
-
-    Resets torch's compiler: after some shapes it would run the reference in eager mode without a warning.
-    """
-    torch._dynamo.reset()
+    """Return the calls of contenders by name, and why others could not be prepared."""
+    torch._dynamo.reset()  # after some shapes it would run the reference in eager mode without a warning
     calls: dict[str, Call] = {}
     failed: dict[str, str] = {}
     for name, prepare in those.items():
@@ -257,10 +253,7 @@ def prepare_calls(those: Contenders) -> tuple[dict[str, Call], dict[str, str]]:
 
 
 def _with_arguments(function: Callable[..., Any], outs: frozenset[str]) -> Call:
-    """Return a call of a function with a sample's arguments, without keywords that it does not take.
-
-    A Python function takes those that it names, unless it takes any; anything else takes all.
-    """
+    """Return a call of a function with a sample's arguments, without keywords that it does not name."""
     names: frozenset[str] | None = None
     if inspect.isfunction(function):
         parameters = inspect.signature(function).parameters.values()

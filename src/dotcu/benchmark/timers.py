@@ -186,8 +186,7 @@ LINE = re.compile(
     rb"|\[\w+ [^\]]*(kineto|profiler)[^\]]*\]",  # torch's, where it speaks for Kineto
     re.IGNORECASE,
 )
-"""The beginning of a line of Kineto or torch's profiler. Source: libkineto/src/Logger.cpp; seen: torch 2.11
-and 2.13."""
+"""Begins a line of Kineto or torch's profiler. Source: libkineto/src/Logger.cpp; torch 2.11 and 2.13."""
 
 
 @contextmanager
@@ -310,11 +309,8 @@ def _lost(what: str) -> TimerFailed:
     )
 
 
-CUPTI_RESOLUTION_US = 0.032
-"""The step of a kernel's time stamps. Source: measured, H200, CUDA 13.0, 2026-11."""
-
-MARGIN_US = 100.0
-"""Time that the stream is blocked at either end of a session: Kineto drops what seems to lie outside."""
+CUPTI_RESOLUTION_US = 0.032  # a kernel's time stamps. Source: measured, H200, CUDA 13.0, 2026-11
+MARGIN_US = 100.0  # the stream is blocked at either end of a session: Kineto drops what seems to lie outside
 
 
 class Cupti(Timer):

@@ -25,9 +25,7 @@ from dotcu.operator import Sample
 from dotcu.tracebacks import first_lines
 
 CONSTANT_INPUTS = "its inputs do not vary, so a remembered result could not be detected"
-
 NOT_VERIFIED = "not verified while it was timed: interrupted"
-
 TOO_LITTLE = "not verified throughout while it was timed: too little memory"
 
 

@@ -27,11 +27,8 @@ from dotcu.checking.trials import gpu
 from dotcu.operator import Sample
 from dotcu.tracebacks import first_lines
 
-SLEEP_CLOCKS = 20_000_000
-"""Clocks that other streams sleep: some 10 ms. Queueing a call that was made before takes less than one."""
-
-SPARE = 4
-"""Times a result's bytes that must be free before it is copied: the timed calls need memory, too."""
+SLEEP_CLOCKS = 20_000_000  # some 10 ms; queueing a call that was made before takes less than one
+SPARE = 4  # times a result's bytes that must be free before it is copied: the timed calls need memory, too
 
 COPIES, LARGE = 4, 2**24
 """Copies of a contender's results, the latest among them; two of results with more elements than that."""
@@ -114,9 +111,8 @@ def _call(target: BenchTarget, call: Call, sample: Sample, *, others_asleep: boo
 class TimedResults:
     """Copies of results of timed calls, verified once the timing is done.
 
-    Attributes:
-        wrong: Errors of contenders by name, as far as they are verified: after an interrupt, too.
-        missed: Contenders of which some results could not be verified: too little memory.
+    `wrong` has the errors of contenders by name, also after an interrupt; `missed` are those of which some
+    results could not be verified: too little memory.
     """
 
     def __init__(self, target: BenchTarget, values: InputValues) -> None:
@@ -152,11 +148,7 @@ class TimedResults:
             self.wrong.setdefault(name, f"cannot be read where it is timed: {first_lines(failure)}")
 
     def verify(self) -> dict[str, str]:
-        """Return the errors of contenders by name; one that is right is not in it.
-
-        Note:
-            Synchronizes, and frees the copies.
-        """
+        """Return the errors of contenders by name, and free the copies; one that is right is not in it."""
         for name in list(self._copies):
             for turn, results in self._copies.pop(name):
                 try:

@@ -50,11 +50,7 @@ def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
     declares is split between reads and writes in the same proportion.
 
     Args:
-        overload, sample: The operator, and the arguments of the call.
-        result: What it returned; None if it did not run.
-
-    Raises:
-        OperatorError: `work` failed, or returned something else than two counts.
+        overload, sample, result: The operator, a call's arguments, and what it returned; None if it failed.
     """
     signature = overload.signature
     mutated = tensors_in(signature.written(sample.args, sample.kwargs))
@@ -76,6 +72,7 @@ def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
 
 def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int]:
     """Return the bytes and FLOPs that `work` returns."""
+    work = f"`work` of {overload.qualified_name}"
     wanted = (
         "It takes the operator's arguments and returns two whole numbers: bytes moved, and FLOPs.\n"
         "Write: return 3 * x.numel() * x.element_size(), x.numel()"
@@ -83,17 +80,13 @@ def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int
     try:
         returned = overload.work_of(sample, result)
     except Exception as error:
-        raise OperatorError(
-            f"`work` of {overload.qualified_name} failed on {sample!r}: {error}\n{wanted}"
-        ) from error
+        raise OperatorError(f"{work} failed on {sample!r}: {error}\n{wanted}") from error
     try:
         total, flops = map(operator.index, returned)
     except (TypeError, ValueError):
         total = flops = -1
     if min(total, flops) < 0:
-        raise OperatorError(
-            f"`work` of {overload.qualified_name} returned {returned!r} for {sample!r}.\n{wanted}"
-        )
+        raise OperatorError(f"{work} returned {returned!r} for {sample!r}.\n{wanted}")
     return total, flops
 
 

@@ -33,9 +33,9 @@ from dotcu.errors import DotcuError, EnvironmentFault
 from dotcu.kernel import Kernel, Module, cdiv, load, sm_count
 
 Run = Callable[[], Any]
-
-Time = Callable[[Run], float]
-"""Calls a function several times, and returns the median device time of a call in us."""
+Time = Callable[
+    [Run], float
+]  # calls a function several times; returns the median device time of a call in us
 
 THREADS = 256  # of a block; kernels.cu has the same number
 VECTOR_BYTES = 16
@@ -206,8 +206,7 @@ MOST_BYTES, SHARE_OF_FREE, TIMES_L2 = 4 << 30, 0.25, 4
 """The size of one array, as far as a share of the free memory holds all three; and the least, in sizes of L2:
 a smaller one does not measure memory."""
 
-SHARES_OF_L2 = (0.125, 0.25, 0.5)
-"""Shares of L2 for all arrays of a mix; which is best depends on how the halves of L2 are joined."""
+SHARES_OF_L2 = (0.125, 0.25, 0.5)  # of all arrays of a mix; which is best depends on the GPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,9 +314,7 @@ def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time)
 
 
 _log = logging.getLogger("dotcu")
-
-LAYOUT = "v1"
-"""Change it also if ceilings are measured in another way: files of other versions are ignored."""
+LAYOUT = "v1"  # files of others are ignored: change it also if ceilings are measured in another way
 
 
 def saved_path(uuid: str, driver: str) -> Path:

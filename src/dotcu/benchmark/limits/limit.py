@@ -86,8 +86,7 @@ class Limit:
     """The speed of light for one call.
 
     Attributes:
-        time_us: The least time, by the measured ceilings.
-        what: What sets it, in words: "memory, 2 reads to 1 write, 4.39 TB/s".
+        time_us, what: The least time, and what sets it, in words: "memory, 2 reads to 1 write, 4.39 TB/s".
         floor_us: The least plausible time: written bytes may stay in L2, as far as they fit.
         sheet_us: The same by the datasheet; None for a GPU without one.
     """

@@ -3,11 +3,9 @@
 A change is called where the whole interval of the ratio lies beyond `least`; it is "same" where all of it
 lies within; else it is "unclear". Two rules keep two equal runs from being called changed:
 
-- The interval has a block as its unit, and allows for what differs from process to process, as far as blocks
-  show it (`statistics`). Runs are not paired, so their variances add; degrees of freedom by Welch and
-  Satterthwaite, rounded down.
-- `least` covers what blocks do not show, since all blocks of a run have it in common: a process's layout of
-  memory, the clocks of an hour. It must be more than processes differ by without a reason.
+- The interval allows for what differs from process to process, as far as blocks show it (`statistics`). Runs
+  are not paired, so their variances add; degrees of freedom by Welch and Satterthwaite, rounded down.
+- `least` covers what all blocks of a run have in common: a process's layout of memory, the clocks of an hour.
 """
 
 from __future__ import annotations

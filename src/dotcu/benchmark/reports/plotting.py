@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".svg", ".png")
 
-_INCHES = (11.0, 3.3)  # of a pair of panels
-_EDGE_INCHES = 0.7  # what the legend above and the line below need
-_LEGEND_COLUMNS = 7
 _LEAST_RANGE = 4.0  # an axis of times goes from one to so many times it, at least: noise is to look small
 
 _INK, _FAINT = "#333333", "#bbbbbb"
@@ -38,8 +35,7 @@ _STYLES: Sequence[Mapping[str, Any]] = tuple(
     for place, (color, marker) in enumerate(zip(_COLORS, "os^DvPX*", strict=True))
 )
 
-_Styles = Mapping[str, Mapping[str, Any]]
-"""The style of each contender's line, by its name."""
+_Styles = Mapping[str, Mapping[str, Any]]  # of each contender's line, by its name
 
 
 def require(path: Path) -> None:
@@ -99,8 +95,7 @@ def _figure(matplotlib: Any, rows: Sequence[Row], *, caption: str) -> Any:
         scalars = re.search(r"-([A-Za-z_]\w*=.*)", row.key.case)  # `causal=True`
         parts = (row.key.op, row.dtype, scalars[1] if scalars else "", f"L2 {row.key.l2}")
         panels.setdefault(", ".join(filter(None, parts)), []).append(row)
-    width, height = _INCHES
-    size = (width, height * len(panels) + _EDGE_INCHES)
+    size = (11.0, 3.3 * len(panels) + 0.7)  # inches: a pair of panels, and the legend and the line below
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
     every = figure.subplots(len(panels), 2, squeeze=False)
     for (left, right), (title, some) in zip(every, panels.items(), strict=True):
@@ -114,7 +109,7 @@ def _figure(matplotlib: Any, rows: Sequence[Row], *, caption: str) -> Any:
         for axes in (left, right):
             _frame(matplotlib.ticker, axes)
     handles = {h.get_label(): h for axes in every.flat for h in axes.get_legend_handles_labels()[0]}
-    columns = min(len(handles), _LEGEND_COLUMNS)
+    columns = min(len(handles), 7)
     figure.legend(handles=list(handles.values()), loc="outside upper left", ncols=columns, frameon=False)
     figure.supxlabel(caption, x=0.01, ha="left", color=_INK, fontsize=8)
     return figure

@@ -31,7 +31,6 @@ class BenchReport(report_base.Report):
 
     Attributes:
         by: The timer, unless a row has another.
-        rows: The rows in the order of the plan.
         changes: The comparison with a saved run; None if none was named.
         notes: Remarks on all rows: why a better timer was not used, say.
         sources: The digest of each operator's source, by its name.
@@ -112,10 +111,7 @@ class BenchReport(report_base.Report):
         return drawn.getvalue().decode()
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain values, without raw samples; its `version` changes when their meaning does.
-
-        A number that is not finite is None, so every reader of JSON takes it.
-        """
+        """Return the report without raw samples; its `version` changes when the meaning of values does."""
         report: dict[str, Any] = plain(
             {
                 "version": VERSION,

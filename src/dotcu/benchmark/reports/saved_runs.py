@@ -1,8 +1,7 @@
 """Runs on disk: a file of JSON lines, one per row, each with everything that its figures depend on.
 
-A line has `version`, `at`, `machine`, `protocol`, `by`, `source` and `row`, raw samples included: any tool
-can pick, sort and join lines, and several runs in one file are a file, too. The calls of a block are written
-as columns, and a column of equal numbers as one number: a tenth of the text.
+Raw samples are included, and several runs in one file are a file, too. The calls of a block are written as
+columns, and a column of equal numbers as one number: a tenth of the text.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ VERSION = 1
 """The version of a line; docs/reference/reports.md has its keys."""
 
 _TIMES = "time_us"  # the column that is never shortened to one number
-
 _COLUMNS = tuple(each.name for each in fields(CallTime))
 
 

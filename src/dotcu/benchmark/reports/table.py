@@ -133,12 +133,12 @@ def _words(text: str, style: str = "", *, indent: int = 2) -> Line:
 
 _MEANS = {"cupti": "by CUPTI", "events": "between CUDA events, launch included"}
 
-_CLOCKS = {
-    "sm_mhz": ("SM ", "MHz"),
-    "memory_mhz": ("memory ", "MHz"),
-    "temperature_c": ("", "°C"),
-    "power_w": ("", "W"),
-}
+_CLOCKS = (
+    ("sm_mhz", "SM ", "MHz"),
+    ("memory_mhz", "memory ", "MHz"),
+    ("temperature_c", "", "°C"),
+    ("power_w", "", "W"),
+)
 
 
 def _head(report: BenchReport) -> Iterator[Text]:
@@ -169,7 +169,7 @@ def _state(report: BenchReport) -> str:
     blocks = [block for row in report.rows if row.measured for block in row.measured.blocks]
     seen = [clocks for block in blocks for clocks in (block.before, block.after)]
     ranges = []
-    for field, (name, unit) in _CLOCKS.items():
+    for field, name, unit in _CLOCKS:
         if values := [value for clocks in seen if (value := getattr(clocks, field)) is not None]:
             low, high = f"{min(values):.0f}", f"{max(values):.0f}"
             ranges.append(f"{name}{low if low == high else f'{low} to {high}'} {unit}")
@@ -243,7 +243,8 @@ def _row_line(report: BenchReport, row: Row, notes: Text, *, l2: str) -> Line:
     if time is None:
         is_skipped = row.status == "skipped"
         status = Text("skipped", style="dim") if is_skipped else Text(row.status.upper(), style="bold red")
-        reason = row.reason.strip().partition("\n")[0] if _is_long(row.reason) else row.reason.strip()
+        reason = row.reason.strip()
+        reason = reason.partition("\n")[0] if reason.count("\n") >= INLINE_LINES else reason
         words = Text.assemble(status, f": {reason}" if reason else "", " " if notes else "", notes)
         return Line(indent=4, cells=names, words=words)
     style = "" if ratio is None else "green" if ratio.low > 1 else "red" if ratio.high < 1 else "dim"
@@ -267,7 +268,7 @@ NOTE_LINES = 20  # that are shown of a note
 
 def _notes(row: Row, by: str) -> Iterator[str]:
     """Yield a row's marks and what its figures do not show, and a reason that is too long for the row."""
-    if row.time is None and _is_long(row.reason):
+    if row.time is None and row.reason.strip().count("\n") >= INLINE_LINES:
         yield row.reason.strip()
     yield from row.marks
     if row.dropped:
@@ -276,10 +277,6 @@ def _notes(row: Row, by: str) -> Iterator[str]:
         yield f"timed {_MEANS[row.measured.by]}"
     if row.time and row.time.p95_us - row.time.p5_us > WIDE * row.time.median_us:
         yield f"wide: p5 {us(row.time.p5_us)} µs, p95 {us(row.time.p95_us)} µs"
-
-
-def _is_long(reason: str) -> bool:
-    return len(reason.strip().splitlines()) > INLINE_LINES
 
 
 _CHANGE_COLUMNS: Sequence[Column] = (
@@ -406,9 +403,8 @@ def reached_rate(row: Row) -> str:
 def _work_source(works: Iterable[Work]) -> str:
     """Return where bytes and FLOPs come from; empty without any work."""
     declared = {work.declared for work in works}
-    if not declared:
-        return ""
-    return "counted as its `work` says" if declared == {True} else "every tensor counted once"
+    known = "counted as its `work` says" if declared == {True} else "every tensor counted once"
+    return known if declared else ""
 
 
 def merged(texts: Iterable[str]) -> Mapping[str, str]:

@@ -68,8 +68,7 @@ class InputValues:
         return tuple({id(tensor): tensor for tensor in Sample(*sample.args, **read).tensors}.values())
 
 
-FEW = 4
-"""A tensor with no more different values than this is a mask, or has flags."""
+FEW = 4  # a tensor with no more different values is a mask, or has flags
 
 
 def _values(tensors: Sequence[Tensor]) -> list[Tensor]:

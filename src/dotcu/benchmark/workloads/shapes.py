@@ -68,12 +68,9 @@ def shapes_name(shapes: Sequence[Shape]) -> str:
 def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
     """Return the shapes of all tensors of a call: those of the row, or such that they follow the first one.
 
-    A tensor that has the first one's shape goes on having it. Any other keeps its dimensions, of which
-    those that measure what one of the first tensor's does go on doing so; sizes of 1 stay. `template` has the
+    A tensor that has the first one's shape goes on having it. Any other keeps its dimensions, of which those
+    that measure what one of the first tensor's does go on doing so; sizes of 1 stay. `template` has the
     shapes of a sample's tensors.
-
-    Raises:
-        UsageError: The row has another number of shapes, or there is more than one way to follow it.
     """
     if len(row) == len(template):
         return tuple(row)

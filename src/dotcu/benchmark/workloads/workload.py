@@ -254,10 +254,7 @@ def _fitting(
 
 
 def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
-    """Return the shape and item size of each result, by the reference on tensors without memory.
-
-    Empty if that fails. Not by the body, which may keep its arguments. Written arguments count as inputs.
-    """
+    """Return the shape and item size of each result, by the reference on tensors without memory."""
     overload = subject.overload.functional or subject.overload
     if subject.reference is None or overload.signature.mutates:
         return []
