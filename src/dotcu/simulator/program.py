@@ -17,8 +17,8 @@ from dotcu.errors import SimulationError
 from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.simulator.decoding.decode import DecodedKernel, decode
-from dotcu.simulator.decoding.inlining import SourceLocations, inline_calls
-from dotcu.simulator.decoding.variables import place
+from dotcu.simulator.decoding.inlining import inline_calls
+from dotcu.simulator.decoding.variables import parameter_offsets
 from dotcu.simulator.machine.grid import LaunchState
 from dotcu.simulator.machine.memory import Buffer, Memory, allocate
 from dotcu.simulator.machine.schedule import execute
@@ -97,21 +97,13 @@ class Program:
             return self._decoded[name]
 
     def _decode(self, name: str) -> DecodedKernel:
-        header, location_of = self.module.headers[name], SourceLocations(self.files)
-        kernel = inline_calls(self.module, name, frozenset(BUILTINS), location_of)
+        kernel = inline_calls(self.module, name, frozenset(BUILTINS), self.files)
         for variable in kernel.module.values():
             if variable.name not in self.addresses:
                 self.addresses[variable.name] = allocate()
                 self.variables[variable.name] = initial_bytes(variable, self.addresses)
                 self._declared[variable.name] = variable
-        return decode(
-            kernel,
-            parameters=parameter_offsets(header),
-            addresses=self.addresses,
-            shared={n: v for n, v in self.module.variables.items() if v.space == "shared"},
-            location_of=location_of,
-            kernel=demangle(name),
-        )
+        return decode(kernel, self.module, name, self.addresses)
 
 
 def line_reader(texts: Mapping[str, str]) -> Callable[[str, int], str]:
@@ -147,11 +139,6 @@ def _initial_address(symbol: Symbol, addresses: Mapping[str, int]) -> int:
     address = addresses[symbol.name] + symbol.offset
     lowest = symbol.mask & -symbol.mask
     return (address & symbol.mask) // lowest if symbol.mask else address
-
-
-def parameter_offsets(header: FunctionHeader) -> dict[str, int]:
-    """Return the offset of each parameter when all are laid out one after the other, aligned."""
-    return place({param.name: param for param in header.params})[0]
 
 
 def pack_params(header: FunctionHeader, params: Sequence[bytes]) -> bytes:

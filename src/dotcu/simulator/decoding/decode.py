@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dotcu.ptx.instructions import Instruction, Variable
+from dotcu.elf import demangle
+from dotcu.ptx.instructions import Instruction
+from dotcu.ptx.module import PtxModule
 from dotcu.simulator.counting.counters import work_of
 from dotcu.simulator.decoding.basic_blocks import BasicBlock, basic_blocks, ends_block
-from dotcu.simulator.decoding.binding import Binding, LaunchConstant
+from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, SourceLocations, unsupported
 from dotcu.simulator.decoding.variables import (
     VariableLayout,
     layout_variables,
+    parameter_offsets,
     read_names,
     swapped_addresses,
     trace_origins,
@@ -22,7 +25,7 @@ from dotcu.simulator.decoding.variables import (
 from dotcu.simulator.semantics.control import ENDINGS, guarded, jump
 from dotcu.simulator.semantics.dispatch import bind
 from dotcu.simulator.semantics.matrix.wgmma import watched, wgmma_registers
-from dotcu.simulator.semantics.table import Array, NotExecuted, Step
+from dotcu.simulator.semantics.table import NotExecuted, Step
 from dotcu.simulator.semantics.warp import Rendezvous
 
 BlockWork = Counter[tuple[tuple[str, int], bool, tuple[str, str, int]]]
@@ -52,69 +55,51 @@ class DecodedKernel:
     """A kernel that is ready to run.
 
     Attributes:
-        constants: What each register holds at the start.
-        specials: Special registers and the registers that keep them.
-        params, shared_addresses: Registers that hold launch parameters, and the address of a shared variable.
+        binding: What each register holds at the start, and which ones hold launch parameters and the like.
         layout: The places of its variables.
         location_of: Finds the source file and line of an instruction, as the user knows them.
         opcodes: Of its instructions.
     """
 
     blocks: tuple[DecodedBlock, ...]
-    constants: tuple[Array, ...]
-    specials: tuple[tuple[str, int], ...]
-    params: tuple[tuple[LaunchConstant, int], ...]
-    shared_addresses: tuple[int, ...]
+    binding: Binding
     layout: VariableLayout
     location_of: SourceLocations
     opcodes: frozenset[str]
 
 
-def decode(
-    linked: FlatKernel,
-    *,
-    parameters: Mapping[str, int],
-    addresses: Mapping[str, int],
-    shared: Mapping[str, Variable],
-    location_of: SourceLocations,
-    kernel: str,
-) -> DecodedKernel:
+def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[str, int]) -> DecodedKernel:
     """Turn a kernel into steps.
 
     Args:
-        linked, kernel: The kernel, with its calls inlined, and its name in errors.
-        parameters, addresses: Offset of each kernel parameter, address of each module variable.
-        shared: Module-scope shared variables.
-        location_of: Finds the source file and line of an instruction.
+        linked, name: The kernel, with its calls inlined, and its name.
+        module, addresses: The PTX that it is of, and the address of each module variable.
 
     Raises:
         UnsupportedInstruction: Names every instruction that is not executed, with all of its lines.
         SimulationError: The kernel's variables do not fit local memory.
     """
-    layout = layout_variables(linked, shared)
+    parameters = parameter_offsets(module.headers[name])
+    shared = {n: v for n, v in module.variables.items() if v.space == "shared"}
     binding = Binding(
         linked,
         parameters,
         addresses,
-        layout,
+        layout_variables(linked, shared),
         read_names=read_names(linked),
         swapped=swapped_addresses(linked),
         origins=trace_origins(linked, parameters),
         of_wgmma=wgmma_registers(linked.code),
     )
-    plan = basic_blocks(linked.code)
     refused: Refused = {}
-    blocks = [_block(number, block, binding, location_of, refused) for number, block in enumerate(plan)]
+    blocks = [_block(number, plan, binding, refused) for number, plan in enumerate(basic_blocks(linked.code))]
     if refused:
-        raise unsupported("\n    ".join(_shown(places) for places in refused.values()), kernel)
+        raise unsupported("\n    ".join(_shown(places) for places in refused.values()), demangle(name))
     return DecodedKernel(
         blocks=tuple(blocks),
-        constants=tuple(binding.constants),
-        specials=tuple(binding.specials.items()),
-        params=tuple(binding.params.items()),
-        shared_addresses=tuple(binding.shared_addresses),
-        layout=layout,
-        location_of=location_of,
+        binding=binding,
+        layout=binding.layout,
+        location_of=linked.location_of,
         opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
     )
 
@@ -157,15 +142,9 @@ def _shown(places: list[tuple[str, int, Instruction]]) -> str:
     return f"{at}: {instruction.text}{also}{why}"
 
 
-def _block(
-    number: int,
-    plan: BasicBlock,
-    binding: Binding,
-    location_of: SourceLocations,
-    refused: Refused,
-) -> DecodedBlock:
+def _block(number: int, plan: BasicBlock, binding: Binding, refused: Refused) -> DecodedBlock:
     """Bind a block's instructions; note those that are not executed in `refused`."""
-    code = binding.linked.code[plan.first : plan.last]
+    code, location_of = binding.linked.code[plan.first : plan.last], binding.linked.location_of
     steps: list[Step] = []
     end = jump(plan.through)
     admit = None

@@ -101,13 +101,15 @@ class FlatKernel:
         shared: Variables of each block, by name.
         module: Variables declared inside bodies that belong to the module (.global, .const).
         functions: Functions that are entered, by name.
+        location_of: Finds the source file and line of an instruction, as the user knows them.
     """
 
     code: tuple[FlatInstruction, ...]
     local: Mapping[str, Variable]
     shared: Mapping[str, Variable]
     module: Mapping[str, Variable]
-    functions: Mapping[str, EnteredFunction] = field(default_factory=dict)
+    functions: Mapping[str, EnteredFunction]
+    location_of: SourceLocations
 
 
 _LIBRARY = re.compile(r"/include/(cccl|cub|thrust|cuda/std|cooperative_groups)\b")
@@ -155,20 +157,20 @@ def chain_of(location: Location, calls: tuple[Location, ...]) -> list[Location]:
 
 
 def inline_calls(
-    module: PtxModule, entry: str, builtins: frozenset[str], location_of: SourceLocations
+    module: PtxModule, entry: str, builtins: frozenset[str], files: Mapping[int, str]
 ) -> FlatKernel:
     """Flatten a kernel.
 
     Args:
-        entry: The kernel's name.
+        module, entry: The PTX, and the kernel's name.
         builtins: Functions that the simulator implements itself; calls of them stay.
-        location_of: Locates the instruction that an error names.
+        files: Names of the source files, as the user knows them.
 
     Raises:
         UnsupportedInstruction: A call that can be neither inlined nor entered.
         SimulationError: A call of a function that is only declared.
     """
-    return _Inliner(module, builtins, location_of, CallGraph(module, entry)).inline(entry)
+    return _Inliner(module, builtins, SourceLocations(files), CallGraph(module, entry)).inline(entry)
 
 
 def call_operands(call: Instruction) -> tuple[tuple[str, ...], Symbol | Register | None, tuple[str, ...]]:
@@ -315,6 +317,7 @@ class _Inliner:
             shared=self.shared,
             module=self.module_variables,
             functions=self.functions,
+            location_of=self.location_of,
         )
 
     def _append_entered(self, name: str) -> None:

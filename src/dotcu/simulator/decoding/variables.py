@@ -19,6 +19,7 @@ from dotcu.ptx.dataflow import names_of, registers_of
 from dotcu.ptx.instructions import (
     TYPE_BYTES,
     Address,
+    FunctionHeader,
     Instruction,
     Operand,
     Register,
@@ -139,6 +140,11 @@ def place(variables: Mapping[str, Variable]) -> tuple[dict[str, int], int]:
         starts[name] = _align(end, max(1, variable.align))
         end = starts[name] + variable.size
     return starts, end
+
+
+def parameter_offsets(header: FunctionHeader) -> dict[str, int]:
+    """Return the offset of each parameter when all are laid out one after the other, aligned."""
+    return place({param.name: param for param in header.params})[0]
 
 
 def _align(offset: int, alignment: int) -> int:

@@ -98,7 +98,7 @@ class LaunchState:
     @property
     def allotted_bytes(self) -> int:
         """Shared memory of one block, with what the system keeps if the kernel asks where that is."""
-        asks = any(name.startswith("reserved_smem") for name, _ in self.decoded.specials)
+        asks = any(name.startswith("reserved_smem") for name in self.decoded.binding.specials)
         return self.reserved_offset + RESERVED_BYTES if asks else self.shared_bytes
 
     def shapes(self) -> Iterator[ChunkShape]:
@@ -131,14 +131,15 @@ class LaunchState:
         """Blocks, ready to run."""
         chunk = Chunk(self, shape)
         params = (self.params, *self.others)[shape.rank]
-        chunk.registers = list(self.decoded.constants)
-        for (offset, dtype), slot in self.decoded.params:
+        binding = self.decoded.binding
+        chunk.registers = list(binding.constants)
+        for (offset, dtype), slot in binding.params.items():
             chunk.registers[slot] = np.frombuffer(params, dtype, 1, offset)
-        special_arrays(chunk, self.decoded.specials)
+        special_arrays(chunk, binding.specials)
         chunk.shared = PrivateMemory(shape.blocks, shape.lanes, self.allotted_bytes)
         if shape.cluster_blocks > 1:
             chunk.shared.bases = chunk.shared.bases - chunk.own_starts
-            for slot in self.decoded.shared_addresses:
+            for slot in binding.shared_addresses:
                 address = chunk.registers[slot]
                 chunk.registers[slot] = address + chunk.own_starts.astype(address.dtype)
         chunk.shared.written.reshape(shape.blocks, -1)[:, self.reserved_offset :] = 1

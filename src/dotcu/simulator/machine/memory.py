@@ -262,32 +262,23 @@ class LocatedAddresses:
             self._range = int(offsets.min()), int(offsets.max())
         return self._range
 
-    def in_region(self, region: Buffer, width: int) -> Array:
-        """Return for each lane the element of a region, as its view of that width counts them."""
-        key = (id(region), width)
-        if key not in self._indices:
-            first = region.view(width)[1]
-            self._indices[key] = _elements(self.address - np.uint64(first), width)
-            self._owners.append(region)
-        return self._indices[key]
-
-    def in_private(self, private: PrivateMemory, window: int, width: int) -> Array:
-        """Return for each lane the element of shared or local memory, counted over all owners.
+    def elements(self, owner: Buffer | PrivateMemory, width: int, window: int = 0) -> Array:
+        """Return for each lane the element of a region, or of shared or local memory over all owners.
 
         Args:
-            private, window: The shared, local or parameter memory, and the address where its space begins.
-            width: Bytes of one element.
+            owner, width: The region or memory, as whose view of that width elements are counted.
+            window: The address where the space of shared or local memory begins.
         """
-        key = (id(private), width)
+        key = (id(owner), width)
         if key not in self._indices:
-            bases = private.bases
-            if bases.size > 1 and self.active is not None:
-                bases = bases[self.active]
-            self._indices[key] = _elements(self.address + (bases - np.uint64(window)), width)
-            self._owners.append(private)
+            if isinstance(owner, Buffer):
+                offset = self.address - np.uint64(owner.view(width)[1])
+            else:
+                bases = owner.bases
+                if bases.size > 1 and self.active is not None:
+                    bases = bases[self.active]
+                offset = self.address + (bases - np.uint64(window))
+            index = offset.view(np.int64)
+            self._indices[key] = index if width == 1 else index >> (width.bit_length() - 1)
+            self._owners.append(owner)
         return self._indices[key]
-
-
-def _elements(offset: Array, width: int) -> Array:
-    index = offset.view(np.int64)
-    return index if width == 1 else index >> (width.bit_length() - 1)

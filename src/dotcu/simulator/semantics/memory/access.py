@@ -192,7 +192,7 @@ def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
         low, end = lowest + offset, highest + offset + size
     if low < window + first or end > window + last:
         return None
-    index = located.in_private(private, window, access.width)
+    index = located.elements(private, access.width, window)
     shift = offset >> (access.width.bit_length() - 1)
     view, shadow = private.views[access.width], None if private.is_written else private.shadows[access.width]
     indices = index + shift if shift else index
@@ -214,7 +214,7 @@ def _whole_region(
     if access.action != "read" and region.read_only:
         return None
     width = access.width
-    index = located.in_region(region, width)
+    index = located.elements(region, width)
     shift = access.offset >> (width.bit_length() - 1)
     view, _ = region.view(width)
     races, skew = chunk.grid.races(region, width)

@@ -6,7 +6,7 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: mov".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -230,9 +230,9 @@ CLOCKS: Mapping[str, Callable[[Chunk], int]] = {
 }
 
 
-def special_arrays(chunk: Chunk, wanted: Sequence[tuple[str, int]]) -> None:
+def special_arrays(chunk: Chunk, wanted: Mapping[str, int]) -> None:
     """Set the registers in which a kernel keeps the special registers that it reads."""
-    for name, slot in wanted:
+    for name, slot in wanted.items():
         value = SPECIAL_VALUES[name](chunk)
         dtype = dtype_of(SPECIAL_REGISTERS[name])
         chunk.registers[slot] = value if isinstance(value, np.ndarray) else np.full(1, value, dtype)
