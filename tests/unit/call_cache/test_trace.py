@@ -126,10 +126,11 @@ def outcome(body: Callable[..., Any], call: dict[str, Any]) -> Any:
 
 def plans(operator: Any, dtype: torch.dtype = torch.float32) -> list[bool]:
     """For each sample whether there is a plan for it."""
-    return [
-        traced(operator.body, *sample.args, **sample.kwargs).recorded is not None
-        for sample in operator.make_samples(torch.device("cpu"), dtype)
-    ]
+    with dotcu.simulate(checks=()):
+        return [
+            traced(operator.body, *sample.args, **sample.kwargs).recorded is not None
+            for sample in operator.make_samples(torch.device("cpu"), dtype)
+        ]
 
 
 def test_samples_of_the_gallery_have_plans_where_nothing_must_be_copied() -> None:
