@@ -109,16 +109,14 @@ def _refuse(given: Mapping[str, bool], useless_for: str) -> None:
 def _native(described: Project, out: Path, *, isolated: bool, check: bool, as_json: bool) -> bool:
     """Compile native code, make the wheel, audit it, print the results; return whether all passed."""
     from dotcu.extension.build import build_request
-    from dotcu.shipping import building, clean, native_library, native_wheel
-    from dotcu.shipping.audit import require_tools
+    from dotcu.shipping import building, clean, native_library
+    from dotcu.shipping.audit import make_wheel, require_tools
 
     require_tools()
     request, tools = native_library.prepare(described)
     with building.folder_for(described.root / out):
         built = build_request(request, tools)
-        audit = native_wheel.make(
-            described.root, request.compiled, built, described.root / out, isolated=isolated
-        )
+        audit = make_wheel(described.root, request.compiled, built, described.root / out, isolated=isolated)
     compiled_with = native_library.compiled_with(request, tools)
     checked = clean.check_by_tests(audit.wheel, described.root) if check and audit.passed else None
     if as_json:

@@ -144,8 +144,7 @@ def _of_source(
 ) -> InspectReport:
     file, _, name = target.partition(":")
     plain, instances, templates = kernels_in_source(read_source(file, include), how, instantiate)
-    built = _built(plain, instances, targets)
-    report = replace(_report(target, built, {}, asked), templates=templates)
+    report = replace(_report(target, _built(plain, instances, targets), {}, asked), templates=templates)
     report = _only(report, name) if name else report
     if report.templates and not report.kernels and not report.failed:
         declarations = ", ".join(template.declaration for template in report.templates)

@@ -271,8 +271,7 @@ def packet(signature: Signature) -> Any:
 
 def refresh(signature: Signature) -> None:
     """Make `torch.ops` forget what it cached of a name, so that a new overload is found."""
-    namespace = getattr(torch.ops, signature.namespace)
-    vars(namespace).pop(signature.name, None)
+    vars(getattr(torch.ops, signature.namespace)).pop(signature.name, None)
 
 
 def put_before(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:

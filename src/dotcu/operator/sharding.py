@@ -169,8 +169,7 @@ def rules(
 def _elementwise(signature: Signature, values: Mapping[str, Any]) -> Iterator[Rule]:
     """Yield a rule for each dimension of the result; tensors are aligned at their last one."""
     named = {name: members(values.get(name)) for name in tensors_of(signature)}
-    shapes = [tuple(tensor.shape) for group in named.values() for tensor in group]
-    rank = max(map(len, shapes), default=0)
+    rank = max((len(tensor.shape) for group in named.values() for tensor in group), default=0)
     for dim in range(rank):
 
         def along(shape: Sequence[int], dim: int = dim) -> Place:

@@ -10,8 +10,7 @@ import pytest
 import made_wheels
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.shipping import audit as auditing
-from dotcu.shipping.audit import TOOLS, Audit, audit
-from dotcu.shipping.native_wheel import repair
+from dotcu.shipping.audit import TOOLS, Audit, audit, repair
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in TOOLS),

@@ -241,16 +241,14 @@ def kind_of(instruction: SassInstruction) -> InstructionKind | None:
 
 def _is_move(instruction: SassInstruction) -> bool:
     """Return whether it only loads a constant: HFMA2.MMA R4, -RZ, RZ, 0, 0 computes nothing."""
-    zero = {"RZ", "-RZ"}
-    return instruction.opcode == "HFMA2" and zero.issuperset(instruction.operands[1:3])
+    return instruction.opcode == "HFMA2" and {"RZ", "-RZ"}.issuperset(instruction.operands[1:3])
 
 
 def _label(kind: InstructionKind, instruction: SassInstruction, callees: Mapping[int, str]) -> str:
     target = _callee(instruction, callees) if kind.group == CALL else ""
-    width = width_bytes(instruction)
-    text = kind.label.format(mnemonic=instruction.mnemonic, bytes=width, target=target)
-    spilled = kind.group == LOCAL and instruction.note == SPILL
-    return f"spill {text}" if spilled else text
+    bytes = width_bytes(instruction)
+    text = kind.label.format(mnemonic=instruction.mnemonic, bytes=bytes, target=target)
+    return f"spill {text}" if kind.group == LOCAL and instruction.note == SPILL else text
 
 
 def _callee(instruction: SassInstruction, callees: Mapping[int, str]) -> str:
