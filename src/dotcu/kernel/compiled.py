@@ -352,18 +352,15 @@ class CompiledUnit:
         with self._lock:
             if is_tile not in self._libraries:
                 names = {symbol: name for name, symbol in self.object.lowered.items()}
+                code = self._tile_cubin() if is_tile else self.object.cubin
                 self._libraries[is_tile] = cuda.Library(
                     self.unit.source.name,
-                    self._tile_cubin() if is_tile else self._simt_code(),
+                    self.object.ptx.encode() + b"\0" if code is None else code,
                     dict if is_tile else self._initial,
                     names,
                     is_tile=is_tile,
                 )
             return self._libraries[is_tile]
-
-    def _simt_code(self) -> bytes:
-        cubin = self.object.cubin
-        return cubin if cubin is not None else self.object.ptx.encode() + b"\0"
 
     def _tile_cubin(self) -> bytes:
         """Return the machine code of the tile kernels, whose host code is this machine's."""

@@ -264,8 +264,8 @@ class _StatementReader(CodeTokens):
         return len(self.tokens), None
 
     def opens_scope(self, first: int, brace: int) -> bool:
-        words = [self.at(i) for i in range(first, brace)]
-        return "namespace" in words[:2] or words == ["extern"]
+        words = [self.at(i) for i in range(first, min(brace, first + 2))]
+        return "namespace" in words or words == ["extern"]
 
     def _is_macro_call(self, first: int) -> bool:
         """Return whether a statement is the call of a macro that makes declarations."""
@@ -276,34 +276,26 @@ class _StatementReader(CodeTokens):
         return any(set(value) & set("{};") for value in values) and (is_called or not called)
 
     def _made(self, first: int, last: int) -> ParsedDeclaration:
-        """Return what the call of a macro makes; without an annotation in it the compiler decides."""
-        word = self.at(first)
-        verdict, what = self._macro_verdict(word), f"what the macro {word} makes"
+        """Return what the call of a macro makes; without an annotation in it the compiler decides.
+
+        It is unclear where it is of both kinds, but not where types stand beside host code, such as one whose
+        constructor registers a function.
+        """
+        word, verdicts = self.at(first), {"host"}
+        if word in self.macros:
+            others = {name: macro for name, macro in self.macros.items() if name != word}
+            parsed = (parse_declarations(value.replace("#", " "), others) for value in self.macros[word][1])
+            scopes = ("a bracket", "the head of a scope")
+            verdicts = {each.verdict for made in parsed for each in made if each.what not in scopes}
+        is_mixed = "unclear" in verdicts or verdicts >= {"device", "host"}
         words = self.words(self.tokens[first][1], self.tokens[min(last, len(self.tokens) - 1)][2])
         is_guessed = not words & DEVICE_WORDS
-        if verdict == "shared" or (verdict == "unclear" and is_guessed):
-            return self.declaration(first, last, "device", what, is_guessed=is_guessed)
-        return self.declaration(first, last, verdict, what)
-
-    def _macro_verdict(self, word: str) -> Verdict:
-        """Return the kind of the declarations that a macro makes; unclear where they are of both kinds.
-
-        "shared" are types beside host code, such as one whose constructor registers a function.
-        """
-        if word not in self.macros:
-            return "host"
-        others = {name: macro for name, macro in self.macros.items() if name != word}
-        verdicts = {
-            each.verdict
-            for value in self.macros[word][1]
-            for each in parse_declarations(value.replace("#", " "), others)
-            if each.what not in ("a bracket", "the head of a scope")
-        }
-        if "unclear" in verdicts or verdicts >= {"device", "host"}:
-            return "unclear"
-        if "host" in verdicts:
-            return "shared" if "shared" in verdicts else "host"
-        return "device"
+        verdict: Verdict = "unclear" if is_mixed else "host" if "host" in verdicts else "device"
+        if (is_mixed and is_guessed) or (not is_mixed and verdicts >= {"host", "shared"}):
+            return self.declaration(
+                first, last, "device", f"what the macro {word} makes", is_guessed=is_guessed
+            )
+        return self.declaration(first, last, verdict, f"what the macro {word} makes")
 
     def classified(self, first: int, last: int, body: int | None) -> ParsedDeclaration:
         """Classify a statement by the parser's tree; `body` is the brace that opens its body, if any."""
@@ -357,16 +349,14 @@ class _StatementReader(CodeTokens):
         if kind == "static_assert":
             return fields | {"verdict": "shared", "what": "a static_assert"}
         is_for_both = kind == "function" and "__host__" in words
-        if words & DEVICE_WORDS and not (is_for_both and _HOSTS_TYPE.search(self._head_of(whole))):
+        head = self.text[whole.start_byte : _body_of(whole)] if is_for_both else ""
+        if words & DEVICE_WORDS and not _HOSTS_TYPE.search(head):
             return fields | {"verdict": "device", "what": f"a {kind}"}
         if kind == "function":
             return fields | self._function(whole, words)
         if words & _CONSTEXPR or _is_constant(node):
             return fields | {"verdict": "shared", "what": "a constant"}
         return fields | {"verdict": "host", "what": "a variable without __device__ or const"}
-
-    def _head_of(self, function: Node) -> str:
-        return self.text[function.start_byte : _body_of(function)]
 
     def _function(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
         node = _inner(whole)

@@ -301,15 +301,12 @@ class _ParsedFile:
                 begin = end + 1
                 continue
             last = max((i for i in range(begin, end) if self.kept[i] or i in self.added), default=begin - 1)
-            shown, debt = "", 0
+            shown = ""
             for position in range(begin, last + 1):
                 more, character = self.added.get(position, ""), self.text[position]
                 if self.kept[position] or (character == "\t" and not more):
                     more += character
-                elif not more and debt == 0:
-                    more = " "
-                shown += more
-                debt += len(more) - 1
+                shown = shown + more if more else shown.ljust(position + 1 - begin)
             lines.append(shown.rstrip(" ") if last < end - 1 else shown)
             begin = end + 1
         # no blank lines behind the last that has code; a header may be included there
