@@ -672,11 +672,11 @@ def _with_header(plan: BuildPlan, including: str, spelled: str) -> BuildPlan | N
 
 def _without_refused(plan: BuildPlan, log: str) -> BuildPlan | None:
     """Leave out what the compiler refused, if it is host code or may be."""
-    from dotcu.compile.diagnostics import error_lines, lines_without_body
+    from dotcu.compile.diagnostics import refused_lines
 
     if plan.options.all_is_device:
         return None
-    lines = error_lines(log, plan)
+    lines, called = refused_lines(log, plan)
     suspects = {virtual for virtual, _ in lines if virtual in plan.shown_files}
     lacking = set(_NO_MEMBER.findall(log))  # the compiler stops at a hundred errors: where else are they?
     suspects |= {one.virtual for one in plan.includes.files if any(name in one.text for name in lacking)}
@@ -690,7 +690,7 @@ def _without_refused(plan: BuildPlan, log: str) -> BuildPlan | None:
     for file, line in lines:
         on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
         refused.update(itertools.islice(on_it, 1))
-    for file, line in lines_without_body(log, plan):
+    for file, line in called:
         on_it = (key for key, first, last in pieces if key[0] == file and first <= line <= last)
         refused.update((*key[:2], "inline") for key in on_it if key[2] == "head")
     if any(key[2] == "assert" for key in refused) and "Error limit reached" in log:

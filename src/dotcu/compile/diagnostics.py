@@ -351,23 +351,21 @@ def unopened(log: str) -> tuple[str, str] | None:
     return (match["file"], match["header"]) if match else None
 
 
-def error_lines(log: str, plan: BuildPlan) -> tuple[tuple[str, int], ...]:
-    """Return the lines that the compiler refuses, with the virtual names of their files.
+def refused_lines(log: str, plan: BuildPlan) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Return the lines that the compiler refuses, and those of functions without a body that are called.
 
-    Where some have host functions or variables on them, only those: the rest may follow from them. A
-    function without a body that is called is not among them: its call is at fault. Nor is an assertion
-    that is false: the compiler understood it.
+    Each has the virtual name of its file. Where some of the former have host functions or variables on them,
+    only those: the rest may follow from them. Of a function without a body, its call is at fault; and an
+    assertion that is false is not refused: the compiler understood it.
     """
     found = parse_log(log, lambda name: name, lambda _: (), main=plan.includes.main.virtual)
     errors = [one for one in found if one.severity == "error" and not _NOT_ITS_OWN.search(one.message)]
     certain = [one for one in errors if _HOST_CODE.search(one.message)]
-    return tuple(dict.fromkeys((one.file, one.line) for one in certain or errors))
-
-
-def lines_without_body(log: str, plan: BuildPlan) -> tuple[tuple[str, int], ...]:
-    """Return the lines of functions that are called and have no body, with their files' virtual names."""
-    found = parse_log(log, lambda name: name, lambda _: (), main=plan.includes.main.virtual)
-    return tuple(dict.fromkeys((one.file, one.line) for one in found if _NO_BODY.search(one.message)))
+    called = [one for one in found if _NO_BODY.search(one.message)]
+    refused, bodiless = (
+        dict.fromkeys((one.file, one.line) for one in each) for each in (certain or errors, called)
+    )
+    return list(refused), list(bodiless)
 
 
 def left_out_headers(log: str) -> tuple[str, ...]:
