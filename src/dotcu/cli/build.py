@@ -13,9 +13,8 @@ from dotcu.cli import AsJson, File, Word, Words, console, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.shipping.building import WheelPlan
+    from dotcu.shipping.building import Contents, WheelPlan
     from dotcu.shipping.clean import CleanRun
-    from dotcu.shipping.contents import Contents
     from dotcu.shipping.project import Project
 
 

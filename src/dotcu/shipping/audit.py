@@ -35,8 +35,7 @@ from dotcu.extension.build import NativeBuild
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries import BinaryReport
 from dotcu.inspection.binaries.runs_on import floor_of, is_provided
-from dotcu.shipping.building import pip_wheel
-from dotcu.shipping.contents import PYPI_BYTES, size_line
+from dotcu.shipping.building import PYPI_BYTES, pip_wheel, size_line
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet

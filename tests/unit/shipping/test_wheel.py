@@ -12,8 +12,8 @@ import pytest
 import shipped
 from dotcu import process
 from dotcu.cli.main import parser
+from dotcu.shipping.building import contents
 from dotcu.shipping.clean import TRIAL
-from dotcu.shipping.contents import contents
 
 pytestmark = pytest.mark.slow
 

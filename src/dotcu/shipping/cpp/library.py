@@ -14,8 +14,7 @@ from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator
 from dotcu.shipping.assembling import Job, replacing
 from dotcu.shipping.audit import audited_wheel
-from dotcu.shipping.building import WheelPlan
-from dotcu.shipping.contents import Contents, contents
+from dotcu.shipping.building import Contents, WheelPlan, contents
 from dotcu.shipping.cpp import writing
 from dotcu.shipping.cpp.planning import MOST_TARGETS, plan_all
 
