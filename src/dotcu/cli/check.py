@@ -51,13 +51,9 @@ def command(
 
         named = resolve(target)
         planned = prepare(
-            [operator for _, operator in named],
-            device=device,
-            level=level,
-            seed=seed,
-            only=tuple(only or ()),
-            reproduce=by_command(target, named),
-        )
+            [operator for _, operator in named], device=device, level=level, seed=seed,
+            only=tuple(only or ()), reproduce=by_command(target, named),
+        )  # fmt: skip
         start = time.perf_counter()
         faults: list[EnvironmentFault] = []
         found = _until_a_fault(planned.run(), faults)
