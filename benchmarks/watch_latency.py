@@ -78,7 +78,6 @@ def main() -> None:
         save(folder)
         with closing(watch(str(folder / "ops.py"), device=options.device)) as steps:
             listen(steps)
-            time.sleep(10)  # a spare worker starts meanwhile
             versions = []
             for _ in range(options.saves):
                 save(folder)

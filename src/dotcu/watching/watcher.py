@@ -170,8 +170,7 @@ def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
         yield "; ".join(f"{', '.join(files)} {what}" for what, files in parts.items() if files), ""
     if state.first:
         word = "passed" if state.first_passed else "FAILED"
-        since = "the start" if state.saved is None else "the save"
-        yield f"{word}  {state.first}, {state.first_s:.2f} s after {since}", _STYLES.get(word, "bold red")
+        yield f"{state.first} {word} after {state.first_s:.2f} s", _STYLES.get(word, "bold red")
     if state.trouble:
         yield state.trouble, "bold red"
     unlike = {cause_of(result): result for result in reversed(state.failures)}

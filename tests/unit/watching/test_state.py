@@ -86,7 +86,7 @@ def drawn(state: WatchState, *, width: int = 100, color: Literal["standard"] | N
 def test_the_first_verdict_is_timed_from_the_save() -> None:
     state = run(saved(), *version(RIGHT, 10))
     assert state.first_s == 0.5
-    assert "0.50 s after the save" in drawn(state)
+    assert "passed after 0.50 s" in drawn(state)
 
 
 def test_a_change_of_registers_is_reported_beside_the_last_version_that_held() -> None:
@@ -160,7 +160,7 @@ def told(*happened: Event) -> list[str]:
 def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
     assert told(saved(), *version(RIGHT, 10, TIMED)) == [
         "a.cu saved",
-        "passed  ns::op/call/float32-s0, 0.50 s after the save",
+        "ns::op/call/float32-s0 passed after 0.50 s",
         "quick check passed: 1 trial, 0.2 s",
         "f on sm_90a: 10 registers",
         "ns::op float32-s0: 2.00 us; faster: 0.500 times the last good one (0.490 to 0.510)",
