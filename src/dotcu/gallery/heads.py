@@ -193,7 +193,7 @@ def gradients_of(
         nothing = nothing | hidden
     p, dy = torch.exp(values_of - logs).masked_fill(nothing, 0.0), grad.to(wide)
     ds = p * slope * (dy @ values.mT - (dy * out).sum(-1, keepdim=True)) * scale
-    ds = ds.masked_fill(nothing, 0.0)
+    ds = ds.masked_fill(nothing, 0.0) if wide == torch.float64 else ds
 
     def shared(x: Tensor) -> Tensor:
         """The sum over the heads that share one of k."""

@@ -201,7 +201,8 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                 top[h] = high[h], high[h] = most;
                 sum[h] *= shrink[h];
             }
-            if (__any_sync(~0u, fmaxf(fabsf(high[0]), fabsf(high[1])) * factor > far_off)) {
+            const float farthest = fmaxf(fabsf(high[0]), fabsf(high[1])) * factor;
+            if (GROUPS == 2 && __any_sync(~0u, farthest > far_off)) {  // else registers are short
 #pragma unroll
                 for (int i = 0; i < N / 2; ++i) s[i] -= high[i / 2 % 2];
                 high[0] = high[1] = 0;

@@ -205,14 +205,15 @@ __global__ void __launch_bounds__(384, 1)
                 slope[i] = 1 - s[i] * s[i];
             }
         }
-        const bool whole = first_key + 128 <= keys &&
+        const bool whole = first_key + 128 <= keys && query + M <= queries &&
                            (MASK == all_keys || first_key + 127 <= query + right) &&
                            (MASK != window || first_key >= query + M - 1 - left);
         if (!whole) {
 #pragma unroll
             for (int i = 0; i < M / 2; ++i) {
                 const int j = key + i / 2 % 2 * 8, at = query + i / 4 * 8 + lane % 4 * 2 + i % 2;
-                const bool sees = j < keys && (MASK == all_keys || j <= at + right) &&
+                const bool sees = j < keys && at < queries &&
+                                  (MASK == all_keys || j <= at + right) &&
                                   (MASK != window || j >= at - left);
                 if (!sees) s[i] = -infinity;
             }

@@ -28,7 +28,7 @@ __global__ void attention_plain(dotcu::tensor<const T, 4> q, dotcu::tensor<const
     for (int j = rule.first(at); j < rule.end(at, keys.count); ++j) {
         const A s = score_of(own.dot(Row<A>(k, b, g, keys.start + j)), rule, slope);
         const A high = s > top ? s : top, shrink = top == none ? 0 : exp(top - high),
-                p = exp(s - high);
+                p = s == none ? 0 : exp(s - high);
         for (A& x : total.x) x *= shrink;
         total.add(p, Row<A>(v, b, g, keys.start + j));
         sum = sum * shrink + p, top = high;

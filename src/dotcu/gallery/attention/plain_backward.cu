@@ -12,8 +12,10 @@ __device__ void pair(const Row<A>& q, const Row<A>& k, const Row<A>& v, const Ro
                      A delta, Rule<A> rule, A& p, A& ds) {
     A slope;
     const A s = score_of(q.dot(k), rule, slope);
-    p = lse == -__builtin_bit_cast(float, 0x7f800000) ? 0 : exp(s - lse);
-    ds = p * (grad.dot(v) - delta) * slope * rule.scale;
+    const A dp = grad.dot(v) - delta;
+    p = ds = 0;
+    if (lse == -__builtin_bit_cast(float, 0x7f800000)) return;  // the query sees nothing
+    p = exp(s - lse), ds = p * dp * slope * rule.scale;
 }
 
 template <typename T, typename A>

@@ -304,6 +304,8 @@ def _(ctx: Any, inputs: Any, output: Tensor) -> None:
 def _(ctx: Any, grad: Tensor) -> Any:
     """Two products of torch's; a quantized weight is a constant."""
     x, weight, scale = ctx.saved_tensors
+    if scale is not None:
+        weight, scale = weight.detach(), scale.detach()
     count = math.prod(grad.shape[:-1])  # -1 is unknown where a size is 0
     rows = grad.reshape(count, grad.shape[-1])
     by_x = grad @ dequantized(weight, scale, x.dtype)
