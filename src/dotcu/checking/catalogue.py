@@ -6,7 +6,7 @@ docs/reference/checks.md describes each; tests/wrong has at least one operator f
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 
 class Level(enum.IntEnum):
@@ -17,60 +17,52 @@ class Level(enum.IntEnum):
     FULL = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One check.
+FINDS: Mapping[Level, Mapping[str, str]] = {
+    Level.QUICK: {
+        "reference": "has a reference that fails or gives other values each time",
+        "numerics": "computes wrong values, or loses more precision than torch does",
+        "written": "leaves part of its result unwritten",
+        "bounds": "writes outside its result and its inputs",
+        "inputs": "changes an input that it does not declare as mutated",
+        "mutation": "declares a mutation that does not happen, or does not count it",
+        "result": "returns a subclass, memory of another tensor, or too little memory",
+        "fake": "reports a wrong shape, stride, dtype or device to torch.compile",
+        "determinism": "gives different bits at each call without declaring it",
+        "fresh-values": "returns a stale result of an earlier call",
+        "sanitizer-bounds": "reads or writes outside its memory, or misaligned",
+        "sanitizer-init": "reads uninitialized memory",
+        "sanitizer-race": "has threads that race for memory",
+        "sanitizer-barrier": "has barriers that not all threads reach, or never ends",
+        "errors": "accepts wrong arguments, or fails on them without a clear error",
+        "registration": "is registered with torch in a way that opcheck refuses",
+        "gradients": "has a wrong gradient",
+    },
+    Level.STANDARD: {
+        "second-gradients": "has a wrong second gradient",
+        "vmap": "has a wrong batching rule",
+        "sharding": "declares a sharding that gives wrong values",
+        "ranks": "gives wrong values on several ranks of a group",
+        "compile": "breaks or changes under torch.compile",
+        "call-cache": "gives other values from the call cache than its body",
+        "stream": "runs on another stream than torch's current one",
+        "graph": "cannot be captured in a CUDA graph, or not be replayed",
+        "devices": "runs on another GPU than its tensors",
+    },
+    Level.FULL: {
+        "large": "overflows an index beyond 2^31 elements",
+        "memcheck": "has memory errors that compute-sanitizer sees",
+        "racecheck": "has shared-memory races that compute-sanitizer sees",
+        "initcheck": "reads unwritten memory, as compute-sanitizer sees",
+        "synccheck": "misuses barriers, as compute-sanitizer sees",
+    },
+}
+"""By the first level that a check belongs to and its name: the fault that it finds, as the end of "finds an
+operator that ..."."""
 
-    Attributes:
-        finds: The fault that it finds, as the end of "finds an operator that ...".
-        level: The first level that it belongs to.
-    """
-
-    name: str
-    finds: str
-    level: Level = Level.QUICK
-
-
-_TABLE = (
-    Check(name="reference", finds="has a reference that fails or gives other values each time"),
-    Check(name="numerics", finds="computes wrong values, or loses more precision than torch does"),
-    Check(name="written", finds="leaves part of its result unwritten"),
-    Check(name="bounds", finds="writes outside its result and its inputs"),
-    Check(name="inputs", finds="changes an input that it does not declare as mutated"),
-    Check(name="mutation", finds="declares a mutation that does not happen, or does not count it"),
-    Check(name="result", finds="returns a subclass, memory of another tensor, or too little memory"),
-    Check(name="fake", finds="reports a wrong shape, stride, dtype or device to torch.compile"),
-    Check(name="determinism", finds="gives different bits at each call without declaring it"),
-    Check(name="fresh-values", finds="returns a stale result of an earlier call"),
-    Check(name="sanitizer-bounds", finds="reads or writes outside its memory, or misaligned"),
-    Check(name="sanitizer-init", finds="reads uninitialized memory"),
-    Check(name="sanitizer-race", finds="has threads that race for memory"),
-    Check(name="sanitizer-barrier", finds="has barriers that not all threads reach, or never ends"),
-    Check(name="errors", finds="accepts wrong arguments, or fails on them without a clear error"),
-    Check(name="registration", finds="is registered with torch in a way that opcheck refuses"),
-    Check(name="gradients", finds="has a wrong gradient"),
-    Check(name="second-gradients", finds="has a wrong second gradient", level=Level.STANDARD),
-    Check(name="vmap", finds="has a wrong batching rule", level=Level.STANDARD),
-    Check(name="sharding", finds="declares a sharding that gives wrong values", level=Level.STANDARD),
-    Check(name="ranks", finds="gives wrong values on several ranks of a group", level=Level.STANDARD),
-    Check(name="compile", finds="breaks or changes under torch.compile", level=Level.STANDARD),
-    Check(
-        name="call-cache", finds="gives other values from the call cache than its body", level=Level.STANDARD
-    ),
-    Check(name="stream", finds="runs on another stream than torch's current one", level=Level.STANDARD),
-    Check(name="graph", finds="cannot be captured in a CUDA graph, or not be replayed", level=Level.STANDARD),
-    Check(name="devices", finds="runs on another GPU than its tensors", level=Level.STANDARD),
-    Check(name="large", finds="overflows an index beyond 2^31 elements", level=Level.FULL),
-    Check(name="memcheck", finds="has memory errors that compute-sanitizer sees", level=Level.FULL),
-    Check(name="racecheck", finds="has shared-memory races that compute-sanitizer sees", level=Level.FULL),
-    Check(name="initcheck", finds="reads unwritten memory, as compute-sanitizer sees", level=Level.FULL),
-    Check(name="synccheck", finds="misuses barriers, as compute-sanitizer sees", level=Level.FULL),
-)
-
-CHECKS = {check.name: check for check in _TABLE}
-"""The checks by name, in the order of a report."""
+CHECKS: Mapping[str, Level] = {name: level for level, names in FINDS.items() for name in names}
+"""The first level of each check, in the order of a report."""
 
 
 def of_level(level: Level) -> tuple[str, ...]:
     """The names of the checks that a level holds."""
-    return tuple(check.name for check in _TABLE if check.level <= level)
+    return tuple(name for name, first in CHECKS.items() if first <= level)

@@ -8,9 +8,10 @@ is off, so that memory next to a tensor belongs to no other. The four tools run 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -130,28 +131,17 @@ FIRST_PORT, PORTS = 49152, 20
 """The ports of the tools' connections to their programs: no two tools may share one."""
 
 
-@dataclass
-class ToolOutput:
-    """The output of a tool over one overload's call.
-
-    Attributes:
-        lines: What it printed while the call was made.
-        kernels: What the call launched.
-        called: Whether the call was made, to its end.
-        failure: Why there was none, or none to its end.
-    """
-
-    lines: list[str] = field(default_factory=list)
-    kernels: set[str] = field(default_factory=set)
-    called: bool = False
-    failure: str = ""
-
-
 class ToolRun:
     """A worker under one tool.
 
     Args:
         number: Of the tools that run at the same time: no two may have the same ports.
+
+    Attributes:
+        lines: What the tool printed while the call of each overload was made; with "", at other times.
+        kernels: What each call launched.
+        called: The overloads whose call was made, to its end.
+        failures: Why others had none, or none to its end.
     """
 
     def __init__(self, tool: str, options: Sequence[str], path: Path, number: int) -> None:
@@ -164,8 +154,11 @@ class ToolRun:
             "--show-backtrace", "device", "--print-limit", "10000",
         ]  # fmt: skip
         self._worker = Worker(WORKER, tool=words, on_output=self._take)
-        self._late: list[str] = []
-        self._lines = self._late
+        self.lines: dict[str, list[str]] = defaultdict(list)
+        self.kernels: dict[str, set[str]] = defaultdict(set)
+        self.called: set[str] = set()
+        self.failures: dict[str, str] = {}
+        self._calling = ""
 
     def close(self) -> None:
         """End it, from another thread."""
@@ -173,57 +166,55 @@ class ToolRun:
 
     def outcomes(self, requests: Sequence[TrialRequest]) -> dict[str, Outcome]:
         """Return what the tool found, by overload."""
-        outputs = {request.overload: ToolOutput() for request in requests}
+        names = [request.overload for request in requests]
         left, until, crashes = list(requests), time.monotonic() + LIMIT_S, 0
         while left and crashes < MOST_STARTS and not self._worker.closed and time.monotonic() < until:
             request = left.pop(0)
-            crashes += not self._call(request, outputs[request.overload], until)
-        self._lines = self._late
+            crashes += not self._call(request, until)
+        self._calling = ""
         self._worker.finish(ENDING_S)  # then a tool sums up what it found
         for request in left:
-            outputs[request.overload].failure = f"{self.tool} did not reach it within {LIMIT_S:g} s"
-        late: dict[str, list[str]] = {name: [] for name in outputs}
-        for report in parse(self._late):  # of those whose kernel it names, or of all where it names none
-            named = [name for name, each in outputs.items() if any(k in report for k in each.kernels)]
-            for name in named or outputs:
-                late[name].append(report)
-        return {name: self._outcome(output, late[name]) for name, output in outputs.items()}
+            self.failures[request.overload] = f"{self.tool} did not reach it within {LIMIT_S:g} s"
+        reports = {name: parse(self.lines[name]) for name in names}
+        for report in parse(self.lines[""]):  # of those whose kernel it names, or of all where it names none
+            for name in [n for n in names if any(k in report for k in self.kernels[n])] or names:
+                reports[name].append(report)
+        return {name: self._outcome(name, reports[name]) for name in names}
 
     def _take(self, line: str) -> None:
         if line.startswith(PREFIX):
-            self._lines.append(line)
+            self.lines[self._calling].append(line)
 
-    def _call(self, request: TrialRequest, output: ToolOutput, until: float) -> bool:
+    def _call(self, request: TrialRequest, until: float) -> bool:
         """Have one call made. Returns whether the worker is there for another."""
-        self._lines = output.lines
+        self._calling = name = request.overload
         try:
             self._worker.send(replace(request, bare=True))
             while (reply := self._worker.receive(max(0.0, until - time.monotonic()))) is not None:
-                output.called = output.called or "end" in reply
+                self.called |= {name} if "end" in reply else set()
                 outcome = from_plain(Result, reply["result"]).outcome if "result" in reply else None
                 if isinstance(outcome, Failed):
-                    output.failure = f"the call fails: {outcome.reason}: {outcome.evidence}".rstrip(": ")
+                    self.failures[name] = f"the call fails: {outcome.reason}: {outcome.evidence}".rstrip(": ")
                 elif isinstance(outcome, Passed):
-                    output.kernels = set(outcome.note.split())
+                    self.kernels[name] = set(outcome.note.split())
         except WorkerCrash as crash:
             ended = f"{self.tool} ended: {crash.evidence.rpartition(chr(10))[2] or crash.reason}"
             late = f"{self.tool} took more than {LIMIT_S:g} s"
-            output.failure = output.failure or (late if time.monotonic() >= until else ended)
+            self.failures.setdefault(name, late if time.monotonic() >= until else ended)
             return False
         except DotcuError as error:
-            output.failure = str(error)
+            self.failures[name] = str(error)
         self._worker.drain(SETTLE_S)
         return True
 
-    def _outcome(self, own: ToolOutput, late: Sequence[str]) -> Outcome:
-        reports = [*parse(own.lines), *late]
+    def _outcome(self, name: str, reports: Sequence[str]) -> Outcome:
         wrong = [report for report in reports if not is_warning(report)]
         if wrong:
             count = f", and {len(wrong) - 1} more such reports" if len(wrong) > 1 else ""
             first = wrong[0].partition("\n")[0]
             return Failed(reason=f"{self.tool}: {first}{count}", evidence=wrong[0])
-        failure = trouble(own.lines) or own.failure
-        if failure or not own.called:
+        failure = trouble(self.lines[name]) or self.failures.get(name, "")
+        if failure or name not in self.called:
             return Skipped(reason=failure or "no sample without empty tensors")
         return Passed(note="; ".join(report.partition("\n")[0] for report in reports))
 

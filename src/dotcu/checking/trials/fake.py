@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -67,23 +66,16 @@ def _transposed(case: Case) -> Case | None:
     return Case(name=f"{case.name}-transposed", dtype=case.dtype, build=lambda: sample)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _TensorMeta:
-    """The metadata of an output; None for a number that depends on values."""
+Numbers: TypeAlias = tuple[int | None, ...]
+"""Those of a shape, or strides; None for one that depends on values."""
 
-    shape: tuple[int | None, ...]
-    stride: tuple[int | None, ...]
-    dtype: torch.dtype
-    device: torch.device
+Metadata: TypeAlias = tuple[Numbers, Numbers, torch.dtype, torch.device]
+"""An output's shape, strides, dtype and device."""
 
-    @staticmethod
-    def of(tensor: Tensor) -> _TensorMeta:
-        return _TensorMeta(
-            shape=tuple(map(_known, tensor.shape)),
-            stride=tuple(map(_known, tensor.stride())),
-            dtype=tensor.dtype,
-            device=tensor.device,
-        )
+
+def _metadata(tensor: Tensor) -> Metadata:
+    shape, strides = tuple(map(_known, tensor.shape)), tuple(map(_known, tensor.stride()))
+    return shape, strides, tensor.dtype, tensor.device
 
 
 def _known(number: Any) -> int | None:
@@ -94,7 +86,7 @@ def look(subject: Subject, case: Case) -> Outcome | None:
     """Make one call, and the same on tensors without memory. Of a derived one that fails, say nothing."""
     try:
         with subject.seeded(case.name), subject.place():
-            real = list(map(_TensorMeta.of, subject.call(case.make())))
+            real = list(map(_metadata, subject.call(case.make())))
     except Exception as error:
         if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
             raise
@@ -102,14 +94,14 @@ def look(subject: Subject, case: Case) -> Outcome | None:
     return _compare(subject, case, real)
 
 
-def _compare(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outcome:
+def _compare(subject: Subject, case: Case, real: Sequence[Metadata]) -> Outcome:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv  # imports sympy
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
     try:
         fakes = case.make().map_tensors(mode.from_tensor)
         with subject.place(), mode:
-            faked = list(map(_TensorMeta.of, subject.call(fakes)))
+            faked = list(map(_metadata, subject.call(fakes)))
     except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
         return Failed(
             reason="the fake kernel reads a value, which fake tensors do not have: torch.compile breaks here",
@@ -120,12 +112,12 @@ def _compare(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outco
     wrong = _differences(real, faked)
     if wrong:
         return Failed(reason=f"the fake kernel is wrong: {wrong[0]}", evidence="\n".join(wrong[1:]))
-    unknown = [i for i, fake in enumerate(faked) if None in fake.shape]
+    unknown = [i for i, (shape, *_) in enumerate(faked) if None in shape]
     if unknown:
         return Skipped(reason=f"the shape of output {unknown[0]} depends on values; all else is right")
     try:
         with subject.place():
-            on_meta = list(map(_TensorMeta.of, subject.call(case.make().map_tensors(_without_memory))))
+            on_meta = list(map(_metadata, subject.call(case.make().map_tensors(_without_memory))))
     except Exception as error:  # it may know only the devices that it computes on
         return Passed(note=f"does not accept meta tensors: {type(error).__name__}: {one_line(error)}")
     wrong = _differences(real, on_meta, torch.device("meta"))
@@ -139,7 +131,7 @@ def _without_memory(tensor: Tensor) -> Tensor:
 
 
 def _differences(
-    real: Sequence[_TensorMeta], faked: Sequence[_TensorMeta], device: torch.device | None = None
+    real: Sequence[Metadata], faked: Sequence[Metadata], device: torch.device | None = None
 ) -> list[str]:
     """Say what the fake kernel gets wrong; its outputs are to be where the real ones are, or on a device."""
     if len(real) != len(faked):
@@ -147,14 +139,15 @@ def _differences(
     wrong = []
     for position, (truth, claim) in enumerate(zip(real, faked, strict=True)):
         text = f"output {position} has {{}} {{}}, the fake kernel gives {{}}"
-        if not _agree(truth.shape, claim.shape):
-            wrong.append(text.format("shape", list(truth.shape), list(claim.shape)))
-        elif not _agree(_strides_that_matter(truth), _strides_that_matter(claim)):
-            wrong.append(text.format("strides", list(truth.stride), list(claim.stride)))
-        if truth.dtype != claim.dtype:
-            wrong.append(text.format("dtype", truth.dtype, claim.dtype))
-        if (device or truth.device) != claim.device:
-            wrong.append(text.format("device", device or truth.device, claim.device))
+        (shape, strides, dtype, place), (shape_said, strides_said, dtype_said, place_said) = truth, claim
+        if not _agree(shape, shape_said):
+            wrong.append(text.format("shape", list(shape), list(shape_said)))
+        elif not _agree(_strides_that_matter(shape, strides), _strides_that_matter(shape_said, strides_said)):
+            wrong.append(text.format("strides", list(strides), list(strides_said)))
+        if dtype != dtype_said:
+            wrong.append(text.format("dtype", dtype, dtype_said))
+        if (device or place) != place_said:
+            wrong.append(text.format("device", device or place, place_said))
     return wrong
 
 
@@ -163,8 +156,8 @@ def _agree(truth: Sequence[int | None], claim: Sequence[int | None]) -> bool:
     return len(truth) == len(claim) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-def _strides_that_matter(output: _TensorMeta) -> list[int | None]:
+def _strides_that_matter(shape: Numbers, strides: Numbers) -> list[int | None]:
     """The strides that say where elements lie: not those of one element, nor any if there is none."""
-    if 0 in output.shape:
-        return [None for _ in output.stride]
-    return [None if n == 1 else stride for n, stride in zip(output.shape, output.stride, strict=True)]
+    if 0 in shape:
+        return [None for _ in strides]
+    return [None if n == 1 else stride for n, stride in zip(shape, strides, strict=True)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -159,16 +159,6 @@ def _replayed(subject: Subject, sample: Sample, expected: tuple[Tensor, ...]) ->
 # ---------------------------------------------------------------- on GPUs, a process for each rank
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankRequest:
-    """The work of a process as one rank: all samples of an overload."""
-
-    trial: TrialRequest
-    rank: int
-    ranks: int
-    store: str
-
-
 def look_on_gpus(subject: Subject, ranks: int) -> Outcome:
     """Call as a rank on each GPU."""
     request = request_for(subject)
@@ -179,7 +169,7 @@ def look_on_gpus(subject: Subject, ranks: int) -> Outcome:
         for rank, worker in enumerate(crew):
             stack.callback(worker.close)
             own = replace(request, device=f"cuda:{rank}")
-            worker.send(RankRequest(trial=own, rank=rank, ranks=ranks, store=str(Path(folder, "store"))))
+            worker.send([own, rank, ranks, str(Path(folder, "store"))])
         for rank, worker in enumerate(crew):
             try:
                 while (reply := worker.receive(WAIT_S)) is not None:
@@ -191,20 +181,26 @@ def look_on_gpus(subject: Subject, ranks: int) -> Outcome:
 
 
 def serve(request: Any, channel: Channel) -> None:
-    """Call as one rank. Replies `{"case": name, "wrong": text}` for each sample."""
-    wanted = from_plain(RankRequest, request)
-    device = torch.device(wanted.trial.device)
+    """Call as one rank, with all samples of an overload. Replies `{"case": name, "wrong": text}` for each.
+
+    Args:
+        request: The overload and its device, the rank, the number of ranks, and a file where they meet.
+        channel: The way back.
+    """
+    trial, rank, ranks, store = request
+    wanted = from_plain(TrialRequest, trial)
+    device = torch.device(wanted.device)
     torch.cuda.set_device(device)
-    join(wanted.rank, wanted.ranks, wanted.store)
+    join(rank, ranks, store)
     overloads = {
         overload.qualified_name: overload
-        for _, operator in resolve(wanted.trial.target)
+        for _, operator in resolve(wanted.target)
         for overload in operator.overloads.values()
     }
-    subject = Subject(overload=overloads[wanted.trial.overload], device=device, seed=wanted.trial.seed)
+    subject = Subject(overload=overloads[wanted.overload], device=device, seed=wanted.seed)
     for case in subject.given(dtype_of(subject)):
         try:
-            sample = of_rank(subject, case.make(), wanted.rank, wanted.ranks)
+            sample = of_rank(subject, case.make(), rank, ranks)
             wrong = different(subject, sample, symmetric, graph=True)
         except Exception as error:
             if not subject.refuses(error):
