@@ -45,6 +45,7 @@ class Budget:
     """The simulated work of one operator in a quick check, and its limits.
 
     Attributes:
+        share: The part of the limits that this process has: others have the rest.
         spent_s: Work of all calls so far, in seconds.
         name: The case whose call is made; empty if it is none.
         elements: Of its tensors.
@@ -55,6 +56,7 @@ class Budget:
         looked_s: When it was last looked at.
     """
 
+    share: float = 1.0
     spent_s: float = 0.0
     name: str = ""
     elements: int = 0
@@ -69,7 +71,9 @@ class Budget:
         """Make the calls of a case; of a derived one only if its sample left out none so small."""
         self._require_end()
         elements = case.elements
-        if case.derived and (elements >= self.too_large[_sample(case.name)] or self.spent_s > CASES_S):
+        if case.derived and (
+            elements >= self.too_large[_sample(case.name)] or self.spent_s > CASES_S * self.share
+        ):
             raise LeftOut(_LONG.format(""))
         self.name, self.elements = case.name, elements
         try:
@@ -96,7 +100,7 @@ class Budget:
             now = time.thread_time()
             pause, self.looked_s = now - self.looked_s, now
             self.clock_s += pause if 0 < pause < PAUSE_S else 0.0
-            if self.clock_s > CLOCK_S:
+            if self.clock_s > CLOCK_S * self.share:
                 raise LeftOut(_LONG.format(""))
             if waits:
                 return
@@ -109,7 +113,7 @@ class Budget:
                         sample = _sample(self.name)
                         self.too_large[sample] = min(self.too_large[sample], self.elements)
                     raise LeftOut(_LONG.format(f", and was still at {where()}"))
-            if self.spent_s > OPERATOR_S:
+            if self.spent_s > OPERATOR_S * self.share:
                 raise LeftOut(_LONG.format(""))
 
         run.watch = look

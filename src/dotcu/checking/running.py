@@ -24,7 +24,7 @@ import torch
 
 from dotcu import workers
 from dotcu.checking import compute_sanitizer
-from dotcu.checking.budget import LeftOut
+from dotcu.checking.budget import Budget, LeftOut
 from dotcu.checking.cases.derived import choose
 from dotcu.checking.catalogue import Level, of_level
 from dotcu.checking.subject import ReferenceCalls, Subject
@@ -280,7 +280,7 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
     largest = [trial for trial in movable if trial.kind == "large" and on_gpu]  # takes most of a GPU
     others = [trial for trial in movable if trial not in largest and trial not in tools]
     threads = max(1, torch.get_num_threads() // jobs)
-    shared = {name: replace(request, threads=threads) for name, request in requests.items()}
+    shared = {name: replace(request, threads=threads, workers=jobs) for name, request in requests.items()}
     faults: list[EnvironmentFault] = []
     for stage in (
         run_in_workers(_split(shared, others, jobs), jobs, begin_here=not native and not on_gpu),
@@ -473,8 +473,14 @@ def _plan_once(request: TrialRequest) -> tuple[Trial, ...]:
         device=torch.device(request.device),
         level=Level(request.level),
         seed=request.seed,
+        budget=_budget(request.target, request.workers),
     )
     return tuple((compute_sanitizer.bare if request.bare else plan)(subject))
+
+
+@functools.cache
+def _budget(target: str, workers: int) -> Budget:
+    return Budget(share=1 / workers)
 
 
 @functools.cache

@@ -206,6 +206,7 @@ class TrialRequest:
         level: A `Level`, as its number.
         trials: Names; they are run in the order of the plan.
         threads: How many threads torch may use on the CPU.
+        workers: How many share the budget of its operator.
         bare: Make one bare call instead, for compute-sanitizer to watch.
     """
 
@@ -216,6 +217,7 @@ class TrialRequest:
     seed: int
     trials: tuple[str, ...]
     threads: int
+    workers: int = 1
     bare: bool = False
 
 

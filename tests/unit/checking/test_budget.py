@@ -16,6 +16,7 @@ from torch import Tensor
 import dotcu
 from dotcu.checking import budget
 from dotcu.checking.cases.derived import choose
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Skipped
@@ -155,6 +156,16 @@ def test_what_does_not_fit_is_left_out_and_counted(kernels: Any, monkeypatch: py
     assert "budget::conv2_8/call/float32-s1" in left
     assert "budget::conv2_8/call/float32-s0" not in left
     assert f"{len(left)} left out, which the standard level runs" in str(report)
+
+
+def test_workers_share_what_an_operator_has() -> None:
+    case = Case(name="float32-s0-n7", dtype=torch.float32, build=lambda: dotcu.Sample(torch.ones(7)))
+    one, half = budget.Budget(), budget.Budget(share=0.5)
+    one.spent_s = half.spent_s = 0.6 * budget.CASES_S
+    with one.of_case(case):
+        pass
+    with pytest.raises(budget.LeftOut, match="left out"), half.of_case(case):
+        pass
 
 
 @pytest.mark.slow
