@@ -17,7 +17,7 @@
 // hold. `across` tiles are side by side, and `tiles` below each other.
 template <typename T, typename Out, typename Sum, int width, int rows, int threads, int lanes,
           bool anywhere, bool look_back, bool reverse>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 1024 / threads)
     cumsum_columns(const T* x, Out* out, long long n, long long inner, int across, int tiles,
                    word* messages) {
     using V = vector<T, width>;
@@ -95,6 +95,6 @@ __global__ void __launch_bounds__(threads)
         if constexpr (anywhere)
             store_across<lanes>(row - mine, mine, k < left ? inside : 0, y, part + k * pitch);
         else if (k < left)
-            store(row, y);
+            store_whole(row, y);
     }
 }

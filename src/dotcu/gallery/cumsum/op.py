@@ -58,8 +58,11 @@ TOGETHER = 2 * (1 + WARP)
 
 COLUMN_BLOCKS = (32, 64, 128, 256)
 """Threads: the fewest that have all rows, or the most."""
-COLUMN_LANES, COLUMN_ROWS, AHEAD = 8, 8, 8
-"""Vectors side by side in a warp, where there are many rows; rows of a thread; as in look_back.cuh."""
+COLUMNS, RAGGED_COLUMNS = (8, 256), (16, 128)
+"""Vectors side by side in a warp, where there are many rows, and threads at most; the same where rows begin
+anywhere."""
+COLUMN_ROWS, AHEAD = 8, 8
+"""Rows of a thread; as in look_back.cuh."""
 
 Chosen = tuple[dotcu.Kernel, tuple[int | None, ...], int | None, int, int, int | None]
 """A kernel, the numbers that it takes after x and out, how many sums its tiles tell each other, if it has
@@ -150,15 +153,15 @@ def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reve
     width = vector_width(most, (inner,), x)
     anywhere = width < most and x.dtype == out.dtype and inner * x.element_size() >= LEAST_RAGGED_BYTES
     width = most if anywhere else width
-    lanes = _column_lanes(n, dotcu.cdiv(inner, width))
+    most_lanes, block = RAGGED_COLUMNS if anywhere else COLUMNS
+    lanes = _column_lanes(n, dotcu.cdiv(inner, width), most_lanes)
     across = dotcu.cdiv(inner, lanes * width)
     types = (x.dtype, out.dtype, sum_type(x.dtype), width, COLUMN_ROWS)
     for threads in COLUMN_BLOCKS:
-        if n * lanes <= threads * COLUMN_ROWS:
+        if n * lanes <= threads * COLUMN_ROWS and threads <= block:
             way = (*types, threads, lanes, anywhere, False, reverse)
             numbers = (n, inner, across, 1, None)
             return column_kernels.cumsum_columns[way], numbers, None, outer * across, threads, None
-    block = COLUMN_BLOCKS[-1]
     tiles = dotcu.cdiv(n * lanes, block * COLUMN_ROWS)
     group = AHEAD * (block // (lanes * width))
     places = outer * across * (tiles + tiles // group + 1) * lanes * width
@@ -166,10 +169,10 @@ def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reve
     return column_kernels.cumsum_columns[way], (n, inner, across, tiles), places, grid, block, None
 
 
-def _column_lanes(n: int, vectors: int) -> int:
-    """Return the number of vectors side by side in a warp: 128 bytes, or more if rows are few."""
+def _column_lanes(n: int, vectors: int, most: int) -> int:
+    """Return the number of vectors side by side in a warp: so many at most, or more if rows are few."""
     lanes = 1
-    while lanes < vectors and lanes < WARP and (lanes < COLUMN_LANES or 2 * lanes * n <= WARP * COLUMN_ROWS):
+    while lanes < vectors and lanes < WARP and (lanes < most or 2 * lanes * n <= WARP * COLUMN_ROWS):
         lanes *= 2
     return lanes
 

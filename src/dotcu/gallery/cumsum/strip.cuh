@@ -6,15 +6,6 @@
 #include <dotcu/reduce.cuh>
 #include "waiting.cuh"
 
-// Stores by one instruction that the compiler cannot split. Otherwise it merges this store with
-// those of single elements, and the kernel for float needs 54 registers instead of 40: 4 blocks on
-// a multiprocessor instead of 6.
-template <typename T, int width>
-__device__ void store_whole(T* to, const vector<T, width>& value) {
-    using words = detail::words_of<vector<T, width>>;
-    __stwb(reinterpret_cast<words*>(to), detail::to_words(value));
-}
-
 template <typename T, typename Out, typename Sum, int width, int vectors, int lanes, row_way way,
           bool reverse>
 struct strip : waiting<T, width, vectors, lanes, way, reverse> {

@@ -88,7 +88,8 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor) -> norms.BackwardL
     n = int(x.shape[-1])
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad)
     choices = BACKWARD_VECTORS if n >= 2 * norms.WARP * BACKWARD_VECTORS[0] * width else BACKWARD_VECTORS[1:]
-    stages = STAGES - 1 if x.dtype == torch.float64 else STAGES  # sums of doubles need room, too
+    few = x.dtype == torch.float64 or width * x.element_size() < VECTOR_BYTES
+    stages = STAGES - 1 if few else STAGES  # sums of doubles need room, too, and rows that begin anywhere
     templates = backward_kernels.row_sums, backward_kernels.layer_norm_backward, backward_kernels.sum_parts
     return norms.backward_launch(
         templates, x, weight, width, choices, RAGGED_VECTORS, BACKWARD_LANES,

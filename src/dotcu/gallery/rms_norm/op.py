@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import norms
-from dotcu.gallery.common import ALIGNED, FLOATS, VECTOR_BYTES, random_tensors, vector_width
+from dotcu.gallery.common import ALIGNED, APART, FLOATS, VECTOR_BYTES, random_tensors, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -19,16 +19,18 @@ FORWARD_VECTORS = (4, 3, 5, 7, 2, 1)
 """Vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
 
 SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
-"""Vectors of a thread where lanes of a warp have a row that begins anywhere; and where a row is a block's and
-nothing is added: fewer threads wait for each other."""
+"""Vectors of a thread where lanes of a warp have a row that begins anywhere; and where a row is a block's,
+nothing is added, and no vector comes from two words: fewer threads wait for each other."""
 
 BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 1024, (2, 4, 3, 5, 1), (5, 3, 4, 2, 1)
 """Threads of a row at most; vectors of a thread, where registers hold a float for each column besides, and
 the same of rows that begin anywhere."""
 
-STAGES, MOST_RESIDENT, RAGGED_RESIDENT = 3, 2, 4
-"""Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part, and the
-same for rows that begin anywhere, of which a block has fewer threads."""
+STAGES, MOST_RESIDENT = 3, 2
+"""Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
+
+RAGGED_STAGES, RAGGED_RESIDENT = 2, 4
+"""The same for rows that begin anywhere, of which a block has fewer threads."""
 
 
 @dotcu.op("dotcu::rms_norm", dtypes=FLOATS, sharding="x:rows -> rows")
@@ -93,7 +95,7 @@ def rms_norm_backward(
 def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.ForwardLaunch:
     n, adds = int(x.shape[-1]), residual is not None
     way, width = norms.forward_rows((x, residual), (weight,))
-    long = not adds and n >= 2 * norms.WARP * LONG_VECTORS * width
+    long = not adds and way != APART and n >= 2 * norms.WARP * LONG_VECTORS * width
     choices: tuple[int, ...] = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
     if way != ALIGNED and n <= SHORT_VECTORS[0] * norms.WARP * width:
         choices = SHORT_VECTORS
@@ -109,10 +111,11 @@ def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | No
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad, added)
     choices = (1,) if n <= norms.WARP * width else BACKWARD_VECTORS
     templates = backward_kernels.row_sums, backward_kernels.rms_norm_backward, backward_kernels.sum_parts
-    resident = MOST_RESIDENT if width * x.element_size() == VECTOR_BYTES else RAGGED_RESIDENT
+    whole = width * x.element_size() == VECTOR_BYTES
+    stages, resident = (STAGES, MOST_RESIDENT) if whole else (RAGGED_STAGES, RAGGED_RESIDENT)
     return norms.backward_launch(
         templates, x, weight, width, choices, RAGGED_VECTORS, BACKWARD_LANES,
-        3 if adds else 2, STAGES, resident, adds,
+        3 if adds else 2, stages, resident, adds,
     )  # fmt: skip
 
 

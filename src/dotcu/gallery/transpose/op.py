@@ -40,7 +40,7 @@ tiles of its own."""
 LONG, LONG_BYTES = 512, 2**15
 """Rows of a tile of few columns, or columns of one of few rows, at most; its bytes at most, about."""
 
-LEAST_RUN_BYTES, RUN_BYTES = 32, 2**14
+LEAST_RUN_BYTES, RUN_BYTES = 32, 2**13
 """Bytes of a row that stays a row and is copied by words wherever it begins, at least; those of a tile."""
 
 LINE_BYTES = 32

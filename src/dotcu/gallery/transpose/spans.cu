@@ -63,18 +63,29 @@ struct Lines {
 
     // The elements from a word to the first one of line r.
     __device__ unsigned by(unsigned r) const {
-        return static_cast<unsigned>(reinterpret_cast<size_t>(x) + r * row) % 16 / sizeof(T);
+        return (static_cast<unsigned>(reinterpret_cast<size_t>(x)) +
+                r * static_cast<unsigned>(row)) %
+               16 / sizeof(T);
     }
 
-    // `before` and `behind`: elements of a line that can be read, on both sides of its first one.
+    // Copies `rows` of them, each with the `left` elements that it has at most. What is before a
+    // line is copied, too, but nothing before the tensor, at `origin`.
     template <int threads>
-    __device__ void copy(unsigned rows, long long before, long long behind) const {
+    __device__ void copy(unsigned rows, long long left, const void* origin) const {
         constexpr int width = Word<T>::size;
-        for (unsigned n = threadIdx.x; n < rows * words; n += threads) {
-            const unsigned r = n / words, w = n % words;
-            const T* line = reinterpret_cast<const T*>(x + r * row) - before;
-            const long long c = before + w * width - by(r);
-            dotcu::copy_inside_later(word + r * apart + w, line, c, before + behind);
+        const unsigned down = threads / words, right = threads % words;
+        unsigned r = threadIdx.x / words, w = threadIdx.x % words;
+        while (r < rows) {
+            const int c = static_cast<int>(w * width) - static_cast<int>(by(r));
+            const T* from = reinterpret_cast<const T*>(x + r * row) + c;
+            const int count = max(min(left - c, static_cast<long long>(width)), 0ll);
+            Word<T>* to = word + r * apart + w;
+            if (count && from >= origin)
+                dotcu::copy_part_later(to, from, count);
+            else
+                dotcu::copy_inside_later(to, from - c, c, c + count);
+            r += down, w += right;
+            if (w >= words) w -= words, ++r;
         }
         dotcu::commit_copies();
         dotcu::wait_for_copies<0>();
@@ -89,29 +100,33 @@ __global__ void __launch_bounds__(threads)
          const void* from, Numbers... numbers) {
     constexpr int width = Word<T>::size;
     extern __shared__ __align__(16) unsigned char memory[];
-    __shared__ unsigned begin[most];
+    __shared__ unsigned begin[most + width];  // of a column's elements, and of the next column's
     const Tile tile = tile_of_block<rank, true>(rows, columns, rows, across, numbers...);
     const unsigned words = across / width + 1;
     const Lines<T> lines = {static_cast<const char*>(from) + tile.from + tile.c * sizeof(T), row,
                             words, words | 1, reinterpret_cast<Word<T>*>(memory)};
-    if (threadIdx.x < rows)
-        begin[threadIdx.x] = threadIdx.x * lines.apart * width + lines.by(threadIdx.x);
-    lines.template copy<threads>(rows, tile.c, columns - tile.c);
+    if (threadIdx.x < rows + width) {
+        const unsigned r = threadIdx.x % rows;
+        begin[threadIdx.x] = r * lines.apart * width + lines.by(r) + threadIdx.x / rows;
+    }
+    lines.template copy<threads>(rows, columns - tile.c, from);
     T* span = reinterpret_cast<T*>(static_cast<char*>(to) + tile.to) + tile.c * rows;
     const int count = tile.columns * rows;
     const unsigned down = threads * width % rows, right = threads * width / rows;
     int i = static_cast<int>(threadIdx.x) * width - dotcu::lane_of(span);
     unsigned c = (i + rows * width) / rows - width, r = (i + rows * width) % rows;
     for (; i < count; i += threads * width) {
+        const auto at = [&](int k) {
+            return reinterpret_cast<const T*>(memory)[static_cast<int>(begin[r + k] + c)];
+        };
         Word<T> turned{};
-        unsigned column = c, next = r;
+        const bool whole = i >= 0 && i + width <= count;
 #pragma unroll
-        for (int k = 0; k < width; ++k) {
-            if (i + k >= 0 && i + k < count)
-                turned[k] = reinterpret_cast<const T*>(memory)[begin[next] + column];
-            if (++next == rows) next = 0, ++column;
-        }
-        dotcu::store_inside<true>(span, i, count, turned);
+        for (int k = 0; k < width; ++k)
+            if (whole) turned[k] = at(k);
+        if (whole) dotcu::store(span + i, turned);
+        for (int k = 0; k < width && !whole; ++k)
+            if (i + k >= 0 && i + k < count) span[i + k] = at(k);
         c += right, r += down;
         if (r >= rows) r -= rows, ++c;
     }
@@ -131,15 +146,17 @@ __global__ void __launch_bounds__(threads)
         static_cast<const char*>(from) + tile.from + tile.r * row + tile.c * sizeof(T), row, words,
         words, word + 1};
     if (threadIdx.x == 0) word[0] = word[tile.rows * words + 1] = {};  // around the lines
-    lines.template copy<threads>(tile.rows, tile.c, columns - tile.c);
+    lines.template copy<threads>(tile.rows, columns - tile.c, from);
     T* span = reinterpret_cast<T*>(static_cast<char*>(to) + tile.to + tile.r * pitch) + tile.c;
     const int wide = tile.columns, count = tile.rows * wide;
     const auto at = [&](int r, int c) {  // a line's word from column c on, or the lines' around it
         const unsigned e = r * words * width + lines.by(r) + c + width;
         return dotcu::between(word[e / width], word[e / width + 1], e % width);
     };
-    for (int i = threadIdx.x * width - dotcu::lane_of(span); i < count; i += threads * width) {
-        const int r = max(i, 0) / wide, c = i - r * wide;
+    int i = static_cast<int>(threadIdx.x) * width - dotcu::lane_of(span);
+    int r = max(i, 0) / wide, c = i - r * wide;
+    const int down = threads * width / wide, right = threads * width % wide;
+    for (; i < count; i += threads * width) {
         Word<T> value = at(r, c);
         if (c + width > wide && r + 1 < tile.rows) {
             const Word<T> next = at(r + 1, c - wide);
@@ -147,5 +164,7 @@ __global__ void __launch_bounds__(threads)
             for (int k = 0; k < width; ++k) value[k] = c + k < wide ? value[k] : next[k];
         }
         dotcu::store_inside<true>(span, i, count, value);
+        c += right, r += down;
+        if (c >= wide) c -= wide, ++r;
     }
 }

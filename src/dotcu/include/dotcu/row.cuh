@@ -186,6 +186,14 @@ __device__ vector<T, width> vector_of(const vector<T, width>* from, const T* row
     return between(from[0], from[1], lane_of(row));
 }
 
+// Stores by one instruction that the compiler cannot split. Else it merges a store with those of
+// single elements beside it: four stores of 4 bytes for one of 16, and more registers.
+template <typename T, int width>
+__device__ void store_whole(T* to, const vector<T, width>& value) {
+    using words = detail::words_of<vector<T, width>>;
+    __stwb(reinterpret_cast<words*>(to), detail::to_words(value));
+}
+
 // Stores the vectors of a row's threads, by whole words that begin in the vector of the lane before
 // and, at the ends of a row_group and of the row, element by element. `there` is shared memory, a
 // place for each lane. The lanes of the warp call it together, and may not write there before they
@@ -200,7 +208,7 @@ __device__ void store_across(T* row, int i, int n, const vector<T, width>& value
     if (by == 0 || lane > 0) {
         const auto word = by ? between(there[-1], value, width - by) : value;
         if (begin + width <= n) {
-            store(row + begin, word);
+            store_whole(row + begin, word);
         } else {
 #pragma unroll
             for (int k = 0; k < width; ++k) {
@@ -221,7 +229,7 @@ __device__ void store_across(T* row, int i, int n, const vector<T, width>& value
 template <bool anywhere, typename T, int width>
 __device__ void store_inside(T* row, int i, int n, const vector<T, width>& value) {
     const bool whole = !anywhere || (i >= 0 && i + width <= n);
-    if (whole) store(row + i, value);
+    if (whole) store_whole(row + i, value);
 #pragma unroll
     for (int k = 0; k < width; ++k)
         if (!whole && i + k >= 0 && i + k < n) row[i + k] = value[k];
