@@ -186,6 +186,18 @@ def test_a_complex_dtype_says_what_to_pass_instead(module: Module) -> None:
         module.scale_add[torch.complex64]
 
 
+def test_a_symbolic_size_may_choose_a_template(module: Module) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    (n,) = mode.from_tensor(torch.ones(48), symbolic_context=dynamic).shape
+    assert isinstance(n % 16 == 0, torch.SymBool)
+    chosen = module.steps[torch.float32, n // 16, n % 16 == 0]
+    assert repr(chosen) == repr(module.steps[torch.float32, 3, True])
+
+
 def test_a_template_must_be_instantiated_and_nothing_else_can_be(module: Module) -> None:
     with pytest.raises(ArgumentError, match=r"is a template .*\n.*\n.*module\.scale_add\[torch\.float32\]"):
         module.scale_add(grid=1, block=1)
