@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(team <= dotcu::warp_size ? 512 : team)
         const T* from = x + row * n;
         const long long head = -reinterpret_cast<unsigned long long>(from) % 16 / sizeof(T);
         const long long vectors = (n - head) / width, body = vectors * width;
-        const long long share = (vectors + gridDim.y - 1) / gridDim.y;
+        // A division of 64 bits, where a row has several blocks.
+        const long long share = gridDim.y == 1 ? vectors : (vectors + gridDim.y - 1) / gridDim.y;
         long long i = lane + blockIdx.y * team;  // of an edge: not in whole vectors
         T edge = i < n - body ? from[i < head ? i : i + body] : static_cast<T>(0);
         const long long begin = blockIdx.y * share, end = min(begin + share, vectors);
