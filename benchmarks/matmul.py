@@ -196,15 +196,19 @@ MEAN_GOAL, WORST_GOAL = 1.0, 0.93
 
 
 def times(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Device milliseconds of each call in each round, alternating and on a cold L2."""
+    """Device milliseconds of each call in each round, alternating and on a cold L2.
+
+    The first call after a wait takes up to a microsecond longer: contenders take turns at being that.
+    """
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
         torch.cuda.synchronize()
-    for _ in range(rounds):
-        for name, call in calls.items():
+    order = list(calls.items())
+    for round in range(rounds):
+        for name, call in order[round % len(order) :] + order[: round % len(order)]:
             torch.cuda._sleep(AHEAD_CYCLES)
             flush.zero_()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -165,6 +165,22 @@ def test_a_tile_that_is_no_whole_number_of_boxes_is_right(layout: str, device: t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("blocks", [2, 6])
+def test_warpgroups_take_turns_at_tiles(
+    blocks: int, monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    space = matmul.tunable
+    assert space is not None
+    turns = next(each for each in space.space if each.turns)
+    a = halves(5 * turns.bm, 64 * (turns.stages + 2), device=device)
+    b, bias = halves(2 * turns.bn, a.shape[1], device=device).T, halves(2 * turns.bn, device=device)
+    monkeypatch.setattr(dotcu, "sm_count", lambda x: blocks)
+    with dotcu.simulate(arch="sm_90a"), space.using(turns):
+        found = matmul(a, b, bias, algorithm="persistent")
+    assert near(found, a.double() @ b.double() + bias.double())
+
+
+@pytest.mark.slow
 def test_epilogues_see_sums_that_are_not_rounded(device: torch.device) -> None:
     a, b, bias = halves(70, 64, device=device), halves(64, 136, device=device), halves(136, device=device)
     other = halves(70, 136, device=device)

@@ -3,9 +3,9 @@
 //     a: (M, K), b: (K, N), out: (M, N); bf16, fp16, tf32 or fp8, with sums in float32
 //
 // Persistent blocks of three warpgroups. The first thread of the last one copies tiles of a and b
-// by TMA into a ring of stages; the other two multiply, half of the tile of out each, and write it
-// by way of shared memory, while the first already copies for the next tile. Two blocks of a
-// cluster have tiles beside each other: each copies half of what both need to both.
+// by TMA into a ring of stages; the other two multiply, half of a tile each or whole ones in turn,
+// and write by way of shared memory, while the first already copies for the next tile. Two blocks
+// of a cluster have tiles beside each other: each copies half of what both need to both.
 //
 // Operands lie in shared memory as they do in memory: with rows along k (K-major), or along M or N
 // (MN-major), which tensor cores read as well in types of 16 bits. What is beyond a matrix is
@@ -28,17 +28,18 @@ constexpr int ROW = 128;       // bytes of a row of a box, which is the swizzle
 constexpr int BOX = 64 * ROW;  // bytes of 64 rows
 constexpr int CONSUMERS = 2;
 
-// How a tile of BM x BN is shared among two warpgroups and a cluster.
-template <int BM, int BN, int CLUSTER>
+// How a tile of BM x BN is shared among two warpgroups, unless they take turns, and a cluster.
+template <int BM, int BN, int CLUSTER, bool TURNS>
 struct Shares {
-    static constexpr int down = BM >= 128 ? 2 : 1, across = CONSUMERS / down;  // warpgroups
+    static constexpr int down = !TURNS && BM % 128 == 0 ? 2 : 1;  // warpgroups
+    static constexpr int across = TURNS ? 1 : CONSUMERS / down;
     static constexpr int rows = BM / down, columns = BN / across, high = rows / 64;
     static constexpr bool share_b = BN >= BM;  // the blocks are below each other
     static constexpr int blocks_down = share_b ? CLUSTER : 1, blocks_across = share_b ? 1 : CLUSTER;
 };
 
 // Copies ROWS rows of an operand, from `row` on, and 128 bytes of k; also to the other block of the
-// cluster if `blocks` has more than one bit.
+// cluster with MULTICAST.
 template <bool MN, int ROWS, bool MULTICAST>
 __device__ void load(unsigned char* to, const CUtensorMap& map, dotcu::mbarrier& full, int batch,
                      int row, int k) {
@@ -57,30 +58,29 @@ __device__ void load(unsigned char* to, const CUtensorMap& map, dotcu::mbarrier&
 }
 
 // TMA_STORE: rows of out are multiples of 16 bytes. C_BOXES: of each warpgroup, for its results.
-template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, int SPLIT, int C_BOXES,
-          int GROUP, bool A_MN, bool B_MN, bool TMA_STORE, int FLAGS, typename Extra>
+template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, int SPLIT, bool TURNS,
+          int C_BOXES, int GROUP, bool A_MN, bool B_MN, bool TMA_STORE, int FLAGS, typename Extra>
 __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     matmul(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
            const __grid_constant__ CUtensorMap up, const __grid_constant__ CUtensorMap out_map,
            Out* out, const Extra* bias, const Extra* other, const float* scale_a,
            const float* scale_b, const int* ends, float alpha, float beta, int batches, int m,
            int n, int k) {
-    using S = Shares<BM, BN, CLUSTER>;
+    using S = Shares<BM, BN, CLUSTER, TURNS>;
     constexpr int B_HIGH = B_MN ? (BN + 63) / 64 * 64 : BN;  // whole boxes
     constexpr int A_BYTES = BM * ROW, B_BYTES = B_HIGH * ROW, BK = ROW / sizeof(T);
     constexpr bool PAIR = FLAGS & SWIGLU;
     constexpr int BLOCKS = CLUSTER * SPLIT;  // of a cluster
     static_assert(CLUSTER == 1 || SPLIT == 1, "a cluster shares operands, or a tile");
+    static_assert(SPLIT == 1 || (SPLIT == 2 && !TURNS), "two blocks share a tile, of all warps");
     constexpr int OUT_BN = PAIR ? BN / 2 : BN, BOX_COLUMNS = ROW / sizeof(Out);
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ dotcu::pipeline<STAGES> pipe;
-    __shared__ float of_columns[CONSUMERS][FLAGS & ROW_SCALES ? S::columns : 1];  // scales
-    if (threadIdx.x == 0) pipe.init(1, CONSUMERS * CLUSTER);
+    constexpr bool BY_COLUMN = FLAGS & (ROW_SCALES | BIAS);
+    __shared__ float of_columns[CONSUMERS][BY_COLUMN ? S::columns : 1];  // scales, or else biases
+    if (threadIdx.x == 0) pipe.init(1, (TURNS ? 1 : CONSUMERS) * CLUSTER);
     if (threadIdx.x == 128 * CONSUMERS) dotcu::tma_prefetch(a), dotcu::tma_prefetch(b);
-    if constexpr (BLOCKS > 1)
-        dotcu::cluster_sync();
-    else
-        __syncthreads();
+    if constexpr (BLOCKS > 1) dotcu::cluster_arrive();  // init() has the fence
 
     const int warpgroup = threadIdx.x / 128;
     const int rank = BLOCKS > 1 ? dotcu::cluster_rank() : 0;
@@ -104,9 +104,16 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         at.column = (at.column * S::blocks_across + (S::share_b ? 0 : part)) * OUT_BN;
         return true;
     };
+    const int turn = TURNS && warpgroup == 1;
+    int t = blockIdx.x / BLOCKS + turn * (gridDim.x / BLOCKS), end = m;  // of the tile's rows
     dotcu::tile tile;
-    int end = m;  // of the tile's rows
+    bool more = find(t, tile, end);
+    auto go = [&](int tiles) { more = find(t += tiles * (gridDim.x / BLOCKS), tile, end); };
     dotcu::ring<STAGES> at;
+    if constexpr (BLOCKS > 1)
+        dotcu::cluster_wait();
+    else
+        __syncthreads();
 
     if (warpgroup == CONSUMERS) {
         dotcu::registers_down<40>();
@@ -116,42 +123,47 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             constexpr int A_ROWS = SHARE_A ? BM / 2 : BM,
                           B_ROWS = SHARE_B || PAIR ? B_HIGH / 2 : B_HIGH;
             const int a_part = SHARE_A ? part * A_ROWS : 0, b_part = SHARE_B ? part * B_ROWS : 0;
-            for (int t = blockIdx.x / BLOCKS; find(t, tile, end); t += gridDim.x / BLOCKS) {
+            for (; more; go(1)) {
                 const int of_a = FLAGS & GROUPS ? 0 : tile.batch;
                 for (int step = 0; step < steps; ++step, at.next()) {
+                    const int from = (first_step + step) * BK;
                     unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
                     dotcu::mbarrier& full = pipe.acquire(at);
                     full.arrive_expect(A_BYTES + B_BYTES);
                     load<A_MN, A_ROWS, SHARE_A>(stage + a_part * ROW, a, full, of_a,
-                                                tile.row + a_part, (first_step + step) * BK);
+                                                tile.row + a_part, from);
                     stage += A_BYTES;
                     if constexpr (PAIR && SHARE_B) {
                         load<B_MN, B_ROWS, true>(stage + b_part * ROW, part ? up : b, full,
-                                                 tile.batch, tile.column, (first_step + step) * BK);
+                                                 tile.batch, tile.column, from);
                     } else {
                         load<B_MN, B_ROWS, SHARE_B>(stage + b_part * ROW, b, full, tile.batch,
-                                                    tile.column + b_part, (first_step + step) * BK);
+                                                    tile.column + b_part, from);
                         if constexpr (PAIR)
                             load<B_MN, B_ROWS, false>(stage + B_ROWS * ROW, up, full, tile.batch,
-                                                      tile.column, (first_step + step) * BK);
+                                                      tile.column, from);
                     }
                 }
             }
+            // Until the last stages are free: the other blocks still write to this one's barriers.
+            for (int s = 0; CLUSTER > 1 && s < STAGES; ++s, at.next()) pipe.acquire(at);
         }
         __syncwarp();
         if constexpr (SPLIT > 1) dotcu::cluster_sync();  // the consumers' parts are there
     } else {
         dotcu::registers_up<232>();
-        const int first_row = warpgroup % S::down * S::rows;
-        const int first_column = warpgroup / S::down * S::columns;
+        const int share = TURNS ? 0 : warpgroup;
+        const int first_row = share % S::down * S::rows;
+        const int first_column = share / S::down * S::columns;
         const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
         if constexpr (FLAGS & SCALES) alpha *= *scale_a * *scale_b;
-        const Epilogue<FLAGS & ~(SCALES | ROW_SCALES), Extra> epilogue{
-            bias, other, scale_a, scale_b, FLAGS & ROW_SCALES ? 1.f : alpha, beta, m, n};
+        const Epilogue<FLAGS, Extra> epilogue{bias, other, scale_a, scale_b, alpha, beta, m, n};
         unsigned char* boxes = memory + STAGES * (A_BYTES + B_BYTES) + warpgroup * C_BOXES * BOX;
-        constexpr int OUT_COLUMNS = PAIR ? S::columns / 2 : S::columns;
+        constexpr int OUT_COLUMNS = PAIR || SPLIT == 2 ? S::columns / 2 : S::columns;
+        const int of_half = SPLIT == 2 ? rank * OUT_COLUMNS : 0;
         constexpr int IN_ROW = (OUT_COLUMNS + BOX_COLUMNS - 1) / BOX_COLUMNS;
-        static_assert(!PAIR || S::across == 1, "a warpgroup has both products of a pair");
+        static_assert(OUT_COLUMNS >= BOX_COLUMNS, "a whole box of results");
+        static_assert(!PAIR || (S::across == 1 && SPLIT == 1), "both products of a pair");
         auto free = [&](dotcu::ring<STAGES> used) {
             if constexpr (CLUSTER > 1)
                 pipe.release(used, thread);
@@ -159,18 +171,27 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                 pipe.release(used);
         };
         float d[S::high][S::columns / 2];
-        for (int t = blockIdx.x / BLOCKS; find(t, tile, end); t += gridDim.x / BLOCKS) {
+        at.skip(turn * steps);
+        if (turn) dotcu::named_arrive(4, 128 * CONSUMERS);  // the first turn is the other's
+        for (; more; go(TURNS ? CONSUMERS : 1)) {
             const int batch = FLAGS & GROUPS ? 0 : tile.batch;
             const bool store = TMA_STORE && (!(FLAGS & GROUPS) || tile.row + BM <= end);
-            dotcu::ring<STAGES> used = at;
-            float of_rows[S::high][2], ahead[2] = {};  // scales: they come while products go on
+            float of_rows[S::high][2];  // scales, as those of columns: loaded while products go on
+            float ahead[2] = {};
 #pragma unroll
-            for (int i = 0; FLAGS & ROW_SCALES && i < 2; ++i) {
+            for (int i = 0; i < (BY_COLUMN ? 2 : 0); ++i) {
                 const int row = tile.row + first_row + 16 * warp + lane / 4 + 8 * i;
+                const int column = min(tile.column + first_column + thread + 128 * i, n - 1);
 #pragma unroll
-                for (int h = 0; h < S::high; ++h) of_rows[h][i] = scale_a[min(row + 64 * h, m - 1)];
-                ahead[i] = scale_b[min(tile.column + first_column + thread + 128 * i, n - 1)];
+                for (int h = 0; FLAGS & ROW_SCALES && h < S::high; ++h)
+                    of_rows[h][i] = scale_a[min(row + 64 * h, m - 1)];
+                if constexpr (FLAGS & ROW_SCALES)
+                    ahead[i] = scale_b[column];
+                else
+                    ahead[i] = static_cast<float>(bias[column]);
             }
+            if (TURNS) dotcu::named_sync(4 + turn, 128 * CONSUMERS);
+            dotcu::ring<STAGES> used = at;
             for (int step = 0; step < steps; ++step) {
                 pipe.wait(at);
                 const unsigned char* stage = memory + at.stage * (A_BYTES + B_BYTES);
@@ -197,55 +218,39 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                     used.next();
                 }
             }
+            if (TURNS) dotcu::named_arrive(5 - turn, 128 * CONSUMERS), at.skip(steps);
             dotcu::wgmma_wait<0>(d, ahead);
             if (thread < CLUSTER) free(used);
-            if constexpr (FLAGS & ROW_SCALES) {
+            if constexpr (BY_COLUMN) {
                 dotcu::named_sync(1 + warpgroup, 128);  // those of the last tile are read
 #pragma unroll
                 for (int i = thread; i < S::columns; i += 128)
                     of_columns[warpgroup][i] = ahead[i / 128];
                 dotcu::named_sync(1 + warpgroup, 128);
             }
-            auto scale = [&](float (&x)[4], int h, int column) {
-                if constexpr (FLAGS & ROW_SCALES) {
-                    const float2 by = *reinterpret_cast<float2*>(&of_columns[warpgroup][column]);
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) x[i] *= of_rows[h][i / 2] * (i % 2 ? by.y : by.x);
-                }
-            };
 
-            if constexpr (SPLIT > 1) {
-                // Each block has a part of the sums over k: it adds up all parts of some columns.
-                constexpr int QUADS = S::columns / 8, ALL = S::high * QUADS;
-                float4* parts = reinterpret_cast<float4*>(memory) + warpgroup * ALL * 128 + thread;
+            if constexpr (SPLIT == 2) {  // each block has a part of the sums, and gives half away
+                constexpr int HALF = S::columns / 4, ALL = S::high * HALF;
+                float* parts = reinterpret_cast<float*>(memory) + warpgroup * ALL * 128 + thread;
                 dotcu::named_sync(1 + CONSUMERS, 128 * CONSUMERS);  // no stage is still read
 #pragma unroll
-                for (int q = 0; q < ALL; ++q) {
-                    const float* x = &d[q / QUADS][q % QUADS * 4];
-                    parts[q * 128] = make_float4(x[0], x[1], x[2], x[3]);
-                }
+                for (int i = 0; i < ALL; ++i)
+                    parts[i * 128] = rank ? d[i / HALF][i % HALF] : d[i / HALF][i % HALF + HALF];
                 dotcu::cluster_sync();
-                for (int q = rank; q < ALL; q += SPLIT) {
-                    float x[4] = {};
+                const float* others = dotcu::shared_of(parts, 1 - rank);
 #pragma unroll
-                    for (int r = 0; r < SPLIT; ++r) {
-                        const float4 part = dotcu::shared_of(parts, r)[q * 128];
-                        x[0] += part.x, x[1] += part.y, x[2] += part.z, x[3] += part.w;
-                    }
-                    const int row = tile.row + first_row + 64 * (q / QUADS) + 16 * warp + lane / 4;
-                    const int column = tile.column + first_column + q % QUADS * 8 + lane % 4 * 2;
-                    scale(x, S::high > 1 ? q / QUADS : 0, q % QUADS * 8 + lane % 4 * 2);
-                    epilogue(x, batch, row, column);
-                    write_quad(out + static_cast<long long>(batch) * m * n, m, n, row, column, x);
+                for (int i = 0; i < ALL; ++i) {
+                    float* sum = &d[i / HALF][i % HALF];
+                    *sum = (rank ? sum[HALF] : *sum) + others[i * 128];
                 }
-                continue;
             }
 
 #pragma unroll
             for (int i = 0; i < S::high * IN_ROW; ++i) {  // a row's last box may begin in another
                 const int h = i / IN_ROW;
                 const int from = min(i % IN_ROW * BOX_COLUMNS, OUT_COLUMNS - BOX_COLUMNS);
-                const int row = tile.row + first_row + 64 * h, column = tile.column + first_column;
+                const int row = tile.row + first_row + 64 * h;
+                const int column = tile.column + first_column + of_half;
                 unsigned char* box = boxes + i % C_BOXES * BOX;
                 if (store) {  // the store that last used the box has read it
                     if (thread == 0) dotcu::tma_wait<C_BOXES - 1>();
@@ -259,13 +264,14 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                         const int first = c / 2 + 4 * j;
 #pragma unroll
                         for (int l = 0; l < 4; ++l) x[j][l] = d[h][first + l];
-                        scale(x[j], h, c + 8 * j + lane % 4 * 2);
                         if constexpr (PAIR) {
                             const float* second = &d[h][S::columns / 4 + first];
                             epilogue.pair(x[j], {second[0], second[1], second[2], second[3]});
                         } else {
-                            epilogue(x[j], batch, row + 16 * warp + lane / 4,
-                                     column + c + 8 * j + lane % 4 * 2);
+                            const int at = c + 8 * j + lane % 4 * 2;
+                            const float* by = &of_columns[warpgroup][BY_COLUMN ? of_half + at : 0];
+                            epilogue(x[j], of_rows[h], by, batch, row + 16 * warp + lane / 4,
+                                     column + at);
                         }
                     }
                     if (store)
@@ -290,5 +296,5 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         if (TMA_STORE && thread == 0) dotcu::tma_wait<0>();
     }
     if constexpr (FLAGS & GROUPS) zero_rest(out, ends, batches, m, n);
-    if constexpr (BLOCKS > 1) dotcu::cluster_sync();  // others still use this shared memory
+    if constexpr (SPLIT > 1) dotcu::cluster_sync();  // others still read this shared memory
 }

@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(32 * DOWN * ACROSS)
     constexpr bool PAIR = FLAGS & SWIGLU;
     constexpr int OUT_BN = PAIR ? BN / 2 : BN, B_ROWS = OUT_BN;
     extern __shared__ __align__(1024) unsigned char memory[];
+    if constexpr (FLAGS & SCALES) alpha *= *scale_a * *scale_b;
     const Epilogue<FLAGS, Extra> epilogue{bias, other, scale_a, scale_b, alpha, beta, m, n};
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, steps = (k + BK - 1) / BK;
     const int warp_row = warp % DOWN * ROWS, warp_column = warp / DOWN;

@@ -49,21 +49,22 @@ TMA_BYTES = 16
 WIDE = 1024
 GROUP = 8
 
-Instance = tuple[int, int, int, int, int, int]
-"""BM, BN, stages, blocks that share an operand, blocks that share a tile's K, and boxes for results."""
+Instance = tuple[int, int, int, int, int, bool, int]
+"""BM, BN, stages, blocks that share an operand, blocks that share a tile's K, whether a block's warpgroups
+take turns at tiles, and boxes for results of each."""
 
 INSTANCES: tuple[tuple[Instance, float, float], ...] = (
-    ((128, 256, 4, 2, 1, 2), 1.9, 0.66),
-    ((256, 128, 4, 2, 1, 2), 1.9, 0.67),
-    ((128, 224, 4, 2, 1, 2), 1.8, 0.59),
-    ((128, 192, 5, 2, 1, 1), 1.6, 0.51),
-    ((128, 128, 6, 2, 1, 1), 1.3, 0.37),
-    ((128, 256, 4, 1, 1, 2), 1.9, 0.73),
-    ((128, 192, 5, 1, 1, 1), 1.6, 0.58),
-    ((128, 128, 6, 1, 1, 1), 1.3, 0.46),
-    ((64, 128, 8, 1, 1, 1), 1.0, 0.35),
-    ((128, 128, 6, 1, 2, 1), 4.0, 0.46),
-    ((64, 128, 8, 1, 2, 1), 4.0, 0.37),
+    ((128, 256, 4, 2, 1, False, 2), 2.2, 0.64),
+    ((256, 128, 4, 2, 1, False, 2), 2.3, 0.645),
+    ((128, 224, 4, 2, 1, False, 2), 1.8, 0.576),
+    ((128, 192, 5, 2, 1, True, 1), 0.75, 0.4955),
+    ((128, 128, 6, 2, 1, True, 1), 1.1, 0.370),
+    ((64, 128, 8, 2, 1, False, 1), 1.0, 0.265),
+    ((128, 256, 4, 1, 1, False, 2), 2.2, 0.72),
+    ((128, 192, 5, 1, 1, True, 1), 1.0, 0.58),
+    ((128, 128, 6, 1, 1, False, 1), 1.3, 0.455),
+    ((64, 128, 8, 1, 1, False, 1), 1.0, 0.30),
+    ((128, 128, 6, 1, 2, False, 1), 6.0, 0.50),
 )
 """With each, what a wave of its blocks takes on an H100 in microseconds: its ends, and 128 bytes of K."""
 
@@ -80,14 +81,15 @@ class Blocks(NamedTuple):
     stages: int
     sharing: int
     split: int
+    turns: bool
     boxes: int
 
 
+FEW = 0.8
+"""How much shorter these are where blocks that share nothing fill a third of the multiprocessors at most."""
+
 UNALIGNED = 1.7
 """How much longer 128 bytes of K take blocks that share nothing, where they are in two of L2's lines each."""
-
-CLUSTER_START = 2.5
-"""Microseconds that clusters start later."""
 
 MmaInstance = tuple[int, int, int, int, int]
 """BM, BN, warps down and across, stages."""
@@ -447,18 +449,16 @@ def _choose_hopper(
         at_once = sms // (tuned[3] * tuned[4])  # of a GPU with fewer multiprocessors than the tuned one
         if tuned[4] == 1 or _tiles(tuned, batches, m, n, flags) <= at_once:
             instance = tuned
-    bm, bn, stages, sharing, split, c_boxes = instance
-    tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
+    bm, bn, stages, sharing, split, _, c_boxes = instance
+    tma_store = n * to.element_size() % TMA_BYTES == 0
     below = bn >= bm  # the blocks that share an operand
     of_a = BOX_ROWS if a_mn else bm // (1 if below else sharing)
     of_b = BOX_ROWS if b_mn else bn // (2 if flags & SWIGLU else sharing if below else 1)
     tiles = _tiles(instance, batches, m, n, flags)
     waves = dotcu.cdiv(tiles, sms // (sharing * split))  # as many blocks as have equally many tiles
     grid = sharing * split * (sms // (sharing * split) if flags & GROUPS else dotcu.cdiv(tiles, waves))
-    extra = to.dtype
-    kernel = hopper_kernels.matmul[
-        a.dtype, to.dtype, bm, bn, stages, sharing, split, c_boxes, GROUP, a_mn, b_mn, tma_store, flags, extra
-    ]
+    arguments = (a.dtype, to.dtype, *instance, GROUP, a_mn, b_mn, tma_store, flags, to.dtype)
+    kernel = hopper_kernels.matmul[arguments]
     of_stage = bm + (dotcu.cdiv(bn, BOX_ROWS) * BOX_ROWS if b_mn else bn)
     smem = stages * of_stage * ROW + (2 * c_boxes * BOX_ROWS * ROW if tma_store else 0)
     return kernel, (of_a, of_b, tma_store), grid, sharing * split, smem
@@ -466,7 +466,7 @@ def _choose_hopper(
 
 def _tiles(instance: Instance, batches: int, m: int, n: int, flags: int) -> int:
     """Return the tiles of a product, two blocks' as one where they share an operand."""
-    bm, bn, _, sharing, _, _ = instance
+    bm, bn, _, sharing, *_ = instance
     down, across = (bm * sharing, bn) if bn >= bm else (bm, bn * sharing)
     return batches * dotcu.cdiv(m, down) * dotcu.cdiv(n, across // 2 if flags & SWIGLU else across)
 
@@ -478,7 +478,7 @@ def _instance(
 
     def time(row: tuple[Instance, float, float]) -> float:
         instance, first, step = row
-        bm, bn, _, sharing, split, _ = instance
+        bm, bn, _, sharing, split, *_ = instance
         waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
         if split > 1 and (flags & GROUPS or waves > 1 or steps < 2 * split):
             return math.inf
@@ -486,9 +486,10 @@ def _instance(
             return math.inf
         if b_mn and dotcu.cdiv(bn, BOX_ROWS) % sharing:
             return math.inf
-        start = CLUSTER_START if sharing > 1 else 0.0
-        step *= 1.0 if sharing > 1 or aligned else UNALIGNED
-        return start + waves * (first + dotcu.cdiv(steps, split) * step)
+        if sharing == 1:
+            step *= 1.0 if aligned else UNALIGNED
+            step *= FEW if _tiles(instance, batches, m, n, flags) * split <= sms // 3 else 1.0
+        return waves * (first + dotcu.cdiv(steps, split) * step)
 
     return min(INSTANCES, key=time)[0]
 

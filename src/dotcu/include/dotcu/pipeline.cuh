@@ -40,6 +40,10 @@ struct ring {
     __device__ void next() {
         if (++stage == stages) stage = 0, parity ^= 1;
     }
+    __device__ void skip(int count) {  // stages that others use
+        parity ^= (stage + count) / stages & 1;
+        stage = (stage + count) % stages;
+    }
 };
 
 template <int stages>
