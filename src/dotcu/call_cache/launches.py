@@ -143,11 +143,21 @@ def _symbolic(state: TraceState, launch: RecordedLaunch) -> Launch:
     config = launch.config
     pinned(launch.shape)
     return Launch(
-        kernel=launch.kernel, function=launch.function, device=state.device, parameters=bytes(parameters),
-        offsets=tuple(offsets), fields=tuple(fields), maps=tuple(maps), grid=_grid(state, launch),
-        block=config.block, smem_bytes=config.smem_bytes, cluster=config.cluster,
-        cooperative=config.cooperative, programmatic=config.programmatic, most_blocks=launch.most_blocks,
-    )  # fmt: skip
+        kernel=launch.kernel,
+        function=launch.function,
+        device=state.device,
+        parameters=bytes(parameters),
+        offsets=tuple(offsets),
+        fields=tuple(fields),
+        maps=tuple(maps),
+        grid=_grid(state, launch),
+        block=config.block,
+        smem_bytes=config.smem_bytes,
+        cluster=config.cluster,
+        cooperative=config.cooperative,
+        programmatic=config.programmatic,
+        most_blocks=launch.most_blocks,
+    )
 
 
 def _values(state: TraceState, launch: RecordedLaunch) -> list[Any]:
@@ -200,6 +210,9 @@ def _concrete(state: TraceState, launch: RecordedLaunch, symbolic: Launch) -> La
             elif tensor.numel():
                 maps.append((field, encoded.pop(0)))
     return replace(
-        symbolic, grid=launch.config.grid, parameters=bytes(parameters), fields=tuple(fields),
+        symbolic,
+        grid=launch.config.grid,
+        parameters=bytes(parameters),
+        fields=tuple(fields),
         maps=tuple(maps),
-    )  # fmt: skip
+    )

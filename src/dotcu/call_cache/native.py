@@ -116,11 +116,17 @@ def make(arguments: Sequence[Argument], callbacks: Any, *, returns: int) -> Nati
         floats=tuple(argument.makes_float for argument in arguments),
         defaults=tuple(argument.default for argument in arguments),
         written=tuple(argument.written for argument in arguments),
-        positional=sum(not argument.keyword_only for argument in arguments), returns=returns,
-        body=callbacks.body, on_scope=callbacks.scope, on_trace=callbacks.trace, on_check=callbacks.check,
-        on_record=callbacks.record, on_stale=callbacks.stale, on_failure=callbacks.failure,
+        positional=sum(not argument.keyword_only for argument in arguments),
+        returns=returns,
+        body=callbacks.body,
+        on_scope=callbacks.scope,
+        on_trace=callbacks.trace,
+        on_check=callbacks.check,
+        on_record=callbacks.record,
+        on_stale=callbacks.stale,
+        on_failure=callbacks.failure,
         on_error=callbacks.error,
-    )  # fmt: skip
+    )
 
 
 def entry(caches: Sequence[NativeCallCache], fallback: Fallback, *, autocasts: bool) -> Fallback:

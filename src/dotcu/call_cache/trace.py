@@ -256,9 +256,12 @@ class CallRecorder(TorchFunctionMode):
         if wrong is not None:
             return Trace(result=result, reason=f"its recording is wrong: {wrong}.", effects=effects)
         return Trace(
-            result=result, recorded=recorded, effects=effects, units=tuple(self.units),
+            result=result,
+            recorded=recorded,
+            effects=effects,
+            units=tuple(self.units),
             uses_occupancy=self.uses_occupancy,
-        )  # fmt: skip
+        )
 
 
 def _name(func: Any) -> str:
@@ -337,9 +340,12 @@ def _numbers(layout: Layout) -> tuple[Any, ...]:
 
 def _allocation(state: TraceState, memory: TracedTensor, number: Callable[[Any], int]) -> Allocation:
     return Allocation(
-        dtype=memory.dtype, device=state.device, sizes=tuple(map(number, memory.layout.sizes)),
-        strides=tuple(map(number, memory.layout.strides)), zeroed=memory.zeroed,
-    )  # fmt: skip
+        dtype=memory.dtype,
+        device=state.device,
+        sizes=tuple(map(number, memory.layout.sizes)),
+        strides=tuple(map(number, memory.layout.strides)),
+        zeroed=memory.zeroed,
+    )
 
 
 def _renumber_launch(launch: Launch, renumbered: Mapping[Step, Step]) -> Launch:

@@ -51,9 +51,13 @@ def command(
 
         named = resolve(target)
         planned = prepare(
-            [operator for _, operator in named], device=device, level=level, seed=seed,
-            only=tuple(only or ()), reproduce=by_command(target, named),
-        )  # fmt: skip
+            [operator for _, operator in named],
+            device=device,
+            level=level,
+            seed=seed,
+            only=tuple(only or ()),
+            reproduce=by_command(target, named),
+        )
         start = time.perf_counter()
         faults: list[EnvironmentFault] = []
         found = _until_a_fault(planned.run(), faults)

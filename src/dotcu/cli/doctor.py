@@ -160,9 +160,13 @@ def judge(row: toolchain.ToolchainRow, rows: Sequence[toolchain.ToolchainRow]) -
     if row.fits and row.name == "driver" and not row.version:
         state = ABSENT
     return Component(
-        name=row.name, state=state, version=row.version, path=str(row.path or ""), note=row.note,
+        name=row.name,
+        state=state,
+        version=row.version,
+        path=str(row.path or ""),
+        note=row.note,
         remedy=row.remedy,
-    )  # fmt: skip
+    )
 
 
 def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) -> Component | None:

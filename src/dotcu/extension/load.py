@@ -105,9 +105,14 @@ def load_native(
     paths = _absolute([sources] if isinstance(sources, str | Path) else sources, base)
     torch = tools.find_torch()
     asked = NativeRequest(
-        name=name_of(paths[0]) if paths else "", sources=paths, include=_absolute(include, base),
-        flags=tuple(flags), cuda_flags=tuple(cuda_flags), link_flags=tuple(link_flags), debug=debug,
-    )  # fmt: skip
+        name=name_of(paths[0]) if paths else "",
+        sources=paths,
+        include=_absolute(include, base),
+        flags=tuple(flags),
+        cuda_flags=tuple(cuda_flags),
+        link_flags=tuple(link_flags),
+        debug=debug,
+    )
     if [path.name for path in paths] == [pyproject.FILE]:
         asked = request_of_project(asked, torch)
     has_cuda = any(map(is_cuda, asked.sources))
@@ -312,11 +317,15 @@ def compile_program(
     if not is_cuda(source):
         raise UsageError(f"{source.name} is not a .cu file.\nA program to run is one: dotcu run main.cu")
     request = NativeRequest(
-        name=name_of(source), sources=(source.resolve(),),
-        include=tuple(path.resolve() for path in include), cuda_flags=tuple(flags),
+        name=name_of(source),
+        sources=(source.resolve(),),
+        include=tuple(path.resolve() for path in include),
+        cuda_flags=tuple(flags),
         link_flags=tuple(flag for flag in flags if flag.startswith(("-l", "-L"))),
-        targets=targets(arch.split(",") if arch else None), debug=debug, cuda=True,
-    )  # fmt: skip
+        targets=targets(arch.split(",") if arch else None),
+        debug=debug,
+        cuda=True,
+    )
     built = build_request(request, NativeTools(host=tools.host(), nvcc=tools.nvcc(None), torch=None))
     built.path.chmod(0o755)
     uses_cuda = any(_CALLS.fullmatch(name) for data in built.objects for name in undefined_symbols(data))

@@ -270,10 +270,13 @@ def read_project(root: Path) -> NativeRequest | None:
             raise UsageError(f"{file}: [tool.dotcu.native] has no {key!r}.\nIt takes:\n{_EXAMPLE}")
     values = {key: _strings(file, table, key) for key in _KEYS}
     return NativeRequest(
-        name=NAME, sources=_matched(file, values["sources"]),
-        include=tuple((root / folder).resolve() for folder in values["include"]), flags=values["flags"],
-        cuda_flags=values["cuda-flags"], link_flags=values["link-flags"],
-    )  # fmt: skip
+        name=NAME,
+        sources=_matched(file, values["sources"]),
+        include=tuple((root / folder).resolve() for folder in values["include"]),
+        flags=values["flags"],
+        cuda_flags=values["cuda-flags"],
+        link_flags=values["link-flags"],
+    )
 
 
 def request_of_project(request: NativeRequest, torch: TorchInstall) -> NativeRequest:
@@ -288,9 +291,12 @@ def request_of_project(request: NativeRequest, torch: TorchInstall) -> NativeReq
         raise UsageError(f"{file} does not say what its native code is.\nWrite into it:\n{_EXAMPLE}")
     own = portable(replace(project, debug=request.debug), file.parent, torch)
     return replace(
-        own, include=own.include + request.include, flags=own.flags + request.flags,
-        cuda_flags=own.cuda_flags + request.cuda_flags, link_flags=own.link_flags + request.link_flags,
-    )  # fmt: skip
+        own,
+        include=own.include + request.include,
+        flags=own.flags + request.flags,
+        cuda_flags=own.cuda_flags + request.cuda_flags,
+        link_flags=own.link_flags + request.link_flags,
+    )
 
 
 def _strings(file: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -285,10 +285,16 @@ class LaunchingOperator(LaunchingOverload, Operator):
 
         def decorate(body: Body) -> LaunchingOverload:
             added = LaunchingOverload(
-                body, name=self.signature.packet_name, overload=name, dtypes=self.dtypes,
-                mutates_args=mutates_args, tags=tags, cache_calls=self._cache.enabled,
-                tolerance=self.tolerance, base=self,
-            )  # fmt: skip
+                body,
+                name=self.signature.packet_name,
+                overload=name,
+                dtypes=self.dtypes,
+                mutates_args=mutates_args,
+                tags=tags,
+                cache_calls=self._cache.enabled,
+                tolerance=self.tolerance,
+                base=self,
+            )
             self.overloads[name] = self._launching[name] = added
             self.entries_installed = False
             register.refresh(self.signature)
@@ -519,9 +525,15 @@ class OpDecorator:
         _require_right(f"dotcu.op({name!r})", dtypes, tolerance)
 
         return partial(
-            LaunchingOperator, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags,
-            cache_calls=cache_calls, tolerance=tolerance, sharding=sharding,
-        )  # fmt: skip
+            LaunchingOperator,
+            name=name,
+            dtypes=dtypes,
+            mutates_args=mutates_args,
+            tags=tags,
+            cache_calls=cache_calls,
+            tolerance=tolerance,
+            sharding=sharding,
+        )
 
     def existing(
         self,

@@ -152,13 +152,17 @@ def _signature(names: tuple[str, str, str], text: str, parsed: Any) -> Signature
     namespace, name, overload = names
     returned = [value for value in parsed.returns if not _is_written(value)]
     return Signature(
-        namespace=namespace, name=name, overload=overload, text=text,
+        namespace=namespace,
+        name=name,
+        overload=overload,
+        text=text,
         arguments=tuple(a.name for a in parsed.arguments),
         tensors=tuple(a.name for a in parsed.arguments if "Tensor" in str(a.type)),
         mutates=tuple(a.name for a in parsed.arguments if _is_written(a)),
-        keyword_only=tuple(a.name for a in parsed.arguments if a.kwarg_only), returns=len(returned),
+        keyword_only=tuple(a.name for a in parsed.arguments if a.kwarg_only),
+        returns=len(returned),
         lists=tuple(str(value.type).startswith("List") or "[" in str(value.type) for value in returned),
-    )  # fmt: skip
+    )
 
 
 def _is_written(value: Any) -> bool:

@@ -132,9 +132,13 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
         about = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
         text = opened.read(about).decode("utf-8", "replace") if about else ""
     facts = WheelFacts(
-        report=report, names=names, requires=tuple(Parser().parsestr(text).get_all("Requires-Dist") or ()),
-        python_abi=_python_abi(wheel), metadata=_metadata(wheel), sources=sources or {},
-    )  # fmt: skip
+        report=report,
+        names=names,
+        requires=tuple(Parser().parsestr(text).get_all("Requires-Dist") or ()),
+        python_abi=_python_abi(wheel),
+        metadata=_metadata(wheel),
+        sources=sources or {},
+    )
     notes = []
     for name, host in facts.hosts:
         needs_cuda = [symbol.name for symbol in host.undefined if is_of_cuda(symbol)]

@@ -367,9 +367,14 @@ def _image_report(image: Image, kind: Kind, archs: frozenset[str]) -> BinaryRepo
         )  # fmt: skip
         modules = (Fatbin(relocatable=relocatable, entries=(entry,)),)
     return BinaryReport(
-        path=image.name, kind=kind, size=len(image.data), modules=modules, kernels=kernels,
-        host=read_host_binary(image) if kind == "elf" else None, notes=tuple(notes),
-    )  # fmt: skip
+        path=image.name,
+        kind=kind,
+        size=len(image.data),
+        modules=modules,
+        kernels=kernels,
+        host=read_host_binary(image) if kind == "elf" else None,
+        notes=tuple(notes),
+    )
 
 
 def read_ptx(image: Image) -> tuple[Version, str, tuple[BinaryKernel, ...]]:

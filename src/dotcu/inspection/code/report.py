@@ -130,10 +130,15 @@ def _one(code: KernelCode, arch: ArchLimits, shape: LaunchShape, why: str) -> Ke
     if not allowed:
         limits, blocks, limiters = {_BOUNDS: 0, **limits}, 0, (_BOUNDS,)
     return KernelOccupancy(
-        shape=shape, why=why, limits=limits, blocks=blocks, limiters=limiters,
-        warps=blocks * _warps(threads), most_warps=arch.warps,
+        shape=shape,
+        why=why,
+        limits=limits,
+        blocks=blocks,
+        limiters=limiters,
+        warps=blocks * _warps(threads),
+        most_warps=arch.warps,
         steps=tuple(_steps(arch, usage, fixed_block=exact)) if allowed else (),
-    )  # fmt: skip
+    )
 
 
 def _occupancy(arch: ArchLimits, usage: Mapping[str, int]) -> Occupancy:

@@ -213,12 +213,19 @@ class _SassParser:
         word, _, operands = (text[guard.end() :] if guard else text).partition(" ")
         opcode, *modifiers = word.split(".")
         return SassInstruction(
-            address=address, text=text, predicate=guard[1] if guard else "", opcode=opcode,
-            modifiers=tuple(modifiers), operands=tuple(operands.strip().split(", ")) if operands else (),
-            chain=self.chain, ptx_line=self.ptx_line, labels=tuple(self.labels), routine=self.routine,
+            address=address,
+            text=text,
+            predicate=guard[1] if guard else "",
+            opcode=opcode,
+            modifiers=tuple(modifiers),
+            operands=tuple(operands.strip().split(", ")) if operands else (),
+            chain=self.chain,
+            ptx_line=self.ptx_line,
+            labels=tuple(self.labels),
+            routine=self.routine,
             note=note[1] if note else "",
             control=control_text(int(encoding[2] + encoding[1], 16)) if encoding and encoding[2] else "",
-        )  # fmt: skip
+        )
 
 
 def control_text(encoding: int) -> str:
