@@ -196,10 +196,7 @@ MEAN_GOAL, WORST_GOAL = 1.0, 0.93
 
 
 def times(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Device milliseconds of each call in each round, alternating and on a cold L2.
-
-    The first call after a wait takes up to a microsecond longer: contenders take turns at being that.
-    """
+    """Device milliseconds of each call in each round, on a cold L2; each is first equally often."""
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
     for call in calls.values():
