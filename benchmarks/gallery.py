@@ -10,7 +10,7 @@ faster, at 99 % confidence.
 of the limit is the goal where a tensor has 64 MB or more.
 With operators named, only these are measured. FILE is written after each case, which replaces the same case
 that it has from before, if it is of the same machine; `--resume` leaves out what FILE has. `--write` puts the
-tables of FILE and of the grid into the READMEs, and needs no GPU.
+tables of FILE, of the grid and of gemv into the READMEs, and needs no GPU.
 
 Exit codes: 0 every goal held, 1 one did not, 2 wrong usage, 3 no GPU.
 """
@@ -110,11 +110,13 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
     parser.add_argument("--resume", action="store_true", help="leave out the cases that FILE has")
     parser.add_argument(
-        "--write", action="store_true", help="put the tables of FILE and of the grid into the READMEs"
+        "--write",
+        action="store_true",
+        help="put the tables of FILE, the grid and gemv into the READMEs",
     )
     options = parser.parse_args()
     if options.write:
-        files = options.save or pages.RESULTS, pages.GRID
+        files = options.save or pages.RESULTS, pages.GRID, pages.GEMV
         pages.write(*(json.loads(path.read_text(encoding="utf-8")) for path in files))
         return 0
     if not torch.cuda.is_available():

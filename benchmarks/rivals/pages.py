@@ -11,6 +11,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gallery_h200.json"
 GRID = ROOT / "benchmarks" / "results" / "grid_h100.json"
+GEMV = ROOT / "benchmarks" / "results" / "gemv_h100.json"
 README = ROOT / "README.md"
 FOLDERS = ROOT / "src" / "dotcu" / "gallery"
 
@@ -42,13 +43,13 @@ def home(op: str) -> str:
     return HOMES.get(op, op)
 
 
-def write(figures: Mapping[str, Any], grid: Mapping[str, Any]) -> None:
-    """Put the tables of what was measured into the READMEs: of the usual shapes, and of the grid's."""
-    for folder in {home(case["op"]): None for case in figures["cases"]}:
+def write(*runs: Mapping[str, Any]) -> None:
+    """Put the tables of what was measured into the READMEs; the main one has those of the first run."""
+    for folder in {home(case["op"]): None for figures in runs for case in figures["cases"]}:
         page = FOLDERS / folder / "README.md"
         text = page.read_text(encoding="utf-8")
-        page.write_text(filled(text, of_folder(folder, figures, grid)), encoding="utf-8")
-    README.write_text(filled(README.read_text(encoding="utf-8"), in_short(figures)), encoding="utf-8")
+        page.write_text(filled(text, of_folder(folder, *runs)), encoding="utf-8")
+    README.write_text(filled(README.read_text(encoding="utf-8"), in_short(runs[0])), encoding="utf-8")
 
 
 def filled(page: str, table: str, by: str = "gallery") -> str:

@@ -44,11 +44,11 @@ def test_every_operator_was_measured(figures: Any) -> None:
     assert measured == public - UNMEASURED
 
 
-def test_the_pages_of_the_gallery_have_the_tables_of_both_runs(figures: Any) -> None:
-    grid = json.loads(pages.GRID.read_text(encoding="utf-8"))
-    for folder in sorted({pages.home(case["op"]) for case in figures["cases"]}):
+def test_the_pages_of_the_gallery_have_the_tables_of_all_runs(figures: Any) -> None:
+    runs = figures, *(json.loads(path.read_text(encoding="utf-8")) for path in (pages.GRID, pages.GEMV))
+    for folder in sorted({pages.home(case["op"]) for run in runs for case in run["cases"]}):
         page = (pages.FOLDERS / folder / "README.md").read_text(encoding="utf-8")
-        assert page == pages.filled(page, pages.of_folder(folder, figures, grid)), folder
+        assert page == pages.filled(page, pages.of_folder(folder, *runs)), folder
 
 
 def test_the_page_of_attention_has_the_tables_of_its_run() -> None:

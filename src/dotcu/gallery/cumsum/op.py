@@ -58,7 +58,7 @@ TOGETHER = 2 * (1 + WARP)
 
 COLUMN_BLOCKS = (32, 64, 128, 256)
 """Threads: the fewest that have all rows, or the most."""
-COLUMNS, RAGGED_COLUMNS = (8, 256), (16, 128)
+COLUMNS, RAGGED_COLUMNS = (4, 256), (16, 128)
 """Vectors side by side in a warp, where there are many rows, and threads at most; the same where rows begin
 anywhere."""
 COLUMN_ROWS, AHEAD = 8, 8
