@@ -160,7 +160,10 @@ def weighted(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, slope: Tensor) -> 
     logs = torch.logsumexp(scores, -1)
     if logs.dtype != torch.float64:
         logs = logs.masked_fill(logs == math.inf, math.nan)
-    return _product(weights, values, slope < 0).to(q.dtype), logs
+    result = _product(weights, values, slope < 0)
+    if logs.dtype == torch.float64:  # in other types 0 times an infinity may be left
+        result = result.masked_fill(blind, 0.0)
+    return result.to(q.dtype), logs
 
 
 def gradients_of(
