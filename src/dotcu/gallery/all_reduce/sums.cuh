@@ -22,7 +22,9 @@ __device__ dotcu::vector<dotcu::wide<T>, lanes> add_up(const dotcu::vector<T, la
 // Vectors or letters of each rank that a thread has on their way: as a link's latency needs, which
 // one rank alone does not have.
 template <int ranks>
-constexpr int at_once = ranks == 1 ? 4 : ranks < 8 ? 8 / ranks : 1;
+constexpr int at_once = ranks == 1  ? 4
+                        : ranks < 8 ? 8 / ranks
+                                    : 1;
 
 // Calls done(v, sum) for each of the vectors from `first` to `last` of all ranks' tensors.
 template <typename T, int lanes, int ranks, typename Done>
