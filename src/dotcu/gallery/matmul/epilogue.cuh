@@ -23,9 +23,9 @@ __device__ inline float max_or_nan(float x, float y) {
 __device__ inline float silu(float x) { return __fdividef(x, 1.f + exp2_fast(-1.44269504f * x)); }
 
 // x times the normal distribution up to x. The part of it beyond |x| is 2^q(|x|), within 2.5e-4 of
-// it up to 5.5: a minimax fit of log2(erfc(x / sqrt(2)) / 2). From 10 on it is below all values.
+// it up to 5.5: a minimax fit of log2(erfc(x / sqrt(2)) / 2). From 16 on it is rounded to 0.
 __device__ inline float gelu(float x) {
-    const float y = fminf(fabsf(x), 10.f);
+    const float y = fminf(fabsf(x), 16.f);
     float q = fmaf(y, -0.000233251355f, 0.00486977524f);
     q = fmaf(y, q, -0.044599025f);
     q = fmaf(y, q, -0.469681048f);
