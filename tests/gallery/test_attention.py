@@ -19,6 +19,7 @@ from dotcu.gallery import (
     attention_varlen,
     attention_varlen_backward,
 )
+from dotcu.gallery.attention import op
 from dotcu.gallery.attention.op import InPlaceOfSdpa
 
 
@@ -172,6 +173,15 @@ def test_packed_sequences_agree_with_each_alone(
     got = torch.autograd.grad(out, ours, grad)
     for mine, yours in zip(got, torch.autograd.grad(expected, theirs, grad.double()), strict=True):
         close(mine, yours.nan_to_num(0.0), 16)
+
+
+def test_the_reference_lets_no_nan_behind_a_sequence_reach_it() -> None:
+    """On CPU tensors it is what a user calls."""
+    q, k, v = (normal(torch.device("cpu"), 9, 1, 64) for _ in range(3))
+    cu = starts(torch.device("cpu"), (4, 3))  # two rows at the end are nobody's
+    v[5], v[8] = math.inf, math.nan
+    out, _ = op._varlen(q, k, v, cu, cu, 4, 4)
+    assert out[:4].isfinite().all()
 
 
 def test_a_batch_without_keys_gives_what_each_sequence_without_keys_does(device: torch.device) -> None:

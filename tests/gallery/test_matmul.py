@@ -279,3 +279,12 @@ def test_a_tuned_split_of_k_is_left_out_where_its_blocks_do_not_run_at_once(
     with dotcu.simulate(arch="sm_90a"), space.using(split):
         found = matmul(a, b, algorithm="persistent")
     torch.testing.assert_close(found, (a.double() @ b.double()).bfloat16(), rtol=2**-7, atol=1e-2)
+
+
+def test_a_first_backward_of_silu_is_torchs_own_kernel() -> None:
+    """Written out, for a second one, it takes many: in bfloat16 their rounding shows, too."""
+    x, grad = (torch.randn(64, dtype=torch.bfloat16) for _ in range(2))
+    with torch.no_grad():
+        once = op._by_silu(grad, x)
+    assert torch.equal(once, torch.ops.aten.silu_backward(grad, x))
+    torch.testing.assert_close(op._by_silu(grad, x), once)

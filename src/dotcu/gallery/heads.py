@@ -138,8 +138,10 @@ def _product(weights: Tensor, x: Tensor, hidden: Tensor) -> Tensor:
     """
     if weights.dtype != torch.float64 or bool(x.isfinite().all()):
         return weights @ x
-    terms = weights.unsqueeze(-1) * x.unsqueeze(-3)
-    return terms.masked_fill(hidden.unsqueeze(-1), 0.0).sum(-2)
+    columns = (
+        weights * column.unsqueeze(-2) for column in x.unbind(-1)
+    )  # all at once may not fit into memory
+    return torch.stack([terms.masked_fill(hidden, 0.0).sum(-1) for terms in columns], -1)
 
 
 def weighted(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

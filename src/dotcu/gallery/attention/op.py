@@ -79,8 +79,11 @@ MOST_TOKENS = 8
 ALL, CAUSAL, WINDOW = 0, 1, 2
 """Which keys a query sees, as the kernels count."""
 
-TOLERANCE = {torch.bfloat16: 4e-2, torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-12}
-"""The second product takes exp(scores) in half precision, and so do those of the gradients, which cancel."""
+TOLERANCE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-12}
+"""The second product takes exp(scores) in half precision."""
+
+OF_GRADIENTS = TOLERANCE | {torch.bfloat16: 4e-2}
+"""Four of the five products take such factors, and what they add up cancels: an H100 had 3.3e-2."""
 
 
 @dotcu.op(
@@ -124,7 +127,7 @@ def attention(
 @dotcu.op(
     "dotcu::attention_backward",
     dtypes=DTYPES,
-    tolerance=TOLERANCE,
+    tolerance=OF_GRADIENTS,
     sharding=(
         "grad:0 q:0 k:0 v:0 out:0 lse:0 -> 0, 0, 0",
         "even grad:1 q:1 k:1 v:1 out:1 lse:1 -> 1, 1, 1",
@@ -210,7 +213,7 @@ def attention_varlen(
 @dotcu.op(
     "dotcu::attention_varlen_backward",
     dtypes=DTYPES,
-    tolerance=TOLERANCE,
+    tolerance=OF_GRADIENTS,
     sharding=("even grad:1 q:1 k:1 v:1 out:1 lse:0 -> 1, 1, 1",),
 )
 def attention_varlen_backward(
@@ -557,11 +560,6 @@ def _each(q: Tensor, k: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor) -> Iterator[
     yield from zip(rows(cu_seq_q, q.shape[0]), rows(cu_seq_k, k.shape[0]), strict=True)
 
 
-def _spoiled(later: Tensor) -> Tensor:
-    """NaN if later rows have a number that is not finite, else 0: a tile reads some, with weights of 0."""
-    return later.new_zeros(()) if later.dtype == torch.float64 else (later * 0).sum()
-
-
 @attention_varlen.reference
 def _varlen(
     q: Tensor,
@@ -582,7 +580,7 @@ def _varlen(
         factor = scale_of("attention_varlen", one, scale)
         scores = scores_of(one, keys, factor, causal, window, softcap)
         result, logs = weighted(one, keys, values, *scores)
-        out[i], lse[:, i] = result[0].transpose(0, 1) + _spoiled(v[j.stop :]), logs[0]
+        out[i], lse[:, i] = result[0].transpose(0, 1), logs[0]
     return out, lse
 
 
@@ -611,8 +609,7 @@ def _(
         scores = scores_of(one, keys, factor, causal, window, softcap)
         result = _batch(out[i]), lse[None, :, i]
         gradients = gradients_of(_batch(grad[i]), one, keys, values, *result, scores, factor)
-        spoiled = sum(_spoiled(x[rows.stop :]) for x, rows in ((grad, i), (q, i), (k, j), (v, j)))
-        by_q[i], by_k[j], by_v[j] = (x[0].transpose(0, 1) + spoiled for x in gradients)
+        by_q[i], by_k[j], by_v[j] = (x[0].transpose(0, 1) for x in gradients)
     return by_q, by_k, by_v
 
 

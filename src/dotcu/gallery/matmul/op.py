@@ -735,7 +735,7 @@ def _(ctx: Any, grad: Tensor) -> Any:
     by_other = None if not ctx.adds else grad if beta == 1.0 else grad * beta
     if activation is not None:
         sum = matmul(a, b, bias, alpha=alpha, **ctx.launch)
-        grad = torch.ops.aten.gelu_backward(grad, sum) if activation == "gelu" else grad * _slope(sum)
+        grad = torch.ops.aten.gelu_backward(grad, sum) if activation == "gelu" else _by_silu(grad, sum)
     by_bias = None if bias is None else grad.flatten(0, -2).sum(0)
 
     def product(x: Tensor, y: Tensor, of: Tensor) -> Tensor:
@@ -753,11 +753,14 @@ def _(ctx: Any, grad: Tensor) -> Any:
     )
 
 
-def _slope(x: Tensor) -> Tensor:
-    """The derivative of SiLU, which torch can differentiate again, unlike its own silu_backward."""
+def _by_silu(grad: Tensor, x: Tensor) -> Tensor:
+    """Return SiLU's gradient by x; written out where it is differentiated again, as torch does."""
+    if not torch.is_grad_enabled():
+        result: Tensor = torch.ops.aten.silu_backward(grad, x)
+        return result
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     part = torch.sigmoid(wide)
-    return (part * (1 + wide * (1 - part))).to(x.dtype)
+    return (grad * (part * (1 + wide * (1 - part)))).to(x.dtype)
 
 
 @matmul_swiglu.setup_context
@@ -770,7 +773,7 @@ def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
 def _(ctx: Any, grad: Tensor) -> Any:
     a, gate, up = ctx.saved_tensors
     x, y = matmul(a, gate, **ctx.launch), matmul(a, up, **ctx.launch)
-    by_x, by_y = grad * y * _slope(x), grad * F.silu(x)
+    by_x, by_y = _by_silu(grad * y, x), grad * F.silu(x)
     by_a = matmul(by_y, up.mT, None, matmul(by_x, gate.mT, **ctx.launch), **ctx.launch)
     return by_a, matmul(a.mT, by_x, **ctx.launch), matmul(a.mT, by_y, **ctx.launch)
 
