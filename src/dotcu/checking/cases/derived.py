@@ -73,8 +73,9 @@ _EDGES = tuple(n + d for n in (16, WARP, 64, 128, 256, 512, 1024) for d in (-1, 
 
 EVERY_SIZE = tuple(sorted({0, 1, 2, 7, 1009, 4099, 65537, *_EDGES}))
 FEW_SIZES = (0, 1, 7, WARP - 1, WARP, WARP + 1, 257, 1009)
-IN_EVERY_DTYPE = (0, 1, WARP + 1)
-"""The sizes that are tried in each dtype, and of each structure of arguments."""
+FEWEST_SIZES = (0, 1, WARP + 1)
+IN_EVERY_DTYPE = (*FEWEST_SIZES, 257)
+"""The sizes that are tried in each dtype, aligned: the last one ends in a second block."""
 
 RANKS = {"0d": (), "2d": (6, 10), "4d": (2, 3, 4, 5)}
 """Shapes for a call whose tensors all have one shape."""
@@ -483,7 +484,7 @@ EVERY: Selection = {
     "values": EVERY_VALUE,
 }
 FEWEST: Selection = {
-    "sizes": IN_EVERY_DTYPE,
+    "sizes": FEWEST_SIZES,
     "layouts": ("transposed", "sliced", "offset-1"),
     "values": FEWEST_VALUES,
 }
@@ -497,27 +498,28 @@ SELECTIONS: Mapping[Level, tuple[Selection, Selection | None]] = {
 another structure."""
 
 HANDS = 3
-"""The most dtypes among which cases are dealt: the sides of an edge are three."""
+"""The most dtypes among which cases are dealt at full: the sides of an edge are three."""
 
 
 @functools.lru_cache(maxsize=1)  # several kinds of trial ask, one after the other
 def choose(subject: Subject) -> tuple[Case, ...]:
     """The author's samples in each dtype, and what is derived from them; when quick, in few dtypes.
 
-    What is derived is dealt among the dtypes, so that each two properties of a call meet in some case, but
-    not each three: each dtype has each edge (16, 32, ..) and each side of one, each layout and each kind of
+    At full it is dealt among the dtypes, so that each two properties of a call meet in some case, but not
+    each three: each dtype has each edge (16, 32, ..) and each side of one, each layout and each kind of
     value; each argument has each layout, each dimension each size; and sizes meet misaligned memory.
     """
     dtypes = subject.overload.dtypes
     deriving = few_dtypes(dtypes) if subject.level == Level.QUICK else dtypes
     first, others = SELECTIONS[subject.level]
+    hands = min(HANDS, len(deriving)) if subject.level == Level.FULL else 1
     unique: dict[str, Case] = {}
     for dtype in dtypes:
         cases = list(subject.given(dtype))
         hand = deriving.index(dtype) if dtype in deriving else -1
         for i, case in enumerate(bases(subject, dtype) if hand >= 0 else ()):
             if i == 0:
-                cases += _of(subject, case, first, hand, min(HANDS, len(deriving)))
+                cases += _of(subject, case, first, hand, hands)
             elif others is not None and (i - hand) % len(deriving) == 0:
                 cases += _of(subject, case, others)
         if subject.bounded:  # where every sample is left out, this is what is tried of the dtype

@@ -259,7 +259,7 @@ def _missing(subject: Subject, sample: Sample, needs: Sequence[int], gradients: 
     none = [
         id(sample.tensors[i])
         for i, gradient in zip(needs, gradients, strict=True)
-        if not bool(gradient.double().any())
+        if not bool(numerics.real(gradient).double().any())
     ]
     given = arguments(subject.overload.signature, sample)
     name = next((n for n, v in given.items() if any(id(t) in none for t in Sample(v).tensors)), "")

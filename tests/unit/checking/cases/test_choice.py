@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import product
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -56,6 +57,23 @@ def test_quick_tries_the_faults_that_are_common() -> None:
 def test_standard_derives_in_every_dtype() -> None:
     tried = names(Level.STANDARD, pair(3), dtypes=(F32, F64, F16))
     assert {name.split("-")[0] for name in tried if "-n33" in name} == {"float32", "float64", "float16"}
+
+
+@pytest.mark.parametrize("level", [Level.QUICK, Level.STANDARD])
+def test_below_full_each_dtype_that_is_derived_in_has_every_case(level: Level) -> None:
+    tried = names(level, pair(40, 24), dtypes=(F32, F16))
+    words = {
+        dtype: {n.partition("-")[2] for n in tried if n.startswith(dtype)} for dtype in ("float32", "float16")
+    }
+    assert words["float32"] == words["float16"] == {n.partition("-")[2] for n in names(level, pair(40, 24))}
+    assert {"s0-40as257", "s0-24as1009"} <= words["float32"]
+
+
+def test_full_tries_a_second_block_in_each_dtype() -> None:
+    dtypes = (F32, F64, F16, torch.bfloat16)
+    tried = names(Level.FULL, pair(40, 24), dtypes=dtypes)
+    for dtype in ("float32", "float64", "float16", "bfloat16"):
+        assert {f"{dtype}-s0-40as257", f"{dtype}-s0-24as257"} <= set(tried)
 
 
 def test_full_tries_every_offset_and_each_argument_alone() -> None:

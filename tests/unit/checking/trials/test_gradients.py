@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 import dotcu
 from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
-from dotcu.checking.trials.gradients import plan
+from dotcu.checking.trials.gradients import _missing, plan
 from dotcu.operator import Operator
 from quick import quick
-from trying import differentiable, multiply, name, said, squaring
+from trying import differentiable, multiply, name, said, squaring, subject
 
 DOUBLE = (torch.float32, torch.float64)
 
@@ -130,6 +130,14 @@ def test_a_gradient_that_is_missing_says_what_declares_that_there_is_none() -> N
     outcome = first_alone(lambda a, b, index: (a * b, index.clone()))["float64-s0-dense"]
     assert isinstance(outcome, Failed)
     assert "none for `b`. If it has none, say so in the reference: b.detach()" in outcome.evidence
+
+
+def test_an_imaginary_gradient_is_not_missing() -> None:
+    x = torch.ones(3, dtype=torch.complex64)
+    operator = squaring(dtypes=(x.dtype,))
+    words = [_missing(subject(operator), dotcu.Sample(x), (0,), [gradient]) for gradient in (1j * x, 0 * x)]
+    assert words[0] == ""
+    assert "none for `x`" in words[1]
 
 
 def test_a_result_that_hangs_on_no_input_has_zeros_as_its_gradient() -> None:
