@@ -113,7 +113,8 @@ class Configurations:
     def digest(self) -> str:
         """The digest of the operator, its configurations and its sources."""
         others = (self.generate,) if self.when is None else (self.generate, self.when)
-        return tuned.digest_of(self.body, *others)
+        exact = f"exact={self.exact}"  # a call of `configurations` is in no source that is hashed
+        return tuned.digest_of(self.body, *others, exact)
 
     def _look_up(self) -> Callable[..., Any]:
         """Make `of_call`: a closure, for it runs at every call of a body."""

@@ -184,17 +184,17 @@ def file_of(body: Callable[..., Any]) -> Path | None:
 # ------------------------------------------------------------------ digests
 
 
-def digest_of(body: Callable[..., Any], *others: Callable[..., Any]) -> str:
+def digest_of(body: Callable[..., Any], *others: Callable[..., Any] | str) -> str:
     """Return a digest of an operator and its sources.
 
-    These are a body, and other functions; the functions and constants of their module that they name; and
-    the kernels' sources with the headers that those reach.
+    These are a body, and other functions and text; the functions and constants of their module that they
+    name; and the kernels' sources with the headers that those reach.
     """
     digest = hashlib.sha256()
     parts: dict[str, None] = {}
     seen: set[int] = set()
-    for function in (body, *others):
-        parts.update(dict.fromkeys(_parts(function, seen)))
+    for each in (body, *others):
+        parts.update(dict.fromkeys(_parts(each, seen)))
     for part in sorted(parts):
         digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

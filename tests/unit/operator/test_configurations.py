@@ -351,6 +351,21 @@ def test_a_digest_follows_the_functions_and_kernels_that_a_body_names() -> None:
     assert len({before, changed, table, edited, tuned.digest_of(names["body"])}) == 5
 
 
+def test_an_entry_is_left_out_once_its_sizes_count_otherwise(
+    space: Configurations, caplog: pytest.LogCaptureFixture
+) -> None:
+    def declared(exact: bool | int) -> Configurations:
+        found = Configurations(space.name, space.body, space.generate, exact=exact)
+        found.file = space.file
+        return found
+
+    assert len({declared(exact).digest for exact in (False, 1, 2, True)}) == 4
+    write(space, entry("float32", 64))
+    assert declared(exact=False).tables()
+    assert not declared(exact=True).tables()
+    assert "have changed since" in caplog.text
+
+
 def test_entries_of_another_gpu_are_not_used(space: Configurations) -> None:
     hopper = replace(SIMULATED, capability="9.0", multiprocessors=132)
     write(space, entry("float32", 64, gpu=hopper))
