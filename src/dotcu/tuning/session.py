@@ -464,7 +464,7 @@ class _TimedCandidates:
         return self._time_round([each for each in candidates if each in self._calls], number)
 
     def choose(self, candidates: Sequence[int]) -> Choice | None:
-        """Time candidates in rounds, and choose; once more without those that are wrong in the end."""
+        """Time candidates in rounds, and choose; while there is time, once more without what is wrong."""
         request = self._session.request
         self._calls = {each: call for each, call in self._calls.items() if each in candidates}
         self._try_each(candidates)
@@ -481,6 +481,8 @@ class _TimedCandidates:
             self._verify(choice.winner)
             if choice.winner in self._calls:
                 return choice
+            if self._session.expired:
+                return None
         return None
 
     def _reject(self, candidate: int, reason: str) -> None:

@@ -256,9 +256,11 @@ class _CaseRun:
             )  # fmt: skip
         if len(reasons) == len(space):
             return replace(row, status="failed", reason="every configuration was rejected")
-        if self._failed or plan.gpu is not None:
-            return replace(row, status="failed", reason=self._failed or "none could be timed")
-        return replace(row, status="gated", reason="not timed: there is no GPU")
+        if not self._failed and plan.gpu is None:
+            return replace(row, status="gated", reason="not timed: there is no GPU")
+        if not self._failed and (left_s := plan.left_s) is not None and left_s <= 0:
+            return replace(row, reason="the budget was spent before a right one was found")
+        return replace(row, status="failed", reason=self._failed or "none could be timed")
 
     def _events(self) -> None:
         """Run until the case is done; once more after each crash that one configuration is to blame for."""

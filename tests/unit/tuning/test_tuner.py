@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,6 +267,23 @@ def test_a_budget_that_is_spent_leaves_cases_out(op: Any, monkeypatch: pytest.Mo
     assert not report.passed
     with pytest.raises(UsageError, match="--budget 60"):
         prepare(op, budget_s=0)
+
+
+def test_no_search_begins_after_the_budget_where_the_fastest_is_wrong(
+    op: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timer = FakeTimer({"1": 8.0, "6": 4.0})
+    plan = prepare(op, device="cpu", timer=timer, shapes="64", budget_s=60)
+    clock = lambda: 61.0 if timer.blocks else 0.0  # noqa: E731
+    monkeypatch.setattr(session, "perf_counter", clock)
+    monkeypatch.setattr(tuner, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(
+        session, "verify", lambda target, calls, *inputs: dict.fromkeys(calls, ("wrong", "is wrong here"))
+    )
+    (row,) = plan.run()
+    wrong = [each.configuration["block"] for each in row.rejected if "is wrong here" in each.reason]
+    assert wrong == [32]
+    assert (row.status, row.reason) == ("skipped", "the budget was spent before a right one was found")
 
 
 def test_an_interrupt_keeps_what_is_done(op: Any, ops: Path) -> None:
