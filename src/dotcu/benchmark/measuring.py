@@ -34,7 +34,8 @@ class Conditions:
 
     Attributes:
         sets: Sets of inputs of the same form, in memory of their own.
-        refresh: Queues the values of a turn into a set's memory before each timed call; no turn occurs twice.
+        refresh: Queues the values of a turn into a set's memory before each timed call. Turns are counted on
+            from call to call; their values may recur, as those of `InputValues` do.
         probe: Takes a contender's name, the inputs and the result of one timed call in each block, chosen at
             random, on the stream right after the call.
         mutates: True if calls change what they read, so that each needs inputs of its own.

@@ -9,6 +9,7 @@ import pytest
 
 from dotcu.benchmark.results import Block, CallTime, Means, Measured
 from dotcu.benchmark.timing import implausibility
+from noises import Noise, measured, runs
 
 N = 200
 
@@ -23,6 +24,10 @@ def traced(calls: Iterable[CallTime], *, by: Means = "cupti", contender: str = "
 def ran(counts: Sequence[int], **found: int) -> Measured:
     """A contender whose calls ran so many kernels."""
     return traced(CallTime(time_us=5.0 * count, kernels=count, **found) for count in counts)
+
+
+def timed(times_us: Iterable[float]) -> Measured:
+    return traced((CallTime(time_us=float(time)) for time in times_us), by="events")
 
 
 EAGER = traced([CallTime(time_us=20.0, kernels=3)] * N, contender="eager")
@@ -124,9 +129,35 @@ def test_one_odd_call_in_a_hundred_moves_no_median_and_is_let_be() -> None:
     assert implausibility(traced(odd), [EAGER]) == ""
 
 
-def test_times_alone_say_nothing() -> None:
-    batches = [CallTime(time_us=40.0 if at % 4 == 0 else 1.0) for at in range(N)]
-    assert implausibility(traced(batches, by="events")) == ""
+@pytest.mark.parametrize("every", [2, 5, 10])
+def test_batches_are_seen_in_times_alone(every: int) -> None:
+    (noise,) = runs(Noise(sample=0.1), 1, of=1, blocks=1, calls=N)[0]
+    times = [0.9 * noise[at] / 10 + (8.0 * every if at % every == 0 else 0.0) for at in range(N)]
+    found = implausibility(timed(times))
+    assert f"{N - N // every} of {N} calls took 0.9" in found
+    assert "batched" in found
+
+
+def test_results_that_some_calls_remember_are_seen_in_times_alone() -> None:
+    found = implausibility(timed([0.9, 0.9, 0.9, 100.0] * (N // 4)))
+    assert "150 of 200 calls took 0.9 us, less than a launch does, and the others 100 us" in found
+    assert "results are remembered" in found
+
+
+def test_a_batch_is_seen_among_times_that_lie_between() -> None:
+    times = [1.0] * 120 + [1.9, 2.5, 3.0] + [40.0] * 77
+    assert "batched" in implausibility(timed(times))
+
+
+@pytest.mark.parametrize("us", [1.9, 2.2, 10.0, 1000.0])
+def test_sound_times_are_not_suspected(us: float) -> None:
+    for noise in (Noise(), Noise(sample=0.1, tail=0.3, outliers=0.05), Noise(step_us=0.5)):
+        for run in runs(noise, 2, of=20, us=us):
+            assert implausibility(measured(run, by="events")) == ""
+
+
+def test_two_paths_that_both_run_kernels_are_not_suspected_by_their_times() -> None:
+    assert implausibility(timed([4.0] * 100 + [40.0] * 100)) == ""
 
 
 def test_no_calls_are_no_crime() -> None:

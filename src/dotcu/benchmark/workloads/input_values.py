@@ -1,6 +1,7 @@
-"""New values in the same memory before every timed call, so that a remembered result is wrong.
+"""New values in the same memory before every timed call, so that the result of the call before is wrong.
 
-Each call takes the values of the next set of inputs; where all sets are alike, numbers are scaled. Of
+Each call takes the values of the next set of inputs; where all sets are alike, numbers are scaled. They recur
+after as many turns as there are sets: a result that is stored for each of them is right. Of
 floating-point tensors the first element stays, so a result that is looked up by it is wrong as well; not of
 rows that ascend, or of square matrices, which may be positive definite. torch does not count these writes.
 """
@@ -30,7 +31,7 @@ class InputValues:
         poisoned: Tensors that are overwritten before each call, so that one that writes nothing shows.
 
     Attributes:
-        vary: True if values differ from turn to turn; else a remembered result cannot be detected.
+        vary: True if values differ from turn to turn; else a remembered result is never wrong.
         turns: The turn whose values a set has, by its `id`.
     """
 
