@@ -339,7 +339,12 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
             runner = Runner(limited=True)
             while queued and not any(worker.is_ready() for worker in pool):
                 request, (trial, *rest) = queued.popleft()
-                yield from runner.run(trial)
+                if request.overload in faults:
+                    continue
+                try:
+                    yield from runner.run(trial)
+                except EnvironmentFault as fault:
+                    faults[request.overload] = fault
                 if rest:
                     queued.appendleft((request, rest))
         left = iter(lambda: queued.popleft() if queued else None, None)
@@ -348,8 +353,8 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
     finally:
         for worker in pool:
             worker.close()
-    for fault in faults.values():
-        raise fault
+    for each in faults.values():
+        raise each
 
 
 def _run_task(

@@ -308,6 +308,24 @@ def test_trials_begin_here_until_a_worker_is_ready(log: Path, monkeypatch: pytes
     assert [str(getattr(r.outcome, "note", "")) for r in results] == ["here", "here", ""]
 
 
+def test_what_the_machine_lacks_before_a_worker_is_ready_leaves_the_other_operators_checked(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "is_ready", lambda worker: False)
+    lacking = raising(errors.ToolchainError("no compiler"))
+    never = trial(lambda: pytest.fail("it ran"))
+    other = replace(trial(lambda: iter([("numerics", Passed())])), overload="a::c")
+    tasks = [
+        (request_for(log), [lacking, never]),
+        (request_for(log), [never]),
+        (request_for(log, "a::c"), [other]),
+    ]
+    results: list[Result] = []
+    with pytest.raises(errors.ToolchainError, match="no compiler"):
+        results.extend(running.run_in_workers(tasks, 1, begin_here=True))
+    assert [(result.overload, result.outcome) for result in results] == [("a::c", Passed())]
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_every_trial_is_in_one_task_of_its_overload(log: Path, jobs: int) -> None:
     names = ("a::b", "a::c")
