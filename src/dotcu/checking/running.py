@@ -280,7 +280,7 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
     largest = [trial for trial in movable if trial.kind == "large" and on_gpu]  # takes most of a GPU
     others = [trial for trial in movable if trial not in largest and trial not in tools]
     threads = max(1, torch.get_num_threads() // jobs)
-    shared = {name: replace(request, threads=threads, workers=jobs) for name, request in requests.items()}
+    shared = {name: replace(request, threads=threads) for name, request in requests.items()}
     faults: list[EnvironmentFault] = []
     for stage in (
         run_in_workers(_split(shared, others, jobs), jobs, begin_here=not native and not on_gpu),
@@ -309,14 +309,23 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
 
 
 def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
-    """Return trials as tasks: by overload, and in several parts where there are several workers."""
-    most = max(1, len(trials) if jobs == 1 else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
+    """Return trials as tasks: by overload, and in several parts where there are several workers.
+
+    Parts share the budget that an operator has in a quick check in the simulator, and their trials differ in
+    work, so that more is left out: where each worker has an operator, there are none.
+    """
     own = {name: [trial for trial in trials if trial.overload == name] for name in requests}
-    return [
-        (request, own[name][start : start + most])
-        for name, request in requests.items()
-        for start in range(0, len(own[name]), most)
+    used = [request for name, request in requests.items() if own[name]]
+    budgeted = any(request.level == Level.QUICK and request.device == "cpu" for request in used)
+    whole = jobs == 1 or (budgeted and len({request.target for request in used}) >= jobs)
+    most = max(1, len(trials) if whole else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
+    tasks = [
+        (request, own[request.overload][start : start + most])
+        for request in used
+        for start in range(0, len(own[request.overload]), most)
     ]
+    parts = Counter(request.target for request, _ in tasks)
+    return [(replace(request, workers=min(jobs, parts[request.target])), some) for request, some in tasks]
 
 
 def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False) -> Iterator[Result]:

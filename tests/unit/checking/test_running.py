@@ -337,6 +337,31 @@ def test_every_trial_is_in_one_task_of_its_overload(log: Path, jobs: int) -> Non
     assert running._split({}, [], jobs) == []
 
 
+def quick_tasks(
+    log: Path, operators: int, overloads: int = 1, level: Level = Level.QUICK
+) -> list[running.Task]:
+    """The tasks of a check in the simulator, of 53 trials of each overload, for two workers."""
+    names = [(f"{log}:op{i}", f"a::op{i}.o{k}") for i in range(operators) for k in range(overloads)]
+    requests = {
+        name: replace(request_for(log, name), target=target, level=int(level)) for target, name in names
+    }
+    trials = [named("call", str(i), name) for name in requests for i in range(53)]
+    return running._split(requests, trials, 2)
+
+
+@pytest.mark.parametrize("operators", [2, 5, 7])
+def test_an_operator_among_others_has_its_whole_budget_in_a_quick_check(log: Path, operators: int) -> None:
+    assert [(len(own), request.workers) for request, own in quick_tasks(log, operators)] == [
+        (53, 1)
+    ] * operators
+
+
+def test_workers_with_trials_of_one_operator_share_its_budget(log: Path) -> None:
+    assert {request.workers for request, _ in quick_tasks(log, 1)} == {2}
+    assert {request.workers for request, _ in quick_tasks(log, 3, overloads=2)} == {2}
+    assert len(quick_tasks(log, 2, level=Level.STANDARD)) == 8, "other levels have no budget"
+
+
 @pytest.mark.parametrize(
     ("device", "count", "cores", "jobs"),
     [("cpu", 300, 2, 0), ("cpu", 301, 2, 2), ("cpu", 301, 1, 0), ("cuda", 1, 2, 1), ("cuda", 10_000, 16, 8)],
