@@ -192,7 +192,7 @@ def _choose_shifted(view: Tensor, dims: tuple[Dim, ...], nearest: int, side: int
     size = view.element_size()
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
     rest = dims[:nearest] + dims[nearest + 1 : -1]
-    line = max(LINE_BYTES, VECTOR_BYTES) // size
+    line = LINE_BYTES // size
     arguments = (_of_bytes(WORDS, size), line, side, side, THREADS, view.dim(), *_types(view, rest))
     height, words = side + line - 1, side * size // VECTOR_BYTES + 1
     tiles = dotcu.cdiv(rows + line - 1, side) * dotcu.cdiv(columns, side) * _count(rest)

@@ -1,13 +1,13 @@
 // spans: copies in which a tile is one span of memory on one side, or on both.
 //
-//     tall    to[c * pitch + r] = from[r * columns + c]         r < rows, c < columns, which are
-//     few flat    to[c * rows + r] = from[r * row + c]              the same, where rows are few
-//     runs    to[r * columns + c] = from[r * row + c]           rows stay rows
+//     tall    to[c * pitch + r] = from[r * columns + c]   few columns
+//     flat    to[c * rows + r] = from[r * row + c]        few rows
+//     runs    to[r * columns + c] = from[r * row + c]     rows stay rows
 //
-// once for each index of the other dimensions; numbers and sizes as in kernel.cu. Idea: a span is
-// moved by words of 16 bytes, wherever it begins. The lines on the other side begin anywhere, and
-// are moved by words, too. In shared memory between both a thread gathers a word of the result.
-// Cost: as there.
+// for r < rows and c < columns, once for each index of the other dimensions; numbers and sizes as
+// in kernel.cu. Idea: a span is moved by words of 16 bytes, wherever it begins. The lines on the
+// other side begin anywhere, and are moved by words, too. In shared memory between both a thread
+// gathers a word of the result. Cost: as there.
 #include <dotcu/row.cuh>
 #include "tile.cuh"
 
