@@ -38,7 +38,7 @@ from dotcu.checking.target import resolve
 from dotcu.kernel.scope import in_body, observing_every_call, scope_variable
 from dotcu.operator import tuned
 from dotcu.operator.configurations import values_of, values_text
-from dotcu.tuning import search, session, tune
+from dotcu.tuning import session, tune
 from dotcu.tuning.report import TuneReport, TuneRow
 from dotcu.tuning.session import Session, TuneRequest
 from dotcu.tuning.tuner import TuneCase, prepare
@@ -370,27 +370,28 @@ class Tried:
         """Those that may be timed."""
         return [each for each in range(len(self.space)) if each not in self.rejected]
 
-    def search(self, among: Sequence[int] = (), *, earlier: int | None = None) -> Figures:
+    def search(self, *, earlier: int | None = None) -> Figures:
         """Search among those that passed; return the event at the end."""
-        left_out = {*self.passed} - {*among} if among else set()
-        request = TuneRequest(
-            target="", overload=self.op.qualified_name, device="cuda:0", dtype=self.case.partition("-")[0],
-            case=self.case,
-            shapes=self.shapes, gated=tuple(self.passed), rejected=(*self.rejected, *sorted(left_out)),
-            default=among[0] if among else 0, earlier=earlier,
-        )  # fmt: skip
         events: list[Any] = []
-        Session(Subject(overload=self.op, device=torch.device("cuda:0"), seed=0), request).run(events.append)
+        self._session(earlier=earlier).run(events.append)
         found: Figures = events[-1]
         return found
 
     def times(self, among: Sequence[int], protocol: Protocol) -> Mapping[int, float]:
-        """Return median times in microseconds, in one round of a protocol."""
-        rounds, most, session.ROUNDS, search.MOST_ROUNDS = session.ROUNDS, search.MOST_ROUNDS, (protocol,), 1
+        """Return median times in microseconds, in one round of a protocol; results are not looked at."""
+        rounds, session.ROUNDS = session.ROUNDS, (protocol,)
         try:
-            return {int(one): each["median_us"] for one, each in self.search(among)["times"].items()}
+            return {one: time.median_us for one, time in self._session().time(among).items()}
         finally:
-            session.ROUNDS, search.MOST_ROUNDS = rounds, most
+            session.ROUNDS = rounds
+
+    def _session(self, earlier: int | None = None) -> Session:
+        request = TuneRequest(
+            target="", overload=self.op.qualified_name, device="cuda:0", dtype=self.case.partition("-")[0],
+            case=self.case, shapes=self.shapes, gated=tuple(self.passed), rejected=self.rejected, default=0,
+            earlier=earlier,
+        )  # fmt: skip
+        return Session(Subject(overload=self.op, device=torch.device("cuda:0"), seed=0), request)
 
 
 class Runs:
@@ -538,7 +539,8 @@ class Runs:
         us = tried.times(sorted({winner, case.default}), _blocks(40, calls=10))
         return {
             "default": tried.space[case.default], "choice": tried.space[winner], "us": us[winner],
-            "default_us": us[case.default], "over_default": round(us[case.default] / us[winner], 4),
+            "default_us": us.get(case.default),
+            "over_default": round(us.get(case.default, 0) / us[winner], 4),
             "right": row.candidates - len(row.rejected), "seconds": round(row.seconds, 1),
         }  # fmt: skip
 
@@ -552,7 +554,7 @@ class Runs:
         winner = tried.space.index(dict(row.configuration))
         fewer = replace(tried, case=other.workload.name, shapes=(shape,))
         us = fewer.times(sorted({winner, other.default}), _blocks(40, calls=10))
-        return round(us[other.default] / us.get(winner, math.inf), 4)
+        return round(us.get(other.default, 0) / us.get(winner, math.inf), 4)
 
     def look_up(self) -> Figures:
         """Time the look-up alone, and calls with and without one, run and replayed."""

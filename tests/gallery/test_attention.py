@@ -286,6 +286,14 @@ def test_torch_calls_attention_where_it_can(device: torch.device) -> None:
     torch.testing.assert_close(wide, sdpa(q.float(), q.float(), q.float()))
 
 
+@pytest.mark.parametrize("d", op.HEAD_DIMS)
+def test_a_step_is_for_head_dimensions_whose_tiles_fit(d: int) -> None:
+    groups, many, few = op.FORWARD[op.HEAD_DIMS.index(d)]
+    fit = [step for step in attention.tunable.space if attention.tunable.fits(step, (torch.bfloat16, d))]
+    assert {op.Step(groups, many), op.Step(2, few)} <= {*fit}
+    assert (op.Step(2, 128) in fit) == (d <= 128)
+
+
 def test_refusals_say_what_to_type(device: torch.device) -> None:
     q, k, v = tensors(device, 1, 2, 2, 16, 16, 64)
     cu, cache = starts(device, (1, 1)), [x.transpose(1, 2) for x in (k, v)]

@@ -58,7 +58,7 @@ class TunedEntry:
         configuration: Its values by name.
         median_us: Its time.
         over_runner_up: The time of the best of the others, over its own.
-        over_default: The time of the author's default, over its own.
+        over_default: The time of the author's default, over its own; 0 if the default was rejected.
         digest: Of the operator and its sources, as `digest_of` has it.
         driver: The driver's version.
         date: The day on which it was timed, `2026-11-27`.

@@ -44,10 +44,10 @@ class TuneRow:
         is_default: True if that is the author's default.
         median_us: Its time; None where nothing was timed.
         over_runner_up: The time of the best other one over its own.
-        over_default: The time of the default over its own.
+        over_default: The time of the default over its own; 0 if the default was rejected.
         tied: How many were as good.
         seconds: What the case took.
-        reason: Why there is no choice.
+        reason: Why there is no choice, or none beside the default.
     """
 
     op: str

@@ -57,9 +57,10 @@ class Choice:
     rounds: int
 
     def over(self, other: int | None) -> float:
-        """Return the time of another candidate over the winner's; 1 if it has none."""
-        found = None if other is None else self.times.get(other)
-        return found.median_us / self.times[self.winner].median_us if found is not None else 1.0
+        """Return the time of another candidate over the winner's: 1 if there is none, 0 if rejected."""
+        if other is None:
+            return 1.0
+        return self.times[other].median_us / self.times[self.winner].median_us if other in self.times else 0.0
 
     @property
     def runner_up(self) -> int | None:

@@ -175,12 +175,18 @@ class Session:
         self._default_spills = False
         self._counted: dict[int, Counters | None] = {}
         self._device = BenchDevice(subject.device)
+        if timer is None and subject.on_gpu:
+            self._timer = self._device.timer
         (self._dtype,) = choose_dtypes(subject.overload, [request.dtype])
+
+    def time(self, candidates: Sequence[int]) -> Times:
+        """Time candidates on a GPU in one round, without checks or a choice; what fails is left out."""
+        assert self._timer is not None
+        with self._device.current(), torch.no_grad():
+            return _TimedCandidates(self, self._timer, lambda event: None).time(candidates, 0)
 
     def run(self, report: Report) -> None:
         """Compile, reject, gate and time; report each event."""
-        if self._timer is None and self.subject.on_gpu:
-            self._timer = self._device.timer
         rejected = set(self.request.rejected)
         candidates = [each for each in range(len(self.tunable.space)) if each not in rejected]
         if self._timer is None or len(candidates) <= MOST_TIMED:

@@ -248,8 +248,11 @@ class _CaseRun:
         event = self._outcome
         if event is not None:
             plan.write(case, event)
+            lost = reasons.get(case.default)
             return replace(
-                row, status="tuned", configuration=values_of(space[event["winner"]]),
+                row, status="tuned",
+                reason="" if lost is None else f"the default was rejected: {lost}",
+                configuration=values_of(space[event["winner"]]),
                 is_default=event["winner"] == case.default, median_us=event["median_us"],
                 over_runner_up=event["over_runner_up"], over_default=event["over_default"],
                 tied=len(event["tied"]),

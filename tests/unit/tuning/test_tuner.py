@@ -140,6 +140,15 @@ def test_each_unfit_or_wrong_one_is_named_with_its_reason(op: Any) -> None:
     assert dict(report.rows[0].configuration)["kind"] == "good"
 
 
+def test_a_default_that_was_rejected_is_said_so_and_compared_with_nothing(ops: Path) -> None:
+    ops.write_text(ops.read_text().replace("yield Tile(128, 1)", 'yield Tile(64, 2, "wrong")'))
+    (row,) = tuned_with(resolve(f"{ops}:twice")[0][1], {1: 4.0}, shapes="64").rows
+    assert row.status == "tuned"
+    assert row.over_default == 0
+    assert row.reason.startswith("the default was rejected: ")
+    assert "out-of-bounds" in row.reason
+
+
 def test_a_second_run_leaves_the_file_as_it_is(op: Any, ops: Path) -> None:
     file = ops.with_suffix(".tuned.toml")
     tuned_with(op, {0: 10.0, 1: 8.0, 6: 4.0}, shapes="64")
