@@ -37,6 +37,7 @@ def _own_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         for field in fields:
             patch.delenv(field.metadata["variable"], raising=False)
         patch.setenv("DOTCU_CACHE_DIR", str(cache))
+        patch.setattr(os, "fsync", lambda descriptor: None)  # each compile would wait five times for the disk
         defaults = {field.name: field.default for field in fields}
         with settings.override(**defaults | {"cache_dir": cache}):
             yield

@@ -59,7 +59,7 @@ _WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
 
 
 MOST_NOTES = 1000
-"""The most notes about sources, the newest, that are kept."""
+"""The most notes about sources that are kept; of more, the newest three quarters stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -577,10 +577,14 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             records = [dict(record), *(old for old in self.history(source) if old != record)][:8]
             temporary.write_text(json.dumps(records))
+            (folder / source).unlink(missing_ok=True)  # ext4 waits for the disk where a file replaces another
             temporary.replace(folder / source)
-            notes = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)
-            for old in notes[:-MOST_NOTES]:
-                old.unlink(missing_ok=True)
+            with os.scandir(folder) as found:
+                notes = list(found)
+            if len(notes) > MOST_NOTES:
+                notes.sort(key=lambda note: note.stat().st_mtime)
+                for old in notes[: -MOST_NOTES * 3 // 4]:
+                    Path(old).unlink(missing_ok=True)
 
     def history(self, source: str) -> list[Mapping[str, Any]]:
         """Return what `add_history` noted of a source, newest first."""

@@ -88,6 +88,19 @@ def test_a_symbol_changed_in_the_index_is_damage(store: Store) -> None:
     assert store.get(DIGEST, cache.read_entry) is None
 
 
+def test_of_many_notes_about_sources_the_newest_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MOST_NOTES", 8)
+    for number in range(12):
+        store.add_history(f"source{number}", {"number": number})
+        noted = store.root / "recent" / f"source{number}"
+        os.utime(noted, (number, number))
+        assert len([*noted.parent.iterdir()]) <= 8
+    assert store.history("source11") == [{"number": 11}]
+    assert store.history("source0") == []
+    store.add_history("source11", {"number": 12})
+    assert store.history("source11") == [{"number": 12}, {"number": 11}]
+
+
 def test_the_least_recently_used_go_first(store: Store) -> None:
     digests = [f"{i:02x}" + "0" * 62 for i in range(6)]
     for age, digest in enumerate(digests):
