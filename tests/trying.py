@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.running import run_here as run
+from dotcu.checking.running import Runner
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Outcome, Trial
 from dotcu.operator import Operator
@@ -85,16 +85,38 @@ def subject(operator: Operator, level: Level = Level.STANDARD, overload: str = "
     return Subject(overload=operator.overloads[overload], device=device(), level=level)
 
 
+class Said(Mapping[tuple[str, str], Outcome]):
+    """What trials say, by check and case. A trial runs when it is asked for, and no other does."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self._trials = [*trials]
+        self._runner = Runner(limited=True)
+        self._found: dict[Trial, dict[tuple[str, str], Outcome]] = {}
+
+    def _of(self, trial: Trial) -> dict[tuple[str, str], Outcome]:
+        if trial not in self._found:
+            results = self._runner.run(trial)
+            self._found[trial] = {(result.check, trial.case): result.outcome for result in results}
+        return self._found[trial]
+
+    def __getitem__(self, key: tuple[str, str]) -> Outcome:
+        for trial in self._trials:
+            if key[1] == trial.case and key in (found := self._of(trial)):
+                return found[key]
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (key for trial in self._trials for key in self._of(trial))
+
+    def __len__(self) -> int:
+        return sum(len(self._of(trial)) for trial in self._trials)
+
+
 def said(
     plan: Callable[[Subject], Iterator[Trial]],
     operator: Operator,
     level: Level = Level.STANDARD,
     overload: str = "",
-) -> dict[tuple[str, str], Outcome]:
-    """What every trial of a plan says, by check and case."""
-    checked = subject(operator, level, overload)
-    prefix = f"{checked.name}/"
-    return {
-        (result.check, result.trial.removeprefix(prefix).partition("/")[2]): result.outcome
-        for result in run(plan(checked))
-    }
+) -> Said:
+    """What the trials of a plan say."""
+    return Said(plan(subject(operator, level, overload)))

@@ -116,7 +116,7 @@ def test_threads_that_prepare_it_at_once_leave_it_prepared(monkeypatch: pytest.M
     def slow_for_the_first(*args: Any) -> Any:
         if next(order) == 0:
             inside.set()
-            done.wait(2)
+            done.wait(0.3)  # the other thread waits for this one
         return symbols(*args)
 
     monkeypatch.setattr(native, "symbols", slow_for_the_first)

@@ -12,10 +12,10 @@ import dotcu
 from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.compiled import plan
-from trying import differentiable, multiply, name, said, squaring
+from trying import Said, differentiable, multiply, name, said, squaring
 
 
-def by_way(outcomes: dict[tuple[str, str], Outcome]) -> dict[str, Outcome]:
+def by_way(outcomes: Said) -> dict[str, Outcome]:
     return {case.partition("-s0-")[2]: outcome for (_, case), outcome in outcomes.items()}
 
 
@@ -47,16 +47,16 @@ def test_other_values_than_in_eager_mode_are_seen() -> None:
     calls = iter(range(1000))
     operator = squaring(lambda x: multiply(x, x) + next(calls))
     operator.fake(torch.empty_like)
-    outcome = by_way(said(plan, operator))["static"]
+    outcome = said(plan, operator)["compile", "float32-s0-static"]
     assert isinstance(outcome, Failed)
     assert outcome.reason == "gives other values under torch.compile than in eager mode"
 
 
 def test_a_backward_that_cannot_be_traced_is_seen() -> None:
     operator = differentiable(squaring(), lambda grad, x: grad * 2 * x * float((x > 0).all()))
-    outcomes = by_way(said(plan, operator))
-    assert isinstance(outcomes["dynamic"], Passed)
-    assert isinstance(outcomes["dynamic-backward"], Failed)
+    outcomes = said(plan, operator)
+    assert isinstance(outcomes["compile", "float32-s0-dynamic"], Passed)
+    assert isinstance(outcomes["compile", "float32-s0-dynamic-backward"], Failed)
 
 
 def test_out_is_written_under_compile_and_need_not_come_contiguous() -> None:
@@ -96,8 +96,8 @@ def test_a_size_that_the_operator_does_not_take_is_left_out() -> None:
             raise ValueError("too long")
         return multiply(x, x)
 
-    outcomes = by_way(said(plan, squaring(body, sizes=((20,),))))
-    assert outcomes["static"] == Passed(note="1 graphs for 2 calls")
+    outcomes = said(plan, squaring(body, sizes=((20,),)))
+    assert outcomes["compile", "float32-s0-static"] == Passed(note="1 graphs for 2 calls")
 
 
 @pytest.mark.slow
