@@ -14,6 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import gradcheck, gradgradcheck
 
 import dotcu
+from body_calls import traced
 from dotcu import gallery
 from dotcu.call_cache import purity
 from dotcu.checking import numerics
@@ -383,3 +384,16 @@ def test_more_than_two_to_the_31_elements_are_computed(name: str) -> None:
 def test_all_that_a_body_reads_can_be_guarded_so_that_its_calls_are_cached(name: str) -> None:
     for overload in getattr(gallery, name).overloads.values():
         assert purity.dependencies(overload.body), overload.signature
+
+
+@pytest.mark.parametrize(
+    ("name", "has_plan"),
+    [("matmul", [True] * 7), ("sum", [True] * 5 + [False] + [True] * 5)],  # a sum copies what has gaps
+)
+def test_samples_have_plans_where_nothing_must_be_copied(name: str, has_plan: list[bool]) -> None:
+    operator = OPERATORS[name]
+    with dotcu.simulate(checks=()):
+        assert has_plan == [
+            traced(operator.body, *sample.args, **sample.kwargs).recorded is not None
+            for sample in operator.make_samples(torch.device("cpu"), torch.float32)
+        ]

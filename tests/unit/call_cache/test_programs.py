@@ -99,7 +99,7 @@ def evaluated(program: Program, x: torch.Tensor, numbers: Sequence[Any]) -> list
     ints=st.tuples(*[whole_numbers] * INTS),
     floats=st.tuples(*[doubles] * FLOATS),
 )
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_programs_agree_with_python(
     driver: Driver, program: Program, size: tuple[int, int], ints: tuple[int, ...], floats: Any
 ) -> None:

@@ -160,7 +160,7 @@ def passing_number(query: Callable[[Tensor, int], Any]) -> Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(calls, calls)
 def test_a_view_lies_where_torch_puts_it(
     view: Callable[[Tensor, int], Tensor], first: tuple[Tensor, int], second: tuple[Tensor, int]
@@ -178,7 +178,7 @@ def test_a_scalar_is_transposed_by_dimensions_that_it_has() -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(calls, calls)
 def test_a_query_gives_what_torch_says(
     query: Callable[[Tensor, int], Any], first: tuple[Tensor, int], second: tuple[Tensor, int]
@@ -187,7 +187,7 @@ def test_a_query_gives_what_torch_says(
 
 
 @pytest.mark.parametrize("allocate", ALLOCATIONS.values(), ids=ALLOCATIONS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(calls, calls)
 def test_new_memory_is_laid_out_as_torch_does(
     allocate: Callable[[Tensor, int], Tensor], first: tuple[Tensor, int], second: tuple[Tensor, int]
@@ -230,7 +230,7 @@ def test_memory_like_a_part_is_dense_in_the_order_of_its_strides() -> None:
     assert not check(ALLOCATIONS["empty_like"], (first, 1), (torch.ones(2, 4, 5, 9)[..., :8], 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(parts(), parts())
 def test_memory_like_any_part_is_laid_out_as_torch_does(first: Tensor, second: Tensor) -> None:
     check(ALLOCATIONS["empty_like"], (first, 1), (second, 1))

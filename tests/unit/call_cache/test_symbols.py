@@ -119,7 +119,7 @@ def agree(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.parametrize("function", BINARY.values(), ids=BINARY)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(number, number, number, number)
 def test_two_numbers_are_what_python_says_and_in_every_call_that_fits(
     function: Callable[..., Any], a: float, b: float, c: float, d: float
@@ -132,7 +132,7 @@ def test_two_numbers_are_what_python_says_and_in_every_call_that_fits(
 
 
 @pytest.mark.parametrize("function", UNARY.values(), ids=UNARY)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(number, number)
 def test_one_number_is_what_python_says_and_in_every_call_that_fits(
     function: Callable[..., Any], a: float, b: float
