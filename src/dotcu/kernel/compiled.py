@@ -253,6 +253,7 @@ class CompiledUnit:
                 needs = self._needs[name] = KernelNeeds(
                     static_smem_bytes=static,
                     registers=resources.registers if resources else 0,
+                    barriers=resources.barriers if resources else 0,
                     max_threads=math.prod(threads) if threads else 0,
                     cluster=(x, y, z) if header.cluster else None,
                 )

@@ -3,7 +3,7 @@
 Occupancy is arithmetic on a table, the same for every caller: no GPU is asked.
 
 Sources: CUDA C++ Programming Guide 13.0, table "Technical Specifications per Compute Capability", and the
-CUDA Occupancy Calculator's data (allocation granularities).
+CUDA Occupancy Calculator's data (allocation granularities); `cuda_occupancy.h` of CUDA 13.0 (named barriers).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class ArchLimits:
         smem_bytes: Shared memory of a multiprocessor.
         smem_block_bytes: The most that a block may use, static and dynamic, after opt-in.
         smem_reserved_bytes: What the driver keeps of it for itself, per block.
+        barriers: Named barriers of a multiprocessor; 0 before 9.0, where the driver does not count them.
         multiprocessors: Of the GPU, or of the one that the simulator stands for.
     """
 
@@ -43,6 +44,7 @@ class ArchLimits:
     smem_bytes: int
     smem_block_bytes: int
     smem_reserved_bytes: int
+    barriers: int
     multiprocessors: int
     registers: int = 65536
     registers_per_block: int = 65536
@@ -51,21 +53,21 @@ class ArchLimits:
     smem_unit: int = 128
 
 
-# capability, warps and blocks per multiprocessor, KiB of shared memory of it and of a block,
+# capability, warps and blocks per multiprocessor, KiB of shared memory of it and of a block, its barriers,
 # multiprocessors of: V100, T4, A100, A10, Orin, L40S, H100 SXM, B200, B300, Thor, RTX PRO 6000, GB10
 _TABLE = (
-    ((7, 0), 64, 32, 96, 96, 80),
-    ((7, 5), 32, 16, 64, 64, 40),
-    ((8, 0), 64, 32, 164, 163, 108),
-    ((8, 6), 48, 16, 100, 99, 72),
-    ((8, 7), 48, 16, 164, 163, 16),
-    ((8, 9), 48, 24, 100, 99, 142),
-    ((9, 0), 64, 32, 228, 227, 132),
-    ((10, 0), 64, 32, 228, 227, 148),
-    ((10, 3), 64, 32, 228, 227, 148),
-    ((11, 0), 48, 24, 228, 227, 20),
-    ((12, 0), 48, 24, 100, 99, 188),
-    ((12, 1), 48, 24, 100, 99, 48),
+    ((7, 0), 64, 32, 96, 96, 0, 80),
+    ((7, 5), 32, 16, 64, 64, 0, 40),
+    ((8, 0), 64, 32, 164, 163, 0, 108),
+    ((8, 6), 48, 16, 100, 99, 0, 72),
+    ((8, 7), 48, 16, 164, 163, 0, 16),
+    ((8, 9), 48, 24, 100, 99, 0, 142),
+    ((9, 0), 64, 32, 228, 227, 64, 132),
+    ((10, 0), 64, 32, 228, 227, 64, 148),
+    ((10, 3), 64, 32, 228, 227, 64, 148),
+    ((11, 0), 48, 24, 228, 227, 24, 20),
+    ((12, 0), 48, 24, 100, 99, 24, 188),
+    ((12, 1), 48, 24, 100, 99, 24, 48),
 )
 LIMITS = {
     capability: ArchLimits(
@@ -75,10 +77,11 @@ LIMITS = {
         smem_bytes=smem * _KIB,
         smem_block_bytes=block * _KIB,
         smem_reserved_bytes=_KIB if capability >= (8, 0) else 0,
+        barriers=barriers,
         multiprocessors=multiprocessors,
         smem_unit=128 if capability >= (8, 0) else 256,
     )
-    for capability, warps, blocks, smem, block, multiprocessors in _TABLE
+    for capability, warps, blocks, smem, block, barriers, multiprocessors in _TABLE
 }
 
 
@@ -268,34 +271,45 @@ class Occupancy:
 
     Attributes:
         by_registers: None if the kernel's registers set no limit (none are known).
+        by_barriers: None if it has no named barriers, or the driver does not count them.
     """
 
     by_threads: int
     by_blocks: int
     by_smem: int
     by_registers: int | None
+    by_barriers: int | None
 
     @property
-    def _by_limit(self) -> dict[str, int]:
-        return {
+    def by_limit(self) -> dict[str, int]:
+        """The blocks by the name of each limit that there is."""
+        by_limit = {
+            "registers": self.by_registers,
             "shared memory": self.by_smem,
-            "registers": self.by_blocks if self.by_registers is None else self.by_registers,
             "threads": self.by_threads,
             "blocks": self.by_blocks,
+            "barriers": self.by_barriers,
         }
+        return {name: most for name, most in by_limit.items() if most is not None}
 
     @property
     def blocks(self) -> int:
-        return min(self._by_limit.values())
+        return min(self.by_limit.values())
 
     @property
     def limiter(self) -> str:
         """The name of the smallest limit."""
-        return min(self._by_limit, key=self._by_limit.__getitem__)
+        return min(self.by_limit, key=self.by_limit.__getitem__)
 
 
 def occupancy(
-    arch: ArchLimits, *, threads: int, registers: int, static_smem_bytes: int, smem_bytes: int = 0
+    arch: ArchLimits,
+    *,
+    threads: int,
+    registers: int,
+    static_smem_bytes: int,
+    smem_bytes: int = 0,
+    barriers: int = 0,
 ) -> Occupancy:
     """Return the blocks that a multiprocessor holds, by each limit.
 
@@ -305,6 +319,7 @@ def occupancy(
         registers: Per thread; 0 if they are not known.
         static_smem_bytes: Shared memory that the kernel declares, per block.
         smem_bytes: Dynamic shared memory per block.
+        barriers: Named barriers that the kernel uses, per block.
     """
     if not 0 < threads <= MAX_THREADS_PER_BLOCK:
         raise LaunchConfigError(
@@ -323,7 +338,11 @@ def occupancy(
         per_quarter = arch.registers // arch.register_warps // per_warp
         by_registers = per_quarter * arch.register_warps // warps if fits else 0
     return Occupancy(
-        by_threads=arch.warps // warps, by_blocks=arch.blocks, by_smem=by_smem, by_registers=by_registers
+        by_threads=arch.warps // warps,
+        by_blocks=arch.blocks,
+        by_smem=by_smem,
+        by_registers=by_registers,
+        by_barriers=arch.barriers // barriers if arch.barriers and barriers else None,
     )
 
 
@@ -340,12 +359,14 @@ class KernelNeeds:
 
     Attributes:
         registers: Per thread; 0 if nothing was assembled.
+        barriers: Named barriers, per block.
         max_threads: Of `__launch_bounds__`; 0 without.
         cluster: Of `__cluster_dims__`, in blocks; None without.
     """
 
     static_smem_bytes: int = 0
     registers: int = 0
+    barriers: int = 0
     max_threads: int = 0
     cluster: Dim | None = None
 
@@ -402,6 +423,7 @@ def resident_blocks(needs: KernelNeeds, threads: int, smem_bytes: int, arch: Arc
         registers=needs.registers,
         static_smem_bytes=needs.static_smem_bytes,
         smem_bytes=smem_bytes,
+        barriers=needs.barriers,
     )
 
 

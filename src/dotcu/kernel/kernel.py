@@ -330,7 +330,9 @@ class Kernel:
         announce(self.unit, self.name, None)
         code = self.unit.code(_assembled_target())
         found, target = code.object.resources[code.symbol(self.name)], code.object.target
-        needs = KernelNeeds(static_smem_bytes=found.smem_bytes, registers=found.registers)
+        needs = KernelNeeds(
+            static_smem_bytes=found.smem_bytes, registers=found.registers, barriers=found.barriers
+        )
         resident = resident_blocks(needs, found.threads, 0, limits(target.major, target.minor))
         return max(1, resident.blocks // found.cluster)
 

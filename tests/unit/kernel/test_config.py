@@ -161,6 +161,25 @@ def test_occupancy_is_that_of_the_calculator(
     assert held.blocks == blocks
 
 
+@pytest.mark.parametrize(
+    ("arch", "barriers", "blocks"),
+    [
+        # By cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0: 24 registers, 32 threads.
+        ((8, 0), 16, 32),  # counted from 9.0 on
+        ((9, 0), 2, 32),
+        ((9, 0), 3, 21),
+        ((9, 0), 16, 4),
+        ((10, 3), 16, 4),
+        ((11, 0), 16, 1),
+        ((12, 0), 2, 12),
+    ],
+)
+def test_named_barriers_limit_the_blocks(arch: tuple[int, int], barriers: int, blocks: int) -> None:
+    held = occupancy(LIMITS[arch], threads=32, registers=24, static_smem_bytes=0, barriers=barriers)
+    assert held.blocks == blocks
+    assert (held.limiter == "barriers") == (blocks < 24)
+
+
 def test_unknown_registers_set_no_limit() -> None:
     assert occupancy(LIMITS[8, 0], threads=256, registers=0, static_smem_bytes=0).blocks == 8
 

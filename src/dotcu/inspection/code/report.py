@@ -49,7 +49,7 @@ class OccupancyStep:
     """The smallest change of one resource alone that lets more warps into a multiprocessor.
 
     Attributes:
-        resource: "registers" per thread, "shared memory" in bytes per block, or "threads" per block.
+        resource: "registers" per thread; "shared memory" in bytes, "threads" or "barriers" per block.
         now: What the kernel takes; need: the most that it may take for that.
         blocks, warps: How many there would be.
     """
@@ -116,15 +116,10 @@ def _one(code: KernelCode, arch: ArchLimits, shape: LaunchShape, why: str) -> Ke
         "registers": code.resources.registers,
         "shared memory": code.resources.smem_bytes + shape.smem_bytes,
         "threads": threads,
+        "barriers": code.resources.barriers,
     }
     fitting, (bound, exact) = _occupancy(arch, usage), code.launch_bounds
-    by_resource = {
-        "registers": fitting.by_registers,
-        "shared memory": fitting.by_smem,
-        "threads": fitting.by_threads,
-        "blocks": fitting.by_blocks,
-    }
-    limits, blocks = {name: most for name, most in by_resource.items() if most is not None}, fitting.blocks
+    limits, blocks = fitting.by_limit, fitting.blocks
     limiters = tuple(name for name, most in limits.items() if most <= blocks)
     allowed = shape.threads == bound if exact else shape.threads <= (bound or MAX_THREADS_PER_BLOCK)
     if not allowed:
@@ -143,7 +138,11 @@ def _one(code: KernelCode, arch: ArchLimits, shape: LaunchShape, why: str) -> Ke
 
 def _occupancy(arch: ArchLimits, usage: Mapping[str, int]) -> Occupancy:
     return occupancy(
-        arch, threads=usage["threads"], registers=usage["registers"], static_smem_bytes=usage["shared memory"]
+        arch,
+        threads=usage["threads"],
+        registers=usage["registers"],
+        static_smem_bytes=usage["shared memory"],
+        barriers=usage["barriers"],
     )
 
 
@@ -161,6 +160,7 @@ def _steps(arch: ArchLimits, usage: Mapping[str, int], *, fixed_block: bool) -> 
         # The amounts at which the allocation gets a unit smaller.
         "shared memory": range(allocated - reserved, -1, -unit),
         "threads": () if fixed_block else fewer_threads,
+        "barriers": range(usage["barriers"] - 1, 0, -1),
     }
     now = _occupancy(arch, usage).blocks * _warps(usage["threads"])
     for resource, smaller in tried.items():
@@ -424,9 +424,9 @@ def occupancy_lines(one: KernelOccupancy) -> Iterator[Text]:
 
 def step_text(step: OccupancyStep) -> str:
     """Return `with at most 32 registers a thread, 8 fewer: 8 blocks, 64 warps`."""
-    unit = {"registers": "registers a thread", "shared memory": "B of shared memory", "threads": "threads"}
+    unit = {"registers": "registers a thread", "shared memory": "B of shared memory"}
     return (
-        f"with at most {step.need} {unit[step.resource]}, {step.now - step.need} fewer: "
+        f"with at most {step.need} {unit.get(step.resource, step.resource)}, {step.now - step.need} fewer: "
         f"{step.blocks} block{'' if step.blocks == 1 else 's'}, {step.warps} "
         f"warp{'' if step.warps == 1 else 's'}"
     )

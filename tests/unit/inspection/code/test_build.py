@@ -25,7 +25,10 @@ INSTANCES = {
     "fast_add": ["fast_add[float16,8,1,True]", "fast_add[float32,1,4,False]"],
     "matmul": ["matmul_tiled[float32,float32,16]", "matmul_naive[bfloat16,float32,8]"],
     "square": ["square[float64,2,1]"],
-    "sum": ["sum_rows[float32,float32,float32,float32,256,4]", "sum_columns[int8,int32,int64,int64,8,8]"],
+    "sum": [
+        "sum_rows[float32,float32,float32,float32,256,4]",
+        "sum_columns[int8,int32,int64,int64,8,8,False]",
+    ],
 }
 _CONSTANTS = re.compile(r"CONSTANT\[3\]:(\d+)")
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")

@@ -24,6 +24,7 @@ PTX = ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{boun
 def code(
     registers: int = 32,
     smem_bytes: int = 0,
+    barriers: int = 0,
     *,
     arch: str = "sm_90",
     bounds: str = "",
@@ -31,7 +32,8 @@ def code(
 ) -> KernelCode:
     return KernelCode(
         name="k", symbol="k", arch=Target.parse(arch), ptx_text=PTX.format(bounds=bounds), cubin=b"",
-        files={}, resources=Resources(registers=registers, smem_bytes=smem_bytes), shapes=shapes,
+        files={}, shapes=shapes,
+        resources=Resources(registers=registers, smem_bytes=smem_bytes, barriers=barriers),
     )  # fmt: skip
 
 
@@ -85,6 +87,13 @@ def test_shared_memory_is_reported_with_what_the_driver_keeps_per_block() -> Non
     assert (found.limiters, found.blocks) == (("shared memory",), 7)
     (step,) = found.steps
     assert (step.resource, step.need, step.blocks) == ("shared memory", 228 * 1024 // 8 - 1024, 8)
+
+
+def test_barriers_that_limit_are_named_and_counted() -> None:
+    """An H100's driver said 4 of a kernel whose barriers have computed numbers, so that it takes all 16."""
+    found = one(registers=168, barriers=16, asked=shape(32, smem_bytes=40_000))
+    assert (found.limiters, found.blocks, found.limits["shared memory"]) == (("barriers",), 4, 5)
+    assert [(step.resource, step.need, step.blocks) for step in found.steps] == [("barriers", 12, 5)]
 
 
 def test_a_block_of_an_odd_size_is_reported_the_next_better_one() -> None:
