@@ -1,11 +1,12 @@
 """How fast is the gallery's matmul, beside cuBLAS, torch.compile and torch._scaled_mm? And each step?
 
-    python benchmarks/matmul.py [--budget SECONDS] [--save FILE] [--only WORD ...]
+    python benchmarks/matmul.py [--budget SECONDS] [--save FILE] [--only WORD ...] [--write]
 
 Contenders of a case are called alternately, on a cold L2 and on random normal data, and device time
 is taken by CUDA events; a ratio is the median of the rounds' ratios, the rival's time over dotcu's.
 Each result is compared with the rival's before it is timed. Rows are printed, and written to FILE,
-as they are done: what the budget cuts off is missing, and its goals count as missed.
+as they are done: what the budget cuts off is missing, and its goals count as missed. `--write` puts the
+committed figures into matmul's README, and needs no GPU.
 
 Exit codes: 0 every goal held, 1 one did not, 2 wrong usage, 3 no GPU.
 """
@@ -29,6 +30,7 @@ from torch import Tensor
 
 from calls.host import machine
 from dotcu.gallery import grouped_matmul, matmul, matmul_fp8, matmul_swiglu
+from rivals import pages
 from tile import AHEAD_CYCLES, FLUSH_BYTES, normal
 
 Call = Callable[[], Tensor]
@@ -256,7 +258,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=14, help="rounds of each case (14)")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the rows as JSON")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases with one of these words")
+    parser.add_argument("--write", action="store_true", help="put the committed figures into the README")
     options = parser.parse_args()
+    if options.write:
+        page = pages.FOLDERS / "matmul" / "README.md"
+        runs = (json.loads(path.read_text(encoding="utf-8")) for path in pages.PRODUCTS)
+        page.write_text(
+            pages.filled(page.read_text(encoding="utf-8"), pages.of_products(*runs), "matmul"),
+            encoding="utf-8",
+        )
+        return 0
     if not torch.cuda.is_available():
         print("no GPU: the figures are of a GPU")
         return 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gallery_h200.json"
 GRID = ROOT / "benchmarks" / "results" / "grid_h100.json"
 GEMV = ROOT / "benchmarks" / "results" / "gemv_h100.json"
+PRODUCTS = tuple(ROOT / "benchmarks" / "results" / f"matmul_{gpu}.json" for gpu in ("h100", "h200"))
 README = ROOT / "README.md"
 FOLDERS = ROOT / "src" / "dotcu" / "gallery"
 
@@ -92,6 +95,41 @@ def of_rows(figures: Mapping[str, Any]) -> str:
             lines.append([row["case"].removeprefix(f"{kind} "), f"{row['us']['dotcu']:.1f}", tflops, *ratios])
         tables.append(_table([kind, "µs", "TFLOP/s", *others], lines))
     return "\n\n".join((_told(figures), *tables))
+
+
+def of_products(figures: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return what benchmarks/matmul.py measured: the rates, and the rival's time over dotcu's on two GPUs.
+
+    Args:
+        figures: Of the GPU whose rates are told.
+        other: Of another GPU, by an earlier kernel.
+    """
+    elsewhere = {row["case"]: row for row in other["rows"] if "ratio" in row}
+    lines, measured = [], [row for row in figures["rows"] if "ratio" in row]
+    for row in measured:
+        if "dotcu" in row["tflops"]:  # all but the ladder
+            before = f"{elsewhere[row['case']]['ratio']:.2f}" if row["case"] in elsewhere else ""
+            name, rate = row["rival"], row["tflops"]
+            lines.append(
+                [
+                    row["case"],
+                    f"{rate['dotcu']:.0f}",
+                    name,
+                    f"{rate[name]:.0f}",
+                    f"{row['ratio']:.2f}",
+                    before,
+                ]
+            )
+    both = [[row["ratio"] for row in rows if row["group"]] for rows in (measured, elsewhere.values())]
+    for what, most in (
+        (f"geometric mean of {len(both[0])} beside cuBLAS", math.inf),
+        ("of those below 1.5", 1.5),
+    ):
+        means = (statistics.geometric_mean(each for each in ratios if each < most) for ratios in both)
+        lines.append([what, "", "", "", *(f"{mean:.2f}" for mean in means)])
+    told = f"{figures['machine']['gpu']}, torch {figures['torch']}, cold L2."
+    head = ["product", "TFLOP/s", "beside", "TFLOP/s", "its time over dotcu's", "an H200, earlier kernel"]
+    return f"{told}\n\n{_table(head, lines)}"
 
 
 def in_short(figures: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -56,6 +57,16 @@ def test_the_page_of_attention_has_the_tables_of_its_run() -> None:
     page = (pages.FOLDERS / "attention" / "README.md").read_text(encoding="utf-8")
     tables = pages.of_rows(json.loads(run.read_text(encoding="utf-8")))
     assert page == pages.filled(page, tables, "attention")
+
+
+def test_the_page_of_matmul_has_the_table_of_its_run() -> None:
+    here, elsewhere = (json.loads(path.read_text(encoding="utf-8")) for path in pages.PRODUCTS)
+    page = (pages.FOLDERS / "matmul" / "README.md").read_text(encoding="utf-8")
+    written = pages.filled(page, pages.of_products(here, elsewhere), "matmul")
+    assert page == written, "type: python benchmarks/matmul.py --write"
+    (rates,) = (row["tflops"] for row in here["rows"] if row["case"].startswith("ladder"))
+    for name, rate in rates.items():
+        assert re.search(rf"^\|.* `?{name}`? \|(.*\|)? {rate:.0f} \|$", page, re.MULTILINE), (name, rate)
 
 
 def test_the_main_page_has_the_table_of_the_run(figures: Any) -> None:
