@@ -537,10 +537,10 @@ class Runs:
     def _beside_default(self, tried: Tried, case: TuneCase, row: TuneRow) -> Figures:
         winner = tried.space.index(dict(row.configuration))
         us = tried.times(sorted({winner, case.default}), _blocks(40, calls=10))
+        of_default = us.get(case.default)  # None where it was rejected
         return {
             "default": tried.space[case.default], "choice": tried.space[winner], "us": us[winner],
-            "default_us": us.get(case.default),
-            "over_default": round(us.get(case.default, 0) / us[winner], 4),
+            "default_us": of_default, "over_default": of_default and round(of_default / us[winner], 4),
             "right": row.candidates - len(row.rejected), "seconds": round(row.seconds, 1),
         }  # fmt: skip
 

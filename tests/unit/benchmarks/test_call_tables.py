@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -59,3 +60,23 @@ def test_a_comparison_has_the_figures_of_the_committed_results(
     assert found, f"{page} no longer has the text {text!r}"
     times = [float(time) for time in re.findall(r"([\d.]+) µs", found[1])]
     assert times == [round(rows[name]["us"]["median"], 1) for name in contenders]
+
+
+def test_the_guide_of_tuning_has_the_figures_of_its_run() -> None:
+    run = json.loads((call_tables.RESULTS / "tune_h100.json").read_text(encoding="utf-8"))
+    guide = " ".join((call_tables.ROOT / "docs/howto/tune.md").read_text(encoding="utf-8").split())
+    tuned, worth = run["seconds"], sorted(row["over_default"] for row in run["gallery"]["rows"])
+    first, *others = (row["seconds"] for row in tuned["rows"])
+    better = [f"{each:.2f}" for each in worth if each != 1]
+    assert worth[0] == 1, "tuning kept a slower one"
+    for text in (
+        f"{tuned['configurations']} configurations of a product took {first:.0f} s for the first shape",
+        f"{min(others):.0f} to {max(others):.0f} s for each further one: {tuned['seconds']:.0f} s for",
+        f"in {len(worth) - len(better)} of {len(worth)} cases",
+        f"found one {', '.join(better[:-1])} and {better[-1]} times as fast",
+        f"A look-up costs {run['look_up']['look_up_us']:.2f} µs",
+        "twenty searches from the start chose the same",
+    ):
+        assert text in guide
+    equal = run["equal"]["product"]
+    assert equal["runs"] == equal["equal"] == 20

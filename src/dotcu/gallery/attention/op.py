@@ -430,16 +430,10 @@ def _choose(
     l2_bytes = L2_BYTES if keys <= FEW_KEYS else L2_MANY
     together = _together(b * k.shape[1], group, keys, d, l2_bytes) if masked and not sequences else 1
     numbers = (group, queries, int(k.shape[2]), blocks, tiles, together, *reach(causal, window))
+    smem_bytes = _forward_smem(d, rows, columns)
     grid = min(tiles, dotcu.sm_count(q))
     kernel = hopper.attention[q.dtype, d, columns, groups, masked, capped]
-    return kernel, rows, columns, tiles, numbers, grid, _smem_bytes(d, groups, columns)
-
-
-def _smem_bytes(d: int, groups: int, columns: int) -> int:
-    """Return the shared memory of a block of the forward, for a head dimension and a step."""
-    row_bytes, rows = dotcu.cdiv(d, 64) * 128, 64 * groups
-    ahead = 2 if row_bytes * (2 * rows + 4 * columns) <= AHEAD_BYTES else 1
-    return row_bytes * (ahead * rows + 4 * columns) + 1024
+    return kernel, rows, columns, tiles, numbers, grid, smem_bytes
 
 
 @dotcu.by_layout
@@ -460,6 +454,12 @@ def _choose_backward(
     together = _together(b * of_k, 1, queries, d) if causal else 1
     numbers = (h // of_k, queries, keys, padded, all_rows, together, *reach(causal, window))
     return d, m, all_rows, numbers, *grids
+
+
+def _forward_smem(d: int, rows: int, columns: int) -> int:
+    row_bytes = dotcu.cdiv(d, 64) * 128
+    ahead = 2 if row_bytes * (2 * rows + 4 * columns) <= AHEAD_BYTES else 1
+    return row_bytes * (ahead * rows + 4 * columns) + 1024
 
 
 def _backward_smem(d: int, m: int) -> int:
@@ -515,12 +515,11 @@ class Step(NamedTuple):
     keys: int
 
 
-def _holds(step: Step, dtype: torch.dtype, d: int, *rest: Any) -> bool:
-    """Return whether a block has the shared memory for a step."""
-    return _smem_bytes(d, *step) <= 1024 * dict(SMEM_KB)[9, 0]
+def _fits_block(step: Step, dtype: torch.dtype, d: int, *_: object) -> bool:
+    return _forward_smem(d, 64 * step.groups, step.keys) <= 2**10 * dict(SMEM_KB)[9, 0]
 
 
-@attention.configurations(when=_holds, exact=1)
+@attention.configurations(when=_fits_block, exact=1)
 def _() -> Iterator[Step]:
     for groups in (3, 2):
         for keys in (128, 176, 160, 144, 112, 96, 80, 64):
