@@ -92,15 +92,15 @@ def test_line_information_names_fixed_files_that_map_back(make: Build, tmp_path:
 
 def test_resources_and_warnings_stay_with_the_result(make: Build) -> None:
     spills = """__global__ void __launch_bounds__(1024) k(float* x, int n) {
-      __shared__ float s[256]; float a[150];
-      for (int i = 0; i < 150; i++) a[i] = x[i * n];
+      __shared__ float s[256]; float a[80];
+      for (int i = 0; i < 80; i++) a[i] = x[i * n];
       s[threadIdx.x & 255] = a[0]; __syncthreads();
       for (int j = 0; j < n; j++) {
-        float t = a[149] + s[j & 255];
+        float t = a[79] + s[j & 255];
         #pragma unroll
-        for (int i = 149; i > 0; i--) a[i] = a[i - 1] * t + x[i];
+        for (int i = 79; i > 0; i--) a[i] = a[i - 1] * t + x[i];
       }
-      for (int i = 0; i < 150; i++) x[i * n] = a[i];
+      for (int i = 0; i < 80; i++) x[i * n] = a[i];
     }"""
     for made in (make(spills), make(spills)):
         (resources,) = made.resources.values()

@@ -171,7 +171,7 @@ def test_the_kernels_are_offered_and_nothing_else(name: str) -> None:
 
 
 COSTLY = (layernorm_forward, softmax_forward)
-"""They include cooperative_groups.h, two seconds of compiling; layernorm_forward is compiled below too."""
+"""They include cooperative_groups.h, two seconds of compiling, as kernels in tests/goldens and wrong do."""
 
 
 @pytest.mark.parametrize(
@@ -195,26 +195,13 @@ def test_a_fault_in_a_device_function_is_at_the_users_line_and_column(tmp_path: 
 
 
 def test_a_finding_of_the_simulator_is_at_the_users_line() -> None:
-    module = loaded("layernorm_forward")
-    x = torch.zeros(2, 8)
+    module = loaded("gelu_forward")
     with pytest.raises(FindingError) as error:
-        module.layernorm_forward_kernel1(
-            x.clone(),
-            torch.zeros(2),
-            torch.zeros(2),
-            x,
-            torch.zeros(8),
-            torch.zeros(4),
-            2,
-            8,
-            grid=1,
-            block=32,
-        )
-    source = (FOLDER / "layernorm_forward.cu").read_text().splitlines()
+        module.gelu_forward_kernel1(torch.zeros(20), torch.zeros(32), 32, grid=1, block=32)
+    source = (FOLDER / "gelu_forward.cu").read_text().splitlines()
     finding = error.value.finding
     assert finding.kind == "out-of-bounds"
-    assert "out[idx * C + i] = " in source[finding.line - 1]
-    assert finding.line > source.index("// one thread a row")
+    assert "out[i] = 0.5f * xi " in source[finding.line - 1]
 
 
 @pytest.mark.slow
