@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,23 @@ import torch
 import dotcu
 from golden_case import Argument, Array, Case, MapOf, Out
 
+_WORDS = ", ".join(f"const unsigned long long* __restrict__ {name}" for name in ("as", "bs", "cs"))
+_DECLARED = f'extern "C" __global__ void {{}}({_WORDS}, unsigned long long* __restrict__ out);'
+"""A kernel that `SPELLED` makes. Without a declaration dotcu would compile its file twice, to find it."""
+
 
 @functools.cache
-def _module(path: str, options: tuple[str, ...]) -> dotcu.Module:
-    return dotcu.load(path, options=options)
+def _module(path: Path, options: tuple[str, ...]) -> dotcu.Module:
+    spelled = re.findall(r"^SPELLED\((\w+)\)", path.read_text("utf-8"), re.MULTILINE)
+    if not spelled:
+        return dotcu.load(path, options=options)
+    lines = [*map(_DECLARED.format, spelled), f'#include "{path.name}"']
+    return dotcu.load_inline("\n".join(lines), include=[path.parent], options=options)
 
 
 def kernel(case: Case) -> dotcu.Kernel:
     """The kernel of a case; cases of one file and one set of options share its code."""
-    return _module(str(case.source), case.options).kernels[case.kernel or case.name]
+    return _module(case.source, case.options).kernels[case.kernel or case.name]
 
 
 def tensors(case: Case, device: str) -> dict[str, torch.Tensor]:
