@@ -14,6 +14,7 @@ import everywhere
 import fresh
 from dotcu import gallery
 from dotcu.operator import Operator
+from quick import quick
 
 SIZES = (64, 200, 64, 1000)
 
@@ -44,6 +45,13 @@ class Model(torch.nn.Module):
         return self.operator(a.sin(), b, 2.0).cos() + self.operator(a, b)
 
 
+class Alone(Model):
+    """An operator by itself, for which Inductor writes no code that a C++ compiler would take seconds for."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.operator(a, b, 2.0)
+
+
 def inputs(n: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     a, b = torch.randn(2, n, generator=generator).to(device)
@@ -61,13 +69,17 @@ def compare(compiled: Model, model: Model, n: int, seed: int, device: torch.devi
     torch.testing.assert_close(grads, torch.autograd.grad(expected.sum(), again))
 
 
-@needs_inductor
-@pytest.mark.parametrize("dynamic", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dynamic", quick([True], [True, False]))
+@pytest.mark.parametrize(
+    "kind",
+    [Alone, pytest.param(Model, marks=[needs_inductor, pytest.mark.slow])],
+    ids=["alone", "among others"],
+)
 def test_inductor_gives_results_and_gradients_for_new_inputs(
-    axpy: Operator, device: torch.device, dynamic: bool
+    axpy: Operator, device: torch.device, kind: type[Model], dynamic: bool
 ) -> None:
     """Without vectors in the C++ that Inductor writes for the CPU: g++ takes half as long for it."""
-    model = Model(axpy)
+    model = kind(axpy)
     compiled = torch.compile(model, fullgraph=True, dynamic=dynamic)
     with torch._inductor.config.patch({"cpp.simdlen": 1}):
         for seed, n in enumerate(SIZES):
