@@ -32,7 +32,7 @@ import torch
 
 import dotcu
 import fresh
-from dotcu import errors
+from dotcu import errors, settings
 from dotcu.benchmark import timing
 from dotcu.benchmark.results import Protocol
 from dotcu.checking import numerics
@@ -52,6 +52,9 @@ LONG = {
     *("project.md", "reading_code.md", "several_gpus.md", "simulator.md", "torch_library.md", "tune.md"),
 }
 """Pages whose commands take long; `make test-all` runs them."""
+
+IMPORTED = {"first_kernel.md"}
+"""Pages with a script that imports the operators which `dotcu` takes: it gets a process of its own."""
 
 BLOCK = re.compile(
     r"^(?P<comment><!-- [^\n]* -->\n)?"
@@ -113,8 +116,12 @@ def run_console(block: Block, page: Path, programs: Path, cache: Path) -> None:
         words = shlex.split(command["line"])
         if script and page.name not in LONG:
             printed = run_here(script[1])
-        elif words[0] == "dotcu" and page.name not in LONG:
+        elif words[0] == "dotcu" and page.name in IMPORTED:
             done = fresh.command(*words[1:], folder=Path.cwd(), DOTCU_CACHE_DIR=str(cache))
+            printed = PROGRESS.sub("", done.stdout + done.stderr)
+        elif words[0] == "dotcu" and page.name not in LONG:
+            with settings.override(cache_dir=cache):
+                done = fresh.here(*words[1:])
             printed = PROGRESS.sub("", done.stdout + done.stderr)
         else:
             printed = run_in_shell(command["line"], programs, cache)
