@@ -66,7 +66,7 @@ def test_floats_agree_with_a_sum_in_float64(dtype: torch.dtype, device: torch.de
         torch.testing.assert_close(sum(x, dim), exact(x, dim))
 
 
-@pytest.mark.parametrize("dtype", quick([torch.float16], [torch.float16, torch.bfloat16]), ids=str)
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16], [torch.float16, torch.bfloat16]), ids=str)
 def test_half_types_add_up_in_float32(dtype: torch.dtype, device: torch.device) -> None:
     assert sum(torch.ones(4096, dtype=dtype, device=device)).item() == 4096
     assert (sum(torch.ones(4096, 3, dtype=dtype, device=device), 0) == 4096).all()
@@ -121,7 +121,7 @@ def test_strides_are_followed(device: torch.device) -> None:
 )
 def test_views_off_a_16_byte_boundary_are_added_up(dtype: torch.dtype, device: torch.device) -> None:
     memory = make_tensor((17 + 40 * 33,), device=device, dtype=dtype, low=-3, high=4)
-    for begin in range(17):
+    for begin in range(16 // dtype.itemsize + 1):
         x = memory[begin:][: 40 * 33].view(40, 33)
         for dim in (None, 0, 1):
             torch.testing.assert_close(sum(x, dim), exact(x, dim), msg=lambda m, b=begin: f"from {b}: {m}")
@@ -177,7 +177,7 @@ def test_nan_and_infinity_reach_the_sum(device: torch.device) -> None:
 
 
 def test_equal_calls_give_equal_bits(device: torch.device) -> None:
-    x = torch.randn(300_000, device=device)
+    x = torch.randn(120_000, device=device)
     assert len({sum(x).item() for _ in range(3)}) == 1
     assert torch.equal(sum(x.view(-1, 3), 0), sum(x.view(-1, 3), 0))
 

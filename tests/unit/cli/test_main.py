@@ -142,7 +142,7 @@ def test_a_pipe_whose_reader_has_left_ends_the_command_quietly(words: tuple[str,
 
 
 def test_a_device_that_is_none_is_wrong_usage() -> None:
-    done = fresh.command("check", "dotcu.gallery:square", "--device", "bogus")
+    done = fresh.here("check", "dotcu.gallery:square", "--device", "bogus")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: device='bogus': give 'cuda' or 'simulator'.\n"
 

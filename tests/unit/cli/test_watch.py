@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import fresh
 from dotcu import process
 
 pytest.importorskip("watchfiles")
@@ -128,6 +129,6 @@ def test_json_is_an_event_a_line(tmp_path: Path) -> None:
 
 
 def test_a_target_that_is_not_there_is_a_wrong_use(tmp_path: Path) -> None:
-    done = subprocess.run([*COMMAND, str(tmp_path / "no.py")], capture_output=True, text=True, check=False)
+    done = fresh.here("watch", str(tmp_path / "no.py"))
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no file")
