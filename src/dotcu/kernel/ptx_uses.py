@@ -57,7 +57,10 @@ def variable_writes(module: PtxModule, entry: str, symbols: Sequence[str]) -> di
         entry: The kernel's symbol.
         symbols: Those of the variables.
     """
-    bodies = reached_functions(module, entry).values()
+    # Most are constants of headers that no body names: then none is parsed, which takes longer than a search.
+    spans = module.bodies.values()
+    symbols = [symbol for symbol in symbols if any(module.text.find(symbol, *span) >= 0 for span in spans)]
+    bodies = reached_functions(module, entry).values() if symbols else ()
     uses = {}
     for symbol in symbols:
         named = [body for body in bodies if any(symbol in instruction.names for instruction in body)]
