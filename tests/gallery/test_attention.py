@@ -175,6 +175,48 @@ def test_packed_sequences_agree_with_each_alone(
         close(mine, yours.nan_to_num(0.0), 16)
 
 
+@pytest.mark.parametrize("spoil", [math.nan, pytest.param(math.inf, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("d", "length", "deterministic"),
+    [
+        (64, 9, False),
+        pytest.param(64, 140, True, marks=pytest.mark.slow),
+        pytest.param(128, 140, False, marks=pytest.mark.slow),
+        pytest.param(192, 9, False, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_of_the_next_sequence_reaches_a_sequence(
+    d: int, length: int, deterministic: bool, spoil: float, device: torch.device
+) -> None:
+    """Its last tile has rows of the next one."""
+    cu, settings = starts(device, (length, 4)), (length, length, True, None, None, 0.0)
+    grad, q, k, v = packed = [normal(device, length + 4, 1, d) + i for i in range(4)]
+
+    def results() -> tuple[Tensor, ...]:
+        out, lse = attention_varlen(q, k, v, cu, cu, *settings)
+        gradients = attention_varlen_backward(grad, q, k, v, out, lse, cu, cu, *settings, deterministic)
+        return out[:length], lse[:, :length], *(x[:length] for x in gradients)
+
+    expected = results()
+    for x in packed:
+        x[length:] = spoil
+    for got, before in zip(results(), expected, strict=True):
+        close(got, before.double(), 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("longest", [3, 2000], ids=["few queries", "many"])
+def test_far_scores_of_several_steps_keep_their_weights(longest: int, device: torch.device) -> None:
+    """What the rounding of 1.2e7 is off by is no small part of a power."""
+    q, k, v = normal(device, 3, 1, 64), normal(device, 300, 1, 64), normal(device, 300, 1, 64)
+    q[..., 2:] = 0
+    q[..., 0], q[..., 1], k[..., 0] = 4096, 1, 2992
+    k[:, 0, 1] = torch.arange(299, -1, -1, device=device) // 128
+    cu, cu_k = starts(device, (3,)), starts(device, (300,))
+    out, _ = attention_varlen(q, k, v, cu, cu_k, longest, 300, scale=1.0)
+    close(out, each_sequence(q, k, v, cu, cu_k, False, None, 1.0), 4)
+
+
 def test_the_reference_lets_no_nan_behind_a_sequence_reach_it() -> None:
     """On CPU tensors it is what a user calls."""
     q, k, v = (normal(torch.device("cpu"), 9, 1, 64) for _ in range(3))
@@ -250,6 +292,10 @@ def test_queries_see_the_blocks_of_their_sequence(
     for x in cache:
         x[0] = math.nan  # of no sequence
     table = torch.randperm(len(cache[0]) - 1)[: len(lengths) * most].int().add(1).view(-1, most).to(device)
+    for i, length in enumerate(lengths):  # pages are stale behind a sequence's end
+        stale = torch.arange(most * page, device=device).view(most, page, 1, 1) >= length
+        for x in cache:
+            x[table[i].long()] = x[table[i].long()].masked_fill(stale, math.nan)
     q, counts = normal(device, len(lengths), tokens, heads[0], d), torch.tensor(lengths).int().to(device)
     with dotcu.simulate(seed=seed):
         out, lse = attention_decode(q, *cache, table, counts, softcap=cap)

@@ -7,7 +7,7 @@
 // q, out: (B, H, queries, d), k, v: (B, heads of k, keys, d), strided in all but the last
 // dimension; d <= D, what is missing is zeros that TMA fills in. Query i sees the keys i - left to
 // i + right. Packed sequences are one batch, with the first rows of each in `query_starts` and
-// `key_starts`: a tile reads rows of the next sequence, and leaves them out.
+// `key_starts`: TMA reads rows of the next sequence, too, which consumers replace by zeros.
 //
 // Idea: a tile is 64 queries for each consumer warpgroup. One thread of another warpgroup copies
 // keys and values by TMA into a ring of stages, N at a time, from the last that are seen to the
@@ -43,12 +43,12 @@ struct alignas(1024) Shared {
 };
 
 // Where tile `index` is. `row_blocks`: of a head, or of a head in all sequences together.
-template <int N, int ROWS, Mask MASK>
+template <int N, int ROWS, Mask MASK, bool PACKED>
 __device__ Tile tile_at(int index, int row_blocks, int tiles, int together, int heads, int queries,
                         int keys, int left, int right, const int* query_starts,
                         const int* key_starts, int sequences) {
     Tile tile{};
-    if (query_starts) {
+    if constexpr (PACKED) {
         const Sequence own = sequence_at(query_starts, sequences, ROWS, index / heads, queries);
         const Sequence seen = sequence_of(key_starts, sequences, own.index, keys);
         const int blocks = (own.count + ROWS - 1) / ROWS;
@@ -71,7 +71,7 @@ __device__ Tile tile_at(int index, int row_blocks, int tiles, int together, int 
     return tile;
 }
 
-template <typename T, int D, int N, int GROUPS, int MASKED, bool CAPPED>
+template <typename T, int D, int N, int GROUPS, int MASKED, bool CAPPED, bool PACKED>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     attention(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
               const __grid_constant__ CUtensorMap v, dotcu::tensor<T, 4> out, float* lse,
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     extern __shared__ __align__(1024) char memory[];
     using S = Shared<T, D, N, GROUPS>;
     S& shared = *reinterpret_cast<S*>(memory);
-    constexpr int stages = S::stages, chunks = S::chunks;
+    constexpr int stages = S::stages, chunks = S::chunks, consumers = 128 * GROUPS;
     const int heads = out.size(1), columns = out.size(3);
     if (threadIdx.x == 0) {
         shared.of_q.init(1, GROUPS), shared.of_k.init(1, GROUPS), shared.of_v.init(1, GROUPS);
@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             Tile tile{};
             tile.last = index >= tiles;
             if (!tile.last) {
-                tile =
-                    tile_at<N, ROWS, MASK>(index, row_blocks, tiles, together, heads, queries, keys,
-                                           left, right, query_starts, key_starts, sequences);
+                tile = tile_at<N, ROWS, MASK, PACKED>(index, row_blocks, tiles, together, heads,
+                                                      queries, keys, left, right, query_starts,
+                                                      key_starts, sequences);
                 if (tile.row >= tile.queries) continue;
             }
             auto& q_full = shared.of_q.acquire(turn);
@@ -197,7 +197,10 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             for (int h = 0; h < 2; ++h) {
                 high[h] = row_max(high[h]);
                 const float most = high[h] == -infinity ? 0 : high[h];
-                shrink[h] = exp2_of((top[h] - most) * factor);
+                // Where a base was rounded, all powers of its step are off by the same.
+                shrink[h] =
+                    exp2_of(GROUPS == 2 ? (top[h] - most) * factor
+                                        : __fmul_rn(top[h], factor) - __fmul_rn(most, factor));
                 top[h] = high[h], high[h] = most;
                 sum[h] *= shrink[h];
             }
@@ -207,10 +210,10 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                 for (int i = 0; i < N / 2; ++i) s[i] -= high[i / 2 % 2];
                 high[0] = high[1] = 0;
             }
-            const float base[2] = {high[0] * factor, high[1] * factor};
+            const float base[2] = {__fmul_rn(high[0], factor), __fmul_rn(high[1], factor)};
 #pragma unroll
             for (int i = 0; i < N / 2; ++i) {
-                s[i] = exp2_of(s[i] * factor - base[i / 2 % 2]);
+                s[i] = exp2_of(fmaf(s[i], factor, -base[i / 2 % 2]));
                 sum[i / 2 % 2] += s[i];
             }
         };
@@ -224,6 +227,13 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             dotcu::named_sync(1 + group, 256);
             issue_scores();
             dotcu::named_arrive(1 + other, 256);
+            if (PACKED && tile.end * N > tile.keys) {
+                shared.of_v.wait(at);
+                clear_rows(shared.v[at.stage], tile.keys - (tile.end - 1) * N, threadIdx.x - 128,
+                           consumers);
+                dotcu::tma_fence();
+                dotcu::named_sync(1 + 2 * GROUPS, consumers);
+            }
             dotcu::wgmma_wait<0>(s);
             if (thread == 0) shared.of_k.release(at);
             softmax(tile.end - 1);

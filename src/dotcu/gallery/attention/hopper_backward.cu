@@ -21,8 +21,8 @@
 // float, by vectors, in the order in which an accumulator lies in registers.
 // The scores of the next step are issued before the sums are added.
 //
-// Rows of lse, delta and of the sums begin at multiples of M for each sequence. In packed ones a
-// step reads rows of the next sequence: their weights are 0, as their lse is infinite.
+// Rows of lse, delta and of the sums begin at multiples of M for each sequence. In packed ones TMA
+// reads rows of the next sequence, too: zeros take their place before a product adds over them.
 //
 // Cost: 10 B H queries keys d FLOPs, half of them where causal.
 #include <dotcu/vector.cuh>
@@ -80,7 +80,7 @@ struct alignas(1024) SharedKeys {
     dotcu::mbarrier of_keys;
 };
 
-template <typename T, int D, int M, int MASKED, bool CAPPED, bool DK, bool DV, bool DQ>
+template <typename T, int D, int M, int MASKED, bool CAPPED, bool DK, bool DV, bool DQ, bool PACKED>
 __global__ void __launch_bounds__(384, 1)
     attention_backward(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
                        const __grid_constant__ CUtensorMap v,
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(384, 1)
     const int heads = by_k.size(1);
     int batch = 0, head = blockIdx.x % heads, query_start = 0, key_start = 0, block;
     long long row_start;
-    if (query_starts) {
+    if constexpr (PACKED) {
         const Sequence own = sequence_at(key_starts, sequences, 128, blockIdx.x / heads, keys);
         const Sequence seeing = sequence_of(query_starts, sequences, own.index, queries);
         block = own.block, keys = own.count, key_start = own.start;
@@ -175,6 +175,12 @@ __global__ void __launch_bounds__(384, 1)
         dotcu::wgmma_commit();
     };
     shared.of_keys.wait(0);
+    if (PACKED && DQ && first_key + 128 > keys) {
+        clear_rows(shared.k, keys - first_key, threadIdx.x - 128, 256);
+        clear_rows(shared.v, keys - first_key, threadIdx.x - 128, 256);
+        dotcu::tma_fence();
+        dotcu::named_sync(1, 256);
+    }
     dotcu::keep_here(dk), dotcu::keep_here(dv);
     if (steps > 0) {
         shared.of_q.wait(at);
@@ -186,6 +192,13 @@ __global__ void __launch_bounds__(384, 1)
     for (int step = 0; step < steps; ++step, query += M) {
         if (query == (begin + of_head) * M) ++query_head, query = begin * M;
         shared.of_grad.wait(at);
+        if (PACKED && query + M > queries) {
+            dotcu::named_sync(1, 256);  // both have their scores
+            clear_rows(shared.q[at.stage], queries - query, threadIdx.x - 128, 256);
+            clear_rows(shared.grad[at.stage], queries - query, threadIdx.x - 128, 256);
+            dotcu::tma_fence();
+            dotcu::named_sync(1, 256);
+        }
         if constexpr (DK || DQ) {
             const auto a = dotcu::k_major(&shared.v[0][64 * group]);
             const auto b = dotcu::k_major(shared.grad[at.stage]);

@@ -32,7 +32,7 @@ __device__ void product(float (&d)[size], const void* a, const void* b) {
     dotcu::wgmma_commit();
 }
 
-template <typename T, int D, int N, int MASKED, bool CAPPED>
+template <typename T, int D, int N, int MASKED, bool CAPPED, bool PACKED>
 __global__ void __launch_bounds__(384, 1)
     attention_queries(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
                       const __grid_constant__ CUtensorMap v,
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(384, 1)
     int batch = blockIdx.x % pairs / heads, queries = by_q.size(2), query_start = 0, key_start = 0;
     int block = gridDim.x / pairs - 1 - blockIdx.x / pairs;  // the longest first
     long long row_start = (long long)batch * padded;
-    if (query_starts) {
+    if constexpr (PACKED) {
         const Sequence own = sequence_at(query_starts, sequences, 128, blockIdx.x / heads, queries);
         const Sequence seen = sequence_of(key_starts, sequences, own.index, keys);
         block = own.block, queries = own.count, query_start = own.start;
@@ -104,6 +104,12 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll 1
     for (int j = begin; j < end; ++j, at.next()) {
         shared.of_keys.wait(at);
+        if (PACKED && (j + 1) * N > keys) {  // rows of the next sequence
+            clear_rows(shared.k[at.stage], keys - j * N, threadIdx.x - 128, 256);
+            clear_rows(shared.v[at.stage], keys - j * N, threadIdx.x - 128, 256);
+            dotcu::tma_fence();
+            dotcu::named_sync(1, 256);
+        }
         product<T, D, 128, N>(s, &shared.q[0][64 * group], shared.k[at.stage]);
         product<T, D, 128, N>(dp, &shared.grad[0][64 * group], shared.v[at.stage]);
         dotcu::wgmma_wait<0>(s, dp);

@@ -197,10 +197,6 @@ def attention_varlen(
 
     Returns:
         The result, of q's shape, dtype and layout, and the log-sum-exp (H, rows) in float32, or float64.
-
-    Note:
-        Tiles at the end of a sequence read rows of the next one, with weights of 0: a NaN or an infinity
-        there becomes NaN here.
     """
     _require_varlen(q, k, v, cu_seq_q, cu_seq_k, window, softcap)
     out, lse = _like(q), q.new_empty((q.shape[1], q.shape[0]), dtype=_sum_type(q))
@@ -336,7 +332,7 @@ def _backward(
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, m, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (k, v))
     for both in ((True, True),) if d <= LARGEST_AT_ONCE else ((True, False), (False, True)):
-        instance = (q.dtype, d, m, masked, capped, *both, sums_up)
+        instance = (q.dtype, d, m, masked, capped, *both, sums_up, sequences > 0)
         hopper_backward.attention_backward[instance](
             q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, *packed, *numbers, scale, softcap,
             grid=key_blocks, block=384, smem_bytes=_backward_smem(d, m),
@@ -348,7 +344,7 @@ def _backward(
     n, group, keys, padded = STEP_KEYS[HEAD_DIMS.index(d)], numbers[0], numbers[2], numbers[3]
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, n, 64), swizzle=128) for x in (k, v))
-    hopper_queries.attention_queries[q.dtype, d, n, masked, capped](
+    hopper_queries.attention_queries[q.dtype, d, n, masked, capped, sequences > 0](
         q_map, k_map, v_map, grad_map, logs, delta, by_q, *packed, group, keys, padded, all_rows,
         *reach(causal, window), scale, softcap,
         grid=query_blocks, block=384, smem_bytes=_queries_smem(d, n),
@@ -432,7 +428,7 @@ def _choose(
     numbers = (group, queries, int(k.shape[2]), blocks, tiles, together, *reach(causal, window))
     smem_bytes = _forward_smem(d, rows, columns)
     grid = min(tiles, dotcu.sm_count(q))
-    kernel = hopper.attention[q.dtype, d, columns, groups, masked, capped]
+    kernel = hopper.attention[q.dtype, d, columns, groups, masked, capped, sequences > 0]
     return kernel, rows, columns, tiles, numbers, grid, smem_bytes
 
 

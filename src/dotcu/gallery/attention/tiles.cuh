@@ -93,6 +93,16 @@ __device__ inline void copy_floats(float* to, const float* from, int count,
         : "memory");
 }
 
+// Zeroes the rows from `first` on of a tile in chunks of 64 columns: what TMA brought of the next
+// sequence, which may be NaN, and a weight of 0 does not take that out. `size` threads call it.
+template <typename T, int chunks, int rows>
+__device__ void clear_rows(T (&tile)[chunks][rows][64], int first, int thread, int size) {
+    for (int c = 0; c < chunks; ++c) {
+        auto* words = reinterpret_cast<uint4*>(tile[c]);
+        for (int i = first * 8 + thread; i < rows * 8; i += size) words[i] = uint4{};
+    }
+}
+
 // Writes the half h of a thread's accumulators of D columns, times a factor, to its row as T. The
 // four lanes of a row exchange columns, so that each stores 16 bytes; all lanes call it.
 template <typename T, int D>
