@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from powers import two_to
+
 INTEGERS = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"]
 HELD = {8: "u2", 16: "u2", 32: "u4", 64: "u8"}
 EDGES = [0, 1, -1, 127, 128, 255, 256, -128, -129, 32767, 32768, 65535, 2**31 - 1, -(2**31), 2**32 - 1]
@@ -188,13 +190,14 @@ def test_float_to_whole_float_and_saturation(execute: Any) -> None:
 
 def tf32(value: float, mode: str) -> float:
     """A float32, rounded to 11 significant bits."""
-    exact, unit = Fraction(abs(value)), -136
-    while exact >= Fraction(2) ** (unit + 11):
+    exact = Fraction(abs(value))
+    unit = max(-136, exact.numerator.bit_length() - exact.denominator.bit_length() - 11)  # or one less
+    while exact >= two_to(unit + 11):
         unit += 1
-    scaled = exact / Fraction(2) ** unit
+    scaled = exact / two_to(unit)
     whole = {"rn": round(scaled), "rz": math.floor(scaled), "rna": math.floor(scaled + Fraction(1, 2))}[mode]
-    result = whole * Fraction(2) ** unit
-    number = math.inf if result >= Fraction(2) ** 128 else float(result)
+    result = whole * two_to(unit)
+    number = math.inf if result >= two_to(128) else float(result)
     return math.copysign(number, value)
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from powers import two_to
 from quick import quick_pairs
 
 MODES = ["rn", "rz", "rm", "rp"]
@@ -32,19 +33,19 @@ def rounded(exact: Fraction, type_: str, mode: str) -> float:
     magnitude = abs(exact)
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()  # or one less
     unit = max(smallest, exponent - precision)
-    while magnitude >= Fraction(2) ** (unit + precision):
+    while magnitude >= two_to(unit + precision):
         unit += 1
-    count, rest = divmod(magnitude, Fraction(2) ** unit)
-    twice = 2 * rest - Fraction(2) ** unit
+    count, rest = divmod(magnitude, two_to(unit))
+    twice = 2 * rest - two_to(unit)
     if rest and (
         (mode == "rn" and (twice > 0 or (twice == 0 and count % 2)))
         or (mode == "rp" and exact > 0)
         or (mode == "rm" and exact < 0)
     ):
         count += 1
-    value = count * Fraction(2) ** unit
-    if value >= Fraction(2) ** top:
-        largest = (2**precision - 1) * Fraction(2) ** (top - precision)
+    value = count * two_to(unit)
+    if value >= two_to(top):
+        largest = (2**precision - 1) * two_to(top - precision)
         infinite = mode == "rn" or (mode == "rp" and exact > 0) or (mode == "rm" and exact < 0)
         return (-1 if exact < 0 else 1) * (math.inf if infinite else float(largest))
     return -float(value) if exact < 0 else float(value)

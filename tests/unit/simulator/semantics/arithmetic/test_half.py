@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from powers import two_to
+
 KINDS = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FORMATS = {"f16": (11, -24, 65504), "bf16": (8, -133, float(ml_dtypes.finfo(ml_dtypes.bfloat16).max))}
 
@@ -34,9 +36,9 @@ def nearest(exact: Fraction, type_: str) -> float:
     magnitude = abs(exact)
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()  # or one less
     unit = max(smallest, exponent - precision)
-    while magnitude >= Fraction(2) ** (unit + precision):
+    while magnitude >= two_to(unit + precision):
         unit += 1
-    value = round(magnitude / Fraction(2) ** unit) * Fraction(2) ** unit
+    value = round(magnitude / two_to(unit)) * two_to(unit)
     number = float("inf") if value > largest else float(value)
     return -number if exact < 0 else number
 
@@ -147,9 +149,9 @@ def test_a_power_of_two_is_cut(execute: Any, type_: str, name: str) -> None:
     for x, g in zip(a.astype("f8").tolist(), got, strict=True):
         exact = Fraction(float(np.float32(2.0**x)))
         unit = smallest
-        while exact >= Fraction(2) ** (unit + precision):
+        while exact >= two_to(unit + precision):
             unit += 1
-        assert g == float(exact // Fraction(2) ** unit * Fraction(2) ** unit), x
+        assert g == float(exact // two_to(unit) * two_to(unit)), x
     inf = float("inf")
     ends = np.array([largest, inf, 150, -largest, -inf], KINDS[type_]).view("u2")
     assert real(execute(f"{name} %r0, %a;", ends, result="u2"), type_) == [inf, inf, inf, 0, 0]
