@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -324,14 +324,19 @@ def _exactly(
     return result
 
 
+@cache
+def _two_to(exponent: int) -> Fraction:
+    return Fraction(2) ** exponent
+
+
 def round_fraction(exact: Fraction, mode: str) -> float:
     """A rational number that is not zero, rounded to float64 in a mode."""
     negative, magnitude = exact < 0, abs(exact)
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    if magnitude < Fraction(2) ** exponent:
+    if magnitude < _two_to(exponent):
         exponent -= 1
     unit = max(exponent - 52, -1074)
-    scaled = magnitude / Fraction(2) ** unit
+    scaled = magnitude / _two_to(unit)
     whole, rest = divmod(scaled.numerator, scaled.denominator)
     if rest:
         half = Fraction(rest, scaled.denominator) - Fraction(1, 2)
