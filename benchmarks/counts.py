@@ -1,4 +1,4 @@
-"""How large is dotcu? Files, lines, code and classes of the source, class names used twice, pages and words.
+"""How large is dotcu? Files, lines, code and classes of the source, lines by part, pages and words.
 
     python benchmarks/counts.py
 
@@ -41,6 +41,16 @@ def counts() -> dict[str, int]:
     }
 
 
+def lines_by_part() -> dict[str, int]:
+    """Count the lines of each folder of the package, and of the modules beside them."""
+    package = ROOT / "src" / "dotcu"
+    found: Counter[str] = Counter()
+    for path in package.rglob("*.py"):
+        place = path.relative_to(package).parts
+        found[f"{place[0]}/" if len(place) > 1 else "modules"] += len(path.read_text("utf-8").splitlines())
+    return dict(found.most_common())
+
+
 def lines_of_code(source: str) -> int:
     """Count the lines that are not blank, and in no docstring or comment of its own."""
     texts = [
@@ -71,6 +81,7 @@ def main() -> int:
     for name, count in found.items():
         limit = LIMITS[name]
         print(f"{name:24}{count:>8,}" + ("" if limit is None else f"   at most {limit:,}"))
+    print("lines by part:", ", ".join(f"{part} {count:,}" for part, count in lines_by_part().items()))
     names = duplicates([path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")])
     if names:
         print("class names of two modules:", ", ".join(names))

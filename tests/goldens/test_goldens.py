@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from golden_case import RECORDED, Case
 from golden_cases import CASES
 from golden_launch import simulated
+from tile_case import files
+from tile_cases import CASES as TILE_CASES
 
 Array = np.ndarray[Any, Any]
 SEEDS = (1, 2, 3, 4, 5)
@@ -95,6 +98,15 @@ def test_no_recording_is_without_its_kernel() -> None:
     names = NAMES | {"tile", "tile_ir"}  # of tile kernels, all in one: test_tile.py
     assert {path.stem for path in RECORDED.glob("*.npz")} <= names
     assert set(manifest()["cases"]) <= names
+
+
+def test_the_guide_counts_what_was_recorded() -> None:
+    by_gpu = Counter(manifest()["made"][entry["made"]]["gpu"] for entry in manifest()["cases"].values())
+    h200, h100 = (by_gpu[gpu] for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"))
+    tiles = sum(map(len, files(TILE_CASES).values()))
+    guide = (RECORDED.parents[2] / "docs" / "howto" / "simulator.md").read_text(encoding="utf-8")
+    assert f"results of {h200} kernels on an H200, and of {h100} on an H100" in guide
+    assert f"recordings of an H100: {tiles} kernels" in guide
 
 
 def test_the_manifest_says_what_the_goldens_were_made_with() -> None:
