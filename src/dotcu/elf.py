@@ -194,9 +194,9 @@ def read_host_binary(image: Image) -> HostBinary:
     )
 
 
-def undefined_symbols(data: bytes, name: str = "the object file") -> tuple[str, ...]:
+def undefined_symbols(data: bytes) -> tuple[str, ...]:
     """Return the mangled names that an object file uses and does not define."""
-    image = Image(name=name, data=data)
+    image = Image(name="the object file", data=data)
     symbols = _symbols(image, read_sections(image), ".symtab", {})
     return tuple(symbol.symbol for symbol in symbols if symbol.is_undefined)
 

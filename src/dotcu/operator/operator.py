@@ -564,7 +564,7 @@ class OpDecorator:
         names = schema.split_qualified_name(name)
         _require_right(f"dotcu.op.existing({name!r})", dtypes, tolerance)
         signature = schema.read(register.find(*names)._schema)
-        registration = register.adopt(signature, register.Origin.of_caller(1))
+        registration = register.adopt(signature, register.Origin.of_caller())
         return ExistingOperator(registration, dtypes=dtypes, tags=tags, tolerance=tolerance)
 
 

@@ -59,9 +59,9 @@ class Origin:
         )  # fmt: skip
 
     @staticmethod
-    def of_caller(depth: int) -> Origin:
-        """Return the place of the code that is `depth` calls above the one that asks."""
-        frame = sys._getframe(depth + 1)
+    def of_caller() -> Origin:
+        """Return the place of the code that calls the function that asks."""
+        frame = sys._getframe(2)
         module = frame.f_globals.get("__name__", "__main__")
         return Origin(module=module, qualname="", file=frame.f_code.co_filename, line=frame.f_lineno)
 

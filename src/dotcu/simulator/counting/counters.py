@@ -90,11 +90,6 @@ class LineCounters:
         return self.shared_wavefronts - self.ideal_wavefronts
 
     @property
-    def branch_efficiency(self) -> float:
-        """Branches at which warps stayed together, over all: 1 is best; 1 where there were none."""
-        return _ratio(self.branches - self.divergent_branches, self.branches, 1.0)
-
-    @property
     def flops(self) -> int:
         """Operations on floats of all types."""
         return sum(count for type_, count in self.operations.items() if type_ not in _INTEGERS)

@@ -418,6 +418,6 @@ class ClusterBarriers:
         for lanes, objects in self._fenced:
             here = complete[self._cluster(lanes)]
             if races is not None:
-                races.settle_writes(objects[here], 8)
+                races.settle_writes(objects[here])
             kept.append((lanes[~here], objects[~here]))
         self._fenced = [pair for pair in kept if len(pair[0])]

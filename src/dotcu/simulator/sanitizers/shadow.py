@@ -381,12 +381,12 @@ class ShadowMemory:
         rows[block == NEVER] = NEVER
         return grid, rows
 
-    def settle_writes(self, elements: Array, width: int) -> None:
-        """Drop the stamps of writes and initializations of some elements: what follows comes after them."""
-        if not 0 < self.granule <= width:
+    def settle_writes(self, words: Array) -> None:
+        """Drop the stamps of writes and initializations of some words of 8 bytes: what follows is later."""
+        if not 0 < self.granule <= 8:
             return
-        each = width // self.granule
-        places = (elements[:, None] * each + np.arange(each)).reshape(-1)
+        each = 8 // self.granule
+        places = (words[:, None] * each + np.arange(each)).reshape(-1)
         for stamps in (self.writes, self.inits):
             if stamps is not None:
                 stamps[places] = 0

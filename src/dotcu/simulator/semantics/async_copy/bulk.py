@@ -72,9 +72,9 @@ def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
         return lambda chunk: None  # a hint
     multicast = flags[-1:] == ("multicast::cluster",)
     if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2 : len(flags) - multicast] == _TRACKED:
-        return _bind_in(placed, binding, "global", 4, multicast, hinted)
+        return _bind_in(placed, binding, "global", multicast, hinted)
     if flags == ("shared::cluster", "shared::cta", *_TRACKED):
-        return _bind_in(placed, binding, "shared", 4, False, hinted)
+        return _bind_in(placed, binding, "shared", False, hinted)
     if flags == ("global", "shared::cta", "bulk_group"):
         return _bind_out(placed, binding, hinted, _copied)
     raise NotExecuted
@@ -146,15 +146,13 @@ def _deliver(
     return to_each
 
 
-def _bind_in(
-    placed: FlatInstruction, binding: Binding, space: str, count: int, multicast: bool, hinted: bool
-) -> Step:
-    require(len(placed.instruction.operands) == count + multicast + hinted)
+def _bind_in(placed: FlatInstruction, binding: Binding, space: str, multicast: bool, hinted: bool) -> Step:
+    require(len(placed.instruction.operands) == 4 + multicast + hinted)
     target = _bulk_access(placed, 0, "shared", "write", binding)
     source = _bulk_access(placed, 1, space, "read", binding)._replace(near=True)
     sizes = binding.source(placed.instruction.operands[2], "u32")
     barrier = object_access(placed, placed.instruction.operands[3], "shared", binding, order=ARRIVES)
-    mask = placed.instruction.operands[count] if multicast else None
+    mask = placed.instruction.operands[4] if multicast else None
     to_each = _deliver(placed, target, barrier, mask, binding)
 
     def issue(chunk: Chunk, size: int) -> None:
