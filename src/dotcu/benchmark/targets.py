@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dotcu.benchmark.results import OWN
-from dotcu.benchmark.work import Work, tensors_in, work_of
+from dotcu.benchmark.work import Work, work_of
 from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.workload import Workload
 from dotcu.checking import numerics, target
@@ -28,6 +28,7 @@ from dotcu.checking.memory import NAN_BYTE
 from dotcu.checking.numerics import TRIALS, difference, is_whole, outputs
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.errors import UsageError
+from dotcu.kernel.arguments.pack import tensors_in
 from dotcu.operator import Sample
 from dotcu.tracebacks import first_lines, one_line
 

@@ -12,6 +12,7 @@ import torch
 from dotcu.checking.memory import fresh
 from dotcu.errors import OperatorError
 from dotcu.kernel import simulate
+from dotcu.kernel.arguments.pack import tensors_in
 from dotcu.kernel.scope import LaunchRecord, watching_launches
 from dotcu.kernel.simulation import extent
 from dotcu.tracebacks import one_line
@@ -88,17 +89,6 @@ def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int
     if min(total, flops) < 0:
         raise OperatorError(f"{work} returned {returned!r} for {sample!r}.\n{wanted}")
     return total, flops
-
-
-def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """Return the tensors among some values, and in lists and tuples among them."""
-    tensors: list[Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, (list, tuple)):
-            tensors += tensors_in(value)
-    return tensors
 
 
 def _memory(tensor: Tensor) -> tuple[Any, ...]:

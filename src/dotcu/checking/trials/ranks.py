@@ -24,7 +24,7 @@ from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import TrialRequest, request_for, resolve
 from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict, skipped, trial
-from dotcu.checking.trials.sharding import dtype_of, unlike
+from dotcu.checking.trials.sharding import dtype_of, unlike_outputs
 from dotcu.kernel import simulate_ranks
 from dotcu.operator import Sample
 from dotcu.serialize import from_plain
@@ -127,18 +127,10 @@ def different(
         inputs = fresh(sample)
         expected = outputs(subject.reference(*inputs.args, **inputs.kwargs))
     for turn in ("first", "second"):
-        wrong = _unlike(subject.call(place(sample)), expected)
+        wrong = unlike_outputs(subject.call(place(sample)), expected)
         if wrong:
             return f"the {turn} call: {wrong}"
     return _replayed(subject, place(sample), expected) if graph else ""
-
-
-def _unlike(got: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
-    for i, (own, want) in enumerate(zip(got, expected, strict=True)):
-        wrong = unlike(own, want)
-        if wrong:
-            return f"output {i} {wrong}"
-    return ""
 
 
 def _replayed(subject: Subject, sample: Sample, expected: tuple[Tensor, ...]) -> str:
@@ -152,7 +144,7 @@ def _replayed(subject: Subject, sample: Sample, expected: tuple[Tensor, ...]) ->
         for result in results:
             result.zero_()
         graph.replay()
-    wrong = _unlike(results, expected)
+    wrong = unlike_outputs(results, expected)
     return f"the second replay of a CUDA graph: {wrong}" if wrong else ""
 
 

@@ -154,11 +154,7 @@ def difference(
         return _failing(error)
     if isinstance(joined, str):
         return joined
-    for i, (got, want) in enumerate(zip(joined, whole, strict=True)):
-        wrong = unlike(got, want)
-        if wrong:
-            return f"output {i} {wrong}"
-    return ""
+    return unlike_outputs(joined, whole)
 
 
 def divides(subject: Subject, sample: Sample, along: Sequence[tuple[Rule, int]]) -> bool:
@@ -286,6 +282,12 @@ def join(results: Sequence[Sequence[Tensor]], places: Sequence[Place]) -> tuple[
                 return f"output {i} on rank {other} {unlike(parts[other], parts[0])} on rank 0"
             joined.append(parts[0])
     return tuple(joined)
+
+
+def unlike_outputs(got: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
+    """Say in what one of an operator's outputs differs; empty if none does."""
+    wrong = (unlike(own, want) for own, want in zip(got, expected, strict=True))
+    return next((f"output {i} {words}" for i, words in enumerate(wrong) if words), "")
 
 
 def unlike(got: Tensor, want: Tensor) -> str:
