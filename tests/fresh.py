@@ -22,7 +22,7 @@ from unittest import mock
 _SERVER = """
 import gc
 gc.disable()
-import json, os, sys
+import atexit, json, os, sys, traceback
 import torch
 gc.freeze()  # a fork shares what no collection touches
 gc.enable()
@@ -43,7 +43,21 @@ os.environ.update(request["environment"])
 os.chdir(request["folder"])
 sys.argv[:] = ["-c"]
 sys.path[:] = ["", *[path for path in request["path"] if path]]
-exec(compile(request["script"], "<string>", "exec"), {"__name__": "__main__"})
+code = 0
+try:
+    exec(compile(request["script"], "<string>", "exec"), {"__name__": "__main__"})
+except SystemExit as end:
+    code = end.code or 0
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+except BaseException:
+    traceback.print_exc()
+    code = 1
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)  # torch takes a third of a second to come down, which no test looks at
 """
 
 
