@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dotcu.compile import cache, driver, prebuilt, tile, toolchain
-from dotcu.compile.build import BuildPlan, build, build_visible, parameter_layouts, plan_build
+from dotcu.compile.build import build, build_visible, parameter_layouts, plan_build
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.declarations import Declaration, kernels, variables
@@ -16,7 +16,6 @@ from dotcu.compile.source.source import Source, inline_source, read_source
 from dotcu.compile.target import Rejected, Target, plan_target
 
 __all__ = [
-    "BuildPlan",
     "CompileOptions",
     "Declaration",
     "ObjectCode",

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from dotcu.tile_ir.module import (
-    Assumption,
-    Promise,
-    SourceLocation,
-    TileFunction,
-    TileModule,
-    TileOperation,
-    TileType,
-    promises,
-    text,
-)
+from dotcu.tile_ir.module import Promise, TileFunction, TileModule, TileOperation, promises, text
 from dotcu.tile_ir.reader import read
 
 __all__ = [
-    "Assumption",
     "Promise",
-    "SourceLocation",
     "TileFunction",
     "TileModule",
     "TileOperation",
-    "TileType",
     "promises",
     "read",
     "text",

@@ -5,6 +5,6 @@
 `read()` is the entry point. It decompresses nothing, and needs no GPU and no toolkit.
 """
 
-from dotcu.inspection.binaries.report import Architecture, BinaryReport, read
+from dotcu.inspection.binaries.report import BinaryReport, read
 
-__all__ = ["Architecture", "BinaryReport", "read"]
+__all__ = ["BinaryReport", "read"]
