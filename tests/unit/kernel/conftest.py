@@ -6,14 +6,15 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-import torch
-
-from dotcu.kernel.driver import cuda
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A `FakeDriver` in place of the driver, as if torch had started CUDA."""
+    import torch  # for seconds, which pytest's first process need not wait for
+
+    from dotcu.kernel.driver import cuda
+
     pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     from fake_driver import FakeDriver
 
