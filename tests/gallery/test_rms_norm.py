@@ -119,7 +119,7 @@ def test_more_rows_than_blocks_keep_the_ring_turning(device: torch.device) -> No
         close(mine, wanted, 8)
 
 
-@pytest.mark.parametrize("shape", quick([(0, 8)], [(0, 8), (3, 0), (0,), (2, 0, 4)]))
+@pytest.mark.parametrize("shape", quick([(0, 96)], [(0, 96), (3, 0), (0,), (2, 0, 4)]))
 def test_nothing_to_normalize_gives_no_gradient_but_zero(
     shape: tuple[int, ...], device: torch.device
 ) -> None:
@@ -131,7 +131,7 @@ def test_nothing_to_normalize_gives_no_gradient_but_zero(
 
 
 def test_a_row_of_zeros_stays_one(device: torch.device) -> None:
-    x, weight = torch.zeros(2, 64, device=device), torch.ones(64, device=device)
+    x, weight = torch.zeros(2, 96, device=device), torch.ones(96, device=device)
     assert torch.equal(rms_norm(x, weight), x)
     assert torch.equal(rms_norm_backward(torch.ones_like(x), x, weight)[0], torch.full_like(x, 1e3))
 
