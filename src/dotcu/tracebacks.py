@@ -17,7 +17,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -159,12 +159,17 @@ def quiet() -> Iterator[None]:
     """Keep torch from logging what it stumbles over in a trial, until the block ends: the verdict says it."""
     levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
     try:
-        for logger in levels:
-            logger.setLevel(logging.CRITICAL)
+        _set_levels(dict.fromkeys(levels, logging.CRITICAL))
         yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+        _set_levels(levels)
+
+
+def _set_levels(levels: Mapping[logging.Logger, int]) -> None:
+    """Set levels of loggers, by one call of `setLevel`: each empties what all loggers remember of levels."""
+    for logger, level in levels.items():
+        logger.level = level
+    logger.setLevel(level)
 
 
 def brief(error: BaseException) -> str:
