@@ -92,12 +92,12 @@ def test_lines_of_a_tool_are_passed_on(tmp_path: Path) -> None:
 
 def test_lines_of_a_tool_do_not_extend_the_limit(tmp_path: Path) -> None:
     tool = tmp_path / "tool"
-    tool.write_text('#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9; do echo "== busy"; sleep 0.3; done\n')
+    tool.write_text('#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9; do echo "== busy"; sleep 0.15; done\n')
     tool.chmod(0o755)
     worker = Worker(ECHO, tool=[str(tool)])
     with pytest.raises(WorkerCrash) as crash:
-        replies(worker, "a", timeout_s=1.0)
-    assert crash.value.reason == "it did not end within 1 s"
+        replies(worker, "a", timeout_s=0.5)
+    assert crash.value.reason == "it did not end within 0.5 s"
 
 
 def test_a_request_can_be_superseded() -> None:
