@@ -57,6 +57,17 @@ BackwardLaunch = tuple[
 """The three kernels, and of the second one numbers, grid, block, shared memory and cluster."""
 
 
+Way = tuple[int, int, int, bool]
+"""Of a backward: vectors of a thread, threads of a row, blocks of a multiprocessor, each of which writes a
+part, and whether they sum up the next row before they complete one."""
+
+WARP_WAYS: tuple[Way, ...] = tuple(
+    (vectors, lanes, 2, False)
+    for vectors, lanes in ((1, 1), (2, 1), (2, 2), (2, 4), (2, 8), (2, 16), (3, 16), (2, 32), (3, 32))
+)
+"""Those of rows of a warp or less, of which a block of 256 threads has several."""
+
+
 class Rows(NamedTuple):
     """The shares of threads in a row: vectors of a thread, threads of a block, blocks of a cluster."""
 
@@ -145,8 +156,7 @@ def aligned(x: Tensor) -> Tensor:
 
 def backward_launch(
     kernels: tuple[dotcu.Kernel, dotcu.Kernel, dotcu.Kernel], x: Tensor, weight: Tensor, width: int,
-    choices: tuple[int, ...], ragged: tuple[int, ...], most_lanes: int, staged: int, most_stages: int,
-    most_resident: int, *flags: bool,
+    ways: tuple[Way, ...], staged: int, most_stages: int, *flags: bool,
 ) -> BackwardLaunch:  # fmt: skip
     """Choose the launches of a backward.
 
@@ -155,13 +165,10 @@ def backward_launch(
         width: Elements of a vector that divides the rows and the tensors' addresses; where these are less
             than 16 bytes, rows of some length are read by words of 16 bytes anyhow. All tensors but the
             weight begin at multiples of 16 bytes.
-        choices: Vectors of a thread, the best first.
-        ragged: The same for rows that begin anywhere.
-        most_lanes: Threads of a row at most.
+        ways: The shares of threads, for short rows first: the first that holds a row is taken.
         staged: Tensors whose rows are copied to shared memory.
         most_stages: Rows of each in a block's shared memory at most.
-        most_resident: Blocks of a multiprocessor at most, each of which writes a part.
-        *flags: More arguments of the template, between `exact` and `given`.
+        *flags: More arguments of the template, between `anywhere` and `given`.
     """
     row_sums, kernel, sum_parts = kernels
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
@@ -170,20 +177,25 @@ def backward_launch(
     given_width, width = width, most if anywhere else width
     blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(sum_parts, x) else 1
     shared_bytes = SHARED_BYTES * _quarters(sum_parts, sums)
-    ragged = tuple(v for v in ragged if v * staged * most_lanes * VECTOR_BYTES <= shared_bytes) or (1,)
-    split, choices = (_split_least, ragged) if anywhere else (_split, choices)
     reach = n + width - 1 if anywhere else n  # from a multiple of 16 bytes before a row
-    vectors, lanes = split(dotcu.cdiv(reach, blocks), width, choices, most_lanes)
+    words = dotcu.cdiv(dotcu.cdiv(reach, blocks), width)
+    room = [way for way in ways if staged * way[0] * way[1] * VECTOR_BYTES <= shared_bytes]
+    vectors, lanes, most_resident, ahead = next((way for way in room if way[0] * way[1] >= words), room[-1])
     columns = lanes * vectors * width
     given = reach > blocks * columns
     if given:
         blocks = dotcu.cdiv(reach, columns)
     rows_of_block = 256 // lanes if lanes <= WARP else 1
     stage_bytes = staged * rows_of_block * columns * x.element_size()
-    stages = max(1, min(most_stages, shared_bytes // stage_bytes))
-    exact = n == blocks * columns and bool(rows % rows_of_block == 0)
+    if anywhere and not ahead and vectors < 4 and most_resident > 1:
+        most_stages = min(most_stages, 2)
+    stages = min(most_stages, max(2, shared_bytes // (stage_bytes * most_resident)))
+    stages = max(1, min(stages, shared_bytes // stage_bytes))
+    in_all = max(0, min((n - (blocks - 1) * columns) // (lanes * width), vectors))
+    whole = in_all if rows % rows_of_block == 0 else min(in_all, vectors - 1)
     types: tuple[Any, ...] = (x.dtype, weight.dtype, sums)
-    way = (*types, width, vectors, lanes, stages, exact, anywhere, *flags, given)
+    shares = (width, vectors, lanes, most_resident, stages)
+    way = (*types, *shares, ahead and stages > 2, whole, anywhere, *flags, given)
     way_of_sums = (*types, given_width, ROW_THREADS)
     chosen = kernel[way]
     chosen_sums = row_sums[way_of_sums] if given else None

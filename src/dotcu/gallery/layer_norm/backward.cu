@@ -7,9 +7,10 @@
 // Idea: that of rms_norm_backward. As few blocks as saturate the memory loop over many rows each;
 // `lanes` threads share a row and accumulate their columns' part of both sums in registers. The
 // next rows are copied into a ring in shared memory, of which each thread reads only what it
-// copied, so a row costs one barrier, that of its sums. A second kernel adds up the blocks' parts
-// in a fixed order. Rows that no block holds are spread over the grid's y, as a cluster or with
-// sums `given`. Rows may begin `anywhere`, as there.
+// copied, so a row costs one barrier, that of its sums; or a thread sums up the next row before it
+// completes this one (`ahead`), so that no warp waits for another's sums. A second kernel adds up
+// the blocks' parts in a fixed order. Rows that no block holds are spread over the grid's y, as a
+// cluster or with sums `given`. Rows may begin `anywhere`, as there.
 //
 // Cost: 3 rows n elements moved, 4 more if sums are given; 16 FLOPs an element.
 // Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
@@ -42,173 +43,147 @@ __device__ Sums<Sum> __shfl_xor_sync(unsigned lanes, Sums<Sum> a, int distance) 
 
 // Returns the sums of a row about its mean, from those of its warps. `share`: 1 / n.
 template <int lanes, typename Sum>
-__device__ Sums<Sum> join(const Sums<Sum>& mine, Sums<Sum>* all, Sum share) {
+__device__ Sums<Sum> join(const Sums<Sum>& mine, const Sums<Sum>* all, Sum share) {
     if constexpr (lanes <= dotcu::warp_size) return mine;
-    dotcu::share_row<lanes>(mine, all);
-    constexpr int warps = dotcu::row_warps<lanes>;
-    const int end = warps * dotcu::cluster_blocks();
+    constexpr int step = dotcu::row_readers<lanes>;
+    const int end = dotcu::row_warps<lanes> * dotcu::cluster_blocks();
     Sum sum = 0;
 #pragma unroll 1
-    for (int w = threadIdx.x % warps; w < end; w += warps) sum += all[w].count * all[w].pivot;
-    const Sum mean = dotcu::reduce_warp<warps>(sum, dotcu::plus()) * share;
+    for (int w = threadIdx.x % step; w < end; w += step) sum += all[w].count * all[w].pivot;
+    const Sum mean = dotcu::reduce_warp<step>(sum, dotcu::plus()) * share;
     Sums<Sum> sums = {0, mean, 0, 0, 0};
 #pragma unroll 1
-    for (int w = threadIdx.x % warps; w < end; w += warps) sums = sums + all[w].about(mean);
-    return dotcu::reduce_warp<warps>(sums, dotcu::plus());
+    for (int w = threadIdx.x % step; w < end; w += step) sums = sums + all[w].about(mean);
+    return dotcu::reduce_warp<step>(sums, dotcu::plus());
 }
+
+// What the elements of a row need to know of it.
+template <typename Sum>
+struct Means {
+    Sum mean, r, of_g, of_gy;
+};
 
 template <int lanes>
 constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
 
-// The blocks of a multiprocessor for which registers must suffice.
-template <int vectors, int lanes>
-constexpr int blocks_of =
-    threads_of<lanes> > 256 ? 1 : (vectors > 3 ? 384 : 512) / threads_of<lanes>;
-
-template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
-          bool exact, bool anywhere, bool given>
-__global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
+// `blocks`: of a multiprocessor, for which registers must suffice. `whole`: see row_ring.
+template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int blocks,
+          int stages, bool ahead, int whole, bool anywhere, bool given>
+__global__ void __launch_bounds__(threads_of<lanes>, blocks)
     layer_norm_backward(const T* grad, const T* x, const W* weight, const Sum* of_rows, T* grad_x,
                         Sum* parts, long long rows, int n, Sum share, Sum eps) {
-    constexpr int threads = threads_of<lanes>, stride = lanes * width, columns = vectors * stride;
-    constexpr int group = dotcu::row_group<lanes>;
-    using V = dotcu::vector<T, width>;
+    constexpr int group = dotcu::row_group<lanes>, warps = dotcu::row_warps<lanes>;
+    constexpr int rounds = given ? 0 : (ahead ? 2 : 1);
     extern __shared__ uint4 memory[];
-    auto ring = reinterpret_cast<V(*)[2][vectors][threads]>(memory);
-    __shared__ Sums<Sum> of_warp[2][dotcu::max_cluster * dotcu::row_warps<lanes>];
-    const int me = threadIdx.x;
-    const long long step = gridDim.x * static_cast<long long>(threads / lanes);
-    const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
-    // The elements from a multiple of 16 bytes to a row: the same for all rows of a thread.
-    const auto before = [&](long long row) { return anywhere ? dotcu::lane_of(x + row * n) : 0; };
-    const int column = blockIdx.y * columns + me % lanes * width - before(first + me / lanes);
+    __shared__ Sums<Sum> of_warp[2][dotcu::max_cluster * warps], again[dotcu::max_cluster * warps];
     dotcu::launch_later();
     dotcu::cluster_arrive();
-
-    const auto copy = [&](V* to, const T* from, int i) {
-        if constexpr (anywhere)
-            dotcu::copy_part_later(to, from + i, min(n - i, width));
-        else
-            dotcu::copy_later(to, from + i);
-    };
-    const auto fetch = [&](long long row, int slot) {
-        if (row < rows) {
-            dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
-                copy(&ring[slot][0][v][me], grad + row * n, i);
-                copy(&ring[slot][1][v][me], x + row * n, i);
-            });
-        }
-        dotcu::commit_copies();
-    };
-    const auto fetched = [&](int slot, int input, int v) {
-        V value = ring[slot][input][v][me];
-        if (anywhere && v == 0 && column < 0) {  // the end of the row before
-            for (int k = 0; k < width; ++k) value[k] = k < -column ? static_cast<T>(0) : value[k];
-        }
-        return value;
-    };
-    for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
+    dotcu::row_ring<T, width, vectors, lanes, stages, 2, whole, anywhere> ring(memory, x, rows, n);
+    const T* const from[] = {grad, x};
+    for (int slot = 0; slot < stages; ++slot) ring.fetch(ring.row(slot), slot, from);
 
     dotcu::vector<W, width> scale[vectors];
-    Sum of_weight[vectors][width] = {}, of_bias[vectors][width] = {}, columns_of_group = 0;
-    dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
-        if constexpr (anywhere)
-            for (int k = 0; k < width; ++k)
-                scale[v][k] = i + k < 0 || i + k >= n ? static_cast<W>(0) : weight[i + k];
-        else
-            scale[v] = dotcu::load<width>(weight + i);
-        columns_of_group += anywhere ? min(width, n - i) + min(i, 0) : width;
-    });
+    Sum of_weight[vectors][width] = {}, of_bias[vectors][width] = {};
+    ring.load(scale, weight);
+    // Of the thread's vectors, the elements before the row, and those behind it in the `last` one.
+    const int head = ring.head();
+    int tail = 0, last = 0;
+    Sum columns_of_group = -head;
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        const int count = ring.count_of(v);
+        columns_of_group += count;
+        if (anywhere && v >= whole && count > 0) tail = width - count, last = v;
+    }
     columns_of_group = dotcu::reduce_warp<group>(columns_of_group, dotcu::plus());
-    int slot = 0, turn = 0;
-    dotcu::cluster_wait();
-    for (long long begin = first; begin < rows; begin += step) {
-        const long long row = begin + me / lanes;
-        const int end = row < rows ? n : -width;  // before any column
-        dotcu::wait_for_copies<stages - 1>();
-        Sum mean, r, mean_g, mean_gy;
-        if constexpr (given) {
-            mean = of_rows[4 * row], r = of_rows[4 * row + 1];
-            mean_g = of_rows[4 * row + 2], mean_gy = of_rows[4 * row + 3];
-        } else {
-            Sum sum = 0;
-            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-                const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
-                for (int k = 0; k < width; ++k) sum += in[k];
-            });
-            sum = dotcu::reduce_warp<group>(sum, dotcu::plus());
-            Sums<Sum> sums = {columns_of_group, sum / max(columns_of_group, Sum(1)), 0, 0, 0};
-            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-                const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
-                auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
-                const auto by = dotcu::widen<Sum>(scale[v]);
-                if (anywhere && (i < 0 || i + width > n)) {
-                    for (int k = 0; k < width; ++k)
-                        in[k] = i + k < 0 || i + k >= n ? sums.pivot : in[k];
-                }
-                for (int k = 0; k < width; ++k) {
-                    const Sum g = dotcu::rounded_product(dy[k], by[k]), off = in[k] - sums.pivot;
-                    sums = sums + Sums<Sum>{0, 0, off * off, g, g * off};
-                }
-            });
-            sums = dotcu::reduce_warp<group>(sums, dotcu::plus());
-            sums = join<lanes>(sums, of_warp[turn ^= 1], share);
-            mean = sums.pivot, r = rsqrt(sums.squares * share + eps);
-            mean_g = sums.of_g * share, mean_gy = r * sums.of_gx * share;
-            if (dotcu::any_of_row<lanes>(mean_gy - mean_gy != 0)) {  // overflow: scale by r first
-                Sum of_gy = 0;
-#pragma unroll 1  // rarely runs: saves registers
-                for (int j = 0; j < vectors * width; ++j) {
-                    const int v = j / width, k = j % width, i = column + v * stride + k;
-                    if (i >= end) break;
-                    if (i < 0) continue;
-                    const Sum y = (Sum(x[row * n + i]) - mean) * r;
-                    of_gy += Sum(grad[row * n + i]) * Sum(weight[i]) * y;
-                }
-                Sum* scratch = &of_warp[turn ^= 1][0].count;
-                mean_gy = dotcu::reduce_row<lanes>(of_gy, scratch, dotcu::plus()) * share;
+    const Sum share_of_group = 1 / max(columns_of_group, Sum(1));
+
+    const auto sums_of = [&](long long row, int slot) {
+        const bool there = ring.is_there(row);
+#pragma unroll 1
+        for (int k = 0; k < head; ++k)
+            ring.at(slot, 0, 0)[k] = ring.at(slot, 1, 0)[k] = static_cast<T>(0);
+        Sum sum = 0;
+#pragma unroll
+        for (int v = 0; there && v < vectors; ++v) {
+            const auto in = dotcu::widen<Sum>(ring.at(slot, 1, v));
+            for (int k = 0; k < width; ++k) sum += in[k];
+        }
+        sum = dotcu::reduce_warp<group>(sum, dotcu::plus());
+        Sum pivot = sum * share_of_group;
+        pivot += (sum - pivot * columns_of_group) * share_of_group;
+        Sums<Sum> sums = {columns_of_group, pivot, 0, 0, 0};
+        if (head + tail > 0) {  // in place of what is not in the row, the pivot as a T
+            const T near = static_cast<T>(pivot);
+            const Sum off = Sum(near) - pivot;
+            sums.squares = -((head + tail) * off * off);
+#pragma unroll 1
+            for (int k = 0; k < head; ++k) ring.at(slot, 1, 0)[k] = near;
+#pragma unroll 1
+            for (int k = width - tail; k < width; ++k) ring.at(slot, 1, last)[k] = near;
+        }
+#pragma unroll
+        for (int v = 0; there && v < vectors; ++v) {
+            const auto dy = dotcu::widen<Sum>(ring.at(slot, 0, v));
+            const auto in = dotcu::widen<Sum>(ring.at(slot, 1, v));
+            const auto by = dotcu::widen<Sum>(scale[v]);
+            const Sum about = ring.count_of(v) > 0 ? pivot : 0;  // else zeros are in their place
+            for (int k = 0; k < width; ++k) {
+                const Sum g = dotcu::rounded_product(dy[k], by[k]), off = in[k] - about;
+                sums = sums + Sums<Sum>{0, 0, off * off, g, g * off};
             }
         }
-        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+        return dotcu::reduce_warp<group>(sums, dotcu::plus());
+    };
+    const auto means_of = [&](long long row, const Sums<Sum>& mine, const Sums<Sum>* all) {
+        const auto sums = join<lanes>(mine, all, share);
+        const Sum r = rsqrt(sums.squares * share + eps);
+        Means<Sum> means = {sums.pivot, r, sums.of_g * share, r * sums.of_gx * share};
+        if (dotcu::any_of_row<lanes>(means.of_gy - means.of_gy != 0)) {  // overflow: first r
+            Sums<Sum> part = {0, 0, 0, 0, 0};
+#pragma unroll 1  // rarely runs: saves registers
+            for (int j = 0; ring.is_there(row) && j < vectors * width; ++j) {
+                const int i = ring.column + j / width * ring.stride + j % width;
+                if (i >= n) break;
+                if (i < 0) continue;
+                const Sum y = (Sum(x[row * n + i]) - means.mean) * r;
+                part.of_g += Sum(grad[row * n + i]) * Sum(weight[i]) * y;
+            }
+            part = dotcu::reduce_warp<group>(part, dotcu::plus());
+            dotcu::share_row<lanes>(part, again);
+            means.of_gy = join<lanes>(part, again, share).of_g * share;
+        }
+        return means;
+    };
+    const auto complete = [&](long long row, int slot, const Sums<Sum>& mine,
+                              const Sums<Sum>* all) {
+        Means<Sum> means;
+        if constexpr (given)
+            means = {of_rows[4 * row], of_rows[4 * row + 1], of_rows[4 * row + 2],
+                     of_rows[4 * row + 3]};
+        else
+            means = means_of(row, mine, all);
+        const bool there = ring.is_there(row);
+#pragma unroll
+        for (int v = 0; there && v < vectors; ++v) {
             dotcu::vector<Sum, width> result;
-            const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
-            const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
+            const auto dy = dotcu::widen<Sum>(ring.at(slot, 0, v));
+            const auto in = dotcu::widen<Sum>(ring.at(slot, 1, v));
             const auto by = dotcu::widen<Sum>(scale[v]);
             for (int k = 0; k < width; ++k) {
-                const Sum y = (in[k] - mean) * r;
+                const Sum y = (in[k] - means.mean) * means.r;
                 of_weight[v][k] += dy[k] * y;
                 of_bias[v][k] += dy[k];
-                result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - mean_g - y * mean_gy);
+                result[k] =
+                    means.r * (dotcu::rounded_product(dy[k], by[k]) - means.of_g - y * means.of_gy);
             }
-            dotcu::store_inside<anywhere>(grad_x + row * n, i, n, dotcu::to<T>(result));
-        });
-        fetch(row + stages * step, slot);
-        slot = slot + 1 == stages ? 0 : slot + 1;
-    }
-
-    // The sums of the rows that a block computed side by side, in the ring's memory.
-    dotcu::wait_for_copies<0>();
-    auto of_row = reinterpret_cast<Sum(*)[columns]>(memory);
-    const auto write = [&](const Sum(&total)[vectors][width], Sum* to) {
-        __syncthreads();
-        for (int v = 0; v < vectors; ++v) {
-            for (int k = 0; k < width; ++k) {
-                of_row[me / lanes][v * stride + me % lanes * width + k] = total[v][k];
-            }
-        }
-        __syncthreads();
-        const int left = before(first);
-        for (int i = me; i < columns; i += threads) {
-            const int c = blockIdx.y * columns + i - left;
-            if (c < 0 || c >= n) continue;
-            Sum sum = 0;
-            for (int row = 0; row < threads / lanes; ++row)
-                sum += of_row[row][i - left + before(first + row)];
-            to[blockIdx.x * static_cast<long long>(n) + c] = sum;
+            ring.store(grad_x, row, v, dotcu::to<T>(result));
         }
     };
-    write(of_weight, parts);
-    write(of_bias, parts + gridDim.x * static_cast<long long>(n));
+    dotcu::cluster_wait();
+    ring.template each<rounds>(of_warp, sums_of, complete, from);
+    ring.write(of_weight, parts);
+    ring.write(of_bias, parts + gridDim.x * static_cast<long long>(n));
 }
 
 // mean, r, mean(g) and mean(g * y) of each row, one block per row: for rows that no cluster holds.

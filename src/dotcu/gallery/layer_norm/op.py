@@ -22,12 +22,16 @@ SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
 """Vectors of a thread where lanes of a warp have a row, and where a block has it, in whole vectors: fewer
 threads then wait for each other."""
 
-BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 512, (4, 2, 3, 1), (2, 3, 4, 1)
-"""Threads of a row at most; vectors of a thread, where registers hold two floats for each column besides, and
-the same of rows that begin anywhere."""
+BACKWARD_WAYS = (
+    *norms.WARP_WAYS, (4, 32, 1, True), (5, 32, 1, True), (3, 64, 6, True), (2, 128, 4, True),
+    (3, 128, 3, True), (2, 256, 2, True), (3, 192, 2, True), (5, 128, 2, True), (3, 256, 2, False),
+    (4, 256, 1, True), (3, 512, 1, False), (5, 320, 1, False), (4, 512, 1, False),
+)  # fmt: skip
+"""Shares of threads in a row, where registers hold two floats for each column besides: measured on an H100.
+A multiple of four warps keeps the parts of a multiprocessor equally busy."""
 
-STAGES, MOST_RESIDENT = 3, 3
-"""Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
+STAGES = 3
+"""Rows in a block's shared memory."""
 
 
 @dotcu.op("dotcu::layer_norm", dtypes=FLOATS, sharding="x:rows -> rows")
@@ -87,14 +91,9 @@ def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
 def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor) -> norms.BackwardLaunch:
     n = int(x.shape[-1])
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad)
-    choices = BACKWARD_VECTORS if n >= 2 * norms.WARP * BACKWARD_VECTORS[0] * width else BACKWARD_VECTORS[1:]
-    few = x.dtype == torch.float64 or width * x.element_size() < VECTOR_BYTES
-    stages = STAGES - 1 if few else STAGES  # sums of doubles need room, too, and rows that begin anywhere
+    stages = STAGES - 1 if x.dtype == torch.float64 else STAGES  # sums of doubles need room, too
     templates = backward_kernels.row_sums, backward_kernels.layer_norm_backward, backward_kernels.sum_parts
-    return norms.backward_launch(
-        templates, x, weight, width, choices, RAGGED_VECTORS, BACKWARD_LANES,
-        2, stages, MOST_RESIDENT,
-    )  # fmt: skip
+    return norms.backward_launch(templates, x, weight, width, BACKWARD_WAYS, 2, stages)
 
 
 def _require(x: Tensor, weight: Tensor) -> None:

@@ -7,11 +7,13 @@
 // Idea: as few blocks as saturate the memory, each looping over many rows. `lanes` threads share a
 // row, and each accumulates its columns' part of grad_weight in registers. While a row is computed,
 // the next ones are copied into a ring in shared memory; each thread reads only what it copied, so
-// a row costs one barrier, that of its sums. At the end every block writes its part of grad_weight,
-// and a second kernel, already started, adds up the parts in a fixed order. Rows that no block
-// holds are spread over the grid's y: a cluster adds up the sums of its blocks; without clusters,
-// row_sums has computed them before (`given`). Rows may begin anywhere (`anywhere`) if all tensors
-// do alike: a thread's rows are so many apart that all lie alike, so its vectors are whole words.
+// a row costs one barrier, that of its sums; or it sums up the next row before it completes this
+// one (`ahead`), so that no warp waits for another's sums. At the end every block writes its part
+// of grad_weight, and a second kernel, already started, adds up the parts in a fixed order. Rows
+// that no block holds are spread over the grid's y: a cluster adds up the sums of its blocks;
+// without clusters, row_sums has computed them before (`given`). Rows may begin anywhere
+// (`anywhere`) if all tensors do alike: a thread's rows are so many apart that all lie alike, so
+// its vectors are whole words.
 //
 // Cost: 3 rows n elements moved (4 with added), 3 more where sums are given; 12 FLOPs an element.
 // Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
@@ -34,141 +36,116 @@ __device__ Sums<Sum> __shfl_xor_sync(unsigned lanes, Sums<Sum> a, int distance) 
     return {__shfl_xor_sync(lanes, a.squares, distance), __shfl_xor_sync(lanes, a.dot, distance)};
 }
 
+// Returns the sums of a row, from those of its warps.
+template <int lanes, typename Sum>
+__device__ Sums<Sum> join(const Sums<Sum>& mine, const Sums<Sum>* all) {
+    if constexpr (lanes <= dotcu::warp_size) return mine;
+    constexpr int step = dotcu::row_readers<lanes>;
+    const int end = dotcu::row_warps<lanes> * dotcu::cluster_blocks();
+    Sums<Sum> sums = {0, 0};
+#pragma unroll 1
+    for (int w = threadIdx.x % step; w < end; w += step) sums = sums + all[w];
+    return dotcu::reduce_warp<step>(sums, dotcu::plus());
+}
+
+// What the elements of a row need to know of it.
+template <typename Sum>
+struct Means {
+    Sum r, of_gy;
+};
+
 template <int lanes>
 constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
 
-template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
-          bool exact, bool anywhere, bool adds, bool given>
-__global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / threads_of<lanes>)
+// `blocks`: of a multiprocessor, for which registers must suffice. `whole`: see row_ring.
+template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int blocks,
+          int stages, bool ahead, int whole, bool anywhere, bool adds, bool given>
+__global__ void __launch_bounds__(threads_of<lanes>, blocks)
     rms_norm_backward(const T* grad, const T* x, const W* weight, const T* added,
                       const Sum* of_rows, T* grad_x, Sum* parts, long long rows, int n, Sum share,
                       Sum eps) {
-    constexpr int threads = threads_of<lanes>, inputs = adds ? 3 : 2;
-    constexpr int stride = lanes * width, columns = vectors * stride;
-    using V = dotcu::vector<T, width>;
+    constexpr int group = dotcu::row_group<lanes>, warps = dotcu::row_warps<lanes>;
+    constexpr int inputs = adds ? 3 : 2, rounds = given ? 0 : (ahead ? 2 : 1);
     extern __shared__ uint4 memory[];
-    auto ring = reinterpret_cast<V(*)[inputs][vectors][threads]>(memory);
-    __shared__ Sums<Sum> shared[2][dotcu::row_scratch];
-    const int me = threadIdx.x;
-    const long long step = gridDim.x * static_cast<long long>(threads / lanes);
-    const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
-    // The elements from a multiple of 16 bytes to a row: the same for all rows of a thread.
-    const auto before = [&](long long row) { return anywhere ? dotcu::lane_of(x + row * n) : 0; };
-    const int column = blockIdx.y * columns + me % lanes * width - before(first + me / lanes);
+    __shared__ Sums<Sum> of_warp[2][dotcu::max_cluster * warps], again[dotcu::max_cluster * warps];
     dotcu::launch_later();
     dotcu::cluster_arrive();
-
-    const auto copy = [&](V* to, const T* from, int i) {
-        if constexpr (anywhere)
-            dotcu::copy_part_later(to, from + i, min(n - i, width));
-        else
-            dotcu::copy_later(to, from + i);
-    };
-    const auto fetch = [&](long long row, int slot) {
-        if (row < rows) {
-            dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
-                copy(&ring[slot][0][v][me], grad + row * n, i);
-                copy(&ring[slot][1][v][me], x + row * n, i);
-                if constexpr (adds) copy(&ring[slot][2][v][me], added + row * n, i);
-            });
-        }
-        dotcu::commit_copies();
-    };
-    const auto fetched = [&](int slot, int input, int v) {
-        V value = ring[slot][input][v][me];
-        if (anywhere && v == 0 && column < 0) {  // the end of the row before
-            for (int k = 0; k < width; ++k) value[k] = k < -column ? static_cast<T>(0) : value[k];
-        }
-        return value;
-    };
-    for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
+    dotcu::row_ring<T, width, vectors, lanes, stages, inputs, whole, anywhere> ring(memory, x, rows,
+                                                                                    n);
+    const T* const from[] = {grad, x, added};
+    for (int slot = 0; slot < stages; ++slot) ring.fetch(ring.row(slot), slot, from);
 
     dotcu::vector<W, width> scale[vectors];
     Sum total[vectors][width] = {};
-    dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
-        if constexpr (anywhere)
-            for (int k = 0; k < width; ++k)
-                scale[v][k] = i + k < 0 || i + k >= n ? static_cast<W>(0) : weight[i + k];
-        else
-            scale[v] = dotcu::load<width>(weight + i);
-    });
-    int slot = 0, turn = 0;
-    dotcu::cluster_wait();
-    for (long long begin = first; begin < rows; begin += step) {
-        const long long row = begin + me / lanes;
-        const int end = row < rows ? n : -width;  // before any column
-        dotcu::wait_for_copies<stages - 1>();
-        Sum r, mean;  // of g * y
-        if constexpr (given) {
-            r = of_rows[2 * row], mean = of_rows[2 * row + 1];
-        } else {
-            Sums<Sum> sums = {0, 0};
-            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-                const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
-                const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
-                const auto by = dotcu::widen<Sum>(scale[v]);
-                Sums<Sum> some = {0, 0};
-                for (int k = 0; k < width; ++k) {
-                    some = some +
-                           Sums<Sum>{in[k] * in[k], dotcu::rounded_product(dy[k], by[k]) * in[k]};
-                }
-                sums = sums + some;
-            });
-            sums = dotcu::reduce_row<lanes>(sums, shared[turn ^= 1], dotcu::plus());
-            r = rsqrt(sums.squares * share + eps);
-            mean = r * sums.dot * share;
-            if (dotcu::any_of_row<lanes>(mean - mean != 0)) {  // overflow: scale by r first
-                Sum of_gy = 0;
-#pragma unroll 1  // rarely runs: saves registers
-                for (int j = 0; j < vectors * width; ++j) {
-                    const int v = j / width, k = j % width, i = column + v * stride + k;
-                    if (i >= end) break;
-                    if (i < 0) continue;
-                    const Sum y = Sum(x[row * n + i]) * r;
-                    of_gy += Sum(grad[row * n + i]) * Sum(weight[i]) * y;
-                }
-                Sum* scratch = &shared[turn ^= 1][0].squares;
-                mean = dotcu::reduce_row<lanes>(of_gy, scratch, dotcu::plus()) * share;
-            }
-        }
-        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-            dotcu::vector<Sum, width> result;
-            const auto dy = dotcu::widen<Sum>(fetched(slot, 0, v));
-            const auto in = dotcu::widen<Sum>(fetched(slot, 1, v));
+    ring.load(scale, weight);
+    const int head = ring.head();
+    const auto sums_of = [&](long long row, int slot) {
+#pragma unroll 1
+        for (int k = 0; k < head; ++k)  // the end of the row before
+            ring.at(slot, 0, 0)[k] = ring.at(slot, 1, 0)[k] = static_cast<T>(0);
+        Sums<Sum> sums = {0, 0};
+        const bool there = ring.is_there(row);
+#pragma unroll
+        for (int v = 0; there && v < vectors; ++v) {
+            const auto dy = dotcu::widen<Sum>(ring.at(slot, 0, v));
+            const auto in = dotcu::widen<Sum>(ring.at(slot, 1, v));
             const auto by = dotcu::widen<Sum>(scale[v]);
-            V more;
-            if constexpr (adds) more = fetched(slot, 2, v);
+            Sums<Sum> some = {0, 0};
+            for (int k = 0; k < width; ++k)
+                some =
+                    some + Sums<Sum>{in[k] * in[k], dotcu::rounded_product(dy[k], by[k]) * in[k]};
+            sums = sums + some;
+        }
+        return dotcu::reduce_warp<group>(sums, dotcu::plus());
+    };
+    const auto means_of = [&](long long row, const Sums<Sum>& mine, const Sums<Sum>* all) {
+        const auto sums = join<lanes>(mine, all);
+        const Sum r = rsqrt(sums.squares * share + eps);
+        Means<Sum> means = {r, r * sums.dot * share};
+        if (dotcu::any_of_row<lanes>(means.of_gy - means.of_gy != 0)) {  // overflow: first r
+            Sums<Sum> part = {0, 0};
+#pragma unroll 1  // rarely runs: saves registers
+            for (int j = 0; ring.is_there(row) && j < vectors * width; ++j) {
+                const int i = ring.column + j / width * ring.stride + j % width;
+                if (i >= n) break;
+                if (i < 0) continue;
+                const Sum y = Sum(x[row * n + i]) * r;
+                part.dot += Sum(grad[row * n + i]) * Sum(weight[i]) * y;
+            }
+            part = dotcu::reduce_warp<group>(part, dotcu::plus());
+            dotcu::share_row<lanes>(part, again);
+            means.of_gy = join<lanes>(part, again).dot * share;
+        }
+        return means;
+    };
+    const auto complete = [&](long long row, int slot, const Sums<Sum>& mine,
+                              const Sums<Sum>* all) {
+        Means<Sum> means;
+        if constexpr (given)
+            means = {of_rows[2 * row], of_rows[2 * row + 1]};
+        else
+            means = means_of(row, mine, all);
+        const bool there = ring.is_there(row);
+#pragma unroll
+        for (int v = 0; there && v < vectors; ++v) {
+            dotcu::vector<Sum, width> result;
+            const auto dy = dotcu::widen<Sum>(ring.at(slot, 0, v));
+            const auto in = dotcu::widen<Sum>(ring.at(slot, 1, v));
+            const auto by = dotcu::widen<Sum>(scale[v]);
+            dotcu::vector<T, width> more;
+            if constexpr (adds) more = ring.at(slot, 2, v);
             for (int k = 0; k < width; ++k) {
-                const Sum y = in[k] * r;
+                const Sum y = in[k] * means.r;
                 total[v][k] += dy[k] * y;
-                result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - y * mean);
+                result[k] = means.r * (dotcu::rounded_product(dy[k], by[k]) - y * means.of_gy);
                 if constexpr (adds) result[k] += Sum(more[k]);
             }
-            dotcu::store_inside<anywhere>(grad_x + row * n, i, n, dotcu::to<T>(result));
-        });
-        fetch(row + stages * step, slot);
-        slot = slot + 1 == stages ? 0 : slot + 1;
-    }
-
-    // The sums of the rows that a block computed side by side, in the ring's memory.
-    dotcu::wait_for_copies<0>();
-    __syncthreads();
-    auto of_row = reinterpret_cast<Sum(*)[columns]>(memory);
-    for (int v = 0; v < vectors; ++v) {
-        for (int k = 0; k < width; ++k) {
-            of_row[me / lanes][v * stride + me % lanes * width + k] = total[v][k];
+            ring.store(grad_x, row, v, dotcu::to<T>(result));
         }
-    }
-    __syncthreads();
-    const int left = before(first);
-    for (int i = me; i < columns; i += threads) {
-        const int c = blockIdx.y * columns + i - left;
-        if (c < 0 || c >= n) continue;
-        Sum sum = 0;
-        for (int row = 0; row < threads / lanes; ++row)
-            sum += of_row[row][i - left + before(first + row)];
-        parts[blockIdx.x * static_cast<long long>(n) + c] = sum;
-    }
+    };
+    dotcu::cluster_wait();
+    ring.template each<rounds>(of_warp, sums_of, complete, from);
+    ring.write(total, parts);
 }
 
 // r and the mean of g * y of each row, one block per row: for rows that no cluster holds.

@@ -22,15 +22,15 @@ SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
 """Vectors of a thread where lanes of a warp have a row that begins anywhere; and where a row is a block's,
 nothing is added, and no vector comes from two words: fewer threads wait for each other."""
 
-BACKWARD_LANES, BACKWARD_VECTORS, RAGGED_VECTORS = 1024, (2, 4, 3, 5, 1), (5, 3, 4, 2, 1)
-"""Threads of a row at most; vectors of a thread, where registers hold a float for each column besides, and
-the same of rows that begin anywhere."""
+BACKWARD_WAYS = (
+    *norms.WARP_WAYS, (4, 32, 2, False), (5, 32, 2, False), (3, 64, 6, True), (2, 128, 4, True),
+    (3, 128, 4, True), (2, 256, 2, False), (5, 128, 3, False), (5, 160, 3, False), (2, 512, 1, False),
+    (3, 384, 1, False), (3, 512, 1, False), (2, 1024, 1, False),
+)  # fmt: skip
+"""Shares of threads in a row, where registers hold a float for each column besides: measured on an H100."""
 
-STAGES, MOST_RESIDENT = 3, 2
-"""Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
-
-RAGGED_STAGES, RAGGED_RESIDENT = 2, 4
-"""The same for rows that begin anywhere, of which a block has fewer threads."""
+STAGES = 3
+"""Rows in a block's shared memory."""
 
 
 @dotcu.op("dotcu::rms_norm", dtypes=FLOATS, sharding="x:rows -> rows")
@@ -109,13 +109,9 @@ def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.Forward
 def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | None) -> norms.BackwardLaunch:
     n, adds = int(x.shape[-1]), added is not None
     width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad, added)
-    choices = (1,) if n <= norms.WARP * width else BACKWARD_VECTORS
     templates = backward_kernels.row_sums, backward_kernels.rms_norm_backward, backward_kernels.sum_parts
-    whole = width * x.element_size() == VECTOR_BYTES
-    stages, resident = (STAGES, MOST_RESIDENT) if whole else (RAGGED_STAGES, RAGGED_RESIDENT)
     return norms.backward_launch(
-        templates, x, weight, width, choices, RAGGED_VECTORS, BACKWARD_LANES,
-        3 if adds else 2, stages, resident, adds,
+        templates, x, weight, width, BACKWARD_WAYS, 3 if adds else 2, STAGES, adds
     )  # fmt: skip
 
 

@@ -39,10 +39,17 @@ __device__ void copy_later(vector<T, n>* to, const T* from, int count = n) {
 }
 
 // The same of 16 bytes without waiting, of which a part may be left out; the address is a multiple
-// of 16 bytes all the same, in memory that can be read.
+// of 16 bytes all the same, in memory that can be read. `last`: what is left out is behind its
+// tensor's end. The hardware would not read that, but compute-sanitizer reports it: the part is
+// then copied synchronously.
 template <typename T, int n>
-__device__ void copy_part_later(vector<T, n>* to, const T* from, int count) {
+__device__ void copy_part_later(vector<T, n>* to, const T* from, int count, bool last = false) {
     static_assert(sizeof(vector<T, n>) == 16, "words of 16 bytes");
+    if (last && count < n) {
+#pragma unroll 1  // rarely runs
+        for (int k = 0; k < n; ++k) (*to)[k] = k < count ? from[k] : static_cast<T>(0);
+        return;
+    }
     const unsigned there = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(there), "l"(from),
                  "r"(count * static_cast<int>(sizeof(T)))

@@ -72,20 +72,48 @@ __device__ bool any_of_row(bool answer) {
 template <int lanes>
 constexpr int row_warps = lanes > warp_size ? lanes / warp_size : 1;
 
-// Copies one value of each warp of a row to the shared memory of each of its blocks. `all` has
-// max_cluster * row_warps<lanes> entries; those of a block are adjacent. Two consecutive calls need
-// an array each; clusters as for reduce_row.
+// The power of two from n on.
+__device__ constexpr int power_from(int n) {
+    int power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+// The lanes that together read the values of a row's warps.
+template <int lanes>
+constexpr int row_readers = power_from(row_warps<lanes>);
+
+// Copies one value of each warp of a row to the shared memory of each of its blocks, where all of
+// them are after meet_row. `all` has max_cluster * row_warps<lanes> entries; those of a block are
+// adjacent. What a warp of the row still reads may not be copied to. A row of one warp has nothing
+// to copy. Clusters as for reduce_row.
 template <int lanes, typename T>
-__device__ void share_row(const T& of_warp, T* all) {
+__device__ void publish_row(const T& of_warp, T* all) {
+    if constexpr (lanes <= warp_size) return;
     const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
     if (cluster_blocks() == 1) {
         if (lane == 0) all[warp] = of_warp;
-        __syncthreads();
     } else {
         all += cluster_rank() * row_warps<lanes> + warp;
         if (lane < cluster_blocks()) *shared_of(all, lane) = of_warp;
-        cluster_sync();
     }
+}
+
+// A barrier for the threads of a row.
+template <int lanes>
+__device__ void meet_row() {
+    if constexpr (lanes <= warp_size) return;
+    if (cluster_blocks() == 1)
+        __syncthreads();
+    else
+        cluster_sync();
+}
+
+// Both of them. Two consecutive calls need an array each.
+template <int lanes, typename T>
+__device__ void share_row(const T& of_warp, T* all) {
+    publish_row<lanes>(of_warp, all);
+    meet_row<lanes>();
 }
 
 // The elements from a multiple of 16 bytes to an address.
@@ -234,6 +262,161 @@ __device__ void store_inside(T* row, int i, int n, const vector<T, width>& value
     for (int k = 0; k < width; ++k)
         if (!whole && i + k >= 0 && i + k < n) row[i + k] = value[k];
 }
+
+// Rows that a block loops over, `gridDim.x` blocks apart, while the next ones of each input are
+// copied to a ring of `stages` rows in shared memory, from which a thread reads what it copied:
+//
+//     row_ring<T, width, vectors, lanes, stages, inputs, whole, anywhere> ring(memory, x, rows, n);
+//     for (int slot = 0; slot < stages; ++slot) ring.fetch(ring.row(slot), slot, from);
+//     ring.each<rounds>(of_warp, sums_of, complete, from);
+//     ring.write(total, parts);
+//
+// Rows of at most a warp share a block of 256 threads. `whole`: as many of a thread's first vectors
+// are in the row in all threads; if all are, no row of a block is missing either. `anywhere`: rows
+// begin anywhere, but so many rows apart that all of a thread's lie alike; the elements of its
+// vectors that are not in the row are then the end of the row before, or zeros.
+template <typename T, int width, int vectors, int lanes, int stages, int inputs, int whole,
+          bool anywhere>
+struct row_ring {
+    static constexpr int threads = lanes <= warp_size ? 256 : lanes, stride = lanes * width;
+    static constexpr int columns = vectors * stride;
+    using V = vector<T, width>;
+
+    V (*slots)[inputs][vectors][threads];
+    const T* x;
+    long long rows, first, step;
+    int n, column;  // the first column of the thread, before the row by up to a vector
+
+    __device__ row_ring(uint4* memory, const T* x, long long rows, int n)
+        : slots(reinterpret_cast<V (*)[inputs][vectors][threads]>(memory)), x(x), rows(rows), n(n) {
+        step = gridDim.x * static_cast<long long>(threads / lanes);
+        first = blockIdx.x * static_cast<long long>(threads / lanes);
+        column = blockIdx.y * columns + threadIdx.x % lanes * width - before(row(0));
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            for (int slot = 0; count_of(v) == 0 && slot < stages; ++slot)
+                for (int input = 0; input < inputs; ++input) at(slot, input, v) = V{};
+        }
+    }
+
+    // The thread's row, of those that its block has one after the other.
+    __device__ long long row(int turn) const { return first + threadIdx.x / lanes + turn * step; }
+    __device__ bool is_there(long long row) const {
+        return threads == lanes || whole == vectors || row < rows;
+    }
+    // The elements from a multiple of 16 bytes to a row.
+    __device__ int before(long long row) const { return anywhere ? lane_of(x + row * n) : 0; }
+    // Of a vector's elements, those up to the row's end, and those of the first before the row.
+    __device__ int count_of(int v) const {
+        return v < whole ? width : max(min(n - column - v * stride, width), 0);
+    }
+    __device__ int head() const { return anywhere ? max(-column, 0) : 0; }
+    __device__ V& at(int slot, int input, int v) { return slots[slot][input][v][threadIdx.x]; }
+
+    // Starts to copy a row of each input, if there is one.
+    __device__ void fetch(long long row, int slot, const T* const* from) {
+        const bool last = row == rows - 1;
+        if (row < rows) {
+#pragma unroll
+            for (int v = 0; v < vectors; ++v) {
+#pragma unroll
+                for (int input = 0; input < inputs; ++input)
+                    copy(&at(slot, input, v), from[input] + (row * n + column), v, last);
+            }
+        }
+        commit_copies();
+    }
+    __device__ void copy(V* to, const T* of_row, int v, bool last) const {
+        const int count = count_of(v);
+        if (count == 0) return;
+        if constexpr (anywhere) {
+            if (v >= whole) return copy_part_later(to, of_row + v * stride, count, last);
+        }
+        copy_later(to, of_row + v * stride);
+    }
+
+    // Loads the thread's columns of a row that comes from cache; zeros for those that are not in
+    // it.
+    template <typename W>
+    __device__ void load(vector<W, width> (&to)[vectors], const W* from) const {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            const int i = column + v * stride;
+            if constexpr (anywhere) {
+                for (int k = 0; k < width; ++k)
+                    to[v][k] = i + k < 0 || i + k >= n ? static_cast<W>(0) : from[i + k];
+            } else {
+                to[v] = count_of(v) > 0 ? dotcu::load<width>(from + i) : vector<W, width>{};
+            }
+        }
+    }
+    __device__ void store(T* to, long long row, int v, const V& value) const {
+        const int i = column + v * stride;
+        if (anywhere && (v == 0 || v >= whole))
+            store_inside<true>(to + row * n, i, n, value);
+        else if (count_of(v) > 0)
+            store_whole(to + row * n + i, value);
+    }
+
+    // Calls complete(row, slot, sums, all) for each row, with the sums_of(row, slot) of the warp
+    // and, in `all`, of the row's warps. `rounds`: 0 without sums; 1, each row is summed up when
+    // the last is complete; 2, before, so that no warp waits for the sums of another.
+    template <int rounds, typename Sums, int warps, typename Of, typename Complete>
+    __device__ void each(Sums (&all)[2][warps], Of sums_of, Complete complete,
+                         const T* const* from) {
+        constexpr bool ahead = rounds == 2;
+        Sums mine = {};
+        int slot = 0, turn = 0;
+        if (ahead && first < rows) {
+            wait_for_copies<stages - 1>();
+            mine = sums_of(row(0), 0);
+            publish_row<lanes>(mine, all[0]);
+            meet_row<lanes>();
+        }
+        long long row = this->row(0);
+        for (long long begin = first; begin < rows; begin += step, row += step) {
+            const int next = slot + 1 == stages ? 0 : slot + 1;
+            wait_for_copies<stages - (ahead ? 2 : 1)>();
+            Sums later = mine;
+            if constexpr (rounds == 1) {
+                mine = sums_of(row, slot);
+                publish_row<lanes>(mine, all[turn]);
+                meet_row<lanes>();
+            } else if (ahead && begin + step < rows) {
+                later = sums_of(row + step, next);
+                publish_row<lanes>(later, all[turn ^ 1]);
+            }
+            complete(row, slot, mine, all[turn]);
+            fetch(row + stages * step, slot, from);
+            if (ahead) meet_row<lanes>();
+            mine = later, slot = next, turn ^= 1;
+        }
+        wait_for_copies<0>();
+    }
+
+    // Writes the block's part of the sums over rows, to a row of its own: those of the rows that it
+    // had side by side are added up in the ring's memory, which has room for them.
+    template <typename Sum>
+    __device__ void write(const Sum (&total)[vectors][width], Sum* parts) {
+        auto of_row = reinterpret_cast<Sum(*)[columns]>(slots);
+        const int me = threadIdx.x;
+        __syncthreads();
+        for (int v = 0; v < vectors; ++v) {
+            for (int k = 0; k < width; ++k)
+                of_row[me / lanes][v * stride + me % lanes * width + k] = total[v][k];
+        }
+        __syncthreads();
+        const int left = before(first);
+        for (int i = me; i < columns; i += threads) {
+            const int c = blockIdx.y * columns + i - left;
+            if (c < 0 || c >= n) continue;
+            Sum sum = 0;
+            for (int row = 0; row < threads / lanes; ++row)
+                sum += of_row[row][i - left + before(first + row)];
+            parts[blockIdx.x * static_cast<long long>(n) + c] = sum;
+        }
+    }
+};
 
 // How rows lie: they start at multiples of their vectors; or anywhere, but all tensors alike; or
 // anywhere, in inputs otherwise than in the result.
