@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,26 @@ def test_tiles_of_columns_beyond_their_first_group_are_right(device: torch.devic
     """Of 8 vectors of 4 beside each other, 64 tiles of 256 rows are a group."""
     x = positive(device, torch.float32, 256 * 65 + 1, 32)
     assert_exact_but_for_rounding(cumsum(x, 0), x.double().cumsum(0))
+
+
+RAGGED = [(520, 33), (1200, 261), (300, 1001)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    quick_pairs({(torch.bfloat16, RAGGED[0])}, [*FLOATS, torch.int64], RAGGED),
+)
+def test_tiles_of_columns_that_begin_anywhere_are_right(
+    dtype: torch.dtype, shape: tuple[int, int], device: torch.device, other_tables: pytest.MonkeyPatch
+) -> None:
+    """Of a tensor that begins at 16 bytes and of one that does not, and so lies apart from its result."""
+    other_tables.setattr(module, "RAGGED_TILES", 1)
+    other_tables.setattr(module, "RAGGED_BELOW", 1)
+    x = make_tensor((1 + math.prod(shape),), device=device, dtype=dtype, low=0, high=9).floor()
+    for each in (x[:-1].view(shape), x[1:].view(shape)):
+        assert_exact_but_for_rounding(cumsum(each, 0), each.double().cumsum(0))
+    if dtype in FLOATS:
+        assert_exact_but_for_rounding(reverse_cumsum(each, 0), from_end(each.double(), 0))
 
 
 @pytest.mark.parametrize("dtype", quick([torch.int8], INTEGERS), ids=str)

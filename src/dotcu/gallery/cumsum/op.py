@@ -12,6 +12,8 @@ from torch import Tensor
 import dotcu
 from dotcu.gallery.common import (
     ALIGNED,
+    ALIKE,
+    APART,
     FLOATS,
     INTEGERS,
     LEAST_RAGGED_BYTES,
@@ -28,6 +30,7 @@ from dotcu.gallery.common import (
 kernels = dotcu.load("kernel.cu")
 tile_kernels = dotcu.load("tiles.cu")
 column_kernels = dotcu.load("columns.cu")
+ragged_kernels = dotcu.load("ragged.cu")
 
 
 WARP = 32
@@ -64,9 +67,19 @@ anywhere."""
 COLUMN_ROWS, AHEAD = 8, 8
 """Rows of a thread; as in look_back.cuh."""
 
-Chosen = tuple[dotcu.Kernel, tuple[int | None, ...], int | None, int, int, int | None]
+RAGGED_SIDES = (32, 64, 128, 256)
+"""Threads side by side that have a column each, where rows begin anywhere: the fewest that have all columns,
+or the most."""
+RAGGED_BLOCK, RAGGED_BYTES = 256, 2**16
+"""Threads, and bytes of a tile of such columns."""
+RAGGED_TILES, RAGGED_BELOW = 1024, 4
+"""Tiles that are enough for a GPU, and how many of them are below each other at least."""
+LEAST_COLUMNS_BYTES = 64
+"""Bytes of such a row, at least."""
+
+Chosen = tuple[dotcu.Kernel, tuple[int | None, ...], int | None, int, int, int | None, int]
 """A kernel, the numbers that it takes after x and out, how many sums its tiles tell each other, if it has
-such, grid, block and cluster."""
+such, grid, block, cluster and shared memory."""
 
 TOLERANCE = {torch.float64: 1e-12}
 """The reference adds one element after another, and in float64 that is the less exact of the two."""
@@ -99,10 +112,13 @@ def _scan(x: Tensor, dim: int, reverse: bool) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x, dtype=result_type(x.dtype))
     if x.numel() > 0:
-        kernel, numbers, places, grid, block, cluster = _choose(x, out, dim, reverse)
+        kernel, numbers, places, grid, block, cluster, smem_bytes = _choose(x, out, dim, reverse)
         mailbox = () if places is None else (_mailbox(x, places),)
         waits = bool(mailbox)
-        kernel(x, out, *numbers, *mailbox, grid=grid, block=block, cluster=cluster, programmatic=waits)
+        kernel(
+            x, out, *numbers, *mailbox,
+            grid=grid, block=block, cluster=cluster, smem_bytes=smem_bytes, programmatic=waits,
+        )  # fmt: skip
     return out
 
 
@@ -122,7 +138,7 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Ch
         if length <= longest:
             instance: tuple[Any, ...] = (*types, vectors, LANES_BLOCK, lanes, batch, way, reverse)
             grid = dotcu.cdiv(rows, LANES_BLOCK // lanes * batch)
-            return kernels.cumsum_rows[instance], (n, rows), None, grid, LANES_BLOCK, None
+            return kernels.cumsum_rows[instance], (n, rows), None, grid, LANES_BLOCK, None, 0
     ways: tuple[tuple[int, int, int, int], ...] = BLOCKS if way == ALIGNED else RAGGED_BLOCKS
     if _has_clusters(x):
         ways += CLUSTERS if rows * length >= MUCH else SPREAD_CLUSTERS
@@ -131,14 +147,14 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Ch
             threads = torch.sym_min(threads, WARP * dotcu.cdiv(length, WARP * blocks * vectors))
             instance = (*types, vectors, threads, blocks, way, reverse)
             cluster = blocks if blocks > 1 else None
-            return kernels.cumsum[instance], (n,), None, rows * blocks, threads, cluster
+            return kernels.cumsum[instance], (n,), None, rows * blocks, threads, cluster, 0
     threads, vectors = next(tile for most, *tile in TILES if rows * length < most)
     tiles = dotcu.cdiv(length, threads * vectors)
     instance = (*types, vectors, threads, way, False, reverse)
     if tile_kernels.cumsum_tiles[instance].occupancy(threads) * dotcu.sm_count(x) < TOGETHER:
         instance = (*types, vectors, threads, way, True, reverse)
     kernel = tile_kernels.cumsum_tiles[instance]
-    return kernel, (n, tiles), rows * 2 * tiles, rows * (tiles + 1), threads, None
+    return kernel, (n, tiles), rows * 2 * tiles, rows * (tiles + 1), threads, None, 0
 
 
 def _lying(x: Tensor, out: Tensor, rows: int, n: int) -> tuple[str, int]:
@@ -151,6 +167,10 @@ def _lying(x: Tensor, out: Tensor, rows: int, n: int) -> tuple[str, int]:
 def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen:
     most = VECTOR_BYTES // out.element_size()
     width = vector_width(most, (inner,), x)
+    if width < most and x.dtype == out.dtype and inner * x.element_size() >= LEAST_COLUMNS_BYTES:
+        ragged = _choose_ragged(x, out, outer, n, inner, reverse)
+        if ragged is not None:
+            return ragged
     anywhere = width < most and x.dtype == out.dtype and inner * x.element_size() >= LEAST_RAGGED_BYTES
     width = most if anywhere else width
     most_lanes, block = RAGGED_COLUMNS if anywhere else COLUMNS
@@ -161,12 +181,29 @@ def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reve
         if n * lanes <= threads * COLUMN_ROWS and threads <= block:
             way = (*types, threads, lanes, anywhere, False, reverse)
             numbers = (n, inner, across, 1, None)
-            return column_kernels.cumsum_columns[way], numbers, None, outer * across, threads, None
+            return column_kernels.cumsum_columns[way], numbers, None, outer * across, threads, None, 0
     tiles = dotcu.cdiv(n * lanes, block * COLUMN_ROWS)
     group = AHEAD * (block // (lanes * width))
     places = outer * across * (tiles + tiles // group + 1) * lanes * width
     way, grid = (*types, block, lanes, anywhere, True, reverse), outer * across * tiles
-    return column_kernels.cumsum_columns[way], (n, inner, across, tiles), places, grid, block, None
+    return column_kernels.cumsum_columns[way], (n, inner, across, tiles), places, grid, block, None, 0
+
+
+def _choose_ragged(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen | None:
+    """Choose for rows that begin anywhere, if they are many."""
+    width = VECTOR_BYTES // x.element_size()
+    side = next((side for side in RAGGED_SIDES if inner + width - 1 <= side), RAGGED_SIDES[-1])
+    across = dotcu.cdiv(inner, side - width + 1)
+    slices, rows = RAGGED_BLOCK // side, RAGGED_BYTES // (RAGGED_BLOCK * x.element_size())
+    tiles = dotcu.cdiv(n, slices * rows)
+    grid = outer * across * tiles
+    if tiles < RAGGED_BELOW or grid < RAGGED_TILES:
+        return None
+    places = outer * across * (tiles + tiles // (AHEAD * slices) + 1) * side
+    alike = dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(out, VECTOR_BYTES)
+    types = (x.dtype, sum_type(x.dtype), side, RAGGED_BLOCK, rows, ALIKE if alike else APART, reverse)
+    numbers = (n, inner, x.numel(), dotcu.cdiv(inner, across), across, tiles)
+    return ragged_kernels.cumsum_ragged[types], numbers, places, grid, RAGGED_BLOCK, None, RAGGED_BYTES
 
 
 def _column_lanes(n: int, vectors: int, most: int) -> int:
@@ -290,4 +327,6 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(4, 0), 1)
     yield dotcu.Sample(random(5, 7, 3), 1)  # columns
     yield dotcu.Sample(random(2, 4000, 2), -2)  # tiles of columns
+    if device.type == "cuda":  # too many for a simulator
+        yield dotcu.Sample(random(70_003, 37), 0)  # rows that begin anywhere
     yield dotcu.Sample(random(1000)[1:], 0)  # off any alignment

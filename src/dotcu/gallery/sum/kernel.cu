@@ -11,7 +11,7 @@
 #include <dotcu/grid.cuh>
 #include <dotcu/row.cuh>
 
-// Adds up vectors i, i + step, i + 2 * step, ... below n, which begin `stride` elements apart.
+// Adds up vectors i (unless it is negative), i + step, ... below n; they begin `stride` apart.
 template <int batch, typename Part, typename T, typename Sum, int lanes>
 __device__ void add_up(dotcu::running_sum<Sum> (&sum)[lanes], const T* x, long long i, long long n,
                        long long step, long long stride) {
@@ -19,7 +19,8 @@ __device__ void add_up(dotcu::running_sum<Sum> (&sum)[lanes], const T* x, long l
         dotcu::vector<T, lanes> v[batch] = {};
 #pragma unroll
         for (int k = 0; k < batch; ++k)
-            if (i + k * step < n) v[k] = dotcu::load<lanes>(x + (i + k * step) * stride);
+            if (i + k * step < n && (k > 0 || i >= 0))
+                v[k] = dotcu::load<lanes>(x + (i + k * step) * stride);
         dotcu::vector<Part, lanes> value[batch];
         for (int k = 0; k < batch; ++k) value[k] = dotcu::widen<Part>(v[k]);
 #pragma unroll
@@ -47,17 +48,19 @@ __global__ void __launch_bounds__(team <= dotcu::warp_size ? 512 : team)
         const long long share = gridDim.y == 1 ? vectors : (vectors + gridDim.y - 1) / gridDim.y;
         long long i = lane + blockIdx.y * team;  // of an edge: not in whole vectors
         T edge = i < n - body ? from[i < head ? i : i + body] : static_cast<T>(0);
-        const long long begin = blockIdx.y * share, end = min(begin + share, vectors);
-        add_up<batch, Part>(sum, from + head, begin + lane, end, team, width);
+        const long long begin = blockIdx.y * share, count = min(share, vectors - begin);
+        const T* const part = from + head + begin * width;
+        constexpr int line = team > dotcu::warp_size ? 128 : 16;  // warps of a block read it whole
+        const int before = reinterpret_cast<unsigned long long>(part) % line / 16;
+        add_up<batch, Part>(sum, part, lane - before, count, team, width);
         for (;; edge = from[i < head ? i : i + body]) {
             sum[0].add(static_cast<Sum>(edge));
             if ((i += gridDim.y * team) >= n - body) break;
         }
     }
     for (int j = 1; j < width; ++j) sum[0].add(sum[j].total());
-    Sum total = sum[0].total();
     __shared__ Sum of_warp[dotcu::row_scratch];
-    total = dotcu::reduce_row<team>(total, of_warp, dotcu::plus());
+    const Sum total = dotcu::reduce_row<team>(sum[0].total(), of_warp, dotcu::plus());
     if (row < rows && lane == 0) out[row * gridDim.y + blockIdx.y] = Out(total);
 }
 
