@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 
 import pytest
@@ -41,6 +42,23 @@ def test_a_matrix_is_transposed_bit_for_bit(
     got = transpose(x)
     assert got.is_contiguous()
     assert same_bits(got, x.T)
+
+
+RUNS = [
+    (torch.bfloat16, (2, 70, 3, 65), (0, 2, 1, 3)),
+    (torch.bfloat16, (40, 2, 2, 17), (0, 2, 1, 3)),
+    (torch.float32, (2, 3, 3001), (1, 0, 2)),
+    (torch.float8_e4m3fn, (3, 60, 2, 37), (2, 1, 0, 3)),
+    (torch.complex64, (9, 4, 7), (1, 0, 2)),
+]
+
+
+@pytest.mark.parametrize(("dtype", "shape", "dims"), RUNS)
+def test_rows_that_stay_rows_and_begin_anywhere_are_copied_bit_for_bit(
+    dtype: torch.dtype, shape: tuple[int, ...], dims: tuple[int, ...], device: torch.device
+) -> None:
+    x = random(device, dtype, math.prod(shape) + 1)[1:].view(shape)
+    assert same_bits(permute_copy(x, list(dims)), x.permute(dims))
 
 
 @pytest.mark.slow
