@@ -37,11 +37,19 @@ FEW, NARROW = 8, 48
 """A dimension of fewer elements would leave most of a tile empty: it is copied by its strides instead, or has
 tiles of its own."""
 
-LONG, LONG_BYTES = 512, 2**15
-"""Rows of a tile of few columns, or columns of one of few rows, at most; its bytes at most, about."""
+LONG, TILE_BYTES, LONG_BYTES = 512, 2**13, 2**15
+"""Rows of a tile of few columns, or columns of one of few rows; its bytes at least and at most, about."""
 
-LEAST_RUN_BYTES, RUN_BYTES = 32, 2**13
-"""Bytes of a row that stays a row and is copied by words wherever it begins, at least; those of a tile."""
+LEAST_RUN_BYTES, RUN_BYTES, RUN_THREADS = 32, 2**13, 128
+"""Bytes of a row that stays a row and is copied by words wherever it begins, at least; bytes and threads of a
+tile."""
+
+SOON_BYTES, GROUP_BYTES = 2**22, 2**10
+"""Neighbours of a row in the tensor are fetched into L2 with it if the result has them at most so many bytes
+later, and if they have so many together."""
+
+MOST_RUNS = 2**32
+"""Rows that `runs` counts are fewer."""
 
 LINE_BYTES = 32
 """At multiples of so many bytes begins what a tile of `shifted` writes to a row of the result."""
@@ -94,16 +102,17 @@ def _choose(view: Tensor, out: Tensor) -> Chosen:
     dims = _merged(view)
     nearest = _nearest(dims)
     (rows, row, _), (columns, column, pitch), size = dims[-1], dims[nearest], view.element_size()
-    if nearest == len(dims) - 1 or rows < FEW or columns < FEW:
-        return _choose_rows(view, dims)
-    if row * size >= FAR_BYTES or pitch * size >= FAR_BYTES:
-        return _choose_rows(view, dims)
+    if nearest == len(dims) - 1 or row * size >= FAR_BYTES or pitch * size >= FAR_BYTES:
+        return _choose_rows(view, out, dims)
     if column == 1 and row == columns and columns < NARROW and rows >= LONG and columns * size % VECTOR_BYTES:
         return _choose_tall(view, dims, nearest)
     if (rows < NARROW or columns < NARROW) and (rows % FEW or columns % FEW):
         if column == 1 and pitch == rows and rows < NARROW and columns >= LONG:
             return _choose_flat(view, dims, nearest)
-        return _choose_narrow(view, dims, nearest)
+        if rows >= FEW and columns >= FEW:
+            return _choose_narrow(view, dims, nearest)
+    if rows < FEW or columns < FEW:
+        return _choose_rows(view, out, dims)
     return _choose_tiles(view, out, dims, nearest)
 
 
@@ -182,6 +191,8 @@ def _choose_flat(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
 def _long(few: int, size: int) -> int:
     """Return rows of a tile of few columns, or the other way round."""
     many = LONG
+    while many * few * size < TILE_BYTES:
+        many *= 2
     while many * few * size > LONG_BYTES:
         many //= 2
     return many
@@ -223,13 +234,14 @@ def _tile(rows: int, columns: int, elements: int) -> tuple[int, int]:
     return torch.sym_min(rows, elements // width), width
 
 
-def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
+def _choose_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     """Choose rows, for neighbours that stay neighbours, or that no tile fits."""
     size = view.element_size()
     if dims[-1][1] == 1:
         numbers = (dims[-1][0], *(stride for _, stride, _ in dims[:-1]))
         word = vector_width(VECTOR_BYTES // size, numbers, view)
-        if word * size < VECTOR_BYTES and dims[-1][0] * size >= LEAST_RUN_BYTES:
+        anywhere = word * size < VECTOR_BYTES and dims[-1][0] * size >= LEAST_RUN_BYTES
+        if anywhere and _count(dims[:-1]) < MOST_RUNS and dotcu.is_aligned(out, VECTOR_BYTES):
             return _choose_runs(view, dims)
         dims, size = _in_words(dims, word), size * word
     columns, column, _ = dims[-1]
@@ -246,17 +258,24 @@ def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
 
 
 def _choose_runs(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
-    """Choose tiles of whole rows one after the other, or of a part of a row, which begin anywhere."""
-    size, (columns, _, _) = view.element_size(), dims[-1]
-    rows, row, pitch = dims[-2] if len(dims) > 1 else (1, 0, 0)
-    most = RUN_BYTES // size
-    across, height = (columns, most // columns) if columns <= most else (most, 1)
-    arguments = (_of_bytes(WORDS, size), THREADS, view.dim(), *_types(view, dims[:-2]))
-    tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, across) * _count(dims[:-2])
-    matrix = (pitch * size, rows, columns, row * size, height, across)
-    width = VECTOR_BYTES // size
-    smem_bytes = (height * ((across + 2 * width - 2) // width) + 2) * VECTOR_BYTES
-    return span_kernels.runs[arguments], matrix, _flat(dims[:-2], size), tiles, THREADS, smem_bytes
+    """Choose spans of the result, which consist of rows and parts of rows that begin anywhere."""
+    size, (columns, _, _), rest = view.element_size(), dims[-1], dims[:-1]
+    width, elements = VECTOR_BYTES // size, RUN_BYTES // size
+    wide = torch.sym_min(columns, elements)
+    words, most = (wide + 2 * width - 2) // width, (elements - 2) // wide + 2
+    apart = words // 2 * 2 + 1  # words from one row to the next
+    room = elements // width + (most - 1) * (apart * width - wide) // width + 4
+    soon = any(
+        stride == columns and pitch * size <= SOON_BYTES and count * stride * size >= GROUP_BYTES
+        for count, stride, pitch in rest
+    )
+    numbers = (RUN_BYTES, RUN_THREADS, int(soon), view.dim())
+    arguments = (_of_bytes(WORDS, size), *numbers, *_types(view, rest))
+    total, reach = columns * _count(rest), size * (1 + sum((count - 1) * stride for count, stride, _ in dims))
+    matrix = (total, columns, reach, words, most, room)
+    smem_bytes = (2 + room + 2 * most) * VECTOR_BYTES
+    grid = dotcu.cdiv(total, elements)
+    return span_kernels.runs[arguments], matrix, _flat(rest, size), grid, RUN_THREADS, smem_bytes
 
 
 def _in_words(dims: tuple[Dim, ...], word: int) -> tuple[Dim, ...]:

@@ -132,39 +132,110 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// Tiles of `height` whole rows, two words long or more, or of `across` columns of one row.
-template <typename T, int threads, int rank, typename... Numbers>
+// The part of a row that a tile has.
+struct alignas(16) Run {
+    long long from;    // bytes to its first element
+    int count, begin;  // its elements, with those before it in its first word; where column 0 is
+};
+
+// Starts to copy a word, and to fetch the 256 bytes around it into L2.
+template <typename T>
+__device__ void copy_and_fetch_later(Word<T>* to, const T* from) {
+    const unsigned there = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(there), "l"(from)
+                 : "memory");
+}
+
+// Tiles of `bytes` of the result, for rows of two words or more: parts of rows, one after the
+// other. They are copied by the words that they lie in, `words` at most, an odd number from one row
+// to the next, so that banks differ. Then the words of the result that two rows share are made, one
+// per row, so that each other word is two adjacent ones, shifted. `soon`: tiles that run at the
+// same time have the rows' neighbours. `most` and `room`: rows of a tile and words of all of them;
+// `reach`: bytes from the tensor's first element to the end of its last one.
+template <typename T, int bytes, int threads, bool soon, int rank, typename... Numbers>
 __global__ void __launch_bounds__(threads)
-    runs(void* to, long long pitch, long long rows, long long columns, long long row,
-         unsigned height, unsigned across, const void* from, Numbers... numbers) {
-    constexpr int width = Word<T>::size;
+    runs(void* to, long long total, long long columns, long long reach, unsigned words,
+         unsigned most, unsigned room, const void* from, Numbers... numbers) {
+    constexpr int width = Word<T>::size, size = sizeof(T), elements = bytes / size;
     extern __shared__ __align__(16) unsigned char memory[];
-    Word<T>* word = reinterpret_cast<Word<T>*>(memory);
-    const Tile tile = tile_of_block<rank, false>(rows, columns, height, across, numbers...);
-    const unsigned words = (across + 2 * width - 2) / width;
-    const Lines<T> lines = {
-        static_cast<const char*>(from) + tile.from + tile.r * row + tile.c * sizeof(T), row, words,
-        words, word + 1};
-    if (threadIdx.x == 0) word[0] = word[tile.rows * words + 1] = {};  // around the lines
-    lines.template copy<threads>(tile.rows, columns - tile.c, from);
-    T* span = reinterpret_cast<T*>(static_cast<char*>(to) + tile.to + tile.r * pitch) + tile.c;
-    const int wide = tile.columns, count = tile.rows * wide;
-    const auto at = [&](int r, int c) {  // a line's word from column c on, or the lines' around it
-        const unsigned e = r * words * width + lines.by(r) + c + width;
-        return dotcu::between(word[e / width], word[e / width + 1], e % width);
+    Word<T>* word = reinterpret_cast<Word<T>*>(memory) + 1;
+    Word<T>* joint = word + room;
+    Run* run = reinterpret_cast<Run*>(joint + most + 1);
+    const char* x = static_cast<const char*>(from);
+
+    const long long begin = 1ll * blockIdx.x * elements, first = begin / columns;
+    const int end = static_cast<int>(min(total - begin, 1ll * elements));
+    const int wide = static_cast<int>(min(columns, 1ll * elements));
+    const long long left = columns - (begin - first * columns);       // of the first row
+    const int skip = static_cast<int>(wide - min(left, 1ll * wide));  // columns before the tile
+    const int rows = (end + skip - 1) / wide + 1;
+    const auto slot = [&](int k) {  // of a row's first word
+        return max(k * static_cast<int>(words | 1) - skip / width, 0);
     };
-    int i = static_cast<int>(threadIdx.x) * width - dotcu::lane_of(span);
-    int r = max(i, 0) / wide, c = i - r * wide;
-    const int down = threads * width / wide, right = threads * width % wide;
-    for (; i < count; i += threads * width) {
-        Word<T> value = at(r, c);
-        if (c + width > wide && r + 1 < tile.rows) {
-            const Word<T> next = at(r + 1, c - wide);
-#pragma unroll
-            for (int k = 0; k < width; ++k) value[k] = c + k < wide ? value[k] : next[k];
+    bool edge = false;
+    for (int k = threadIdx.x; k < rows; k += threads) {
+        long long at = place_of<rank>(static_cast<unsigned>(first) + k, numbers...).from;
+        if (k == 0) at += (columns - left) * size;
+        const int low = k ? 0 : skip, high = min(wide, end + skip - k * wide);
+        const int by = dotcu::lane_of(reinterpret_cast<const T*>(x + at)), count = by + high - low;
+        const int whole = (count + width - 1) / width;
+        edge |= at < by * size || at + (whole * width - by) * size > reach;
+        run[k] = {at, count, slot(k) * width + by - low};
+        word[slot(k) - 1] = word[slot(k) + whole] = {};  // read, but not used
+    }
+    const bool careful = __syncthreads_or(edge);  // a word is not in the tensor as a whole
+    const unsigned below = threads / words, right = threads % words;
+    unsigned r = threadIdx.x / words, w = threadIdx.x % words;
+    while (r < rows) {
+        const Run of = run[r];
+        if (static_cast<int>(w * width) < of.count) {
+            const T* row = reinterpret_cast<const T*>(x + of.from);
+            const int c = static_cast<int>(w * width) - dotcu::lane_of(row);
+            if (careful)
+                dotcu::copy_inside_later(word + slot(r) + w, row, c,
+                                         of.count - dotcu::lane_of(row));
+            else if (soon)
+                copy_and_fetch_later(word + slot(r) + w, row + c);
+            else
+                dotcu::copy_later(word + slot(r) + w, row + c);
         }
-        dotcu::store_inside<true>(span, i, count, value);
-        c += right, r += down;
-        if (c >= wide) c -= wide, ++r;
+        r += below, w += right;
+        if (w >= words) w -= words, ++r;
+    }
+    dotcu::commit_copies();
+    dotcu::wait_for_copies<0>();
+    __syncthreads();
+
+    const auto at = [&](int e) {
+        const T* two = reinterpret_cast<const T*>(word) + (e & -width);
+        return dotcu::between(dotcu::load<width>(two), dotcu::load<width>(two + width),
+                              e & (width - 1));
+    };
+    for (int k = threadIdx.x; k <= rows; k += threads) {
+        const int next = (k + 1) * wide - skip, kept = next % width;  // where the next row begins
+        Word<T> value{};
+        if (k < rows && next <= end && kept) {
+            value = at(run[k].begin + wide - kept);
+            const Word<T> other = k + 1 < rows ? at(run[k + 1].begin - kept) : value;
+#pragma unroll
+            for (int j = 0; j < width; ++j) value[j] = j < kept ? value[j] : other[j];
+        }
+        joint[k] = value;
+    }
+    __syncthreads();
+    T* out = static_cast<T*>(to) + begin;
+    int i = threadIdx.x * width, k = (i + skip) / wide, c = (i + skip) % wide;
+#pragma unroll
+    for (int n = 0; n < elements / width / threads; ++n) {
+        const int joined = static_cast<int>(joint - word + k) * width;
+        if (i < end) {
+            const Word<T> value = at(c + width > wide ? joined : run[k].begin + c);
+            if (end == elements)
+                dotcu::store_whole(out + i, value);
+            else
+                dotcu::store_inside<true>(out, i, end, value);
+        }
+        i += threads * width, c += threads * width % wide, k += threads * width / wide;
+        if (c >= wide) c -= wide, ++k;
     }
 }
