@@ -273,7 +273,7 @@ def _choose_runs(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     arguments = (_of_bytes(WORDS, size), *numbers, *_types(view, rest))
     total, reach = columns * _count(rest), size * (1 + sum((count - 1) * stride for count, stride, _ in dims))
     matrix = (total, columns, reach, words, most, room)
-    smem_bytes = (2 + room + 2 * most) * VECTOR_BYTES
+    smem_bytes = (room + 2 * most + 1) * VECTOR_BYTES
     grid = dotcu.cdiv(total, elements)
     return span_kernels.runs[arguments], matrix, _flat(rest, size), grid, RUN_THREADS, smem_bytes
 

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(threads)
          unsigned most, unsigned room, const void* from, Numbers... numbers) {
     constexpr int width = Word<T>::size, size = sizeof(T), elements = bytes / size;
     extern __shared__ __align__(16) unsigned char memory[];
-    Word<T>* word = reinterpret_cast<Word<T>*>(memory) + 1;
+    Word<T>* word = reinterpret_cast<Word<T>*>(memory);
     Word<T>* joint = word + room;
     Run* run = reinterpret_cast<Run*>(joint + most + 1);
     const char* x = static_cast<const char*>(from);
@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(threads)
         const int whole = (count + width - 1) / width;
         edge |= at < by * size || at + (whole * width - by) * size > reach;
         run[k] = {at, count, slot(k) * width + by - low};
-        word[slot(k) - 1] = word[slot(k) + whole] = {};  // read, but not used
+        word[slot(k) + whole] = {};  // read beside the row, but not used
+        if (k + 1 < rows) word[slot(k + 1) - 1] = {};
     }
     const bool careful = __syncthreads_or(edge);  // a word is not in the tensor as a whole
     const unsigned below = threads / words, right = threads % words;
