@@ -53,6 +53,16 @@ SHAPES = (
 """Batches, M, N and K of the 30 shapes, and which factors are transposed."""
 
 
+LONG = (
+    (1, 256, 256, 8192, "nn"), (1, 128, 128, 16384, "nn"), (1, 384, 384, 32768, "nn"),
+    (1, 512, 512, 4096, "nn"), (1, 256, 1024, 4096, "nt"), (1, 768, 768, 8192, "tn"),
+    (1, 768, 768, 16384, "tn"), (1, 2304, 768, 16384, "tn"), (1, 768, 3072, 16384, "tn"),
+    (1, 1000, 1000, 4096, "nt"), (1, 2048, 64, 4096, "nt"), (1, 64, 4096, 4096, "nt"),
+    (1, 16, 4096, 14336, "nt"), (1, 4096, 16, 8192, "tn"),
+)  # fmt: skip
+"""Those of few tiles and a long K, such as gradients of weights (tn)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """A product to time.
@@ -183,7 +193,7 @@ ROWS = (
     product(1, 4096, 4096, 4096, "nn", goal=1.0),
     product(1, 8192, 8192, 8192, "nn", goal=0.99),
     product(1, 8192, 8192, 8192, "nt", goal=1.08),
-    *(product(*shape, group=True) for shape in SHAPES),
+    *(product(*shape, group=True) for shape in SHAPES), *(product(*shape) for shape in LONG),
     fp8(4096, 7168, 2048, False), fp8(8192, 8192, 8192, False),
     fp8(4096, 7168, 2048, True), fp8(8192, 8192, 8192, True),
     grouped(8192, 14336, 4096, 8, True), grouped(8192, 14336, 4096, 8, False),

@@ -112,6 +112,9 @@ def test_work_counts_multiplications_and_additions() -> None:
 
 # Tensor cores
 
+SPLITS = [instance for instance, *_ in op.INSTANCES if instance[4] > 1]
+SPLIT = min(SPLITS, key=lambda instance: instance[0] * instance[1])
+
 
 def halves(*shape: int, device: torch.device) -> torch.Tensor:
     return torch.randn(*shape, device=device).bfloat16()
@@ -144,12 +147,38 @@ def test_odd_sizes_and_unaligned_rows_are_taken(kernel: str, device: torch.devic
     assert near(matmul(a, b, algorithm=kernel), a.double() @ b.double())
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    quick([torch.bfloat16], [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn]),
+    ids=str,
+)
+def test_blocks_that_share_k_add_up_the_same_each_time(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    monkeypatch.setattr(op, "_instance", lambda *rest: SPLIT)
+    a, b, bias = (torch.randn(*shape, device=device) for shape in ((20, 330), (40, 330), (40,)))
+    if dtype == torch.float8_e4m3fn:
+        (x, of_x), (y, of_y), shift = quantize_fp8(a), quantize_fp8(b), bias.bfloat16()
+        a, b = x.double() * of_x, y.double() * of_y
+        found = [matmul_fp8(x, y.T, of_x, of_y.T, shift, algorithm="persistent") for _ in range(2)]
+    else:
+        a, b, shift = a.to(dtype), b.to(dtype), bias.to(dtype)
+        found = [matmul(a, b.T, shift, tf32=True, algorithm="persistent") for _ in range(2)]
+    assert near(found[0], a.double() @ b.double().T + shift.double())
+    assert torch.equal(*found)
+
+
 @pytest.mark.slow
-def test_blocks_that_share_k_add_up_the_same_each_time(device: torch.device) -> None:
-    a, b = halves(64, 1024, device=device), halves(1024, 128, device=device)
-    first = matmul(a, b, algorithm="persistent")
-    assert near(first, a.double() @ b.double())
-    assert torch.equal(matmul(a, b, algorithm="persistent"), first)
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize("split", {each[:2]: each for each in SPLITS}.values(), ids=str)
+def test_every_split_of_k_adds_up_all_of_it(
+    split: op.Instance, layout: str, monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    monkeypatch.setattr(op, "_instance", lambda *rest: split)
+    m, n, k = split[0] + 6, split[1] + 8, 64 * (2 * split[4] + 1)
+    a = halves(m, k, device=device) if layout[0] == "n" else halves(k, m, device=device).T
+    b = halves(k, n, device=device) if layout[1] == "n" else halves(n, k, device=device).T
+    assert near(matmul(a, b, algorithm="persistent"), a.double() @ b.double())
 
 
 @pytest.mark.slow
@@ -267,15 +296,15 @@ def test_one_row_in_float8_has_the_scale_of_each_column(algorithm: str | None, d
     assert got.tolist() == [[16.0, 32.0, 48.0, 64.0]]
 
 
-def test_a_tuned_split_of_k_is_left_out_where_its_blocks_do_not_run_at_once(
+def test_a_tuned_split_of_k_takes_as_many_waves_as_a_smaller_gpu_needs(
     monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     space = matmul.tunable
     assert space is not None
-    split = next(each for each in space.space if each.split > 1)
+    split = next(each for each in space.space if each[:5] == SPLIT[:5])
     a = torch.randn(2 * split.bm, 64 * 8, device=device).bfloat16()
-    b = torch.randn(64 * 8, 2 * split.bn, device=device).bfloat16()
-    monkeypatch.setattr(dotcu, "sm_count", lambda x: 2 * split.sharing * split.split)
+    b = torch.randn(64 * 8, split.bn, device=device).bfloat16()
+    monkeypatch.setattr(dotcu, "sm_count", lambda x: split.sharing * split.split)
     with dotcu.simulate(arch="sm_90a"), space.using(split):
         found = matmul(a, b, algorithm="persistent")
     torch.testing.assert_close(found, (a.double() @ b.double()).bfloat16(), rtol=2**-7, atol=1e-2)

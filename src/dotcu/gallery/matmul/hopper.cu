@@ -5,11 +5,11 @@
 // Persistent blocks of three warpgroups. The first thread of the last one copies tiles of a and b
 // by TMA into a ring of stages; the other two multiply, half of a tile each or whole ones in turn,
 // and write by way of shared memory, while the first already copies for the next tile. Two blocks
-// of a cluster have tiles beside each other: each copies half of what both need to both.
+// of a cluster have tiles beside each other: each copies half of what both need to both. Where
+// tiles are few, more of them divide k: each has sums of a part, and adds up some of all, in order.
 //
 // Operands lie in shared memory as they do in memory: with rows along k (K-major), or along M or N
-// (MN-major), which tensor cores read as well in types of 16 bits. What is beyond a matrix is
-// zeros.
+// (MN-major), which tensor cores read as well in types of 16 bits. Beyond a matrix are zeros.
 //
 // Cost: 2 M N K FLOPs. Bound by the tensor cores, or by power, where all sizes are large.
 #include <cuda_bf16.h>
@@ -38,16 +38,14 @@ struct Shares {
     static constexpr int blocks_down = share_b ? CLUSTER : 1, blocks_across = share_b ? 1 : CLUSTER;
 };
 
-// Copies ROWS rows of an operand, from `row` on, and 128 bytes of k; also to the other block of the
-// cluster with MULTICAST.
+// Copies ROWS rows of an operand, from `row` on, and 128 bytes of k; with MULTICAST to the `blocks`
+// of the cluster.
 template <bool MN, int ROWS, bool MULTICAST>
 __device__ void load(unsigned char* to, const CUtensorMap& map, dotcu::mbarrier& full, int batch,
-                     int row, int k) {
+                     int row, int k, int blocks) {
     auto box = [&](void* to, int row, int column) {
-        if constexpr (MULTICAST)
-            dotcu::tma_multicast(3, to, map, full, batch, row, column);
-        else
-            dotcu::tma_load(to, map, full, batch, row, column);
+        MULTICAST ? dotcu::tma_multicast(blocks, to, map, full, batch, row, column)
+                  : dotcu::tma_load(to, map, full, batch, row, column);
     };
     if constexpr (MN) {
 #pragma unroll
@@ -58,7 +56,7 @@ __device__ void load(unsigned char* to, const CUtensorMap& map, dotcu::mbarrier&
 }
 
 // TMA_STORE: rows of out are multiples of 16 bytes. C_BOXES: of each warpgroup, for its results.
-template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, int SPLIT, bool TURNS,
+template <typename T, typename Out, int BM, int BN, int STAGES, int CLUSTER, bool SPLIT, bool TURNS,
           int C_BOXES, int GROUP, bool A_MN, bool B_MN, bool TMA_STORE, int FLAGS, typename Extra>
 __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     matmul(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
@@ -70,28 +68,27 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
     constexpr int B_HIGH = B_MN ? (BN + 63) / 64 * 64 : BN;  // whole boxes
     constexpr int A_BYTES = BM * ROW, B_BYTES = B_HIGH * ROW, BK = ROW / sizeof(T);
     constexpr bool PAIR = FLAGS & SWIGLU;
-    constexpr int BLOCKS = CLUSTER * SPLIT;  // of a cluster
-    static_assert(CLUSTER == 1 || SPLIT == 1, "a cluster shares operands, or a tile");
-    static_assert(SPLIT == 1 || (SPLIT == 2 && !TURNS), "two blocks share a tile, of all warps");
+    static_assert(!SPLIT || !(TURNS || TMA_STORE || PAIR || FLAGS & GROUPS), "one tile of sums");
+    constexpr bool APART = BM * BN <= 64 * 128;  // splits' parts of sums have memory of their own
     constexpr int OUT_BN = PAIR ? BN / 2 : BN, BOX_COLUMNS = ROW / sizeof(Out);
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ dotcu::pipeline<STAGES> pipe;
-    constexpr bool BY_COLUMN = FLAGS & (ROW_SCALES | BIAS);
+    constexpr bool BY_COLUMN = !SPLIT && FLAGS & (ROW_SCALES | BIAS);
     __shared__ float of_columns[CONSUMERS][BY_COLUMN ? S::columns : 1];  // scales, or else biases
     if (threadIdx.x == 0) pipe.init(1, (TURNS ? 1 : CONSUMERS) * CLUSTER);
     if (threadIdx.x == 128 * CONSUMERS) dotcu::tma_prefetch(a), dotcu::tma_prefetch(b);
-    if constexpr (BLOCKS > 1) dotcu::cluster_arrive();  // init() has the fence
+    constexpr bool CLUSTERED = SPLIT || CLUSTER > 1;
+    if constexpr (CLUSTERED) dotcu::cluster_arrive();  // init() has the fence
 
     const int warpgroup = threadIdx.x / 128;
-    const int rank = BLOCKS > 1 ? dotcu::cluster_rank() : 0;
-    const int all_steps = (k + BK - 1) / BK;
-    const int first_step = SPLIT > 1 ? all_steps * rank / SPLIT : 0;
-    const int steps = (SPLIT > 1 ? all_steps * (rank + 1) / SPLIT : all_steps) - first_step;
+    const int rank = CLUSTERED ? dotcu::cluster_rank() : 0;
+    const int blocks = SPLIT ? dotcu::cluster_blocks() : CLUSTER, splits = blocks / CLUSTER;
+    const int split = SPLIT ? rank / CLUSTER : 0, pair = split * CLUSTER, part = rank - pair;
+    const int all_steps = (k + BK - 1) / BK, first_step = all_steps * split / splits;
+    const int steps = all_steps * (split + 1) / splits - first_step;
     const dotcu::tile_grid tiles{batches, (m + BM * S::blocks_down - 1) / (BM * S::blocks_down),
                                  (n + OUT_BN * S::blocks_across - 1) / (OUT_BN * S::blocks_across)};
-    const int part = CLUSTER > 1 ? rank : 0;
     dotcu::group_tiles groups{ends, batches, m, BM * S::blocks_down, tiles.columns};
-    static_assert(SPLIT == 1 || !(FLAGS & GROUPS), "the blocks of a split have one tile");
     auto find = [&](int t, dotcu::tile& at, int& end) {
         if constexpr (FLAGS & GROUPS) {
             if (!groups.find(t, at, end)) return false;
@@ -105,15 +102,12 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         return true;
     };
     const int turn = TURNS && warpgroup == 1;
-    int t = blockIdx.x / BLOCKS + turn * (gridDim.x / BLOCKS), end = m;  // of the tile's rows
+    int t = blockIdx.x / blocks + turn * (gridDim.x / blocks), end = m;  // of the tile's rows
     dotcu::tile tile;
     bool more = find(t, tile, end);
-    auto go = [&](int tiles) { more = find(t += tiles * (gridDim.x / BLOCKS), tile, end); };
+    auto go = [&](int tiles) { more = find(t += tiles * (gridDim.x / blocks), tile, end); };
     dotcu::ring<STAGES> at;
-    if constexpr (BLOCKS > 1)
-        dotcu::cluster_wait();
-    else
-        __syncthreads();
+    CLUSTERED ? dotcu::cluster_wait() : __syncthreads();
 
     if (warpgroup == CONSUMERS) {
         dotcu::registers_down<40>();
@@ -131,17 +125,17 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                     dotcu::mbarrier& full = pipe.acquire(at);
                     full.arrive_expect(A_BYTES + B_BYTES);
                     load<A_MN, A_ROWS, SHARE_A>(stage + a_part * ROW, a, full, of_a,
-                                                tile.row + a_part, from);
+                                                tile.row + a_part, from, 3 << pair);
                     stage += A_BYTES;
                     if constexpr (PAIR && SHARE_B) {
                         load<B_MN, B_ROWS, true>(stage + b_part * ROW, part ? up : b, full,
-                                                 tile.batch, tile.column, from);
+                                                 tile.batch, tile.column, from, 3 << pair);
                     } else {
                         load<B_MN, B_ROWS, SHARE_B>(stage + b_part * ROW, b, full, tile.batch,
-                                                    tile.column + b_part, from);
+                                                    tile.column + b_part, from, 3 << pair);
                         if constexpr (PAIR)
                             load<B_MN, B_ROWS, false>(stage + B_ROWS * ROW, up, full, tile.batch,
-                                                      tile.column, from);
+                                                      tile.column, from, 0);
                     }
                 }
             }
@@ -149,7 +143,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
             for (int s = 0; CLUSTER > 1 && s < STAGES; ++s, at.next()) pipe.acquire(at);
         }
         __syncwarp();
-        if constexpr (SPLIT > 1) dotcu::cluster_sync();  // the consumers' parts are there
+        if constexpr (SPLIT) dotcu::cluster_sync();  // the consumers' parts are there
     } else {
         dotcu::registers_up<232>();
         const int share = TURNS ? 0 : warpgroup;
@@ -159,16 +153,12 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         if constexpr (FLAGS & SCALES) alpha *= *scale_a * *scale_b;
         const Epilogue<FLAGS, Extra> epilogue{bias, other, scale_a, scale_b, alpha, beta, m, n};
         unsigned char* boxes = memory + STAGES * (A_BYTES + B_BYTES) + warpgroup * C_BOXES * BOX;
-        constexpr int OUT_COLUMNS = PAIR || SPLIT == 2 ? S::columns / 2 : S::columns;
-        const int of_half = SPLIT == 2 ? rank * OUT_COLUMNS : 0;
+        constexpr int OUT_COLUMNS = PAIR ? S::columns / 2 : S::columns;
         constexpr int IN_ROW = (OUT_COLUMNS + BOX_COLUMNS - 1) / BOX_COLUMNS;
-        static_assert(OUT_COLUMNS >= BOX_COLUMNS, "a whole box of results");
-        static_assert(!PAIR || (S::across == 1 && SPLIT == 1), "both products of a pair");
+        static_assert(SPLIT || OUT_COLUMNS >= BOX_COLUMNS, "a whole box of results");
+        static_assert(!PAIR || S::across == 1, "both products of a pair");
         auto free = [&](dotcu::ring<STAGES> used) {
-            if constexpr (CLUSTER > 1)
-                pipe.release(used, thread);
-            else
-                pipe.release(used);
+            CLUSTER > 1 ? pipe.release(used, pair + thread) : pipe.release(used);
         };
         float d[S::high][S::columns / 2];
         at.skip(turn * steps);
@@ -185,10 +175,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
 #pragma unroll
                 for (int h = 0; FLAGS & ROW_SCALES && h < S::high; ++h)
                     of_rows[h][i] = scale_a[min(row + 64 * h, m - 1)];
-                if constexpr (FLAGS & ROW_SCALES)
-                    ahead[i] = scale_b[column];
-                else
-                    ahead[i] = static_cast<float>(bias[column]);
+                ahead[i] = FLAGS & ROW_SCALES ? scale_b[column] : static_cast<float>(bias[column]);
             }
             if (TURNS) dotcu::named_sync(4 + turn, 128 * CONSUMERS);
             dotcu::ring<STAGES> used = at;
@@ -229,28 +216,41 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                 dotcu::named_sync(1 + warpgroup, 128);
             }
 
-            if constexpr (SPLIT == 2) {  // each block has a part of the sums, and gives half away
-                constexpr int HALF = S::columns / 4, ALL = S::high * HALF;
-                float* parts = reinterpret_cast<float*>(memory) + warpgroup * ALL * 128 + thread;
-                dotcu::named_sync(1 + CONSUMERS, 128 * CONSUMERS);  // no stage is still read
-#pragma unroll
-                for (int i = 0; i < ALL; ++i)
-                    parts[i * 128] = rank ? d[i / HALF][i % HALF] : d[i / HALF][i % HALF + HALF];
-                dotcu::cluster_sync();
-                const float* others = dotcu::shared_of(parts, 1 - rank);
+            if constexpr (SPLIT) {  // each part of the sums: `most` times eight columns of 64 rows
+                constexpr int EIGHTS = S::columns / 8, ALL = S::high * EIGHTS;
+                const int most = (ALL + splits - 1) / splits, first = split * most;
+                auto all = reinterpret_cast<float4*>(memory + APART * STAGES * (A_BYTES + B_BYTES));
+                all += warpgroup * splits * most * 128 + thread;
+                auto of = [&](int i, int s) { return dotcu::shared_of(all + 128 * i, s + part); };
+                if (!APART) dotcu::named_sync(1 + CONSUMERS, 128 * CONSUMERS);  // stages are read
 #pragma unroll
                 for (int i = 0; i < ALL; ++i) {
-                    float* sum = &d[i / HALF][i % HALF];
-                    *sum = (rank ? sum[HALF] : *sum) + others[i * 128];
+                    const float* x = &d[i / EIGHTS][i % EIGHTS * 4];
+                    *(APART ? of(first + i % most, i / most * CLUSTER) : all + i * 128) =
+                        float4{x[0], x[1], x[2], x[3]};
+                }
+                dotcu::cluster_sync();
+                for (int i = first; i < min(first + most, ALL); ++i) {
+                    float x[4] = {};
+#pragma unroll 4
+                    for (int s = 0; s < splits; ++s) {
+                        const float4 y =
+                            APART ? all[(s * most + i - first) * 128] : *of(i, s * CLUSTER);
+                        x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
+                    }
+                    const int row = tile.row + first_row + i / EIGHTS * 64 + 16 * warp + lane / 4;
+                    const int column = tile.column + first_column + i % EIGHTS * 8 + lane % 4 * 2;
+                    epilogue(x, batch, row, column);
+                    write_quad(out + static_cast<long long>(batch) * m * n, m, n, row, column, x);
                 }
             }
 
 #pragma unroll
-            for (int i = 0; i < S::high * IN_ROW; ++i) {  // a row's last box may begin in another
+            for (int i = 0; i < (SPLIT ? 0 : S::high * IN_ROW); ++i) {  // a row's last may overlap
                 const int h = i / IN_ROW;
                 const int from = min(i % IN_ROW * BOX_COLUMNS, OUT_COLUMNS - BOX_COLUMNS);
                 const int row = tile.row + first_row + 64 * h;
-                const int column = tile.column + first_column + of_half;
+                const int column = tile.column + first_column;
                 unsigned char* box = boxes + i % C_BOXES * BOX;
                 if (store) {  // the store that last used the box has read it
                     if (thread == 0) dotcu::tma_wait<C_BOXES - 1>();
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
                             epilogue.pair(x[j], {second[0], second[1], second[2], second[3]});
                         } else {
                             const int at = c + 8 * j + lane % 4 * 2;
-                            const float* by = &of_columns[warpgroup][BY_COLUMN ? of_half + at : 0];
+                            const float* by = &of_columns[warpgroup][BY_COLUMN ? at : 0];
                             epilogue(x[j], of_rows[h], by, batch, row + 16 * warp + lane / 4,
                                      column + at);
                         }
@@ -296,5 +296,5 @@ __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
         if (TMA_STORE && thread == 0) dotcu::tma_wait<0>();
     }
     if constexpr (FLAGS & GROUPS) zero_rest(out, ends, batches, m, n);
-    if constexpr (SPLIT > 1) dotcu::cluster_sync();  // others still read this shared memory
+    if constexpr (SPLIT && !APART) dotcu::cluster_sync();  // others still read this shared memory
 }

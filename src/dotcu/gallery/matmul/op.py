@@ -53,7 +53,13 @@ Instance = tuple[int, int, int, int, int, bool, int]
 """BM, BN, stages, blocks that share an operand, blocks that share a tile's K, whether a block's warpgroups
 take turns at tiles, and boxes for results of each."""
 
-INSTANCES: tuple[tuple[Instance, float, float], ...] = (
+SPLITS = {2: 66, 3: 39, 4: 30, 6: 17, 8: 15, 11: 7, 16: 7}
+"""Blocks that may share a tile's K, and clusters of so many that an H100 runs at once, as its driver says."""
+
+PORTABLE = 8
+"""Blocks of a cluster that every GPU takes."""
+
+WHOLE: tuple[tuple[Instance, float, float], ...] = (
     ((128, 256, 4, 2, 1, False, 2), 2.2, 0.64),
     ((256, 128, 4, 2, 1, False, 2), 2.3, 0.645),
     ((128, 224, 4, 2, 1, False, 2), 1.8, 0.576),
@@ -64,9 +70,49 @@ INSTANCES: tuple[tuple[Instance, float, float], ...] = (
     ((128, 192, 5, 1, 1, True, 1), 1.0, 0.58),
     ((128, 128, 6, 1, 1, False, 1), 1.3, 0.455),
     ((64, 128, 8, 1, 1, False, 1), 1.0, 0.30),
-    ((128, 128, 6, 1, 2, False, 1), 6.0, 0.50),
 )
 """With each, what a wave of its blocks takes on an H100 in microseconds: its ends, and 128 bytes of K."""
+
+APART = 64 * 128
+"""Elements of a tile up to which parts of its sums have shared memory of their own in hopper.cu."""
+
+SHARED_BYTES = 226 * 1024
+"""Dynamic shared memory of a block."""
+
+
+def _shared_bytes(instance: Instance, b_mn: bool, tma_store: bool) -> int:
+    """Return the bytes of shared memory of a block: its stages, and boxes or parts of sums behind them."""
+    bm, bn, stages, _, split, _, boxes = instance
+    bytes = stages * (bm + (dotcu.cdiv(bn, BOX_ROWS) * BOX_ROWS if b_mn else bn)) * ROW
+    if split > 1 and bm * bn <= APART:
+        eighths = bm * bn // (2 * BOX_ROWS * 8)  # eight columns of 64 rows, of each warpgroup
+        bytes += 2 * split * dotcu.cdiv(eighths, split) * BOX_ROWS * 8 * 4
+    return bytes + (2 * boxes * BOX_ROWS * ROW if tma_store else 0)
+
+
+def _split(
+    bm: int, bn: int, stages: int, first: float, step: float
+) -> Iterator[tuple[Instance, float, float]]:
+    for split in SPLITS:
+        instance = (bm, bn, stages, 1, split, False, 1)
+        if _shared_bytes(instance, b_mn=False, tma_store=False) <= SHARED_BYTES:
+            yield instance, first, step
+
+
+INSTANCES = (
+    *WHOLE,
+    *_split(64, 64, 11, 2.1, 0.12),
+    *_split(128, 64, 7, 3.1, 0.147),
+    *_split(128, 128, 6, 2.95, 0.261),
+    *_split(192, 128, 5, 7.1, 0.238),
+)
+"""Also those whose blocks share K: microseconds of a block that runs alone."""
+
+CROWD = 1.71
+"""How much longer, in addition, 128 bytes of K take such blocks where all multiprocessors have one."""
+
+EXCHANGE = 0.236
+"""Microseconds that each block adds by which a tile's K is divided."""
 
 SMS = 132
 """Multiprocessors of an H100 and an H200."""
@@ -446,21 +492,21 @@ def _choose_hopper(
     instance = _instance(batches, m, n, steps, sms, flags, b_mn, aligned)
     if not flags & OF_OTHERS:
         tuned = matmul.configuration(a.dtype, batches, m, n, steps, a_mn, b_mn, flags, default=instance)
-        at_once = sms // (tuned[3] * tuned[4])  # of a GPU with fewer multiprocessors than the tuned one
-        if tuned[4] == 1 or _tiles(tuned, batches, m, n, flags) <= at_once:
+        if tuned[4] <= (PORTABLE if sms < SMS else max(SPLITS)):
             instance = tuned
-    bm, bn, stages, sharing, split, _, c_boxes = instance
-    tma_store = n * to.element_size() % TMA_BYTES == 0
+    bm, bn, _, sharing, split, *_ = instance
+    tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
     below = bn >= bm  # the blocks that share an operand
     of_a = BOX_ROWS if a_mn else bm // (1 if below else sharing)
     of_b = BOX_ROWS if b_mn else bn // (2 if flags & SWIGLU else sharing if below else 1)
     tiles = _tiles(instance, batches, m, n, flags)
-    waves = dotcu.cdiv(tiles, sms // (sharing * split))  # as many blocks as have equally many tiles
-    grid = sharing * split * (sms // (sharing * split) if flags & GROUPS else dotcu.cdiv(tiles, waves))
-    arguments = (a.dtype, to.dtype, *instance, GROUP, a_mn, b_mn, tma_store, flags, to.dtype)
+    at_once = tiles if split > 1 else sms // sharing  # those that share K have one tile
+    waves = dotcu.cdiv(tiles, at_once)  # as many blocks as have equally many tiles
+    grid = sharing * split * (at_once if flags & GROUPS else dotcu.cdiv(tiles, waves))
+    tile = (*instance[:4], split > 1, *instance[5:])
+    arguments = (a.dtype, to.dtype, *tile, GROUP, a_mn, b_mn, tma_store, flags, to.dtype)
     kernel = hopper_kernels.matmul[arguments]
-    of_stage = bm + (dotcu.cdiv(bn, BOX_ROWS) * BOX_ROWS if b_mn else bn)
-    smem = stages * of_stage * ROW + (2 * c_boxes * BOX_ROWS * ROW if tma_store else 0)
+    smem = _shared_bytes(instance, b_mn, tma_store)
     return kernel, (of_a, of_b, tma_store), grid, sharing * split, smem
 
 
@@ -479,17 +525,22 @@ def _instance(
     def time(row: tuple[Instance, float, float]) -> float:
         instance, first, step = row
         bm, bn, _, sharing, split, *_ = instance
-        waves = dotcu.cdiv(_tiles(instance, batches, m, n, flags), sms // (sharing * split))
-        if split > 1 and (flags & GROUPS or waves > 1 or steps < 2 * split):
-            return math.inf
-        if flags & SWIGLU and (bm < 128 or bn % 128 or split > 1):  # halves of whole boxes
+        tiles = _tiles(instance, batches, m, n, flags)
+        if split > 1:
+            if flags & (GROUPS | SWIGLU) or steps < 2 * split or (sms < SMS and split > PORTABLE):
+                return math.inf
+            waves = dotcu.cdiv(tiles, max(SPLITS[split] * sms // SMS, 1))
+            step *= 1 + CROWD * min(tiles * split, sms) / sms
+            return waves * (first + dotcu.cdiv(steps, split) * step) + EXCHANGE * split
+        waves = dotcu.cdiv(tiles, sms // sharing)
+        if flags & SWIGLU and (bm < 128 or bn % 128):  # halves of whole boxes
             return math.inf
         if b_mn and dotcu.cdiv(bn, BOX_ROWS) % sharing:
             return math.inf
         if sharing == 1:
             step *= 1.0 if aligned else UNALIGNED
-            step *= FEW if _tiles(instance, batches, m, n, flags) * split <= sms // 3 else 1.0
-        return waves * (first + dotcu.cdiv(steps, split) * step)
+            step *= FEW if tiles <= sms // 3 else 1.0
+        return waves * (first + steps * step)
 
     return min(INSTANCES, key=time)[0]
 
@@ -656,9 +707,9 @@ def _is_possible(
     row: Blocks, dtype: torch.dtype, batches: int, m: int, n: int, steps: int, a_mn: bool, b_mn: bool,
     flags: int,
 ) -> bool:  # fmt: skip
-    """Return whether an instance takes a product: blocks that share K must all run at once, on an H100."""
-    waves = dotcu.cdiv(_tiles(row, batches, m, n, flags), SMS // (row.sharing * row.split))
-    split_fits = row.split == 1 or (waves == 1 and steps >= 2 * row.split)
+    """Return whether an instance is worth a try: blocks that share K where all run at once, on an H100."""
+    at_once = _tiles(row, batches, m, n, flags) <= SPLITS.get(row.split, 0)
+    split_fits = row.split == 1 or (at_once and steps >= 2 * row.split)
     return split_fits and not (b_mn and dotcu.cdiv(row.bn, BOX_ROWS) % row.sharing)
 
 
