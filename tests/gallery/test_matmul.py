@@ -168,6 +168,21 @@ def test_blocks_that_share_k_add_up_the_same_each_time(
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "steps", "sms", "splits"),
+    [
+        (256, 256, 128, 132, range(4, 17)),
+        (128, 128, 256, 132, range(9, 17)),
+        (128, 128, 256, 78, range(4, op.PORTABLE + 1)),  # a GPU whose clusters may be smaller
+        (256, 256, 3, 132, range(1, 2)),
+        (1024, 1024, 16, 132, range(1, 2)),
+        (4096, 4096, 64, 132, range(1, 2)),
+    ],
+)
+def test_a_long_k_is_divided_where_tiles_are_few(m: int, n: int, steps: int, sms: int, splits: range) -> None:
+    assert op._instance(1, m, n, steps, sms, 0, b_mn=True, aligned=True)[4] in splits
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 @pytest.mark.parametrize("split", {each[:2]: each for each in SPLITS}.values(), ids=str)
