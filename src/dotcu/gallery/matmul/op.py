@@ -53,7 +53,7 @@ Instance = tuple[int, int, int, int, int, bool, int]
 """BM, BN, stages, blocks that share an operand, blocks that share a tile's K, whether a block's warpgroups
 take turns at tiles, and boxes for results of each."""
 
-SPLITS = {2: 66, 3: 39, 4: 30, 6: 17, 8: 15, 11: 7, 16: 7}
+SPLITS = ((2, 66), (3, 39), (4, 30), (6, 17), (8, 15), (11, 7), (16, 7))
 """Blocks that may share a tile's K, and clusters of so many that an H100 runs at once, as its driver says."""
 
 PORTABLE = 8
@@ -93,7 +93,7 @@ def _shared_bytes(instance: Instance, b_mn: bool, tma_store: bool) -> int:
 def _split(
     bm: int, bn: int, stages: int, first: float, step: float
 ) -> Iterator[tuple[Instance, float, float]]:
-    for split in SPLITS:
+    for split, _ in SPLITS:
         instance = (bm, bn, stages, 1, split, False, 1)
         if _shared_bytes(instance, b_mn=False, tma_store=False) <= SHARED_BYTES:
             yield instance, first, step
@@ -492,7 +492,7 @@ def _choose_hopper(
     instance = _instance(batches, m, n, steps, sms, flags, b_mn, aligned)
     if not flags & OF_OTHERS:
         tuned = matmul.configuration(a.dtype, batches, m, n, steps, a_mn, b_mn, flags, default=instance)
-        if tuned[4] <= (PORTABLE if sms < SMS else max(SPLITS)):
+        if tuned[4] <= PORTABLE or sms >= SMS:
             instance = tuned
     bm, bn, _, sharing, split, *_ = instance
     tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
@@ -529,7 +529,7 @@ def _instance(
         if split > 1:
             if flags & (GROUPS | SWIGLU) or steps < 2 * split or (sms < SMS and split > PORTABLE):
                 return math.inf
-            waves = dotcu.cdiv(tiles, max(SPLITS[split] * sms // SMS, 1))
+            waves = dotcu.cdiv(tiles, max(dict(SPLITS)[split] * sms // SMS, 1))
             step *= 1 + CROWD * min(tiles * split, sms) / sms
             return waves * (first + dotcu.cdiv(steps, split) * step) + EXCHANGE * split
         waves = dotcu.cdiv(tiles, sms // sharing)
@@ -708,7 +708,7 @@ def _is_possible(
     flags: int,
 ) -> bool:  # fmt: skip
     """Return whether an instance is worth a try: blocks that share K where all run at once, on an H100."""
-    at_once = _tiles(row, batches, m, n, flags) <= SPLITS.get(row.split, 0)
+    at_once = _tiles(row, batches, m, n, flags) <= dict(SPLITS).get(row.split, 0)
     split_fits = row.split == 1 or (at_once and steps >= 2 * row.split)
     return split_fits and not (b_mn and dotcu.cdiv(row.bn, BOX_ROWS) % row.sharing)
 
