@@ -96,11 +96,10 @@ def test_blocks_of_a_cluster_share_a_long_row(device: torch.device) -> None:
 
 
 STREAMED = [
-    ("same", 3, 264),
-    ("int4 128", 1, 256),
+    ("int4 128", 1, 512),
     ("e4m3", 8, 272),
-    ("int8 32", 2, 288),
-    ("int4 64", 5, 320),
+    ("int8 32", 2, 1152),
+    ("int4 64", 5, 1280),
 ]
 
 
@@ -108,7 +107,7 @@ STREAMED = [
 def test_hopper_copies_weights_by_lines(
     case: tuple[str, int, int], monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
-    tiles = tuple((bits, ANY, (bits // 8 or 1, 2, 3)) for bits in (16, 8, 4))
+    tiles = tuple((bits, ANY, (2, 2, 3)) for bits in (8, 4))
     monkeypatch.setattr(importlib.import_module("dotcu.gallery.gemv.op"), "STREAMS", tiles)
     _choose.forget()
     kind, rows, k = case
@@ -117,6 +116,18 @@ def test_hopper_copies_weights_by_lines(
     scale = None if scale is None else scale.to(device)
     with dotcu.simulate(arch="sm_90a"):
         close(gemv(x, weight, scale), x, weight, scale)
+
+
+@pytest.mark.parametrize(
+    "shape", quick([(33, 70, 264)], [(33, 70, 264), (9, 1100, 200), (64, 130, 72)]), ids=str
+)
+def test_hopper_takes_many_rows_as_columns_of_a_warpgroup(
+    shape: tuple[int, int, int], device: torch.device
+) -> None:
+    m, n, k = shape
+    x, weight, bias = (torch.randn(size).to(device, BF16) for size in ((m, k), (n, k), (n,)))
+    with dotcu.simulate(arch="sm_90a"):
+        close(gemv(x, weight, None, bias) - bias, x, weight, None)
 
 
 @pytest.mark.parametrize("k", [8, 0])

@@ -14,6 +14,7 @@ from dotcu.gallery.common import VECTOR_BYTES, random_tensors, require_dtype
 
 kernels = dotcu.load("kernel.cu")
 stream_kernels = dotcu.load("stream.cu")
+wide_kernels = dotcu.load("wide.cu")
 
 HALVES = (torch.bfloat16, torch.float16)
 E4M3 = torch.float8_e4m3fn
@@ -62,29 +63,37 @@ LINE = 128
 """Bytes of a row in a stage of stream.cu, as long as the swizzle, which TMA copies."""
 
 STREAMS = (
-    (16, 256, None),
-    (16, 1024, (1, 2, 14)),
-    (16, ANY, (1, 4, 6)),
     (8, 2048, None),
-    (8, ANY, (2, 4, 6)),
+    (8, ANY, (2, 4, 4)),
     (4, 2048, None),
-    (4, ANY, (1, 8, 5)),
+    (4, ANY, (2, 4, 3)),
 )
 """The tile of stream.cu for up to 8 rows of x, weights of so many bits, and so many rows of weights at most:
 tiles of 16 rows for each warp, warps, and stages. None: kernel.cu is as fast, or it was not tried. Chosen by
-trials of two to nine tiles on an H200 and an H100."""
+trials on an H100."""
 
-TWO_AT_ONCE = 112 * 1024
-"""Bytes of shared memory of which a Hopper multiprocessor has room for two blocks."""
+TWO_AT_ONCE, THREE_AT_ONCE = 112 * 1024, 74 * 1024
+"""Bytes of shared memory of which a Hopper multiprocessor has room for two blocks, and for three."""
 
 CLUSTERS = (1, 2, 4, 8)
 LEAST_STEPS = 2
 """Stages of k that each part has at least, where blocks of a cluster share them."""
 
+SLOT = 32
+"""Bytes of the scales of a row that stream.cu copies at once."""
 
-Plan = tuple[dotcu.Kernel, tuple[int, int] | None, tuple[int, ...], int, int, int, int | None]
-"""The kernel, the rows of its boxes of weights and of x, the numbers that it takes last, grid, block, shared
-memory and cluster."""
+LEAST_OF_WIDE = 256
+"""Rows of weights, more than which go to wide.cu for 8 rows of x, too."""
+
+MOST_STAGES = 6
+"""The stages of wide.cu, if three blocks fit on a multiprocessor with them."""
+
+ROWS_OF_WIDE, WARPS_OF_WIDE, LEAST_WIDE_STEPS = 64, 5, 8
+"""A block's rows of weights and its warps; and the stages of k that each part has at least."""
+
+Plan = tuple[dotcu.Kernel, tuple[int, ...], tuple[int, ...], int, int, int, int | None]
+"""The kernel; the rows of its boxes of x, of weights and of scales, if it takes tensor maps; the numbers that
+it takes last; grid, block, shared memory and cluster."""
 
 
 @dotcu.op("dotcu::gemv", dtypes=HALVES, sharding="x:rows -> rows")
@@ -114,10 +123,13 @@ def gemv(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | 
     bias = None if bias is None else bias.contiguous()
     kernel, boxes, numbers, grid, block, smem_bytes, cluster = _choose(rows, weight, scale, out)
     m = out.numel() // n
-    factors: tuple[Any, Any] = (rows, weight)
-    if boxes is not None:
-        factors = _boxes(rows.view(m, k), boxes[1]), _boxes(weight, boxes[0])
-    arguments = (*factors, scale, bias, out, m, n, k, *numbers)
+    factors: tuple[Any, ...] = (rows, weight, scale)
+    if boxes:
+        factors = _boxes(rows.view(m, k), boxes[0]), _boxes(weight, boxes[1])
+    if len(boxes) == 3:
+        slots = factors[1] if scale is None or boxes[2] == 0 else _slots(scale, boxes[2])
+        factors = *factors, slots, scale
+    arguments = (*factors, bias, out, m, n, k, *numbers)
     kernel(*arguments, grid=grid, block=block, smem_bytes=smem_bytes, cluster=cluster)
     return out
 
@@ -128,6 +140,11 @@ def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
     return dotcu.tensor_map(x, box=(rows, LINE // x.element_size()), swizzle=LINE, l2_promotion=ahead)
 
 
+def _slots(scale: Tensor, rows: int) -> dotcu.TensorMap:
+    """Return the tensor map that copies 32 bytes of scales of some rows at once."""
+    return dotcu.tensor_map(scale, box=(rows, SLOT // scale.element_size()))
+
+
 @dotcu.by_layout
 def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Plan:
     n, k = weight.shape[0], x.shape[-1]
@@ -135,11 +152,17 @@ def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Pla
     name, bits = next((row[1:] for row in FORMATS if row[0] == weight.dtype), ("", 16))
     groups, pitch = _groups(scale, n)
     grouped = groups > 1
-    tile = next(tile for of, most, tile in STREAMS if of == bits and n <= most) if m <= COLUMNS_OF_B else None
     lines = k > 0 and k * x.element_size() % VECTOR_BYTES == 0 and k * bits // 8 % VECTOR_BYTES == 0
     aligned = dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(weight, VECTOR_BYTES)
-    if tile is not None and lines and aligned and dotcu.capability(out)[0] == HOPPER:
-        return _stream(tile, name, bits, groups, pitch, x, weight, scale, out)
+    if grouped and scale is not None:
+        lines = lines and groups * scale.element_size() % VECTOR_BYTES == 0
+        aligned = aligned and dotcu.is_aligned(scale, VECTOR_BYTES)
+    if lines and aligned and dotcu.capability(out)[0] == HOPPER:
+        if name == "" and (m > COLUMNS_OF_B or n > LEAST_OF_WIDE):
+            return _wide(x, weight, out)
+        tile = next((tile for of, most, tile in STREAMS if of == bits and n <= most), None)
+        if m <= COLUMNS_OF_B and tile is not None:
+            return _stream(tile, name, bits, groups, pitch, x, weight, scale, out)
     size = VECTOR_BYTES
     while grouped and LANES_OF_ROW * size * 8 // bits > k // groups:
         size //= 2
@@ -161,12 +184,12 @@ def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Pla
     log2_group = (k // groups).bit_length() - 1 if grouped else 31
     block = 32 * across * parts
     clusters = cluster if cluster > 1 else None
-    return kernel, None, (pitch, log2_group), blocks * cluster, block, smem_bytes, clusters
+    return kernel, (), (pitch, log2_group), blocks * cluster, block, smem_bytes, clusters
 
 
 def _stream(
-    tile: tuple[int, int, int], name: str, bits: int, groups: int, pitch: int, x: Tensor, weight: Tensor,
-    scale: Tensor | None, out: Tensor,
+    tile: tuple[int, int, int], name: str, bits: int, groups: int, pitch: int, x: Tensor,
+    weight: Tensor, scale: Tensor | None, out: Tensor,
 ) -> Plan:  # fmt: skip
     """Return the plan of stream.cu."""
     (tiles, warps, stages), n, k = tile, weight.shape[0], x.shape[-1]
@@ -174,14 +197,32 @@ def _stream(
     unit = min(LINE // VECTOR_BYTES, k // groups // of_piece) if groups > 1 else 0
     smem_bytes = stages * (rows * LINE + step * x.element_size() * COLUMNS_OF_B)
     scales = torch.float32 if scale is None else scale.dtype
+    if unit:
+        lasts = SLOT // scales.itemsize // (LINE // VECTOR_BYTES // unit)
+        smem_bytes += (1 + dotcu.cdiv(stages - 1, lasts)) * rows * SLOT
     kernel = stream_kernels.gemv_stream[x.dtype, name or x.dtype, scales, unit, tiles, warps, stages]
     blocks = dotcu.cdiv(n, rows)
-    at_once = dotcu.sm_count(out) * (2 if smem_bytes <= TWO_AT_ONCE else 1)
-    cluster = _cluster(blocks, dotcu.cdiv(k, step), at_once)
+    cluster = _cluster(blocks, dotcu.cdiv(k, step), dotcu.sm_count(out), smem_bytes)
     log2_group = (k // groups).bit_length() - 1 if groups > 1 else 31
-    boxes = rows, COLUMNS_OF_B
+    boxes = COLUMNS_OF_B, rows, rows if unit else 0
     clusters = cluster if cluster > 1 else None
-    return kernel, boxes, (pitch, log2_group), blocks * cluster, 32 * (warps + 1), smem_bytes, clusters
+    numbers = pitch, log2_group
+    return kernel, boxes, numbers, blocks * cluster, 32 * (warps + 1), smem_bytes, clusters
+
+
+def _wide(x: Tensor, weight: Tensor, out: Tensor) -> Plan:
+    """Return the plan of wide.cu."""
+    n, k = weight.shape
+    columns = dotcu.cdiv(out.numel() // n, COLUMNS_OF_B) * COLUMNS_OF_B
+    stage = (ROWS_OF_WIDE + columns) * LINE
+    stages = min(MOST_STAGES, THREE_AT_ONCE // stage)
+    blocks, steps = dotcu.cdiv(n, ROWS_OF_WIDE), dotcu.cdiv(k * x.element_size(), LINE)
+    few = steps // (LEAST_WIDE_STEPS // LEAST_STEPS)
+    cluster = _cluster(blocks, few, dotcu.sm_count(out), stages * stage)
+    clusters = cluster if cluster > 1 else None
+    kernel = wide_kernels.gemv_wide[x.dtype, columns, stages]
+    boxes = columns, ROWS_OF_WIDE
+    return kernel, boxes, (), blocks * cluster, 32 * WARPS_OF_WIDE, stages * stage, clusters
 
 
 def _tile(m: int, n: int, bits: int) -> Tile:
@@ -189,10 +230,15 @@ def _tile(m: int, n: int, bits: int) -> Tile:
     return next(tile for of, rows, most, tile in TILES if (of, True, True) == (bits, m <= rows, n <= most))
 
 
-def _cluster(tiles: int, steps: int, sms: int) -> int:
-    """Return the blocks that share the k of a tile: as many as the GPU has room for, while each has work."""
-    fitting = [c for c in CLUSTERS if c == 1 or (tiles * c <= sms and steps >= LEAST_STEPS * c)]
-    return fitting[-1]
+def _cluster(tiles: int, steps: int, sms: int, smem_bytes: int = ANY) -> int:
+    """Return the blocks that share the k of a tile: as many as the GPU has room for, while each has work.
+
+    Blocks of a cluster run on multiprocessors that are close together. So two for each multiprocessor of the
+    GPU fit in clusters of two, in clusters of four only if there is room for three, and in larger ones never.
+    """
+    room = (smem_bytes <= TWO_AT_ONCE) + (smem_bytes <= THREE_AT_ONCE)
+    most = {1: sms, 2: sms * min(1 + room, 2), 4: sms * max(room, 1), 8: sms}
+    return [c for c in CLUSTERS if c == 1 or (tiles * c <= most[c] and steps >= LEAST_STEPS * c)][-1]
 
 
 def _groups(scale: Tensor | None, n: int) -> tuple[int, int]:
@@ -335,7 +381,8 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(2, 128), signed(17, 128), scales(17, 4).to(dtype), random(17))
     yield dotcu.Sample(random(9, 256), bytes(24, 128), scales(24, 2))
     yield dotcu.Sample(random(0, 16), random(8, 16))
-    yield dotcu.Sample(random(3, 40), random(264, 40))  # these four go by stream.cu on Hopper
+    yield dotcu.Sample(random(3, 40), random(264, 40))  # on Hopper these go by wide.cu and stream.cu
     yield dotcu.Sample(random(2, 16), random(1032, 16), None, random(1032))
     yield dotcu.Sample(random(1, 16), random(2056, 16).to(E4M3), scales(2056))
     yield dotcu.Sample(random(8, 32), bytes(2056, 16), scales(2056))
+    yield dotcu.Sample(random(1, 128), bytes(2056, 64), scales(2056, 4))

@@ -4,7 +4,8 @@
 // that belongs to them, some stages ahead; the others multiply. The hardware computes the
 // addresses, and the warps have registers and issue slots for their weights alone. In a stage, a
 // row's 16-byte pieces lie in the swizzled order that TMA writes: ldmatrix gives a lane a word of a
-// piece, and its x are as many elements as the word has weights.
+// piece, and its x are as many elements as the word has weights. Scales of groups come the same
+// way, 32 bytes of each row in a slot, which lasts for some stages.
 //
 // `unit`: pieces that have one scale; 0 where a row or all rows have one. A warp has 16 * rt rows.
 // The blocks of a cluster have parts of k; what is beyond a tensor is zeros.
@@ -21,6 +22,7 @@
 
 constexpr int ROW = 128, PIECES = 8;  // bytes of a row in a stage, and pieces of 16 of them
 constexpr int BOX = 8 * ROW;          // bytes of 64 columns of x
+constexpr int SLOT = 32;              // bytes of a row's scales in a slot
 
 // Where in its box an element of one row of x is.
 __device__ inline int of_box(int row, int element) {
@@ -30,13 +32,17 @@ __device__ inline int of_box(int row, int element) {
 template <typename T, typename W, typename S, int unit, int rt, int warps, int stages>
 __global__ void __launch_bounds__(32 * (warps + 1))
     gemv_stream(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weights,
-                const S* __restrict__ scale, const T* __restrict__ bias, T* __restrict__ out, int m,
-                int n, int k, int pitch, int log2_group) {
+                const __grid_constant__ CUtensorMap scales, const S* __restrict__ scale,
+                const T* __restrict__ bias, T* __restrict__ out, int m, int n, int k, int pitch,
+                int log2_group) {
     constexpr bool grouped = unit > 0;
     constexpr int elements = 128 / bits_of<W>, span = PIECES * elements;
     constexpr int per_w = bits_of<W> < 8 ? 2 : 1, words = pairs_of_word<W>;
     constexpr int of_unit = grouped ? unit : PIECES, units = PIECES / of_unit;
     constexpr int rows = 16 * rt * warps, W_BYTES = rows * ROW, X_BYTES = span / 64 * BOX;
+    constexpr int in_slot = SLOT / sizeof(S), S_BYTES = rows * SLOT;
+    constexpr int slots = 1 + (stages - 1 + in_slot / units - 1) / (in_slot / units);
+    using Scales = dotcu::vector<S, units>;
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ dotcu::pipeline<stages> pipe;
     if (threadIdx.x == 0) pipe.init(1, warps);
@@ -47,6 +53,15 @@ __global__ void __launch_bounds__(32 * (warps + 1))
     const int first = blockIdx.x / blocks * rows, all = (k + span - 1) / span;
     const int begin = all * rank / blocks, end = all * (rank + 1) / blocks;
     const int mine = warp < warps ? warp * 16 * rt : -1;
+    unsigned char* slot = memory + stages * (W_BYTES + X_BYTES);
+    unsigned char* const last = slot + (slots - 1) * S_BYTES;
+    auto group_of = [&](int step) { return step * span >> log2_group; };
+    auto next_slot = [&](int step) {  // before a step: whether its scales are in another slot
+        if (!grouped || step == begin) return grouped;
+        if ((group_of(step) ^ group_of(step - 1)) < in_slot) return false;
+        slot = slot == last ? last - (slots - 1) * S_BYTES : slot + S_BYTES;
+        return true;
+    };
     dotcu::ring<stages> at;
     float sum[rt][1][4] = {};
 
@@ -54,52 +69,30 @@ __global__ void __launch_bounds__(32 * (warps + 1))
         for (int step = begin; lane == 0 && step < end; ++step, at.next()) {
             unsigned char* stage = memory + at.stage * (W_BYTES + X_BYTES);
             dotcu::mbarrier& full = pipe.acquire(at);
-            full.arrive_expect(W_BYTES + X_BYTES);
+            const bool more = next_slot(step);
+            full.arrive_expect(W_BYTES + X_BYTES + (more ? S_BYTES : 0));
             dotcu::tma_load(stage, weights, full, first, step * (span / per_w));
 #pragma unroll
             for (int i = 0; i < span / 64; ++i)
                 dotcu::tma_load(stage + W_BYTES + i * BOX, x, full, 0, step * span + 64 * i);
+            if (more) dotcu::tma_load(slot, scales, full, first, group_of(step) & -in_slot);
         }
         __syncwarp();
     } else {
-        const S* scales[2 * rt];
-#pragma unroll
-        for (int r = 0; r < 2 * rt; ++r)
-            scales[r] = scale + 1ll * min(first + mine + r * 8 + lane / 4, n - 1) * pitch;
-        S ahead[units][2 * rt];  // of the next step
-        auto fetch_scales = [&](int step) {
-#pragma unroll
-            for (int i = 0; grouped && i < units * 2 * rt; ++i) {
-                const int from = min(step * span + i / (2 * rt) * of_unit * elements, k - 1);
-                ahead[i / (2 * rt)][i % (2 * rt)] = scales[i % (2 * rt)][from >> log2_group];
-            }
-        };
-        fetch_scales(begin);
         for (int step = begin; step < end; ++step, at.next()) {
-            float by[units][2 * rt], group[rt][4];
-#pragma unroll
-            for (int i = 0; grouped && i < units * 2 * rt; ++i)
-                by[i / (2 * rt)][i % (2 * rt)] =
-                    static_cast<float>(ahead[i / (2 * rt)][i % (2 * rt)]);
-            fetch_scales(step + 1);
             const unsigned char* stage = memory + at.stage * (W_BYTES + X_BYTES);
             const unsigned char* row = stage + (mine + lane % 16) * ROW;
+            Scales by[2 * rt];
+            float group[rt][4];
+            next_slot(step);
             pipe.wait(at);
 #pragma unroll
+            for (int r = 0; grouped && r < 2 * rt; ++r)
+                by[r] = *reinterpret_cast<const Scales*>(slot + (mine + r * 8 + lane / 4) * SLOT +
+                                                         group_of(step) % in_slot * sizeof(S));
+#pragma unroll
             for (int p = 0; p < PIECES; p += 2) {  // two pieces: at least one k of 16
-                unsigned upper[rt][2 * words], lower[rt][2 * words], y[2 * words];
-#pragma unroll
-                for (int r = 0; r < rt; ++r) {
-                    unsigned word[4];
-                    const int piece = p + lane / 16 ^ lane % 8;
-                    dotcu::load_matrices(word, row + r * 16 * ROW + piece * 16);
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        unsigned some[words];
-                        to_pairs<T, W>(word[i], some);
-                        memcpy((i % 2 ? lower : upper)[r] + i / 2 * words, some, sizeof(some));
-                    }
-                }
+                unsigned y[2 * words];
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     const int e = (p + i) * elements + lane % 4 * 2 * words;
@@ -110,17 +103,27 @@ __global__ void __launch_bounds__(32 * (warps + 1))
                 arrange<W>(y);
 #pragma unroll
                 for (int r = 0; r < rt; ++r) {
+                    unsigned word[4], upper[2 * words], lower[2 * words];
+                    const int piece = p + lane / 16 ^ lane % 8;
+                    dotcu::load_matrices(word, row + r * 16 * ROW + piece * 16);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        unsigned some[words];
+                        to_pairs<T, W>(word[i], some);
+                        memcpy((i % 2 ? lower : upper) + i / 2 * words, some, sizeof(some));
+                    }
                     float (&to)[4] = grouped ? group[r] : sum[r][0];
 #pragma unroll
                     for (int i = 0; i < 2 * words; i += 2) {
                         const int piece = p + i / words, next = p + (i + 2) / words;
                         if (grouped && piece % of_unit == 0 && i % words == 0)
                             to[0] = to[1] = to[2] = to[3] = 0;
-                        multiply<T>(to, &upper[r][i], &lower[r][i], y + i);
+                        multiply<T>(to, &upper[i], &lower[i], y + i);
                         const bool closes = grouped && (i + 2) % words == 0 && next % of_unit == 0;
 #pragma unroll
                         for (int j = 0; closes && j < 4; ++j)
-                            sum[r][0][j] += by[piece / of_unit][2 * r + j / 2] * to[j];
+                            sum[r][0][j] +=
+                                static_cast<float>(by[2 * r + j / 2][piece / of_unit]) * to[j];
                     }
                 }
             }

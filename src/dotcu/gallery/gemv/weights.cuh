@@ -7,7 +7,8 @@
 //
 // All of them are exact in float16 and in bfloat16, so that products are exact too. Integers become
 // floats by the bits of a large number that they are added to (1024 in float16, 128 in bfloat16).
-// The eight weights of 4 bits in a word leave it as the pairs 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+// The eight weights of 4 bits in a word leave it as the pairs 0 and 4, 1 and 5, 2 and 6, 3 and 7,
+// the four of int8 as 0 and 2, 1 and 3: masks alone take them out.
 // Source: PTX ISA, "mma.m16n8k16"; Kim et al., "Who Says Elephants Can't Run", 2022.
 #pragma once
 
@@ -21,6 +22,11 @@ template <typename W>
 constexpr int bits_of = 8 * sizeof(W);
 template <>
 inline constexpr int bits_of<int4_pair> = 4;
+
+template <typename W>
+constexpr bool is_e4m3 = false;
+template <>
+inline constexpr bool is_e4m3<e4m3> = true;
 
 template <typename W>
 constexpr int pairs_of_word = 16 / bits_of<W>;
@@ -53,13 +59,15 @@ __device__ unsigned fused(unsigned a, unsigned b, unsigned c) {
     return a;
 }
 
-// Two e4m3 in the upper bytes of each half as float16; NaN stays NaN.
-__device__ inline unsigned half_of_e4m3(unsigned bytes) {
+// Bytes 0 and 1 of a word of e4m3, or 2 and 3, as float16; NaN stays NaN.
+template <int which>
+__device__ unsigned half_of_e4m3(unsigned word) {
     unsigned pair;
 #if __CUDA_ARCH__ >= 890
-    const unsigned short both = __byte_perm(bytes, 0, 0x4431);
+    const unsigned short both = word >> 16 * which;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(both));
 #else
+    const unsigned bytes = __byte_perm(word, 0, which ? 0x3424 : 0x1404);
     const unsigned size = bytes & 0x7f007f00, nan = (size + 0x01000100) & 0x80008000;
     pair = fused<void>((bytes & 0x80008000) | size >> 1 | (nan - (nan >> 5)), 0x5c005c00, 0);
 #endif
@@ -81,16 +89,25 @@ __device__ void to_pairs(unsigned word, unsigned (&pairs)[n]) {
                 : "r"(word >> 4 * j), "r"(0x000f000f), "r"(large));
             pairs[j] = fused<T>(sum, one, (large + 0x00080008) ^ 0x80008000);
         }
+    } else if constexpr (is_e4m3<W>) {
+        pairs[0] = from_half<T>(half_of_e4m3<0>(word));
+        pairs[1] = from_half<T>(half_of_e4m3<1>(word));
     } else {
-        const bool integer = sizeof(W) && static_cast<W>(-1) < static_cast<W>(0);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            if (integer) {
+            if constexpr (is_bfloat16<T>) {  // 128 + seven bits - (128, or 256 if it is negative)
+                unsigned low, sign;          // (word & mask) | 128
+                asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+                    : "=r"(low)
+                    : "r"(word >> 8 * j), "r"(0x007f007f), "r"(0x43004300));
+                asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+                    : "=r"(sign)
+                    : "r"(word >> 8 * j), "r"(0x00800080), "r"(0x43004300));
+                pairs[j] = fused<T>(sign, 0xbf80bf80, low);
+            } else {  // 1024 + 128 + value - (1024 + 128)
                 const unsigned bits =
-                    __byte_perm(word ^ 0x80808080, 0x64646464, j ? 0x4342 : 0x4140);
-                pairs[j] = from_half<T>(fused<void>(bits, 0x3c003c00, 0xe480e480));
-            } else {
-                pairs[j] = from_half<T>(half_of_e4m3(__byte_perm(word, 0, j ? 0x3424 : 0x1404)));
+                    __byte_perm(word ^ 0x80808080, 0x64646464, j ? 0x4341 : 0x4240);
+                pairs[j] = fused<T>(bits, 0x3c003c00, 0xe480e480);
             }
         }
     }
@@ -105,6 +122,12 @@ __device__ void arrange(unsigned (&x)[n]) {
             const unsigned a = x[k], b = x[k + 1], c = x[k + 2], d = x[k + 3];
             x[k] = __byte_perm(a, c, 0x5410), x[k + 1] = __byte_perm(a, c, 0x7632);
             x[k + 2] = __byte_perm(b, d, 0x5410), x[k + 3] = __byte_perm(b, d, 0x7632);
+        }
+    } else if constexpr (bits_of<W> == 8 && !is_e4m3<W>) {
+#pragma unroll
+        for (int k = 0; k < n; k += 2) {
+            const unsigned a = x[k], b = x[k + 1];
+            x[k] = __byte_perm(a, b, 0x5410), x[k + 1] = __byte_perm(a, b, 0x7632);
         }
     }
 }
@@ -143,17 +166,24 @@ __device__ void finish(const float (&sum)[rt][mt][4], float* sums, int part, int
     }
     __syncthreads();
     if (blocks > 1) dotcu::cluster_sync();
-    for (int i = rank * blockDim.x + threadIdx.x; i < m * rows; i += blocks * blockDim.x) {
-        const int c = i / rows, r = i % rows;
-        if (r >= count) continue;
-        float total = 0;
+    constexpr int quads = rows / 4;
+    for (int i = rank * blockDim.x + threadIdx.x; i < m * quads; i += blocks * blockDim.x) {
+        const int c = i / quads, r = i % quads * 4;
+        dotcu::vector<float, 4> total{};
+#pragma unroll 4
         for (int b = 0; b < blocks; ++b) {
             const float* from = dotcu::shared_of(sums, b) + c * line + r;
-            for (int p = 0; p < wk; ++p) total += from[p * size];
+            for (int p = 0; p < wk; ++p) {
+                const auto part =
+                    *reinterpret_cast<const dotcu::vector<float, 4>*>(from + p * size);
+                for (int j = 0; j < 4; ++j) total[j] += part[j];
+            }
         }
-        if (scale) total *= static_cast<float>(scale[1ll * r * pitch]);
-        if (bias) total += static_cast<float>(bias[r]);
-        out[1ll * c * n + r] = static_cast<T>(total);
+        for (int j = 0; j < 4 && r + j < count; ++j) {
+            if (scale) total[j] *= static_cast<float>(scale[1ll * (r + j) * pitch]);
+            if (bias) total[j] += static_cast<float>(bias[r + j]);
+            out[1ll * c * n + r + j] = static_cast<T>(total[j]);
+        }
     }
     if (blocks > 1) dotcu::cluster_sync();  // others have read this block's sums
 }
