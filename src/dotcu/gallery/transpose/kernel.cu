@@ -8,9 +8,11 @@
 // `to`. T is a word of an element's bytes. Sizes count T, strides bytes; row, column and pitch fit
 // 32 bits. Idea: both sides need 16 bytes per thread, but neighbours on one side are far apart on
 // the other. So a thread loads `load` elements of each of `store` rows and transposes this small
-// matrix in registers. Shared memory then assembles lines; XOR spreads them over its banks.
+// matrix in registers. Shared memory then assembles lines from all threads; XOR spreads them over
+// its banks, so that neither side has bank conflicts.
 //
-// Cost: bytes read and written once, bound by memory. Source: Ruetsch and Micikevicius, 2009.
+// Cost: each byte is read once and written once: bound by memory. Source: Ruetsch and Micikevicius,
+// "Optimizing Matrix Transpose in CUDA", 2009.
 #include <dotcu/row.cuh>
 #include "tile.cuh"
 
@@ -26,6 +28,7 @@ __global__ void __launch_bounds__(threads)
     const Tile tile = tile_of_block<rank, true>(rows, columns, side, side, numbers...);
     const char* x = static_cast<const char*>(from) + tile.from + tile.r * row + tile.c * column;
     char* out = static_cast<char*>(to) + tile.to + tile.c * pitch + tile.r * sizeof(T);
+
     dotcu::vector<T, load> in[parts * store];
 #pragma unroll
     for (int n = 0; n < parts * store; ++n) {
@@ -61,23 +64,20 @@ __global__ void __launch_bounds__(threads)
             unsigned column, const void* from, Numbers... numbers) {
     constexpr int width = 16 / sizeof(T), words = across / width + 1, height = down + line - 1;
     static_assert(down % (8 * width) == 0 && across % width == 0, "8 words side by side");
-    extern __shared__ uint4 memory[];  // height * words + height / width + 1
-    __shared__ int start[height];      // where column 0 of a row is; banks differ
-    auto* word = reinterpret_cast<dotcu::vector<T, width>*>(memory);
+    extern __shared__ uint4 memory[];   // height * words + height / width + 1
+    const auto word = [](unsigned r) {  // banks differ
+        return reinterpret_cast<dotcu::vector<T, width>*>(memory) + r * words + r / width;
+    };
     const Tile tile = tile_of_block<rank, true>(rows + line - 1, columns, down, across, numbers...);
     const long long top = tile.r - (line - 1);  // so many rows higher
     const char* x = static_cast<const char*>(from) + tile.from + top * row + tile.c * sizeof(T);
     char* out = static_cast<char*>(to) + tile.to + tile.c * pitch + top * sizeof(T);
-    const int low = max(-top, 0ll), high = min(rows - top, 1ll * height);
-    const int left = min(columns - tile.c, across + 1ll * width), before = tile.c ? width : 0;
-    for (int r = threadIdx.x; r < height; r += threads)
-        start[r] = (r * words + r / width) * width + (size_t(x) + r * row) % 16 / sizeof(T);
+    const auto by = [&](unsigned r) { return (size_t(x) + r * row) % 16 / sizeof(T); };
     for (int n = threadIdx.x; n < height * words; n += threads) {
-        const int r = n / words, w = n % words;
-        const T* here = reinterpret_cast<const T*>(x + 1ll * r * row);
-        if (r >= low && r < high)
-            dotcu::copy_inside_later(word + r * words + r / width + w, here - before,
-                                     w * width - dotcu::lane_of(here) + before, left + before);
+        const int r = n / words, c = n % words * width - by(r);
+        const T* here = reinterpret_cast<const T*>(x + 1ll * r * row) - tile.c;
+        if (top + r >= 0 && top + r < rows)
+            dotcu::copy_inside_later(word(r) + n % words, here, tile.c + c, columns);
     }
     dotcu::commit_copies();
     dotcu::wait_for_copies<0>();
@@ -86,15 +86,15 @@ __global__ void __launch_bounds__(threads)
         const unsigned c = n / 8 % across, w = n % 8 + n / 8 / across * 8;
         if (c >= tile.columns) continue;
         T* column = reinterpret_cast<T*>(out + 1ll * c * pitch);
-        const int r = w * width + (0 - reinterpret_cast<size_t>(column) / sizeof(T)) % line;
-        const auto at = [&](int r) { return reinterpret_cast<const T*>(memory)[start[r] + c]; };
+        const unsigned r = w * width + (0 - reinterpret_cast<size_t>(column) / sizeof(T)) % line;
+        const auto at = [&](unsigned r) { return reinterpret_cast<const T*>(word(r))[c + by(r)]; };
         dotcu::vector<T, width> turned;
-        const bool whole = r >= low && r + width <= high;
+        const bool whole = top + r >= 0 && top + r + width <= rows;
 #pragma unroll
         for (int k = 0; k < width; ++k)
             if (whole) turned[k] = at(r + k);
         if (whole) dotcu::store(column + r, turned);
         for (int k = 0; k < width && !whole; ++k)
-            if (r + k >= low && r + k < high) column[r + k] = at(r + k);
+            if (top + r + k >= 0 && top + r + k < rows) column[r + k] = at(r + k);
     }
 }
