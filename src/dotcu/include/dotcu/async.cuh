@@ -47,7 +47,7 @@ __device__ void copy_part_later(vector<T, n>* to, const T* from, int count, bool
     static_assert(sizeof(vector<T, n>) == 16, "words of 16 bytes");
     if (last && count < n) {
 #pragma unroll 1  // rarely runs
-        for (int k = 0; k < n; ++k) (*to)[k] = k < count ? from[k] : static_cast<T>(0);
+        for (int k = 0; k < n; ++k) (*to)[k] = k < count ? from[k] : T{};
         return;
     }
     const unsigned there = static_cast<unsigned>(__cvta_generic_to_shared(to));
