@@ -12,8 +12,6 @@ from torch import Tensor
 import dotcu
 from dotcu.gallery.common import (
     ALIGNED,
-    ALIKE,
-    APART,
     FLOATS,
     INTEGERS,
     LEAST_RAGGED_BYTES,
@@ -74,8 +72,8 @@ RAGGED_BLOCK, RAGGED_BYTES = 256, 2**16
 """Threads, and bytes of a tile of such columns."""
 RAGGED_TILES, RAGGED_BELOW = 1024, 4
 """Tiles that are enough for a GPU, and how many of them are below each other at least."""
-LEAST_COLUMNS_BYTES = 64
-"""Bytes of such a row, at least."""
+RAGGED_LEAST_BYTES, RAGGED_MOST_BYTES = 64, 4
+"""Bytes of such a row at least, and of its elements at most."""
 
 Chosen = tuple[dotcu.Kernel, tuple[int | None, ...], int | None, int, int, int | None, int]
 """A kernel, the numbers that it takes after x and out, how many sums its tiles tell each other, if it has
@@ -167,7 +165,7 @@ def _lying(x: Tensor, out: Tensor, rows: int, n: int) -> tuple[str, int]:
 def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen:
     most = VECTOR_BYTES // out.element_size()
     width = vector_width(most, (inner,), x)
-    if width < most and x.dtype == out.dtype and inner * x.element_size() >= LEAST_COLUMNS_BYTES:
+    if width < most and x.dtype == out.dtype and x.element_size() <= RAGGED_MOST_BYTES:
         ragged = _choose_ragged(x, out, outer, n, inner, reverse)
         if ragged is not None:
             return ragged
@@ -197,11 +195,13 @@ def _choose_ragged(x: Tensor, out: Tensor, outer: int, n: int, inner: int, rever
     slices, rows = RAGGED_BLOCK // side, RAGGED_BYTES // (RAGGED_BLOCK * x.element_size())
     tiles = dotcu.cdiv(n, slices * rows)
     grid = outer * across * tiles
-    if tiles < RAGGED_BELOW or grid < RAGGED_TILES:
+    aligned = dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(out, VECTOR_BYTES)
+    many = tiles >= RAGGED_BELOW and grid >= RAGGED_TILES
+    fit = not x.is_cuda or _has_clusters(x)  # three tiles on a multiprocessor
+    if not aligned or not many or not fit or inner * x.element_size() < RAGGED_LEAST_BYTES:
         return None
     places = outer * across * (tiles + tiles // (AHEAD * slices) + 1) * side
-    alike = dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(out, VECTOR_BYTES)
-    types = (x.dtype, sum_type(x.dtype), side, RAGGED_BLOCK, rows, ALIKE if alike else APART, reverse)
+    types = (x.dtype, sum_type(x.dtype), side, RAGGED_BLOCK, rows, reverse)
     numbers = (n, inner, x.numel(), dotcu.cdiv(inner, across), across, tiles)
     return ragged_kernels.cumsum_ragged[types], numbers, places, grid, RAGGED_BLOCK, None, RAGGED_BYTES
 
@@ -327,6 +327,4 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(4, 0), 1)
     yield dotcu.Sample(random(5, 7, 3), 1)  # columns
     yield dotcu.Sample(random(2, 4000, 2), -2)  # tiles of columns
-    if device.type == "cuda":  # too many for a simulator
-        yield dotcu.Sample(random(70_003, 37), 0)  # rows that begin anywhere
     yield dotcu.Sample(random(1000)[1:], 0)  # off any alignment

@@ -15,8 +15,8 @@
 
 // One block for each tile: `columns` columns side by side, at most side - width + 1, a thread for
 // each, and `rows` rows for each thread of a column. `across` tiles are side by side, and `tiles`
-// below each other. `apart`: rows of x begin at other places within a word than those of out.
-template <typename T, typename Sum, int side, int threads, int rows, row_way way, bool reverse>
+// below each other. x and out begin at multiples of 16 bytes.
+template <typename T, typename Sum, int side, int threads, int rows, bool reverse>
 __global__ void __launch_bounds__(threads, 3)
     cumsum_ragged(const T* x, T* out, long long n, long long inner, long long elements, int columns,
                   int across, int tiles, word* messages) {
@@ -40,13 +40,11 @@ __global__ void __launch_bounds__(threads, 3)
                                               elements, (left - row + below - 1) / below);
     commit_copies();
     const int column = threadIdx.x % side, slice = threadIdx.x / side;
-    T *in[width], *to[width];
+    T* at[width];
 #pragma unroll
-    for (int j = 0; j < width; ++j) {
-        to[j] = part + (slice * rows + j) * side + min(column, count - 1);
-        in[j] = to[j] + lane_of(x + start + j * step);
-        to[j] += lane_of(out + start + j * step);
-    }
+    for (int j = 0; j < width; ++j)
+        at[j] = part + (slice * rows + j) * side + min(column, count - 1) +
+                lane_of(x + start + j * step);
     wait_for_copies<0>();
     __syncthreads();
 
@@ -56,7 +54,7 @@ __global__ void __launch_bounds__(threads, 3)
     for (int k = 0; k < rows * side; k += chunk * side) {
         Sum sum = 0;
 #pragma unroll
-        for (int j = 0; j < chunk; ++j) sum += Sum(in[j % width][k + j / width * width * side]);
+        for (int j = 0; j < chunk; ++j) sum += Sum(at[j % width][k + j / width * width * side]);
         of_rows += sum;
     }
     of_slice[threadIdx.x] = of_rows;
@@ -71,21 +69,18 @@ __global__ void __launch_bounds__(threads, 3)
     if (slice == 0) of_column[column] = of_tile;
     __syncthreads();
     base += of_column[column];
-    const int end = way == apart || column < count ? rows * side : 0;
+    const int end = column < count ? rows * side : 0;
 #pragma unroll 1
     for (int k = 0; k < end; k += chunk * side) {
         T v[chunk];
 #pragma unroll
-        for (int j = 0; j < chunk; ++j) v[j] = in[j % width][k + j / width * width * side];
-        if (way == apart) __syncthreads();  // results lie where other threads read until now
+        for (int j = 0; j < chunk; ++j) v[j] = at[j % width][k + j / width * width * side];
         Sum within = 0;
         const Sum before = static_cast<Sum>(base);
 #pragma unroll
         for (int j = 0; j < chunk; ++j) {
             within += static_cast<Sum>(v[j]);
-            T* const there = (way == apart ? to : in)[j % width];
-            if (way != apart || column < count)
-                there[k + j / width * width * side] = T(before + within);
+            at[j % width][k + j / width * width * side] = T(before + within);
         }
         base += within;
     }
