@@ -278,6 +278,19 @@ def test_every_size_is_right_on_the_gpu(dtype: torch.dtype, log2: int) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(10_007, 4097), (1_000_003, 37), (300_007, 101)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_many_rows_that_begin_anywhere_are_right_on_the_gpu(
+    dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    x = torch.rand(shape, device="cuda").to(dtype)
+    got = cumsum(x, 0)
+    assert_exact_but_for_rounding(got, x.double().cumsum(0))
+    assert torch.equal(cumsum(x, 0), got)
+    assert_exact_but_for_rounding(reverse_cumsum(x, 0), from_end(x.double(), 0))
+
+
+@pytest.mark.gpu
 def test_a_shape_is_planned_once() -> None:
     for _ in range(3):
         cumsum(torch.ones(2**20, device="cuda"))
