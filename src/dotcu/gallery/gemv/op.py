@@ -233,8 +233,8 @@ def _tile(m: int, n: int, bits: int) -> Tile:
 def _cluster(tiles: int, steps: int, sms: int, smem_bytes: int = ANY) -> int:
     """Return the blocks that share the k of a tile: as many as the GPU has room for, while each has work.
 
-    Blocks of a cluster run on multiprocessors that are close together. So two for each multiprocessor of the
-    GPU fit in clusters of two, in clusters of four only if there is room for three, and in larger ones never.
+    Two blocks for each multiprocessor are fast on an H100 in clusters of two, in clusters of four only if
+    there is room for three, and in larger ones never (by trials): a cluster's blocks must be close together.
     """
     room = (smem_bytes <= TWO_AT_ONCE) + (smem_bytes <= THREE_AT_ONCE)
     most = {1: sms, 2: sms * min(1 + room, 2), 4: sms * max(room, 1), 8: sms}
