@@ -27,8 +27,8 @@ BACKWARD_WAYS = (
     (3, 128, 3, True), (2, 256, 2, True), (3, 192, 2, True), (5, 128, 2, True), (3, 256, 2, False),
     (4, 256, 1, True), (3, 512, 1, False), (5, 320, 1, False), (4, 512, 1, False),
 )  # fmt: skip
-"""Shares of threads in a row, where registers hold two floats for each column besides: measured on an H100.
-A multiple of four warps keeps the parts of a multiprocessor equally busy."""
+"""Shares of threads in a row, where registers hold two floats for each column besides: by trials on an H100,
+which the README tells. A multiple of four warps keeps the parts of a multiprocessor equally busy."""
 
 STAGES = 3
 """Rows in a block's shared memory."""
