@@ -23,8 +23,9 @@ SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
 nothing is added, and no vector comes from two words: fewer threads wait for each other."""
 
 BACKWARD_WAYS = (
-    *norms.WARP_WAYS, (4, 32, 2, False), (5, 32, 2, False), (3, 64, 6, True), (2, 128, 4, True),
-    (3, 128, 4, True), (2, 256, 2, False), (5, 128, 3, False), (2, 352, 1, True), (5, 160, 3, False),
+    *norms.WARP_WAYS[:5], (2, 16, 4, False), (3, 16, 2, False), (2, 32, 2, False), (3, 32, 2, True),
+    (4, 32, 2, False), (5, 32, 2, False), (3, 64, 6, True), (2, 128, 4, True), (3, 128, 4, True),
+    (2, 256, 2, False), (5, 128, 3, False), (2, 352, 1, True), (5, 160, 3, False),
     (2, 512, 1, False), (3, 384, 1, False), (3, 512, 1, False), (2, 1024, 1, False),
 )  # fmt: skip
 """Shares of threads in a row, where registers hold a float for each column besides: by trials on an H100,
