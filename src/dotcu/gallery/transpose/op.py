@@ -37,8 +37,12 @@ FEW, NARROW = 8, 48
 """A dimension of fewer elements would leave most of a tile empty: it is copied by its strides instead, or has
 tiles of its own."""
 
+LEAST_OF_BYTES = (2, 2, FEW, FEW, FEW)
+"""Rows or columns of a matrix that is copied as a span, at least, for elements of so many bytes."""
+
 LONG, TILE_BYTES, LONG_BYTES = 512, 2**13, 2**15
-"""Rows of a tile of few columns, or columns of one of few rows; its bytes at least and at most, about."""
+"""Rows of a tile of few columns, or columns of one of few rows; its bytes at least, of fewer than 8, and at
+most, about."""
 
 LEAST_RUN_BYTES, RUN_BYTES, RUN_THREADS = 32, 2**13, 128
 """Bytes of a row that stays a row and is copied by words wherever it begins, at least; bytes and threads of a
@@ -104,10 +108,12 @@ def _choose(view: Tensor, out: Tensor) -> Chosen:
     (rows, row, _), (columns, column, pitch), size = dims[-1], dims[nearest], view.element_size()
     if nearest == len(dims) - 1 or row * size >= FAR_BYTES or pitch * size >= FAR_BYTES:
         return _choose_rows(view, out, dims)
-    if column == 1 and row == columns and columns < NARROW and rows >= LONG and columns * size % VECTOR_BYTES:
+    least = _of_bytes(LEAST_OF_BYTES, size)
+    few = column == 1 and row == columns and least <= columns < NARROW
+    if few and rows >= LONG and columns * size % VECTOR_BYTES:
         return _choose_tall(view, dims, nearest)
     if (rows < NARROW or columns < NARROW) and (rows % FEW or columns % FEW):
-        if column == 1 and pitch == rows and rows < NARROW and columns >= LONG:
+        if column == 1 and pitch == rows and least <= rows < NARROW and columns >= LONG:
             return _choose_flat(view, dims, nearest)
         if rows >= FEW and columns >= FEW:
             return _choose_narrow(view, dims, nearest)
@@ -191,7 +197,7 @@ def _choose_flat(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
 def _long(few: int, size: int) -> int:
     """Return rows of a tile of few columns, or the other way round."""
     many = LONG
-    while many * few * size < TILE_BYTES:
+    while few < FEW and many * few * size < TILE_BYTES:
         many *= 2
     while many * few * size > LONG_BYTES:
         many //= 2
