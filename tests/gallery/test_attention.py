@@ -177,19 +177,20 @@ def test_packed_sequences_agree_with_each_alone(
 
 @pytest.mark.parametrize("spoil", [math.nan, pytest.param(math.inf, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("d", "length", "deterministic"),
+    ("d", "length", "deterministic", "softcap"),
     [
-        (64, 9, False),
-        pytest.param(64, 140, True, marks=pytest.mark.slow),
-        pytest.param(128, 140, False, marks=pytest.mark.slow),
-        pytest.param(192, 9, False, marks=pytest.mark.slow),
+        (64, 9, False, 5.0),
+        (64, 9, True, 0.0),
+        pytest.param(64, 140, True, 5.0, marks=pytest.mark.slow),
+        pytest.param(128, 140, False, 0.0, marks=pytest.mark.slow),
+        pytest.param(192, 9, False, 0.0, marks=pytest.mark.slow),
     ],
 )
 def test_nothing_of_the_next_sequence_reaches_a_sequence(
-    d: int, length: int, deterministic: bool, spoil: float, device: torch.device
+    d: int, length: int, deterministic: bool, softcap: float, spoil: float, device: torch.device
 ) -> None:
     """Its last tile has rows of the next one."""
-    cu, settings = starts(device, (length, 4)), (length, length, True, None, None, 0.0)
+    cu, settings = starts(device, (length, 4)), (length, length, True, None, None, softcap)
     grad, q, k, v = packed = [normal(device, length + 4, 1, d) + i for i in range(4)]
 
     def results() -> tuple[Tensor, ...]:

@@ -114,6 +114,8 @@ def test_work_counts_multiplications_and_additions() -> None:
 
 SPLITS = [instance for instance, *_ in op.INSTANCES if instance[4] > 1]
 SPLIT = min(SPLITS, key=lambda instance: instance[0] * instance[1])
+LEFT_IN_PLACE = next(each for each in SPLITS if each[:2] == (128, 128))
+"""Its blocks read each other's parts where these lie; those of smaller tiles send them."""
 
 
 def halves(*shape: int, device: torch.device) -> torch.Tensor:
@@ -148,14 +150,20 @@ def test_odd_sizes_and_unaligned_rows_are_taken(kernel: str, device: torch.devic
 
 
 @pytest.mark.parametrize(
-    "dtype",
-    quick([torch.bfloat16], [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn]),
+    ("dtype", "instance"),
+    [
+        (torch.bfloat16, SPLIT),
+        (torch.bfloat16, LEFT_IN_PLACE),
+        pytest.param(torch.float16, SPLIT, marks=pytest.mark.slow),
+        pytest.param(torch.float32, SPLIT, marks=pytest.mark.slow),
+        pytest.param(torch.float8_e4m3fn, SPLIT, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_blocks_that_share_k_add_up_the_same_each_time(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, device: torch.device
+    dtype: torch.dtype, instance: op.Instance, monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
-    monkeypatch.setattr(op, "_instance", lambda *rest: SPLIT)
+    monkeypatch.setattr(op, "_instance", lambda *rest: instance)
     a, b, bias = (torch.randn(*shape, device=device) for shape in ((20, 330), (40, 330), (40,)))
     if dtype == torch.float8_e4m3fn:
         (x, of_x), (y, of_y), shift = quantize_fp8(a), quantize_fp8(b), bias.bfloat16()

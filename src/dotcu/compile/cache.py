@@ -58,6 +58,9 @@ _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
 _WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
 
 
+MOST_NOTE_BYTES = 2**20
+"""The most bytes of the notes about one source; of more, the latest stay."""
+
 MOST_NOTES = 1000
 """The most notes about sources that are kept; of more, the newest three quarters stay."""
 
@@ -570,15 +573,20 @@ class Store:
         return total
 
     def add_history(self, source: str, record: Mapping[str, Any]) -> None:
-        """Note what a source was built from; nothing depends on it but the reason in the log."""
+        """Note what a source was built from: a line at the end of a file, so that several processes may."""
         folder = self.root / "recent"
-        temporary = folder / f"{source}.{os.urandom(4).hex()}"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            records = [dict(record), *(old for old in self.history(source) if old != record)][:8]
-            temporary.write_text(json.dumps(records))
-            (folder / source).unlink(missing_ok=True)  # ext4 waits for the disk where a file replaces another
-            temporary.replace(folder / source)
+            known = self.history(source)
+            if record in known[:1]:
+                return
+            with (folder / source).open("a") as file:
+                file.write(json.dumps(record) + "\n")
+                is_long = file.tell() > MOST_NOTE_BYTES
+            if is_long:
+                temporary = folder / f"{source}.{os.urandom(4).hex()}"
+                temporary.write_text("".join(json.dumps(each) + "\n" for each in reversed([record, *known])))
+                temporary.replace(folder / source)
             with os.scandir(folder) as found:
                 notes = list(found)
             if len(notes) > MOST_NOTES:
@@ -587,12 +595,15 @@ class Store:
                     Path(old).unlink(missing_ok=True)
 
     def history(self, source: str) -> list[Mapping[str, Any]]:
-        """Return what `add_history` noted of a source, newest first."""
-        try:
-            records = json.loads((self.root / "recent" / source).read_text())
-            return [record for record in records if isinstance(record, dict)]
-        except (OSError, ValueError, TypeError):
-            return []
+        """Return the latest of what `add_history` noted of a source, each once, newest first."""
+        records: list[Mapping[str, Any]] = []
+        with contextlib.suppress(OSError):
+            for line in reversed((self.root / "recent" / source).read_text().splitlines()):
+                with contextlib.suppress(ValueError, TypeError):
+                    record = json.loads(line)
+                    if isinstance(record, dict) and record not in records:
+                        records.append(record)
+        return records[:8]
 
     def warn(self, doing: str, error: BaseException) -> None:
         """Warn once for each directory that it cannot be used, and what to do."""

@@ -107,8 +107,8 @@ class TuneReport(report_base.Report):
             table.add_row(
                 row.op, row.case, values_text(row.configuration) if timed else "",
                 f"{row.median_us:.4g}" if timed else "",
-                f"{row.over_runner_up:.3f}" if timed else "", f"{row.over_default:.3f}" if timed else "",
-                right, f"{row.seconds:.1f}", Text(remark),
+                f"{row.over_runner_up:.3f}" if timed else "", _over_default(row) if timed else "", right,
+                f"{row.seconds:.1f}", Text(remark),
             )  # fmt: skip
         parts: list[RenderableType] = [table, *map(Text, self._rejections()), *map(Text, self.notes)]
         where = self.gpu or "no GPU: configurations were rejected and checked, and none was timed"
@@ -134,6 +134,10 @@ class TuneReport(report_base.Report):
         return [*lines, f"rejected for {more} more {reasons_text}: --json has them"] if more > 0 else lines
 
 
+def _over_default(of: TuneRow | TunedEntry) -> str:
+    return f"{of.over_default:.3f}" if of.over_default else "rejected"
+
+
 def entries_table(entries: Sequence[tuple[str, TunedEntry, str]]) -> RenderableType:
     """Return entries of files as a table: operator, entry, and why it is left out, if it is."""
     columns = ("operator", "GPU", "key", "configuration", "us", "runner-up", "default", "date", "remark")
@@ -141,8 +145,7 @@ def entries_table(entries: Sequence[tuple[str, TunedEntry, str]]) -> RenderableT
     for name, entry, misfit in entries:
         table.add_row(
             name, entry.gpu, ", ".join(map(str, entry.key)), values_text(entry.configuration),
-            f"{entry.median_us:.4g}", f"{entry.over_runner_up:.3f}", f"{entry.over_default:.3f}", entry.date,
-            misfit,
+            f"{entry.median_us:.4g}", f"{entry.over_runner_up:.3f}", _over_default(entry), entry.date, misfit,
         )  # fmt: skip
     return table
 

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,28 @@ def test_of_many_notes_about_sources_the_newest_stay(store: Store, monkeypatch: 
     assert store.history("source0") == []
     store.add_history("source11", {"number": 12})
     assert store.history("source11") == [{"number": 12}, {"number": 11}]
+
+
+def test_no_note_is_lost_where_two_write_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Store(store.directory)
+
+    def history(source: str) -> list[Mapping[str, Any]]:
+        known = Store.history(store, source)
+        other.add_history(source, {"number": 2})  # between what the first reads and writes
+        return known
+
+    store.add_history("source", {"number": 1})
+    monkeypatch.setattr(store, "history", history)
+    store.add_history("source", {"number": 3})
+    assert {each["number"] for each in other.history("source")} == {1, 2, 3}
+
+
+def test_a_long_file_of_notes_keeps_the_latest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MOST_NOTE_BYTES", 200)
+    for number in range(50):
+        store.add_history("source", {"number": number})
+    assert [each["number"] for each in store.history("source")] == [*range(49, 41, -1)]
+    assert (store.root / "recent" / "source").stat().st_size < 400
 
 
 def test_the_least_recently_used_go_first(store: Store) -> None:

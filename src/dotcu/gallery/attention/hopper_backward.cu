@@ -228,7 +228,10 @@ __global__ void __launch_bounds__(384, 1)
                 const bool sees = j < keys && at < queries &&
                                   (MASK == all_keys || j <= at + right) &&
                                   (MASK != window || j >= at - left);
-                if (!sees) s[i] = -infinity;
+                if (!sees) {
+                    s[i] = -infinity;
+                    if constexpr (CAPPED) slope[i] = 0;  // the next sequence's may be NaN
+                }
             }
         }
 #pragma unroll
