@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -268,3 +270,15 @@ def test_a_kernel_with_cluster_dims_gets_an_architecture_that_has_them_by_defaul
     assert out.tolist() == [1, 1, 1, 1]
     with simulate(arch="sm_75"), pytest.raises(CompileError, match="__cluster_dims__ is not supported"):
         load_inline(source).add_one(out, grid=4, block=1)
+
+
+def test_a_process_that_has_launched_ends_without_a_word() -> None:
+    program = f"""
+import torch, dotcu
+module, x, out = dotcu.load_inline({SOURCE!r}), torch.ones(8), torch.empty(8)
+with dotcu.simulate():
+    module.copy(x, out, 8, grid=1, block=64)
+print(out.sum())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "tensor(8.)\n", "")

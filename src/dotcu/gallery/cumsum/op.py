@@ -28,7 +28,6 @@ from dotcu.gallery.common import (
 kernels = dotcu.load("kernel.cu")
 tile_kernels = dotcu.load("tiles.cu")
 column_kernels = dotcu.load("columns.cu")
-ragged_kernels = dotcu.load("ragged.cu")
 
 
 WARP = 32
@@ -70,6 +69,25 @@ RAGGED_SIDES = (32, 64, 128, 256)
 or the most."""
 RAGGED_BLOCK, RAGGED_BYTES = 256, 2**16
 """Threads, and bytes of a tile of such columns."""
+ragged_kernels = dotcu.load(
+    "ragged.cu",
+    instantiate={
+        "cumsum_ragged": [
+            (
+                dtype,
+                torch.float32,
+                side,
+                RAGGED_BLOCK,
+                RAGGED_BYTES // (RAGGED_BLOCK * dtype.itemsize),
+                reverse,
+            )
+            for dtype in (torch.float32, torch.float16, torch.bfloat16)
+            for side in RAGGED_SIDES
+            for reverse in (False, True)
+        ]
+    },
+)
+"""No sample is as large as what takes these."""
 RAGGED_TILES, RAGGED_BELOW = 1024, 4
 """Tiles that are enough for a GPU, and how many of them are below each other at least."""
 RAGGED_LEAST_BYTES, RAGGED_MOST_BYTES = 64, 4
