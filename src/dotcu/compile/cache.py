@@ -58,8 +58,9 @@ _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
 _WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
 
 
-MOST_NOTE_BYTES = 2**20
-"""The most bytes of the notes about one source; of more, the latest stay."""
+NOTES_OF_A_SOURCE = 8
+MOST_NOTE_BYTES = 2**16
+"""The most bytes of the notes about one source, which each compile reads; of more, the latest notes stay."""
 
 MOST_NOTES = 1000
 """The most notes about sources that are kept; of more, the newest three quarters stay."""
@@ -599,11 +600,13 @@ class Store:
         records: list[Mapping[str, Any]] = []
         with contextlib.suppress(OSError):
             for line in reversed((self.root / "recent" / source).read_text().splitlines()):
-                with contextlib.suppress(ValueError, TypeError):
+                if len(records) == NOTES_OF_A_SOURCE:
+                    break
+                with contextlib.suppress(ValueError):
                     record = json.loads(line)
                     if isinstance(record, dict) and record not in records:
                         records.append(record)
-        return records[:8]
+        return records
 
     def warn(self, doing: str, error: BaseException) -> None:
         """Warn once for each directory that it cannot be used, and what to do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -69,23 +70,17 @@ RAGGED_SIDES = (32, 64, 128, 256)
 or the most."""
 RAGGED_BLOCK, RAGGED_BYTES = 256, 2**16
 """Threads, and bytes of a tile of such columns."""
+
+
+def _ragged(dtype: torch.dtype, side: int, reverse: bool) -> tuple[Any, ...]:
+    """Return the template arguments of ragged.cu."""
+    rows = RAGGED_BYTES // (RAGGED_BLOCK * dtype.itemsize)
+    return dtype, sum_type(dtype), side, RAGGED_BLOCK, rows, reverse
+
+
+RAGGED = itertools.product((torch.float32, torch.float16, torch.bfloat16), RAGGED_SIDES, (False, True))
 ragged_kernels = dotcu.load(
-    "ragged.cu",
-    instantiate={
-        "cumsum_ragged": [
-            (
-                dtype,
-                torch.float32,
-                side,
-                RAGGED_BLOCK,
-                RAGGED_BYTES // (RAGGED_BLOCK * dtype.itemsize),
-                reverse,
-            )
-            for dtype in (torch.float32, torch.float16, torch.bfloat16)
-            for side in RAGGED_SIDES
-            for reverse in (False, True)
-        ]
-    },
+    "ragged.cu", instantiate={"cumsum_ragged": list(itertools.starmap(_ragged, RAGGED))}
 )
 """No sample is as large as what takes these."""
 RAGGED_TILES, RAGGED_BELOW = 1024, 4
@@ -210,7 +205,8 @@ def _choose_ragged(x: Tensor, out: Tensor, outer: int, n: int, inner: int, rever
     width = VECTOR_BYTES // x.element_size()
     side = next((side for side in RAGGED_SIDES if inner + width - 1 <= side), RAGGED_SIDES[-1])
     across = dotcu.cdiv(inner, side - width + 1)
-    slices, rows = RAGGED_BLOCK // side, RAGGED_BYTES // (RAGGED_BLOCK * x.element_size())
+    types = _ragged(x.dtype, side, reverse)
+    slices, rows = RAGGED_BLOCK // side, types[4]
     tiles = dotcu.cdiv(n, slices * rows)
     grid = outer * across * tiles
     aligned = dotcu.is_aligned(x, VECTOR_BYTES) and dotcu.is_aligned(out, VECTOR_BYTES)
@@ -219,7 +215,6 @@ def _choose_ragged(x: Tensor, out: Tensor, outer: int, n: int, inner: int, rever
     if not aligned or not many or not fit or inner * x.element_size() < RAGGED_LEAST_BYTES:
         return None
     places = outer * across * (tiles + tiles // (AHEAD * slices) + 1) * side
-    types = (x.dtype, sum_type(x.dtype), side, RAGGED_BLOCK, rows, reverse)
     numbers = (n, inner, x.numel(), dotcu.cdiv(inner, across), across, tiles)
     return ragged_kernels.cumsum_ragged[types], numbers, places, grid, RAGGED_BLOCK, None, RAGGED_BYTES
 
