@@ -128,8 +128,13 @@ class Registration:
 
     def implement_fake(self, fake: Kernel) -> None:
         """Register the fake kernel, for the Meta key and for fake tensors."""
+
+        def announced(*args: Any, **kwargs: Any) -> Any:
+            _announce_to_inductor(self.operator)
+            return fake(*args, **kwargs)
+
         torch.library.register_fake(
-            self.signature.qualified_name, fake, lib=self.library, allow_override=True
+            self.signature.qualified_name, announced, lib=self.library, allow_override=True
         )
 
     def implement_vmap(self, rule: Kernel) -> None:
@@ -287,6 +292,23 @@ def put_before(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
     if name is not None:  # TorchScript knows operators by what they call
         torch.jit._builtins._register_builtin(function, name)
     operator._op = function
+
+
+def _announce_to_inductor(operator: Any) -> None:
+    """Tell Inductor, once it is imported, to call an operator as it is, before Inductor meets it in a graph.
+
+    An operator that it has not heard of, Inductor treats the same way, but torch 2.11 writes the arguments
+    out first, as text for its log, whether or not anyone reads it: the text of an argument has that of all
+    that it depends on, and doubles with each operator that takes two results of others. The forward of
+    twelve layers did not end in four minutes.
+    Source: torch 2.11 and 2.13, torch/_inductor/graph.py, GraphLowering.call_function.
+    """
+    lowering: Any = sys.modules.get("torch._inductor.lowering")
+    known = getattr(lowering, "lowerings", None)  # None while the module is being imported
+    if known is None or operator in known:
+        return
+    constraint = lowering.tag_to_layout_constraint(torch._library.utils.get_layout_constraint_tag(operator))
+    lowering.make_fallback(operator, layout_constraint=constraint, warn=False)
 
 
 # DTensor: its strategies are registered when it is first imported.
