@@ -35,6 +35,7 @@ from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Overload, Sample
 from dotcu.operator.sharding import ELEMENTWISE, REPLICATED, Place, Rule, members, rules
 from dotcu.serialize import plain
+from dotcu.tracebacks import one_line
 
 VERSION = 1
 """The version of the JSON form; docs/reference/reports.md has its keys."""
@@ -174,7 +175,14 @@ def _splits(subject: Subject, sample: Sample, rule: Rule) -> bool:
 
 def _declared_wrong(subject: Subject, case: Case) -> Iterator[str]:
     sample = case.make()
-    for rule in subject.overload.sharding_rules(sample.args, sample.kwargs):
+    try:
+        declared = subject.overload.sharding_rules(sample.args, sample.kwargs)
+    except (UsageError, EnvironmentFault):
+        raise
+    except Exception as error:  # whatever a user's function raises
+        yield f"the function raises {type(error).__name__}: {one_line(error)} ({case.name})"
+        return
+    for rule in declared:
         wrong = broken(subject, sample, rule)
         if wrong:
             yield f"{rule}: {wrong} ({case.name})"

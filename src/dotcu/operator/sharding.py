@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from dotcu.errors import UsageError
 from dotcu.operator.schema import Signature
@@ -62,6 +62,25 @@ class Rule:
         words = [f"{name}:{place}" for name, place in self.arguments.items() if place is not None]
         results = ", ".join(_WHOLE if place is None else str(place) for place in self.results)
         return " ".join([*([_EVEN] if self.even else []), *words, "->", results]).rstrip()
+
+
+@dataclass(frozen=True)
+class TensorShape:
+    """A tensor as a function of shardings sees it, by its shape: of a DTensor no more is known there."""
+
+    shape: Sequence[int]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"a function of shardings asks a tensor for {name}.\n"
+            "Of a tensor it may ask shape and ndim: of a DTensor nothing else is known there.\n"
+            "For the number of elements, type: x.shape.numel()"
+        )
 
 
 def tensors_of(signature: Signature) -> tuple[str, ...]:
@@ -152,8 +171,8 @@ def rules(
     """
     values = {**dict(zip(signature.arguments, args, strict=False)), **kwargs}
     if callable(declared):
-        inputs = {name: value for name, value in kwargs.items() if name not in signature.outs}
-        declared = declared(*args, **inputs)
+        inputs = {name: _shapes(value) for name, value in kwargs.items() if name not in signature.outs}
+        declared = declared(*map(_shapes, args), **inputs)
     found: dict[str, Rule] = {}
     for text in _texts(declared, signature):
         if text == ELEMENTWISE:
@@ -164,6 +183,13 @@ def rules(
             made = _by_rows(parse(text, signature), values)
         found.update((str(rule), rule) for rule in made if _fits(rule, values) and not rule.replicates)
     return list(found.values())
+
+
+def _shapes(value: Any) -> Any:
+    """Return an argument with the shape of each tensor in its place."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_shapes, value))
+    return TensorShape(value.shape) if members(value) else value
 
 
 def _elementwise(signature: Signature, values: Mapping[str, Any]) -> Iterator[Rule]:

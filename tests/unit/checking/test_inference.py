@@ -101,6 +101,18 @@ def test_what_arguments_decide_is_told_by_the_number_of_samples() -> None:
     assert "write a function" in one.suggestion
 
 
+def test_a_declared_function_that_fails_is_reported_beside_what_holds() -> None:
+    def twice(x: Tensor) -> Tensor:
+        return 2 * x
+
+    op = operator(twice, dotcu.Sample(torch.randn(4, 5)), reference=twice)
+    op.sharding(lambda x: ["x:0 -> 0"] * x.numel())
+    one = found(op)
+    assert one.holds == ("elementwise",)
+    (broken,) = one.broken
+    assert broken.startswith("the function raises AttributeError: a function of shardings asks")
+
+
 def test_equal_parts_are_asked_for_where_others_fail() -> None:
     def of_heads(q: Tensor, k: Tensor) -> Tensor:
         if q.shape[0] % k.shape[0]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -70,6 +71,32 @@ def test_a_function_says_rules_by_the_arguments() -> None:
     ]
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_function_that_asks_more_of_a_tensor_than_its_shape_fails_without_dtensors_too(many: bool) -> None:
+    def along(x: list[Tensor]) -> Tensor:
+        return x[0].clone()
+
+    def by_numel(x: Any, *rest: Any) -> list[str]:
+        return ["x:0 -> 0"] * (x[0] if many else x).numel()
+
+    x = torch.empty(2, 3)
+    with pytest.raises(AttributeError, match=r"asks a tensor for numel(.|\n)*type: x\.shape\.numel\(\)"):
+        meaning(by_numel, [x], body=along) if many else meaning(by_numel, x, torch.empty(3))
+
+
+def test_scales_of_rows_are_split_with_the_rows_and_one_scale_is_whole() -> None:
+    a, b = torch.empty(4, 3).to(torch.float8_e4m3fn), torch.empty(3, 5).to(torch.float8_e4m3fn)
+
+    def said(*rest: Tensor) -> list[str]:
+        return [str(rule) for rule in dotcu.gallery.matmul_fp8.sharding_rules((a, b, *rest), {})]
+
+    assert said(torch.empty(1), torch.empty(1)) == ["a:0 -> 0"]
+    assert said(torch.empty(4, 1), torch.empty(1, 5), torch.empty(5)) == [
+        "a:0 scale_a:0 -> 0",
+        "b:1 scale_b:1 bias:0 -> 1",
+    ]
+
+
 def test_an_out_overload_is_split_as_its_result() -> None:
     rules = dotcu.gallery.matmul.overloads["out"].sharding_rules(
         (torch.empty(2, 3), torch.empty(3, 4)), {"out": torch.empty(2, 4)}
@@ -101,3 +128,12 @@ def test_every_operator_of_the_gallery_declares_its_sharding() -> None:
     ops = (getattr(dotcu.gallery, name) for name in dotcu.gallery.__all__)
     silent = [o.qualified_name for op in ops for o in op.overloads.values() if o.declared_sharding is None]
     assert silent == []
+
+
+def test_every_function_of_the_gallery_asks_for_shapes_alone_on_its_samples() -> None:
+    ops = (getattr(dotcu.gallery, name) for name in dotcu.gallery.__all__)
+    overloads = [o for op in ops for o in op.overloads.values() if callable(o.declared_sharding)]
+    assert len(overloads) > 10
+    for overload in overloads:
+        for sample in overload.make_samples(torch.device("cpu"), overload.dtypes[0]):
+            overload.sharding_rules(sample.args, sample.kwargs)

@@ -698,7 +698,7 @@ def _(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, **rest: Any
 ) -> list[str]:
     scaled = f" scale_b:{scale_b.ndim - 1}{' bias:0' * (bias is not None)}"
-    if scale_a.numel() == scale_b.numel() == 1:
+    if scale_a.shape.numel() == scale_b.shape.numel() == 1:
         return ["a:0 -> 0"]
     return ["a:0 scale_a:0 -> 0", f"b:1{scaled} -> 1"]
 
