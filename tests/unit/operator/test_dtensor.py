@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 import dotcu.gallery
+from dotcu.checking.numerics import judge
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials.sharding import dtype_of
 from dotcu.errors import ArgumentError
@@ -150,7 +151,7 @@ def test_a_gallery_operator_gives_on_dtensors_what_it_gives_on_tensors(
     with _disable_current_modes():  # samples and what they give are one tensor, not one for each rank
         case = subject.smallest(dtype_of(subject))
         assert case is not None
-        expected = subject.call(case.make())
+        expected, oracle = subject.call(case.make()), subject.oracle(case.make(), case.dtype)
     for dim in (0, 1):
         with _disable_current_modes():
             sample = case.make()
@@ -163,5 +164,12 @@ def test_a_gallery_operator_gives_on_dtensors_what_it_gives_on_tensors(
         split = sample.map_tensors(placed)
         with torch.no_grad():
             results = subject.gives(split, overload(*split.args, **split.kwargs))
-        for got, want in zip(results, expected, strict=True):
-            torch.testing.assert_close(ranks.whole(got), want, equal_nan=True)
+        wholes = tuple(map(ranks.whole, results))
+        with _disable_current_modes():
+            judged = judge(wholes, oracle)
+        assert judged.passed, str(judged)
+        for result, got, want in zip(results, wholes, expected, strict=True):
+            # Each rank rounds its part of a sum to the dtype of the result. Where parts cancel, that is more
+            # than units of the result, and the bounds of the operator hold, which know what cancels.
+            if not any(place.is_partial() for place in result.placements):
+                torch.testing.assert_close(got, want, equal_nan=True)
