@@ -26,6 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 KEPT = {"nvrtc", "cuda_home"}  # these say which toolkit is under test
 
+OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+"""By these the `make` that runs pytest would give its flags to a test's, and have it name its folder."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -36,6 +39,8 @@ def _own_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     with pytest.MonkeyPatch.context() as patch:
         for field in fields:
             patch.delenv(field.metadata["variable"], raising=False)
+        for variable in OF_MAKE:
+            patch.delenv(variable, raising=False)
         patch.setenv("DOTCU_CACHE_DIR", str(cache))
         patch.setattr(os, "fsync", lambda descriptor: None)  # each compile would wait five times for the disk
         defaults = {field.name: field.default for field in fields}

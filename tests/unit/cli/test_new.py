@@ -87,6 +87,15 @@ def test_nothing_heavy_is_loaded(tmp_path: Path) -> None:
     assert (tmp_path / "mylib").is_dir()
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_alone_lists_the_targets(tmp_path: Path) -> None:
+    fresh.here("new", "mylib", folder=tmp_path)
+    listed = run("make", folder=tmp_path / "mylib").stdout
+    assert [line.split()[1] for line in listed.splitlines()] == [
+        "help", "test", "check", "watch", "bench", "lint", "format", "build", "clean",
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_a_project_passes_its_own_checks_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests, lint and checks of a new project with a second operator, by its own Makefile."""
@@ -113,11 +122,6 @@ def test_a_project_passes_its_own_checks_at_once(tmp_path: Path, monkeypatch: py
     assert benched.returncode == 0, benched.stdout + benched.stderr
     if not torch.cuda.is_available():
         assert benched.stdout.count("bounds for H200, no measurements") == 2
-
-    listed = run("make", folder=project).stdout
-    assert [line.split()[1] for line in listed.splitlines()] == [
-        "help", "test", "check", "watch", "bench", "lint", "format", "build", "clean",
-    ]  # fmt: skip
 
 
 @pytest.mark.slow
