@@ -9,6 +9,7 @@ from torch.testing import make_tensor
 
 import dotcu
 from dotcu.gallery import layer_norm, layer_norm_backward
+from dotcu.gallery.common import FEW_ROWS
 from quick import quick, quick_pairs
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -50,6 +51,34 @@ def close(got: Tensor, wanted: Tensor, places: int = 8, terms: float = 1.0) -> N
 def test_rows_of_any_length_are_normalized(n: int, dtype: torch.dtype, device: torch.device) -> None:
     x, weight, bias = (random(device, dtype, *shape) for shape in ((3, n), (n,), (n,)))
     close(layer_norm(x, weight, bias), exact(x, weight, bias))
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "few", "many"),
+    [
+        (2048, torch.bfloat16, "8, 2, 128, true", "8, 4, 64, true"),
+        (
+            768,
+            torch.bfloat16,
+            "8, 3, 32, false",
+            "8, 3, 32, false",
+        ),  # with a rest, more threads would not pay
+        pytest.param(4096, torch.float16, "8, 2, 256, true", "8, 8, 64, true", marks=pytest.mark.slow),
+        pytest.param(2048, torch.float32, "4, 4, 128, true", "4, 8, 64, true", marks=pytest.mark.slow),
+        pytest.param(1024, torch.float32, "4, 4, 64, true", "4, 4, 64, true", marks=pytest.mark.slow),
+    ],
+)
+def test_a_row_has_more_threads_where_rows_are_few(
+    n: int, dtype: torch.dtype, few: str, many: str, device: torch.device
+) -> None:
+    weight, bias = random(device, dtype, n), random(device, dtype, n)
+    with dotcu.simulate(arch="sm_87"), dotcu.kernel.scope.watching_launches() as seen:  # 16 multiprocessors
+        most = FEW_ROWS * dotcu.sm_count(device)
+        for rows in (3, most, most + 1):
+            x = random(device, dtype, rows, n)
+            close(layer_norm(x, weight, bias), exact(x, weight, bias))
+    shares = [launch.kernel.split("float, ")[-1].rstrip(">") for launch in seen]
+    assert shares == [few, few.replace("false", "true"), many]
 
 
 @pytest.mark.parametrize(("n", "dtype"), quick_pairs(BACKWARD, LENGTHS, FLOATS))

@@ -9,6 +9,7 @@ from torch.testing import make_tensor
 
 import dotcu
 from dotcu.gallery import add_rms_norm, rms_norm, rms_norm_backward
+from dotcu.gallery.common import FEW_ROWS
 from quick import quick, quick_pairs
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -53,6 +54,21 @@ def close(got: Tensor, wanted: Tensor, places: int = 4) -> None:
 def test_rows_of_any_length_are_normalized(n: int, dtype: torch.dtype, device: torch.device) -> None:
     x, weight = random(device, dtype, 3, n), random(device, dtype, n)
     close(rms_norm(x, weight), exact(x, weight))
+
+
+def test_a_row_has_more_threads_where_rows_are_few(device: torch.device) -> None:
+    weight = random(device, torch.bfloat16, 2048)
+    with dotcu.simulate(arch="sm_87"), dotcu.kernel.scope.watching_launches() as seen:  # 16 multiprocessors
+        most = FEW_ROWS * dotcu.sm_count(device)
+        for rows in (most, most + 1):
+            x = random(device, torch.bfloat16, rows, 2048)
+            close(rms_norm(x, weight), exact(x, weight))
+            out, sum = add_rms_norm(x, x, weight)
+            assert torch.equal(sum, 2 * x)
+            close(out, exact(sum, weight))
+    shares = [launch.kernel.split("float, ")[-1] for launch in seen]
+    of_few, of_many = "8, 2, 128, true", "8, 4, 64, true"
+    assert shares == [f"{of}, {adds}>" for of in (of_few, of_many) for adds in ("false", "true")]
 
 
 @pytest.mark.parametrize(("n", "dtype"), quick_pairs(BACKWARD, LENGTHS, FLOATS))

@@ -11,6 +11,7 @@ import dotcu
 from body_calls import traced
 from dotcu import settings
 from dotcu.gallery import softmax, softmax_backward
+from dotcu.gallery.common import FEW_ROWS
 from quick import quick, quick_pairs
 
 INF = math.inf
@@ -28,6 +29,27 @@ def test_rows_of_every_length_agree_with_torch(n: int, dtype: torch.dtype, devic
     x = (3 * torch.randn(3, n, device=device)).to(dtype)
     expected = torch.softmax(x.double(), -1).to(dtype)
     torch.testing.assert_close(softmax(x), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "few", "many"),
+    [
+        (1024, torch.bfloat16, "8, 2, 64, 1", "8, 4, 32, 1"),
+        pytest.param(2048, torch.float16, "8, 2, 128, 1", "8, 4, 64, 1", marks=pytest.mark.slow),
+        pytest.param(4096, torch.bfloat16, "8, 2, 256, 1", "8, 4, 128, 1", marks=pytest.mark.slow),
+        pytest.param(1024, torch.float32, "4, 4, 64, 1", "4, 4, 64, 1", marks=pytest.mark.slow),
+    ],
+)
+def test_a_row_has_more_threads_where_rows_are_few(
+    n: int, dtype: torch.dtype, few: str, many: str, device: torch.device
+) -> None:
+    with dotcu.simulate(arch="sm_87"), dotcu.kernel.scope.watching_launches() as seen:  # 16 multiprocessors
+        most = FEW_ROWS * dotcu.sm_count(device)
+        for rows in (most, most + 1):
+            x = (3 * torch.randn(rows, n, device=device)).to(dtype)
+            expected = torch.softmax(x.double(), -1).to(dtype)
+            torch.testing.assert_close(softmax(x), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
+    assert [launch.kernel.split("aligned, ")[1] for launch in seen] == [f"{few}>", f"{many}>"]
 
 
 @pytest.mark.parametrize("n", quick([33, 1024], [1, 33, 64, 257, 1024, 8200, 16384, 40_004]))

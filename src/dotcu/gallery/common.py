@@ -87,6 +87,16 @@ def row_vectors(n: int, *tensors: Tensor) -> tuple[str, int]:
     return ALIKE if all(dotcu.is_aligned(tensor, VECTOR_BYTES) for tensor in tensors) else APART, most
 
 
+FEW_ROWS = 4
+"""Rows for each multiprocessor at most that count as few. Source: on an H100, which has 132, more threads for
+a row pay with 528 rows, and cost up to a fifth with 1056; the README of layer_norm tells."""
+
+
+def has_few_rows(x: Tensor, rows: int) -> bool:
+    """Return whether so many rows of x are few for its GPU."""
+    return bool(rows <= FEW_ROWS * dotcu.sm_count(x))
+
+
 def result_type(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of a sum, as torch has it."""
     return torch.int64 if dtype in INTEGERS else dtype

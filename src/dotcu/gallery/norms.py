@@ -19,6 +19,7 @@ from dotcu.gallery.common import (
     FLOATS,
     LEAST_RAGGED_BYTES,
     VECTOR_BYTES,
+    has_few_rows,
     require_dtype,
     row_vectors,
     sum_type,
@@ -37,6 +38,10 @@ SHARED_BYTES = 48 << 10
 
 FORWARD_LANES = 512
 """Threads of a block of the forward at most."""
+
+FEW_ROWS_LANES, FEW_ROWS_ELEMENTS = 256, 16
+"""Threads of a row at most, and elements of a thread at least, where rows are few: by trials on an H100. The
+README of layer_norm tells."""
 
 BACKWARD_COLUMNS = 2048
 """Vectors of a block of the backward."""
@@ -122,6 +127,9 @@ def forward_launch(
     blocks = _cluster_blocks(held, FORWARD_LANES * choices[0] * width) if clusters else 1
     vectors, lanes = _split(dotcu.cdiv(held, blocks), width, choices, FORWARD_LANES, way != ALIGNED)
     if way == ALIGNED and width * x.element_size() == VECTOR_BYTES and (clusters or blocks == 1):
+        spread = _spread(vectors, lanes, width)
+        if spread != (vectors, lanes) and has_few_rows(x, rows):
+            vectors, lanes = spread
         tuned = configuration(x.dtype, n, rows, default=(vectors, lanes, blocks))
         if clusters or tuned[2] == 1:
             vectors, lanes, blocks = tuned
@@ -272,6 +280,19 @@ def _split_least(n: int, width: int, choices: tuple[int, ...], most_lanes: int) 
     ]
     holding = [way for way in ways if way[0] * way[1] * width >= n]
     return min(holding, key=math.prod) if holding else max(ways, key=math.prod)
+
+
+def _spread(vectors: int, lanes: int, width: int) -> tuple[int, int]:
+    """Return fewer vectors of a thread and more threads of a row that has a block: as many in all.
+
+    Args:
+        vectors: Vectors of a thread.
+        lanes: Threads of the row.
+        width: Elements of a vector.
+    """
+    while WARP < lanes < FEW_ROWS_LANES and vectors % 2 == 0 and vectors * width > FEW_ROWS_ELEMENTS:
+        vectors, lanes = vectors // 2, 2 * lanes
+    return vectors, lanes
 
 
 def _cluster_blocks(n: int, columns: int) -> int:

@@ -199,6 +199,8 @@ def _rows(device: torch.device, dtype: torch.dtype, xs: int, weights: int) -> It
 @layer_norm.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield from _rows(device, dtype, 1, 2)
+    random = random_tensors(device, dtype, -2, 2)
+    yield dotcu.Sample(random(3, 2048), random(2048), random(2048))  # more threads, as rows are few
 
 
 @layer_norm_backward.samples

@@ -251,12 +251,16 @@ def _rows(device: torch.device, dtype: torch.dtype, tensors: int) -> Iterator[li
 @rms_norm.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield from (dotcu.Sample(*tensors) for tensors in _rows(device, dtype, 1))
+    random = random_tensors(device, dtype, -2, 2)
+    yield dotcu.Sample(random(3, 2048), random(2048))  # more threads, as rows are few
 
 
 @add_rms_norm.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     for tensors in _rows(device, dtype, 2):
         yield dotcu.Sample(*tensors, 1e-5)
+    random = random_tensors(device, dtype, -2, 2)
+    yield dotcu.Sample(random(3, 2048), random(3, 2048), random(2048))
 
 
 @rms_norm_backward.samples

@@ -10,9 +10,17 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import ALIGNED, FLOATS, random_tensors, require_dtype, row_vectors, sum_type
+from dotcu.gallery.common import (
+    ALIGNED,
+    FLOATS,
+    VECTOR_BYTES,
+    has_few_rows,
+    random_tensors,
+    require_dtype,
+    row_vectors,
+    sum_type,
+)
 
-kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
 
 
@@ -31,6 +39,23 @@ HOLDERS = (
     Holder(1024, 128, 8),
 )  # fmt: skip
 """The smallest first: without a tuned one, the first that holds a row is launched."""
+
+MANY_ROWS_HOLDERS = (Holder(32, 64, 1), Holder(64, 64, 1), Holder(128, 64, 1))
+FEW_ROWS_HOLDERS = (Holder(64, 32, 1), Holder(128, 32, 1), Holder(256, 32, 1))
+"""Those of an aligned row of a half type, and what it has instead where rows are few: by trials on an H100,
+which the README tells."""
+
+kernels = dotcu.load(
+    "kernel.cu",
+    instantiate={
+        "softmax": [
+            (dtype, ALIGNED, VECTOR_BYTES // 2, holder.held // VECTOR_BYTES, holder.threads, 1)
+            for dtype in (torch.float16, torch.bfloat16)
+            for holder in MANY_ROWS_HOLDERS
+        ]
+    },
+)
+"""No sample has as many rows as what takes these."""
 
 BACKWARD_HOLDERS = (
     Holder(4, 16, 1), Holder(8, 16, 1), Holder(8, 32, 1), Holder(16, 32, 1), Holder(32, 32, 1),
@@ -119,6 +144,8 @@ def _choose(x: Tensor, out: Tensor) -> Chosen:
     holder = _first(HOLDERS, x, n, vectors)
     if holder is None:
         return _long(kernels.softmax_parts, kernels.softmax_long, LONG[1], x, rows, n, vectors)
+    if vectors == (ALIGNED, VECTOR_BYTES // 2) and holder in MANY_ROWS_HOLDERS and has_few_rows(x, rows):
+        holder = FEW_ROWS_HOLDERS[MANY_ROWS_HOLDERS.index(holder)]
     tuned = softmax.configuration(x.dtype, n, rows, default=holder)
     holder = tuned if _fits(tuned, x, n, vectors) else holder
     return _launch(kernels.softmax, holder, x, rows, n, vectors)
