@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._library.custom_ops import CustomOpDef
 
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import execution, register
@@ -83,13 +83,40 @@ def hand_over(overload: LaunchingOverload, among: Iterable[Any] | None) -> None:
             'Type: pip install --upgrade "torch>=2.11", or leave the choice to dotcu tune.'
         ) from error
     operator = register.packet(_configured(overload.signature)).default
-    configs = [config(_call(operator, _text(each))) for each in chosen]
+    calls = [_call(operator, _text(each)) for each in chosen]
     try:
-        hand(overload.torch_op, configs=configs)
-    except TypeError:  # torch 2.11 reads these two attributes of a CustomOpDef, and takes nothing else
-        definition: Any = CustomOpDef.__new__(CustomOpDef)
-        definition._opoverload, definition._init_fn = overload.torch_op, overload.body
-        hand(definition, configs=configs)
+        hand(overload.torch_op, configs=[config(call) for call in calls])
+    except TypeError:  # torch 2.11 takes no operator of the dispatcher alone
+        lowerings = import_module("torch._inductor.lowering").lowerings
+        lowerings[overload.torch_op] = _choosing(of_torch, name, [*calls, _call(operator, "")])
+
+
+def _choosing(of_torch: Any, name: str, calls: list[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return what Inductor of torch 2.11 puts in an operator's place: the fastest call.
+
+    Its own, for a torch.library.custom_op, names each call by the arguments that are no tensors, which does
+    not compile for -1.0, and compares with the operator as it is, which it then calls without them.
+    """
+    ir: Any = import_module("torch._inductor.ir")
+
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        def is_tensor(value: Any) -> bool:
+            return isinstance(value, (ir.TensorBox, ir.Buffer))
+
+        def of_tensors(call: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(call)
+            def with_the_rest(*tensors: Any) -> Any:
+                rest = iter(tensors)
+                values = [next(rest) if is_tensor(each) else each for each in (*args, *kwargs.values())]
+                return call(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
+
+            return with_the_rest
+
+        inputs = list(filter(is_tensor, (*args, *kwargs.values())))
+        choices = list(map(of_tensors, calls))
+        return of_torch.autotune_custom_op(f"{name}_autotuned", choices, inputs, [{} for _ in calls], None)
+
+    return choose
 
 
 def _checked(tunable: Configurations) -> list[Any]:
