@@ -36,10 +36,15 @@ HEAD_DIMS = (64, 96, 128, 192, 256)
 FORWARD = ((3, 128, 128), (3, 96, 96), (2, 176, 128), (2, 112, 112), (2, 80, 80))
 """By `HEAD_DIMS`: warpgroups of 64 queries, keys of a step, and of a step of few keys."""
 
-FEW_KEYS = 4096
-
 FEW_QUERIES = 1024
 """Up to as many queries a tile has two warpgroups of them: its tail counts more than what it reads."""
+
+THREE_GROUPS = 1.28
+"""Time of a tile of three warpgroups over that of one of two, where all keys are seen and tiles take as long.
+Source: trials on an H100, which the README tells."""
+
+L2_KEYS = 4096
+"""Up to as many keys, those of several heads share L2."""
 
 L2_BYTES = 8 * 2**20
 """What those keys and values may take that are read at the same time: queries and results pass L2, too."""
@@ -78,6 +83,9 @@ MOST_TOKENS = 8
 
 ALL, CAUSAL, WINDOW = 0, 1, 2
 """Which keys a query sees, as the kernels count."""
+
+FEW_KEYS = {ALL: 1024, CAUSAL: 2048, WINDOW: L2_KEYS}
+"""Up to as many keys of dense attention, a step has few: by trials on an H100, except for windows."""
 
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-12}
 """The second product takes exp(scores) in half precision."""
@@ -417,14 +425,20 @@ def _choose(
     b, h, queries, width = q.shape
     d, group, masked = _padded(int(width)), q.shape[1] // k.shape[1], _masked(causal, window)
     groups, many, few = FORWARD[HEAD_DIMS.index(d)]
-    columns, groups = few if keys <= FEW_KEYS else many, 2 if longest <= FEW_QUERIES else groups
+    columns = few if keys <= (L2_KEYS if sequences else FEW_KEYS[masked]) else many
+    if sequences or masked != ALL:
+        groups = 2 if longest <= FEW_QUERIES else groups
+    elif groups == 3:
+        sms = dotcu.sm_count(q)
+        of_two, of_three = (dotcu.cdiv(b * h * dotcu.cdiv(queries, 64 * n), sms) for n in (2, 3))
+        groups = 3 if THREE_GROUPS * of_three < of_two else 2
     if sequences == 0:
         key = q.dtype, d, queries, keys, b * h, masked, capped
         groups, columns = attention.configuration(*key, default=(groups, columns))
     rows = 64 * groups
     blocks = queries // rows + sequences if sequences else dotcu.cdiv(queries, rows)
     tiles = b * h * blocks
-    l2_bytes = L2_BYTES if keys <= FEW_KEYS else L2_MANY
+    l2_bytes = L2_BYTES if keys <= L2_KEYS else L2_MANY
     together = _together(b * k.shape[1], group, keys, d, l2_bytes) if masked and not sequences else 1
     numbers = (group, queries, int(k.shape[2]), blocks, tiles, together, *reach(causal, window))
     smem_bytes = _forward_smem(d, rows, columns)
