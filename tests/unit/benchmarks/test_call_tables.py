@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -79,5 +80,16 @@ def test_the_guide_of_tuning_has_the_figures_of_its_run() -> None:
         "twenty searches from the start chose the same",
     ):
         assert text in guide
+    long = run["exhaustive"]
+    assert len(long["rows"]) == 3
+    assert all(row["times"] > long["budget"] for row in long["rows"])
+    assert f"at most {math.ceil(1000 * long['worst']) / 1000} times as fast" in guide
     equal = run["equal"]["product"]
     assert equal["runs"] == equal["equal"] == 20
+
+
+def test_the_readme_has_the_figures_of_gpt2s_step() -> None:
+    own, _ = call_tables.read("training_gpt2_h100.json").values()
+    readme = " ".join((call_tables.ROOT / "README.md").read_text(encoding="utf-8").split())
+    figures = f"takes {own['us']['median'] / 1000:.1f} ms, {own['ratio']['median']:.2f} of the time"
+    assert figures in readme
