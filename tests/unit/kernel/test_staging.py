@@ -433,6 +433,7 @@ class _Mode(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")  # of torch 2.11
 def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road = Road(driver, plans["rows"])
     out, x, config = torch.zeros(64, dtype=torch.uint8), torch.ones(8), {"grid": 1, "block": 64}

@@ -84,8 +84,9 @@ MOST_TOKENS = 8
 ALL, CAUSAL, WINDOW = 0, 1, 2
 """Which keys a query sees, as the kernels count."""
 
-FEW_KEYS = {ALL: 1024, CAUSAL: 2048, WINDOW: L2_KEYS}
-"""Up to as many keys of dense attention, a step has few: by trials on an H100, except for windows."""
+FEW_KEYS = (1024, 2048, L2_KEYS)
+"""By which keys a query sees, up to as many keys of dense attention, a step has few.
+Source: trials on an H100, except for windows."""
 
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-12}
 """The second product takes exp(scores) in half precision."""

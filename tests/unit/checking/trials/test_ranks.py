@@ -132,6 +132,13 @@ def test_a_group_of_ones_own_is_used_and_stays(on_gpu: Subject) -> None:
         torch.distributed.destroy_process_group()
 
 
+def test_a_build_of_torch_that_has_nccl_needs_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    with ranks.alone():
+        assert torch.distributed.get_backend() == "gloo"
+
+
 def test_a_trial_that_fails_leaves_the_group(on_gpu: Subject) -> None:
     def look(subject: Subject) -> Outcome:
         raise ValueError("of the operator")
