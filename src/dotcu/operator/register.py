@@ -128,9 +128,12 @@ class Registration:
 
     def implement_fake(self, fake: Kernel) -> None:
         """Register the fake kernel, for the Meta key and for fake tensors."""
+        met: dict[Any, None] = {}
 
         def announced(*args: Any, **kwargs: Any) -> Any:
-            _announce_to_inductor(self.operator)
+            # torch keeps the object that it met first, and an added overload makes another
+            met[self.operator] = None
+            _announce_to_inductor(tuple(met))
             return fake(*args, **kwargs)
 
         torch.library.register_fake(
@@ -294,21 +297,28 @@ def put_before(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
     operator._op = function
 
 
-def _announce_to_inductor(operator: Any) -> None:
-    """Tell Inductor, once it is imported, to call an operator as it is, before Inductor meets it in a graph.
+def _announce_to_inductor(operators: Iterable[Any]) -> None:
+    """Tell Inductor in a compile to call operators as they are, before Inductor meets them in its graph.
 
     An operator that it has not heard of, Inductor treats the same way, but torch 2.11 writes the arguments
     out first, as text for its log, whether or not anyone reads it: the text of an argument has that of all
     that it depends on, and doubles with each operator that takes two results of others. The forward of
     twelve layers did not end in four minutes.
+
+    Whoever registers a lowering or a decomposition with Inductor has precedence. So nothing is announced
+    outside of a compile, where only shapes are asked for and a lowering may still come. torch's own
+    operators are left to Inductor, which makes their inputs contiguous in a backward.
     Source: torch 2.11 and 2.13, torch/_inductor/graph.py, GraphLowering.call_function.
     """
     lowering: Any = sys.modules.get("torch._inductor.lowering")
-    known = getattr(lowering, "lowerings", None)  # None while the module is being imported
-    if known is None or operator in known:
+    make_fallback = getattr(lowering, "make_fallback", None)  # None while another thread imports the module
+    if make_fallback is None or torch._guards.TracingContext.try_get() is None:
         return
-    constraint = lowering.tag_to_layout_constraint(torch._library.utils.get_layout_constraint_tag(operator))
-    lowering.make_fallback(operator, layout_constraint=constraint, warn=False)
+    for operator in operators:
+        known = operator in lowering.lowerings or operator in lowering.decompositions
+        if not known and not torch._library.utils.is_builtin(operator):
+            tag = torch._library.utils.get_layout_constraint_tag(operator)
+            make_fallback(operator, layout_constraint=lowering.tag_to_layout_constraint(tag), warn=False)
 
 
 # DTensor: its strategies are registered when it is first imported.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import dotcu
 from dotcu.errors import EnvironmentFault, UsageError
@@ -130,22 +134,96 @@ def test_inductor_times_the_configurations_and_the_result_is_right() -> None:
             assert re.search(named, "".join(codes))
 
 
-def test_inductor_does_not_write_out_the_arguments_of_operators(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def announced(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail if Inductor meets an operator in a graph that it has not heard of: its log says so."""
+    graph = logging.getLogger("torch._inductor.graph")
+    with torch._inductor.config.patch(fx_graph_cache=False), caplog.at_level(logging.INFO, graph.name):
+        graph.addHandler(caplog.handler)
+        try:
+            yield
+        finally:
+            graph.removeHandler(caplog.handler)
+    assert "implicit fallback" not in "".join(record.getMessage() for record in caplog.get_records("call"))
+
+
+@pytest.mark.usefixtures("announced")
+def test_inductor_does_not_write_out_the_arguments_of_operators() -> None:
     # torch 2.11 writes out what an operator that it has not heard of depends on, for its log: here as many
     # lines as there are ways through the additions, thousands. torch 2.13 does so where the log is read.
-    graph = logging.getLogger("torch._inductor.graph")
     x = torch.ones(3)
 
     def doubled(x: Tensor) -> Tensor:
         for _ in range(12):
             x = add(x, x)
-        return negate(x)
+        return negate(x)  # not scale, whose configurations the test above leaves to Inductor
 
-    with torch._inductor.config.patch(fx_graph_cache=False), caplog.at_level(logging.INFO, graph.name):
-        graph.addHandler(caplog.handler)
-        try:
-            out = torch.compile(doubled, fullgraph=True)(x)
-        finally:
-            graph.removeHandler(caplog.handler)
-    torch.testing.assert_close(out, -(2**12) * x)
-    assert "implicit fallback" not in caplog.text
+    torch.testing.assert_close(torch.compile(doubled, fullgraph=True)(x), -(2**12) * x)
+
+
+@pytest.mark.usefixtures("announced")
+def test_inductor_knows_an_operator_that_torch_met_before_it_had_an_overload() -> None:
+    @dotcu.op("test_inductor::later")
+    def later(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    later.reference(torch.neg)
+    x = torch.ones(3)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        later(x)
+
+    @later.overload("Scalar")
+    def later_scalar(x: Tensor, by: float) -> Tensor:
+        return torch.empty_like(x)
+
+    torch.testing.assert_close(torch.compile(lambda x: later(x), fullgraph=True)(x), -x)
+
+
+def test_an_operator_that_inductor_decomposes_is_not_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dotcu.op("test_inductor::decomposed")
+    def decomposed(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    decomposed.reference(torch.neg)
+    lowering = import_module("torch._inductor.lowering")
+    monkeypatch.setitem(lowering.decompositions, decomposed.torch_op, torch.neg)
+    x = torch.ones(3)
+    compiled = torch.compile(lambda x: decomposed(x), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), -x)
+    assert decomposed.torch_op not in lowering.lowerings
+
+
+def test_an_operator_of_torch_is_left_to_inductor() -> None:
+    lowering = import_module("torch._inductor.lowering")
+    gradient = dotcu.op.existing("aten::_dirichlet_grad")
+    gradient.fake(lambda x, alpha, total: torch.empty_like(x))
+    x = torch.full((2, 3), 0.3)
+    compiled = torch.compile(lambda x: gradient(x, x, x), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), gradient(x, x, x))
+    assert gradient.torch_op not in lowering.lowerings
+
+
+def test_an_operator_takes_a_lowering_after_its_shape_was_asked_for() -> None:
+    @dotcu.op("test_inductor::lowered")
+    def lowered(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    lowering = import_module("torch._inductor.lowering")
+    assert lowered(torch.ones(3, device="meta")).shape == (3,)
+
+    def own(x: Any) -> Any:
+        return x
+
+    lowering.register_lowering(torch.ops.test_inductor.lowered)(own)
+    assert lowering.lowerings[lowered.torch_op].__wrapped__ is own
+
+
+def test_an_operator_is_traced_while_another_thread_imports_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dotcu.op("test_inductor::early")
+    def early(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    early.reference(torch.neg)
+    monkeypatch.setitem(sys.modules, "torch._inductor.lowering", SimpleNamespace(lowerings={}))
+    x = torch.ones(3)
+    torch.testing.assert_close(torch.compile(lambda x: early(x), backend="eager", fullgraph=True)(x), -x)
