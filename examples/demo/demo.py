@@ -13,6 +13,7 @@ Exit codes: 0 everything came out as said here, 1 something did not.
 from __future__ import annotations
 
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -63,12 +64,20 @@ def main() -> int:
         passes("check", "dotcu.gallery:square", "--quick"),
         passes("bench", str(OPERATOR), "--shapes", "1024x1024", "--against", "eager"),
     ]
+    say_what_is_next()
+    return 0 if all(done) else 1
+
+
+def say_what_is_next() -> None:
+    """Print what to type next; first what makes the shell find dotcu, which `make` runs by its path."""
     heading("Next:")
+    if shutil.which("dotcu") is None:
+        activate = str(Path(sys.prefix, "bin", "activate")).removeprefix(f"{Path.cwd()}/")
+        print(f"    {f'. {activate}':<28} so that your shell finds dotcu")
     print("    dotcu doctor                 what this machine has, and what to install")
     print("    dotcu new mylib              a project of your own: kernel, operator, tests, CI")
     print("    docs/start/first_kernel.md   your first kernel, in five minutes")
     print("    make check                   every operator of the gallery, checked (minutes)")
-    return 0 if all(done) else 1
 
 
 if __name__ == "__main__":
