@@ -17,6 +17,7 @@ from rich.text import Text
 from dotcu import report_base
 from dotcu.checking.catalogue import CHECKS, Level, of_level
 from dotcu.checking.trial import LEFT_OUT, REFUSED, Failed, Passed, Result, Skipped
+from dotcu.errors import BodyError
 from dotcu.serialize import plain
 from dotcu.tracebacks import is_user_file
 
@@ -290,11 +291,14 @@ def _skipped_text(found: Mapping[str, Sequence[Result]]) -> str:
 def cause_of(result: Result) -> tuple[str, ...]:
     """Return what a failure has in common with those of the same cause.
 
-    It is the line of the user's code that the evidence names, with the kind of error or finding. Without one
-    it is the overload, the check and what is said, but for the numbers.
+    It is the line of the user's code that the evidence names, with the kind of error or finding. A body that
+    returns no new memory, for example, has no such line, and fails every check. Without either it is the
+    overload, the check and what is said, but for the numbers.
     """
     assert isinstance(result.outcome, Failed)
     located = _LOCATED.findall(result.outcome.evidence)
+    if result.outcome.evidence.startswith(f"{BodyError.__name__}: "):
+        return result.overload, BodyError.__name__
     place, kind, message = located[-1] if located else ("", "", result.outcome.reason)
     if located and is_user_file(place.rpartition(":")[0]):
         return place, kind
@@ -306,16 +310,16 @@ _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
 
 
 def _failures(report: CheckReport) -> Iterator[Text]:
-    """Yield the first failure of each cause, those at a line of a kernel first, and count what follows."""
+    """Yield the first failure of each cause, those of a kernel or of a body first, and count what follows."""
     order = list(CHECKS)
     causes: dict[tuple[str, ...], list[Result]] = {}
     for result in sorted(report.failures, key=lambda result: order.index(result.check)):
         causes.setdefault(cause_of(result), []).append(result)
 
     def rank(cause: tuple[str, ...]) -> int:
-        """Return 0 for a line of CUDA C++, 1 for one of Python, 2 for none."""
-        is_cuda = not cause[0].rpartition(":")[0].endswith(".py") or cause[1] == "CompileError"
-        return 2 if len(cause) > 2 else 1 - is_cuda
+        """Return 0 for a line of CUDA C++ or for what a body returns, 1 for a line of Python, 2 for none."""
+        leads = not cause[0].rpartition(":")[0].endswith(".py") or cause[1] == "CompileError"
+        return 2 if len(cause) > 2 else 1 - leads
 
     for cause in sorted(causes, key=rank):
         first = causes[cause][0]

@@ -171,6 +171,20 @@ def test_one_cause_in_two_overloads_is_one_failure() -> None:
     assert "1 other check failed of the same cause: mylib::scale.out sanitizer-bounds" in str(found)
 
 
+def test_a_body_that_returns_no_result_is_one_failure_and_comes_first() -> None:
+    evidence = "BodyError: the body of a::b(Tensor x) -> Tensor returned memory of one of its inputs"
+    found = report(
+        failed("errors", reason="it fails with IndexError", evidence=CAUSE),
+        failed("result", cases=2, reason="the body returns an invalid result", evidence=evidence),
+        failed("fake", reason="it raises BodyError", evidence=evidence),
+    )
+    assert shown_failures(found) == [
+        "result: the body returns an invalid result",
+        "errors: it fails with IndexError",
+    ]
+    assert "    1 more case and 1 other check failed of the same cause: fake" in str(found).splitlines()
+
+
 def test_errors_that_a_library_raises_at_one_line_of_torch_are_not_one_cause() -> None:
     place = f"{Path(torch.__file__).parent}/_ops.py:9: RuntimeError: "
     found = report(failed("numerics", evidence=f"{place}a"), failed("errors", evidence=f"{place}b"))
