@@ -119,8 +119,8 @@ def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         names = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, names, n=1)
-        meant = f"\nDid you mean {path.parent / close[0]}?" if close else ""
-        raise UsageError(f"there is no file {path}.{meant}")
+        meant = f"Did you mean {path.parent / close[0]}?" if close else f"See what is there: ls {path.parent}"
+        raise UsageError(f"there is no file {path}.\n{meant}")
     if path.suffix != ".py":
         raise UsageError(
             f"{path} is not a Python file, so it has no operators to check.\n"

@@ -52,6 +52,8 @@ class TestTarget:
     def test_a_missing_file_is_answered_with_the_nearest(self, file: Path) -> None:
         with pytest.raises(errors.UsageError, match=r"Did you mean .*my_ops\.py"):
             resolve(str(file.with_name("my_op.py")))
+        with pytest.raises(errors.UsageError, match=rf"ls {file.parent}$"):
+            resolve(str(file.with_name("another.py")))
 
     def test_a_module_is_found(self) -> None:
         assert "add" in [name for name, _ in resolve("dotcu.gallery")]

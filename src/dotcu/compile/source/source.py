@@ -185,6 +185,6 @@ def _missing(path: Path) -> str:
         return f"There is no file {path}.\nThe nearest names there are:\n{listed}"
     return (
         f"There is no file {path}, and no .cu file in {folder}.\n"
-        "load() takes a path relative to the file that calls it; see what is there with: "
-        f"ls {folder}"
+        "dotcu.load takes a path from the file that calls it on, a command from where you are.\n"
+        f"See what is there: ls {folder}"
     )

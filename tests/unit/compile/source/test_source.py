@@ -34,7 +34,9 @@ def test_a_missing_file_is_reported_with_the_nearest_names(tmp_path: Path) -> No
 
 
 def test_a_missing_file_beside_no_other_says_where_it_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(SourceNotFound, match=rf"no \.cu file in {tmp_path}"):
+    with pytest.raises(
+        SourceNotFound, match=rf"no \.cu file in {tmp_path}\.\n.* a command from where you are"
+    ):
         read_source(tmp_path / "not" / "there.cu")
 
 
