@@ -53,7 +53,8 @@ $(STAMP): pyproject.toml constraints.txt requirements-tile.txt hatch_build.py $(
 	@cmp -s requirements-tile.txt $(TILE)/requirements.txt || { rm -rf $(TILE); \
 		echo "make: installing the compiler of tile kernels (requirements-tile.txt) into $(TILE)"; \
 		$(PIP) --target $(TILE) -r requirements-tile.txt && cp requirements-tile.txt $(TILE)/requirements.txt; }
-	@$(BIN)/python hatch_build.py || true
+	@echo "make: compiling dotcu's native part"
+	@$(BIN)/python hatch_build.py > /dev/null || true
 	@touch $@
 
 demo: $(STAMP)  ## a tour in half a minute: a race explained by line, operators checked, their bounds
