@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
 from importlib import import_module
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,6 +90,28 @@ def hand_over(overload: LaunchingOverload, among: Iterable[Any] | None) -> None:
     except TypeError:  # torch 2.11 takes no operator of the dispatcher alone
         lowerings = import_module("torch._inductor.lowering").lowerings
         lowerings[overload.torch_op] = _choosing(of_torch, name, [*calls, _call(operator, "")])
+    else:
+        lowerings = import_module("torch._inductor.lowering").user_lowerings
+        lowerings[overload.torch_op] = _of_leading_tensors(lowerings[overload.torch_op])
+
+
+def _of_leading_tensors(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a lowering that chooses where a call's tensors come first, and leaves other calls as they are.
+
+    Inductor passes tensors by position and the rest by name: of `f(x, None, y)`, y where None has been.
+    Source: torch 2.12 and 2.13, torch/_inductor/kernel/custom_op.py, _extract_tensor_inputs; graph.py lowers
+    as ever what a lowering of a user returns None for.
+    """
+    ir: Any = import_module("torch._inductor.ir")
+
+    def is_tensor(value: Any) -> bool:
+        return isinstance(value, (ir.TensorBox, ir.Buffer))
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        others = [*dropwhile(is_tensor, args), *kwargs.values()]
+        return None if any(map(is_tensor, others)) else choose(*args, **kwargs)
+
+    return lower
 
 
 def _choosing(of_torch: Any, name: str, calls: list[Callable[..., Any]]) -> Callable[..., Any]:

@@ -89,9 +89,16 @@ def test_a_configuration_as_text_is_used_and_an_unknown_one_is_left_to_the_look_
 
 def test_inductor_is_handed_all_or_those_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     handed: list[Any] = []
+    lowerings: dict[Any, Any] = {}
+
+    def hand(op: Any, configs: list[str]) -> None:
+        handed.append((op, configs))
+        lowerings[op] = None
+
     of_torch = SimpleNamespace(
         CustomOpConfig=lambda call: call.__name__,
-        register_custom_op_autotuning=lambda op, configs: handed.append((op, configs)),
+        register_custom_op_autotuning=hand,
+        user_lowerings=lowerings,
     )
     monkeypatch.setattr(inductor, "import_module", lambda name: of_torch)
     scale.autotune_in_inductor()
@@ -132,6 +139,22 @@ def test_inductor_times_the_configurations_and_the_result_is_right() -> None:
             # Which is the fastest is the machine's: one of the two, or the operator with its own look-up.
             named = r"configuration='(block=(64|128))?'|test_inductor\.scale\.default"
             assert re.search(named, "".join(codes))
+
+
+@pytest.mark.slow  # torch 2.11 times the configurations for it, too
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own
+def test_a_call_that_leaves_out_a_tensor_before_another_compiles() -> None:
+    @dotcu.op("test_inductor::shifted")
+    def shifted(x: Tensor, left: Tensor | None = None, right: Tensor | None = None) -> Tensor:
+        return torch.empty_like(x)
+
+    shifted.configurations(lambda: [Launch(32)])
+    shifted.reference(lambda x, left=None, right=None: x - right)
+    shifted.autotune_in_inductor()
+    x, y = torch.randn(2, 5)
+    with torch._inductor.config.patch(fx_graph_cache=False):
+        out = torch.compile(lambda x, y: shifted(x, right=y), fullgraph=True)(x, y)
+    torch.testing.assert_close(out, x - y)
 
 
 @pytest.fixture
