@@ -89,7 +89,8 @@ def _compared(subject: Subject, case: Case, mode: str) -> Outcome:
         graphs.append(int(counter.frame_count))
     if graphs[1] > graphs[0]:
         return Failed(reason="is compiled again for a call that differs only in values")
-    return Passed(note=f"{graphs[-1]} graphs for {len(graphs)} calls")
+    plural = "graph" if graphs[-1] == 1 else "graphs"
+    return Passed(note=f"{graphs[-1]} {plural} for {len(graphs)} calls")
 
 
 def _calls(subject: Subject, case: Case, *, dynamic: bool) -> Iterator[Sample]:

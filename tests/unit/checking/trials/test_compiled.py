@@ -23,8 +23,8 @@ def test_a_right_operator_compiles_once_for_all_sizes_or_once_for_each() -> None
     outcomes = by_way(said(plan, differentiable(squaring())))
     assert outcomes == {
         "static": Passed(note="2 graphs for 3 calls"),
-        "dynamic": Passed(note="1 graphs for 3 calls"),
-        "dynamic-backward": Passed(note="1 graphs for 3 calls"),
+        "dynamic": Passed(note="1 graph for 3 calls"),
+        "dynamic-backward": Passed(note="1 graph for 3 calls"),
     }
 
 
@@ -87,7 +87,7 @@ def test_lists_of_tensors_and_numbers_are_passed_as_the_author_wrote_them() -> N
 
     outcomes = by_way(said(plan, weighted))
     assert outcomes["static"] == Passed(note="2 graphs for 3 calls")
-    assert outcomes["dynamic"] == Passed(note="1 graphs for 3 calls")
+    assert outcomes["dynamic"] == Passed(note="1 graph for 3 calls")
 
 
 def test_a_size_that_the_operator_does_not_take_is_left_out() -> None:
@@ -97,7 +97,7 @@ def test_a_size_that_the_operator_does_not_take_is_left_out() -> None:
         return multiply(x, x)
 
     outcomes = said(plan, squaring(body, sizes=((20,),)))
-    assert outcomes["compile", "float32-s0-static"] == Passed(note="1 graphs for 2 calls")
+    assert outcomes["compile", "float32-s0-static"] == Passed(note="1 graph for 2 calls")
 
 
 @pytest.mark.slow
