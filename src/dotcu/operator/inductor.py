@@ -102,14 +102,10 @@ def _of_leading_tensors(choose: Callable[..., Any]) -> Callable[..., Any]:
     Source: torch 2.12 and 2.13, torch/_inductor/kernel/custom_op.py, _extract_tensor_inputs; graph.py lowers
     as ever what a lowering of a user returns None for.
     """
-    ir: Any = import_module("torch._inductor.ir")
-
-    def is_tensor(value: Any) -> bool:
-        return isinstance(value, (ir.TensorBox, ir.Buffer))
 
     def lower(*args: Any, **kwargs: Any) -> Any:
-        others = [*dropwhile(is_tensor, args), *kwargs.values()]
-        return None if any(map(is_tensor, others)) else choose(*args, **kwargs)
+        others = [*dropwhile(_is_tensor, args), *kwargs.values()]
+        return None if any(map(_is_tensor, others)) else choose(*args, **kwargs)
 
     return lower
 
@@ -120,26 +116,28 @@ def _choosing(of_torch: Any, name: str, calls: list[Callable[..., Any]]) -> Call
     Its own, for a torch.library.custom_op, names each call by the arguments that are no tensors, which does
     not compile for -1.0, and compares with the operator as it is, which it then calls without them.
     """
-    ir: Any = import_module("torch._inductor.ir")
 
     def choose(*args: Any, **kwargs: Any) -> Any:
-        def is_tensor(value: Any) -> bool:
-            return isinstance(value, (ir.TensorBox, ir.Buffer))
-
         def of_tensors(call: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(call)
             def with_the_rest(*tensors: Any) -> Any:
                 rest = iter(tensors)
-                values = [next(rest) if is_tensor(each) else each for each in (*args, *kwargs.values())]
+                values = [next(rest) if _is_tensor(each) else each for each in (*args, *kwargs.values())]
                 return call(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
 
             return with_the_rest
 
-        inputs = list(filter(is_tensor, (*args, *kwargs.values())))
+        inputs = list(filter(_is_tensor, (*args, *kwargs.values())))
         choices = list(map(of_tensors, calls))
         return of_torch.autotune_custom_op(f"{name}_autotuned", choices, inputs, [{} for _ in calls], None)
 
     return choose
+
+
+def _is_tensor(value: Any) -> bool:
+    """Return whether an argument of a lowering is a tensor."""
+    ir: Any = import_module("torch._inductor.ir")
+    return isinstance(value, (ir.TensorBox, ir.Buffer))
 
 
 def _checked(tunable: Configurations) -> list[Any]:
