@@ -54,6 +54,17 @@ EQUAL = {
 }
 """Operators whose choices are compared from run to run: file, name and shapes. Memory bounds one of them."""
 
+PRODUCTS = tuple(
+    f"{m}x{k}:{k}x{n}"
+    for m, k, n in (
+        (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (5120, 5120, 5120), (512, 4096, 4096),
+        (8192, 4096, 14336),
+    )
+)  # fmt: skip
+HEADS = tuple(
+    ":".join([shape] * 3) for shape in ("4x16x1024x64", "1x16x4096x64", "1x16x4096x128", "1x8x8192x128")
+)
+
 GALLERY = {
     "rms_norm:rms_norm": (
         "65536x128", "32768x768", "16384x1024", "16384x2048", "16384x3072", "8192x4096", "8192x5120",
@@ -71,16 +82,10 @@ GALLERY = {
         "32768x768", "16384x2048", "16384x3072", "8192x4096", "8192x5120", "8192x8192", "64x4096",
     ),
     "softmax:softmax_backward": ("65536x128", "32768x512", "16384x2048", "8192x4096", "4096x16384"),
-    "matmul:matmul": tuple(
-        f"{m}x{k}:{k}x{n}"
-        for m, k, n in (
-            (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (5120, 5120, 5120), (512, 4096, 4096),
-            (8192, 4096, 14336),
-        )
-    ),
-    "attention:attention": tuple(
-        ":".join([shape] * 3) for shape in ("4x16x1024x64", "1x16x4096x64", "1x16x4096x128", "1x8x8192x128")
-    ),
+    "matmul:matmul": PRODUCTS,
+    "attention:attention": HEADS,
+    "matmul_tile:matmul_tile": PRODUCTS,  # tile kernels need NVRTC of CUDA 13.3
+    "attention_tile:attention_tile": HEADS,
 }  # fmt: skip
 """Operators of the gallery with configurations, and the shapes that their files are for."""
 
