@@ -371,6 +371,7 @@ def test_a_configuration_is_tried_where_a_block_holds_it(d: int) -> None:
     [
         ((1, 16, 1024, 64), False, op.Step(2, 128)),
         ((4, 16, 1024, 64), False, op.Step(3, 128)),  # three rounds of tiles, in place of four
+        ((64, 16, 512, 64), False, op.Step(2, 128)),  # not tried
         ((1, 16, 2048, 64), False, op.Step(2, 128)),  # two rounds in any case
         ((1, 16, 3072, 64), False, op.Step(3, 128)),
         ((1, 16, 1024, 64), True, op.Step(2, 128)),

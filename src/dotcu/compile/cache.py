@@ -59,6 +59,8 @@ _WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
 
 
 NOTES_OF_A_SOURCE = 8
+"""The latest notes about one source that are read."""
+
 MOST_NOTE_BYTES = 2**16
 """The most bytes of the notes about one source, which each compile reads; of more, the latest notes stay."""
 

@@ -95,6 +95,8 @@ def test_scales_of_rows_are_split_with_the_rows_and_one_scale_is_whole() -> None
         "a:0 scale_a:0 -> 0",
         "b:1 scale_b:1 bias:0 -> 1",
     ]
+    assert said(torch.empty(1, 4), torch.empty(5, 1)) == ["a:0 scale_a:1 -> 0", "b:1 scale_b:0 -> 1"]
+    assert said(torch.empty(2, 2), torch.empty(5)) == ["b:1 scale_b:0 -> 1"]
 
 
 def test_an_out_overload_is_split_as_its_result() -> None:

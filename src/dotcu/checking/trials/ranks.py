@@ -225,9 +225,7 @@ def join(rank: int, ranks: int, store: str) -> None:
         store: A file where the ranks meet; empty for a group of one.
     """
     where = _stores.FileStore(store, ranks) if store else _stores.HashStore()
-    nccl = (
-        torch.distributed.is_nccl_available() and torch.cuda.is_available()
-    )  # it does not start without a GPU
+    nccl = torch.cuda.is_available() and torch.distributed.is_nccl_available()  # which needs a GPU to start
     backends = "cpu:gloo,cuda:nccl" if nccl else "gloo"
     limit = timedelta(seconds=WAIT_S)
     torch.distributed.init_process_group(backends, store=where, rank=rank, world_size=ranks, timeout=limit)

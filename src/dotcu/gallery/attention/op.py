@@ -427,7 +427,7 @@ def _choose(
     d, group, masked = _padded(int(width)), q.shape[1] // k.shape[1], _masked(causal, window)
     groups, many, few = FORWARD[HEAD_DIMS.index(d)]
     columns = few if keys <= (L2_KEYS if sequences else FEW_KEYS[masked]) else many
-    if sequences or masked != ALL:
+    if sequences or masked != ALL or queries < FEW_QUERIES:
         groups = 2 if longest <= FEW_QUERIES else groups
     elif groups == 3:
         sms = dotcu.sm_count(q)

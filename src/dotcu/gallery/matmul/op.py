@@ -697,10 +697,15 @@ def _(a: Tensor, gate: Tensor, up: Tensor, **rest: Any) -> list[str]:
 def _(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, **rest: Any
 ) -> list[str]:
-    scaled = f" scale_b:{scale_b.ndim - 1}{' bias:0' * (bias is not None)}"
     if scale_a.shape.numel() == scale_b.shape.numel() == 1:
         return ["a:0 -> 0"]
-    return ["a:0 scale_a:0 -> 0", f"b:1{scaled} -> 1"]
+    rows = "a:0 scale_a:", scale_a.shape, a.shape[0], " -> 0"
+    columns = "b:1 scale_b:", scale_b.shape, b.shape[1], f"{' bias:0' * (bias is not None)} -> 1"
+    return [
+        f"{split}{shape.index(count)}{rest}"  # of (N,), (N, 1) or (1, N)
+        for split, shape, count, rest in (rows, columns)
+        if count in shape
+    ]
 
 
 def _is_possible(
