@@ -17,7 +17,6 @@
     │   ├── BodyError            a body that breaks its contract            (also TypeError)
     │   ├── DuplicateOperator    the name is taken by another file          (also ValueError)
     │   ├── ReferenceMismatch    reference and body differ in shape or dtype (also ValueError)
-    │   ├── CallCacheMismatch    a cached call differs from the body     (also RuntimeError)
     │   └── GradientError        a derivative that does not exist           (also RuntimeError)
     ├── SimulationError          the simulator stopped                      (also RuntimeError)
     │   ├── FindingError         a finding was raised; .finding
@@ -30,6 +29,8 @@
         ├── CacheError           the cache cannot be used
         ├── PrebuiltCodeError    the code in a wheel is damaged, or of a later format
         └── JitDisabled          code is not there and DOTCU_JIT=error forbids compiling it
+
+    PerformanceWarning           calls and launches take a slower way, and why (a UserWarning)
 
 Catch `DotcuError` for all of them. Bad input is always a ValueError or a TypeError as
 well, so code that knows nothing of dotcu can catch it.
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+
+
+class PerformanceWarning(UserWarning):
+    """Calls and launches take a slower way than they could."""
 
 
 class DotcuError(Exception):
@@ -147,10 +152,6 @@ class DuplicateOperator(OperatorError, ValueError):
 
 class ReferenceMismatch(OperatorError, ValueError):
     """A reference's result has another shape or dtype than the body's."""
-
-
-class CallCacheMismatch(OperatorError, RuntimeError):
-    """A recorded call differs from its body; DOTCU_CHECK_REPLAY=1 compares them."""
 
 
 class GradientError(OperatorError, RuntimeError):

@@ -61,14 +61,8 @@ class Settings:
     simulate: bool = _variable(
         "DOTCU_SIMULATE", False, "1: operators on CPU tensors run their body in the simulator"
     )
-    replay: bool = _variable(
-        "DOTCU_REPLAY", True, "0: every call of an operator runs its body, none uses the call cache"
-    )
-    check_replay: bool = _variable(
-        "DOTCU_CHECK_REPLAY", False, "1: every call runs its body, and is compared with the recorded calls"
-    )
     native: bool = _variable(
-        "DOTCU_NATIVE", True, "0: the native part is not used, nor the call cache, which needs it"
+        "DOTCU_NATIVE", True, "0: launches and calls go through Python, not through the native part"
     )
     launch_blocking: bool = _variable(
         "CUDA_LAUNCH_BLOCKING", False, "1: wait for every launch, so that a kernel's fault names the kernel"

@@ -11,7 +11,7 @@ from typing import Literal
 
 Step = Literal[
     "build", "cache", "nvrtc", "compile", "store", "ptx", "bindings", "library", "kernel", "jit", "launch",
-    "replay", "decode", "simulate",
+    "decode", "simulate",
 ]  # fmt: skip
 """The steps that are reported. All but `launch` and `simulate` occur once per process, source or kernel."""
 

@@ -40,7 +40,6 @@ PHASES: Mapping[str, tuple[str, str]] = {
     "inputs": ("inputs", "all samples are made, to take the first; torch may load kernels for them"),
     "call": ("the rest of it", "dispatcher, checks of arguments, the body with torch's operators"),
     "imports": ("imports", "modules that are imported when they are needed"),
-    "replay": ("call cache", "it is set up, so that later calls bypass torch's dispatcher"),
     "bindings": ("driver bindings", "cuda.bindings is imported"),
     "build": ("plan of the build", "a compiler is chosen, headers are read, the cache key is computed"),
     "cache": ("look in the cache", "what is there is read and checked"),
@@ -69,15 +68,11 @@ AVOID = {
 
 @dataclass(frozen=True, kw_only=True)
 class FirstCall(report_base.Report):
-    """The time of a first call by phase, with the cache empty and then filled. `str()` of it is a table.
-
-    It is `recorded` if the call cache made the calls from the third on.
-    """
+    """The time of a first call by phase, with the cache empty and then filled. `str()` of it is a table."""
 
     operator: str
     sample: str
     device: str
-    recorded: bool
     versions: Mapping[str, str]
     note: str = ""
     runs: tuple[Mapping[str, Any], ...]
@@ -103,7 +98,6 @@ class FirstCall(report_base.Report):
             sums = [f"{run[f'{stage}_ms']:.2f}" for run in self.runs]
             table.add_row(title, *sums, f"the sum of these; {avoid}", style="bold")
         later = [run["later_ms"] for run in self.runs]
-        third = "made by the call cache" if self.recorded else "not recorded: op.call_cache says why"
         medians = [statistics.median(ms[2:]) for ms in later]
         for label, figures_ms, remark in (
             ("not attributed", [run["remainder_ms"] for run in self.runs], "between two processes"),
@@ -112,8 +106,8 @@ class FirstCall(report_base.Report):
                 [run["whole_ms"] for run in self.runs],
                 "from the start of the process; another clock",
             ),
-            ("second call", [ms[0] for ms in later], "recorded in the call cache" if self.recorded else ""),
-            ("third call", [ms[1] for ms in later], "" if self.device == "simulator" else third),
+            ("second call", [ms[0] for ms in later], ""),
+            ("third call", [ms[1] for ms in later], ""),
             ("a later call", medians, f"the median of {len(later[0]) - 2} more, each waited for"),
         ):
             table.add_row(label, *(f"{ms:.3f}" for ms in figures_ms), remark)

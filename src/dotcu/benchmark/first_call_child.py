@@ -90,7 +90,6 @@ def measure(target: str, start: Stopwatch) -> Iterator[dict[str, Any]]:
         "operator": subject.name,
         "sample": repr(sample),
         "device": f"{torch.cuda.get_device_name()} ({device})" if gpu else subject.where,
-        "recorded": subject.overload.call_cache.recorded > 0,
         "versions": versions,
         "note": f"the first of {len(names)} operators there: {', '.join(names)}" if names[1:] else "",
         "imported": imported,

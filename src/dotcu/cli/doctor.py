@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dotcu import __version__, errors, pyproject, settings
+from dotcu import __version__, errors, process, pyproject, settings
 from dotcu.cli import console
 
 if TYPE_CHECKING:
@@ -72,8 +74,8 @@ def examine() -> list[Component]:
     torch = toolchain.find_torch()
     misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
     judged = [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
-    native = native_part(toolchain.untested_torch(torch.version) if torch else "")
-    return [*wrong.values(), *judged, native, *(tuned_parts(gpus) if torch else ())]
+    native = native_parts(has_torch=torch is not None)
+    return [*wrong.values(), *judged, *native, *(tuned_parts(gpus) if torch else ())]
 
 
 def tuned_parts(gpus: Sequence[Gpu]) -> Iterator[Component]:
@@ -111,18 +113,38 @@ def _packages(here: Path) -> Iterator[Path]:
         yield from (each for each in (root / "src" / top, root / top) if each.is_dir())
 
 
-def native_part(untried: str = "") -> Component:
-    """Look for the native part, which launches and replays; without it calls cost more, and that is all.
+_ASK_TORCH = """
+import json
+from dotcu import torch_compat
+from dotcu.kernel import native
+print(json.dumps([native.unusable(), [[row.path, row.without] for row in torch_compat.missing()]]))
+"""
 
-    Args:
-        untried: Why it is not used with the torch that is installed.
+
+def native_parts(has_torch: bool) -> Iterator[Component]:
+    """Look for the native part, and for what calls need of torch; without it they cost more, and that is all.
+
+    Another process imports torch: an import that fails or ends it is not the end of this one.
     """
-    native, costs = find_spec("dotcu._native"), "launches and calls go through Python, which costs more"
-    if native is None or untried:
-        note = f"{untried}; {costs}" if native and untried else costs
-        remedy = "pip install --upgrade dotcu" if native else "pip install --force-reinstall dotcu"
-        return Component(name="native part", state=ABSENT, note=note, remedy=remedy)
-    return Component(name="native part", state=FINE, version=__version__, path=native.origin or "")
+    costs = "launches and calls go through Python, which costs more"
+    library = find_spec("dotcu._native")
+    why, lacking = ("" if library else "it is missing"), []
+    if has_torch and library:
+        answer = process.run([sys.executable, "-c", _ASK_TORCH])
+        try:
+            why, lacking = json.loads(answer.stdout.strip().rpartition("\n")[2])
+        except ValueError:
+            why = "torch cannot be imported"
+    if why:
+        what, _, remedy = why.partition("\n")
+        remedy = remedy.rpartition(": ")[2] or "pip install --force-reinstall dotcu"
+        yield Component(name="native part", state=ABSENT, note=f"{what}; {costs}", remedy=remedy)
+    else:
+        path = library.origin if library else ""
+        yield Component(name="native part", state=FINE, version=__version__, path=path or "")
+    for name, without in lacking:
+        note = f"this torch has no {name}: {without}"
+        yield Component(name="torch", state=ABSENT, note=note, remedy="pip install --upgrade dotcu")
 
 
 def misdirected(now: settings.Settings) -> dict[str, Component]:

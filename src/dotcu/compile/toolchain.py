@@ -301,10 +301,6 @@ def _choose_compiler(
     return Rejected(f"No CUDA compiler (NVRTC) fits:\n{reasons}", f"Install one that does: {line}")
 
 
-NEWEST_TESTED_TORCH: Version = (2, 13)
-"""The newest torch that the native part was tested on; in a newer one its memory layout may differ."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TorchBuild:
     """An installed torch.
@@ -331,15 +327,6 @@ def parse_torch_version(text: str) -> TorchBuild:
         cuda=(int(cuda[1]), int(cuda[2])) if cuda else None,
         hip=values.get("hip", ""),
     )
-
-
-def untested_torch(version: str) -> str:
-    """Return why the native part is not used with a version of torch; empty if it is."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers is not None and (int(numbers[1]), int(numbers[2])) <= NEWEST_TESTED_TORCH:
-        return ""
-    newest = ".".join(map(str, NEWEST_TESTED_TORCH))
-    return f"it was tested on torch up to {newest}, and this is torch {version}"
 
 
 def find_torch() -> TorchBuild | None:

@@ -26,7 +26,7 @@ from dotcu.kernel.config import (
 from dotcu.kernel.declarations import instance_name, kernel_access, template_example, template_head
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
-from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch, launch_unseen
+from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch
 from dotcu.kernel.scope import LaunchPolicy, current_scope, kernel_listeners, refuse_compiled, refuse_launch
 from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, simulated_device
 from dotcu.kernel.staging import Stages
@@ -80,6 +80,7 @@ class Kernel:
         self._occupancies: dict[tuple[int, int, Target], int] = {}
         self._by_arguments: dict[Any, Kernel] = {}
         self._stages = Stages()
+        self._is_tile = declaration.is_tile
         instantiated = declaration.template_parameters and unit is not None
         self.name = instance_name(declaration, arguments) if instantiated else declaration.name
 
@@ -125,9 +126,6 @@ class Kernel:
         """
         if is_dynamo_compiling():
             refuse_compiled(self.name)
-        recorder = current_scope().recorder
-        if recorder is not None:
-            arguments = recorder.pinned(arguments)
         values = arguments if type(arguments) is tuple else (arguments,)
         key = (values, *map(type, values))  # True is not 1 to a template
         try:
@@ -192,7 +190,7 @@ class Kernel:
         """
         if is_dynamo_compiling():
             refuse_compiled(self.name)
-        if self._declaration.is_tile:
+        if self._is_tile:
             shape = block, smem_bytes, cluster, cooperative, programmatic
             if shape != _NO_SHAPE:
                 refuse_shape(self.name, *shape)
@@ -206,8 +204,7 @@ class Kernel:
             return
         if scope.policy is LaunchPolicy.REFUSE:
             refuse_launch(self.name, scope)
-        run = launch if scope.recorder is None else launch_unseen
-        run(
+        launch(
             self.unit,
             self.name,
             self._stages,
@@ -296,10 +293,6 @@ class Kernel:
             return self._tile_occupancy(block, smem_bytes)
         if block is None:
             refuse_missing_block(self.name)
-        recorder = current_scope().recorder
-        if recorder is not None:
-            block, smem_bytes = recorder.pinned((block, smem_bytes))
-            recorder.asked_device()
         if type(block) is int and type(smem_bytes) is int:
             threads = block
         else:
@@ -324,9 +317,6 @@ class Kernel:
         """Return how many tile blocks a multiprocessor holds; at least 1."""
         if block is not None or smem_bytes != 0:
             refuse_shape(self.name, block, smem_bytes, None, False, False)
-        recorder = current_scope().recorder
-        if recorder is not None:
-            recorder.asked_device()
         announce(self.unit, self.name, None)
         code = self.unit.code(_assembled_target())
         found, target = code.object.resources[code.symbol(self.name)], code.object.target

@@ -9,6 +9,7 @@ find the tensors -> refuse what a trace would lose -> check the configuration ->
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from dotcu.errors import ArgumentError, LaunchConfigError
 from dotcu.kernel.arguments.pack import (
     PackingPlan,
     Placement,
-    count_writes,
     pack,
     require_one_device,
     tensors_in,
@@ -31,7 +31,7 @@ from dotcu.kernel.scope import (
     KernelRequest,
     LaunchPolicy,
     LaunchRecord,
-    RecordedLaunch,
+    count_launch_writes,
     current_scope,
     kernel_listeners,
     launch_watchers,
@@ -66,10 +66,6 @@ class GpuDevice:
     def code(self, unit: CompilationUnit) -> CompiledUnit:
         return unit.on_gpu(self.index)
 
-    def function(self, code: CompiledUnit, kernel: str) -> int:
-        """Return the driver's CUfunction of a kernel, loaded on this GPU."""
-        return int(code.library(kernel).kernel(code.symbol(kernel), self.index))
-
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
@@ -90,7 +86,7 @@ class GpuDevice:
         )
         if config.blocks:  # on torch's current stream
             cuda.launch(code.library(kernel), code.symbol(kernel), self.index, config, parameters, kernel)
-            count_writes(written)
+            count_launch_writes(written)
 
 
 LaunchDevice = GpuDevice | SimulatedDevice
@@ -163,15 +159,8 @@ def launch(
         unit, kernel, stages: The unit that the kernel is compiled in, its name, and its stages so far.
         args, grid, shape, device: As the caller passed them.
     """
-    scope = current_scope()
-    recorder = scope.recorder
-    passed = (args, grid, shape[:3])
-    if recorder is not None:
-        recorder.launching()
-        args, grid, plain = recorder.plain(passed)
-        shape = (*plain, *shape[3:])
     tensors = tensors_in(args)
-    if scope.policy is LaunchPolicy.OUTSIDE:
+    if current_scope().policy is LaunchPolicy.OUTSIDE:
         require_seen(kernel, tensors)
     config = stages.config(kernel, grid, shape)
     on = _launch_device(kernel, tensors, device)
@@ -179,29 +168,11 @@ def launch(
     code, plan = stage.code, stage.plan
     require_one_device(plan, args, tensors)
     announce(unit, kernel, config)
-    runs = recorder is None or recorder.runs
-    if runs and cuda.ranges_wanted():
-        with cuda.kernel_range(kernel):
-            on.run(code, kernel, plan, args, config)
-    elif runs:
+    with cuda.kernel_range(kernel) if cuda.ranges_wanted() else nullcontext():
         on.run(code, kernel, plan, args, config)
-    if recorder is not None:
-        recorder.launched(
-            RecordedLaunch(
-                kernel=kernel,
-                unit=unit,
-                plan=plan,
-                args=passed[0],
-                grid=passed[1],
-                shape=passed[2],
-                config=cuda.supported(config, stage.arch.capability),
-                function=on.function(code, kernel),
-                most_blocks=stage.most_blocks,
-            )
-        )
-    if not (runs and config.blocks):
+    if not config.blocks:
         return
-    if recorder is None and isinstance(on, GpuDevice):
+    if isinstance(on, GpuDevice):
         stages.keep_native(kernel, on.index, config, stage)
     for watcher in launch_watchers():
         watcher.append(
@@ -214,12 +185,6 @@ def launch(
                 files=code.object.files,
             )
         )
-
-
-def launch_unseen(*args: Any, **kwargs: Any) -> None:
-    """Launch in a body that is recorded: the tensor queries of a launch are not the body's."""
-    with torch._C.DisableTorchFunction():
-        launch(*args, **kwargs)
 
 
 def announce(unit: CompilationUnit, kernel: str, config: LaunchConfig | None) -> None:

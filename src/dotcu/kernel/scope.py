@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -23,13 +22,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from dotcu import torch_compat
 from dotcu.errors import CaptureError, GradientError, TracedLaunchError
-from dotcu.kernel.arguments.pack import is_plain, trace_wrapper
+from dotcu.kernel.arguments.pack import count_writes, is_plain
 from dotcu.kernel.driver.fork import ForkSafeLock
 
 if TYPE_CHECKING:
-    from dotcu.call_cache.trace import CallRecorder
-    from dotcu.kernel.arguments.pack import PackingPlan
     from dotcu.kernel.compiled import CompilationUnit
     from dotcu.kernel.config import LaunchConfig
 
@@ -51,7 +49,6 @@ class Scope:
 
     Attributes:
         reason: Why launches are refused, for the message.
-        recorder: Records the code for the call cache, where something does.
         gpu: The index of the GPU of the call's tensors; None outside a body and on the CPU.
         keeps: False where a body's choices hold for this call alone.
     """
@@ -59,7 +56,6 @@ class Scope:
     policy: LaunchPolicy
     operator: str = ""
     reason: str = ""
-    recorder: CallRecorder | None = None
     gpu: int | None = None
     keeps: bool = True
 
@@ -90,8 +86,8 @@ def entering_scope(policy: LaunchPolicy, **attributes: Any) -> Iterator[None]:
         scope_variable.reset(token)
 
 
-# Observers. A call that is replayed from the call cache looks at neither scope nor observers, so while a
-# block needs to see every call, none is replayed.
+# Observers. Native code looks at no subscriber, so while a block needs to see every call and launch, each
+# goes through Python.
 
 
 _observers = 0
@@ -117,7 +113,7 @@ def change_observers(by: int) -> None:
 
 @contextmanager
 def observing_every_call() -> Iterator[None]:
-    """Let no call be replayed from the call cache, on any thread, until the block ends."""
+    """Let every call and launch go through Python, on any thread, until the block ends."""
     change_observers(1)
     try:
         yield
@@ -197,45 +193,19 @@ def listening_for_kernels(listener: Listener) -> AbstractContextManager[None]:
     return _subscribed(_listeners, listener)
 
 
-# The call cache's recorder. It hands a body numbers that remember how they came about. They end here: what is
-# compiled, checked and launched gets plain numbers, and the recorder gets the launch.
+def count_launch_writes(written: Sequence[Tensor]) -> None:
+    """Bump the versions of what a launch outside any operator may have written.
 
-
-@dataclass(frozen=True, kw_only=True)
-class RecordedLaunch:
-    """A launch of a body that is recorded.
-
-    Attributes:
-        unit: The unit that the kernel is compiled in.
-        plan: How its arguments were packed.
-        args: The arguments as the body passed them.
-        grid: The grid as the body passed it; `config` has its plain numbers.
-        shape: Block, dynamic shared memory and cluster as the body passed them.
-        function: The driver's CUfunction on the device; 0 in the simulator.
-        most_blocks: For a cooperative launch the blocks that can run at once; 0 if that is not known.
+    In a body the operator's schema says what is written, and the operator counts it.
     """
-
-    kernel: str
-    unit: CompilationUnit
-    plan: PackingPlan
-    args: Sequence[Any]
-    grid: Any
-    shape: tuple[Any, ...]
-    config: LaunchConfig
-    function: int
-    most_blocks: int
+    if current_scope().policy is LaunchPolicy.OUTSIDE:
+        count_writes(written)
 
 
 # Refusals: traces, transforms, and gradients that nothing records.
 
-_Mode = torch._C._TorchDispatchModeKey
-_MODES = (
-    (_Mode.PROXY, "make_fx or torch.export traces this code"),
-    (_Mode.FAKE, "a FakeTensorMode is active: tensors made here have no memory"),
-    (_Mode.FUNCTIONAL, "this code is being functionalized"),
-)
 
-
+@torch_compat.constant_for_dynamo
 def refuse_compiled(kernel: str) -> None:
     """Raise in the middle of Dynamo's trace, so that `torch.compile` and export fail by name.
 
@@ -245,14 +215,11 @@ def refuse_compiled(kernel: str) -> None:
     Note:
         Marked as constant: Dynamo calls it while it traces instead of looking inside.
     """
-    base = sys.modules["torch._dynamo.exc"].ShortenTraceback
+    base = torch_compat.dynamo_error()
     name, module = TracedLaunchError.__name__, TracedLaunchError.__module__
     kind: Any = type(name, (TracedLaunchError, base), {"__module__": module})
     message = _lost_launch(kernel, "torch.compile traces this code")
     raise kind(message, first_useful_frame=None)
-
-
-refuse_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _lost_launch(kernel: str, why: str) -> str:
@@ -288,30 +255,17 @@ def _where(scope: Scope) -> str:
 
 def require_seen(kernel: str, tensors: Sequence[Tensor]) -> None:
     """Refuse a launch outside any operator that a trace, a transform or autograd would lose."""
-    why = _active_trace()
+    why = torch_compat.active_trace()
     if why is not None:
         raise TracedLaunchError(_lost_launch(kernel, why))
     for tensor in tensors:
-        wrapped = None if is_plain(tensor) else trace_wrapper(tensor)
+        wrapped = None if is_plain(tensor) else torch_compat.trace_wrapper(tensor)
         if wrapped is not None:
             raise TracedLaunchError(_lost_launch(kernel, f"it was given {wrapped}"))
         if tensor.requires_grad and torch.is_grad_enabled():
             raise _no_gradient(kernel, "a tensor that requires grad", "with torch.no_grad()")
-        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        if torch_compat.dual_level() and forward_ad.unpack_dual(tensor).tangent is not None:
             raise _no_gradient(kernel, "a dual tensor of forward-mode AD", "forward_ad.unpack_dual(t).primal")
-
-
-def _active_trace() -> str | None:
-    if torch.compiler.is_compiling():
-        return "torch.compile or torch.export traces this code"
-    if torch._C._get_tracing_state() is not None:
-        return "torch.jit.trace traces this code"
-    for key, why in _MODES:
-        if torch._C._get_dispatch_mode(key) is not None:
-            return why
-    if torch._ops._len_torch_dispatch_stack_pre_dispatch():
-        return "make_fx or torch.export traces this code"
-    return None
 
 
 def _no_gradient(kernel: str, got: str, instead: str) -> GradientError:

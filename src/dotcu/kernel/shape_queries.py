@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Union
 from weakref import WeakSet
 
 import torch
@@ -45,12 +45,7 @@ def is_aligned(tensor: Tensor, bytes: int) -> bool:
     A tensor without memory is as torch's allocator would make it: aligned. So a body must not
     let the shape of what it returns depend on this.
     """
-    scope = current_scope()
-    if not is_plain(tensor):
-        return True
-    if scope.recorder is not None:
-        return scope.recorder.aligned(tensor, bytes)
-    return tensor.data_ptr() % bytes == 0
+    return not is_plain(tensor) or tensor.data_ptr() % bytes == 0
 
 
 def sm_count(tensor: Tensor | torch.device | str) -> int:
@@ -62,14 +57,9 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
         ArgumentError: It is neither a tensor nor a device.
     """
     device = _device_of(tensor, "sm_count")
-    recorder, index = current_scope().recorder, cast("int | None", device.index)
-    if recorder is not None and index is None and not isinstance(tensor, Tensor):
-        recorder.asked_device()
     if device.type == "cuda" and cuda.available():
-        count = torch.cuda.get_device_properties(device).multi_processor_count
-    else:
-        count = limits(*_simulated_capability()).multiprocessors
-    return count if recorder is None else recorder.multiprocessors(count)
+        return torch.cuda.get_device_properties(device).multi_processor_count
+    return limits(*_simulated_capability()).multiprocessors
 
 
 def capability(tensor: Tensor | torch.device | str) -> tuple[int, int]:
@@ -80,9 +70,7 @@ def capability(tensor: Tensor | torch.device | str) -> tuple[int, int]:
     Raises:
         ArgumentError: It is neither a tensor nor a device.
     """
-    device, recorder = _device_of(tensor, "capability"), current_scope().recorder
-    if recorder is not None:
-        recorder.asked_device()
+    device = _device_of(tensor, "capability")
     if device.type == "cuda" and cuda.available():
         return torch.cuda.get_device_capability(device)
     return _simulated_capability()
@@ -106,18 +94,39 @@ MOST_LAYOUTS = 4096
 """The choices of one function that are kept; one more clears them."""
 
 
-class ByLayout(Generic[Params, Choice]):
+class _Choice:
+    """What stands for the native part's type where there is none."""
+
+    choose: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.choose(*args, **kwargs)
+
+    def keep_in(self, kept: dict[bytes, Any]) -> None:
+        """Set the dict of what was chosen, by key: native code alone looks into it."""
+
+
+_Base: Any = _Choice if isinstance(native.library(), str) else native.library().Choice
+
+
+class ByLayout(_Base, Generic[Params, Choice]):  # type: ignore[misc]  # a type of native code, or the one above
     """A function whose result is kept for each layout of its tensors; see `by_layout`."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Choice: ...
 
     def __init__(self, function: Callable[Params, Choice]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self._kept: dict[bytes, Choice] = {}
+        self.keep_in(self._kept)
         _choices.add(self)
 
-    def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Choice:
+    def choose(self, *args: Params.args, **kwargs: Params.kwargs) -> Choice:
+        """Return what the function chooses, from what is kept where that is possible."""
         scope = current_scope()  # only a body knows the GPU that `occupancy` is to answer for
-        keeps = scope.gpu is not None and scope.recorder is None and scope.keeps
+        keeps = scope.gpu is not None and scope.keeps
         key = _layout_key(args) if keeps and not kwargs else None
         if key is None:
             return self.function(*args, **kwargs)
@@ -167,5 +176,5 @@ settings.watch(lambda before, after: forget_choices())
 
 def _layout_key(args: tuple[Any, ...]) -> bytes | None:
     """Return a key of arguments without their values; None where native code has none."""
-    key: bytes | None = native.library().layout_key(*args) if native.is_ready("cuda") else None
+    key: bytes | None = native.library().layout_key(*args) if native.is_ready() else None
     return key

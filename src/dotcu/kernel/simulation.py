@@ -24,11 +24,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from dotcu import torch_compat
 from dotcu.compile.target import Target
 from dotcu.errors import CompileError, SimulationError, UsageError
-from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack, tensors_in
+from dotcu.kernel.arguments.pack import PackingPlan, Placement, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
+from dotcu.kernel.scope import count_launch_writes
 from dotcu.simulator import CHECKS
 from dotcu.tracebacks import caller_line
 
@@ -216,9 +218,6 @@ class SimulatedDevice:
             return unit.code(newer, simulated=True)
         return code
 
-    def function(self, code: CompiledUnit, kernel: str) -> int:
-        return 0  # the simulator has no functions of the driver's
-
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
@@ -306,7 +305,7 @@ class SimulatedDevice:
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on
                 sys.stdout.write(line if line.endswith("\n") else line + "\n")
             for _, written in packed:
-                count_writes(written)
+                count_launch_writes(written)
 
 
 def simulated_device() -> SimulatedDevice:
@@ -407,7 +406,7 @@ class Allocations(OperatorMode):
         """Return the mask of a tensor's whole storage, None where all of it counts as written."""
         if not self._masks:
             return None
-        row = self._masks.get(tensor.untyped_storage()._cdata)
+        row = self._masks.get(torch_compat.storage_of(tensor))
         return row[1] if row is not None else None
 
     def _mark_written(self, tensor: Tensor) -> None:
@@ -416,7 +415,7 @@ class Allocations(OperatorMode):
             return
         size = tensor.itemsize
         if mask.size < (tensor.storage_offset() + extent(tensor)) * size:  # it was resized since
-            self._masks.pop(tensor.untyped_storage()._cdata)
+            self._masks.pop(torch_compat.storage_of(tensor))
             return
         np.lib.stride_tricks.as_strided(
             mask[tensor.storage_offset() * size :],

@@ -1,8 +1,8 @@
 """Staged launches: what does not change from call to call is checked and prepared once, and kept.
 
 A `Stage` follows from kernel, device, block, shared memory, cluster and flags. The first such launch makes
-it. Launches that find one are left with the grid and the arguments. Where the native part can be used, it
-keeps the stages of GPUs too, each for a range of shared memory, and then launches without Python.
+it. Launches that find one are left with the grid and the arguments. The native part keeps the stages of GPUs
+too, each for a range of shared memory, and launches without Python.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dotcu.kernel.arguments.pack import (
     PointerPacker,
     RecordPacker,
     TensorPacker,
+    count_writes,
     members_of,
 )
 from dotcu.kernel.arguments.values import BoolPacker, FloatPacker, IntPacker
@@ -139,7 +140,7 @@ class Stages:
         Args:
             kernel, index, config, stage: The kernel's name, the GPU's index, and those of the launch.
         """
-        if self._is_refused or native.prepare(torch.device("cuda", index)):
+        if self._is_refused or native.prepare():
             return
         if stage.settings != settings.current():
             return  # what is compiled may depend on them
@@ -182,7 +183,7 @@ def _smem_range(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> t
 
 _all: WeakSet[Stages] = WeakSet()
 
-_READ_AT_EACH_CALL = ("simulate", "replay", "check_replay", "native", "launch_blocking", "debug")
+_READ_AT_EACH_CALL = ("simulate", "native", "launch_blocking", "debug")
 
 
 def _forget_all(before: settings.Settings, after: settings.Settings) -> None:
@@ -232,7 +233,7 @@ def _launcher(plan: PackingPlan) -> Any:
         packs.append(own(packer) if own else packer.pack)
         offset += -(-parameter.size // 16) * 16
     try:
-        return native.library().Launcher(b"".join(rows), tuple(packs), offset, _fail)
+        return native.library().Launcher(b"".join(rows), tuple(packs), offset, _fail, count_writes)
     except ValueError:
         return None
 
@@ -275,7 +276,7 @@ def _assumed(packer: IntPacker) -> tuple[int, tuple[int, int], int] | None:
 
 
 def _codes(dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
-    first, *others = (native.codes()[dtype] for dtype in dtypes)
+    first, *others = map(native.dtype_code, dtypes)
     return first, others[0] if others else first
 
 

@@ -1,4 +1,4 @@
-/* Launcher: the staged launches of one kernel. kernel/staging.py has checked and prepared everything that follows
+/* Launcher: the prepared launches of one kernel. kernel/staging.py has checked and prepared everything that follows
  * from kernel, device, block, cluster and flags, for a range of dynamic shared memory. The rest happens here, in
  * one pass over the arguments. A call that does not fit goes to Python, which launches it or raises the error. */
 #include "native.h"
@@ -18,6 +18,14 @@ typedef struct {
     int cooperative, programmatic, device_index;
 } Shape;
 
+/* The part of a launch that every launch of one shape shares. `config` points into it, and lacks grid and stream. */
+typedef struct {
+    LaunchConfig config;
+    LaunchAttribute attributes[3];
+    int64_t multiple[3];  /* the grid is a multiple of it, in each dimension */
+    uint64_t most_blocks; /* of a cooperative launch; 0: no limit */
+} LaunchTemplate;
+
 /* Reference counted: a launch that runs without the GIL points into it. */
 typedef struct Stage {
     Shape shape;
@@ -33,7 +41,7 @@ enum { MOST_STAGES = 256 }; /* of one kernel; beyond, the least recently used on
 
 typedef struct {
     PyObject_HEAD
-    PyObject *parameters, *packs, *on_failure;
+    PyObject *parameters, *packs, *on_failure, *on_writes;
     int parameter_count, parameter_bytes;
     Stage *stages; /* the latest first */
 } Launcher;
@@ -42,10 +50,12 @@ typedef struct {
 typedef struct {
     const Launcher *of;
     _Alignas(16) char bytes[MAX_PARAMETER_BYTES];
-    void *written[MAX_PARAMETERS];
-    int written_count, device_index;
+    PyObject *written[MAX_PARAMETERS]; /* owned */
+    int written_count, device_type, device_index;
     bool outside;
 } Packed;
+
+enum { NO_DEVICE = -1 };
 
 /* ---------------------------------------------------------------- the configuration */
 
@@ -105,7 +115,7 @@ static Stage *find(Launcher *self, const Shape *shape, int64_t smem_bytes) {
 }
 
 /* Source of the limits: CUDA Programming Guide, "Technical Specifications per Compute Capability". */
-bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]) {
+static bool grid_fits(const LaunchTemplate *template, const int64_t grid[3]) {
     static const int64_t limit[] = {INT32_MAX, 65535, 65535};
     uint64_t blocks = 1;
     for (int axis = 0; axis < 3; ++axis) {
@@ -119,7 +129,7 @@ bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]) {
 enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
 
 /* Fills a template; without clusters, `cluster` is zeros. */
-void dotcu_fill_template(LaunchTemplate *into, const unsigned block[3], unsigned smem_bytes, const unsigned cluster[3],
+static void fill_template(LaunchTemplate *into, const unsigned block[3], unsigned smem_bytes, const unsigned cluster[3],
                          int cooperative, int programmatic) {
     LaunchAttribute *next = into->attributes;
     for (int axis = 0; axis < 3; ++axis) {
@@ -139,23 +149,26 @@ void dotcu_fill_template(LaunchTemplate *into, const unsigned block[3], unsigned
 
 /* ---------------------------------------------------------------- arguments */
 
-static bool is_on_device(Packed *packed, const Tensor *tensor) {
-    if (packed->device_index == NO_DEVICE) packed->device_index = tensor->device_index;
+/* Reads a tensor. False if it is not plain memory on the launch's device, or if a gradient would be lost.
+ *
+ * A body gets tensors without the bits of conjugated and negated memory. What it makes with a negative bit itself, the
+ * imaginary part of conjugated numbers, is every second number, so a contiguous tensor there need not be asked. */
+static bool take_tensor(Packed *packed, PyObject *value, Tensor *tensor) {
+    if (!dotcu_look(value, tensor) || !dotcu_is_on_gpu(tensor)) return false;
+    if ((packed->outside || !dotcu_is_real_row(tensor)) && !dotcu_is_resolved(tensor)) return false;
+    if (packed->outside && dotcu_requires_grad(value) && dotcu_grad_enabled()) return false;
+    if (packed->device_index == NO_DEVICE) {
+        packed->device_type = tensor->device_type;
+        packed->device_index = tensor->device_index;
+    }
     return packed->device_index == tensor->device_index;
 }
 
-/* Reads a tensor. False if it is not plain memory on the launch's device, or if a gradient would be lost. */
-static bool take_tensor(Packed *packed, PyObject *value, Tensor *tensor) {
-    Argument argument = {.value = value};
-    if (dotcu_kind(value) != KIND_TENSOR) return false;
-    const int how = dotcu_read(&argument);
-    if (how == READ_UNSUPPORTED || (how == READ_RECORDED && packed->outside && dotcu_grad_enabled())) return false;
-    *tensor = argument.tensor;
-    return is_on_device(packed, tensor);
-}
-
+/* The schema of an operator says what its body writes, so writes are counted for launches outside alone. */
 static void note_write(Packed *packed, const Parameter *parameter, const Tensor *tensor) {
-    if (parameter->flags & WRITTEN) packed->written[packed->written_count++] = tensor->handle;
+    if (!(parameter->flags & WRITTEN) || !packed->outside) return;
+    Py_INCREF(tensor->object);
+    packed->written[packed->written_count++] = tensor->object;
 }
 
 static bool has_dtype(const Parameter *parameter, const Tensor *tensor) {
@@ -173,9 +186,9 @@ static bool pack_view(Packed *packed, const Parameter *parameter, PyObject *valu
     Tensor tensor;
     char *at = packed->bytes + parameter->offset;
     if (value == Py_None) return memset(at, 0, (size_t)parameter->size), true;
-    if (!take_tensor(packed, value, &tensor) || !has_dtype(parameter, &tensor) || tensor.dim != parameter->rank)
+    if (!take_tensor(packed, value, &tensor) || !has_dtype(parameter, &tensor) || tensor.dimensions != parameter->rank)
         return false;
-    const size_t bytes = 8 * (size_t)tensor.dim;
+    const size_t bytes = 8 * (size_t)tensor.dimensions;
     memcpy(at, &tensor.address, 8);
     memcpy(at + 8, tensor.sizes, bytes);
     memcpy(at + 8 + bytes, tensor.strides, bytes);
@@ -242,13 +255,13 @@ static int pack_wrapped(Packed *packed, const Parameter *parameter, int left, Py
     const bool strided = Py_TYPE(value) == dotcu_strided_type;
     Tensor tensor;
     PyObject *inner = PyObject_GetAttrString(value, "tensor");
-    bool fits = inner && take_tensor(packed, inner, &tensor) && tensor.dim < left &&
+    bool fits = inner && take_tensor(packed, inner, &tensor) && tensor.dimensions < left &&
                 (strided || dotcu_is_contiguous(&tensor)) && pack_address(packed, parameter, &tensor);
     Py_XDECREF(inner); /* the wrapper keeps it alive */
     PyErr_Clear();
-    for (int64_t i = 0; fits && i < tensor.dim; ++i)
+    for (int32_t i = 0; fits && i < tensor.dimensions; ++i)
         fits = parameter[1 + i].kind == INTEGER && pack_integer(packed, &parameter[1 + i], (strided ? tensor.strides : tensor.sizes)[i]);
-    return fits ? 1 + (int)tensor.dim : 0;
+    return fits ? 1 + (int)tensor.dimensions : 0;
 }
 
 static bool pack_pointer(Packed *packed, const Parameter *parameter, PyObject *value) {
@@ -264,10 +277,10 @@ static bool pack_one(Packed *packed, const Parameter *parameter, PyObject *pack,
     case VIEW: return pack_view(packed, parameter, value);
     case MAP: return pack_map(packed, parameter, pack, value);
     case INTEGER:
-        if (dotcu_kind(value) == KIND_INT && dotcu_as_int64(value, &whole)) return pack_integer(packed, parameter, whole);
+        if (PyLong_CheckExact(value) && dotcu_as_int64(value, &whole)) return pack_integer(packed, parameter, whole);
         break;
     case FLOATING:
-        if (dotcu_kind(value) == KIND_FLOAT) return pack_float(packed, parameter, value);
+        if (PyFloat_CheckExact(value)) return pack_float(packed, parameter, value);
         break;
     case BOOLEAN:
         if (PyBool_Check(value)) return packed->bytes[parameter->offset] = value == Py_True, true;
@@ -301,14 +314,48 @@ static bool pack_all(Packed *packed, PyObject *args) {
 static int run(const Stage *stage, LaunchConfig *config, Packed *packed) {
     const Parameter *parameters = (const Parameter *)PyBytes_AsString(packed->of->parameters);
     void *pointers[MAX_PARAMETERS];
+    int status = dotcu_stream(packed->device_type, packed->device_index, &config->stream);
+    if (status) return status;
     for (int i = 0; i < packed->of->parameter_count; ++i) pointers[i] = packed->bytes + parameters[i].offset;
     PyThreadState *thread = PyEval_SaveThread();
-    int status = dotcu_stream(packed->device_index, &config->stream);
     const bool entered = !dotcu_context_is(stage->context) && dotcu_enter_context(stage->context);
-    if (!status) status = dotcu_launch(config, stage->function, pointers);
+    status = dotcu_launch(config, stage->function, pointers);
     if (entered) dotcu_leave_context();
     PyEval_RestoreThread(thread);
     return status;
+}
+
+static PyObject *count_writes(const Launcher *self, const Packed *packed) {
+    if (dotcu_count_writes(packed->written, packed->written_count)) Py_RETURN_TRUE;
+    if (!dotcu_clear_error()) return NULL;
+    PyObject *written = PyList_New(0); /* one of them is of inference mode, and has no version */
+    for (int i = 0; written && i < packed->written_count; ++i)
+        if (PyList_Append(written, packed->written[i])) Py_CLEAR(written);
+    PyObject *done = written ? PyObject_CallFunctionObjArgs(self->on_writes, written, NULL) : NULL;
+    Py_XDECREF(written);
+    if (!done) return NULL;
+    Py_DECREF(done);
+    Py_RETURN_TRUE;
+}
+
+/* Returns True if it has launched; NULL with an error set if the driver refused. */
+static PyObject *launch_with(Launcher *self, Stage *stage, const int64_t grid[3], int64_t smem_bytes, Packed *packed, PyObject *scope) {
+    LaunchConfig config = stage->template.config;
+    config.smem_bytes = (uint32_t)smem_bytes;
+    for (int axis = 0; axis < 3; ++axis) config.grid[axis] = (uint32_t)grid[axis];
+    ++stage->references;
+    const int status = run(stage, &config, packed);
+    PyObject *result = NULL;
+    if (status) {
+        result = PyObject_CallFunction(self->on_failure, "O(III)Ii", stage->label, config.grid[0], config.grid[1],
+                                       config.grid[2], config.smem_bytes, status);
+        Py_CLEAR(result); /* on_failure raises */
+    } else {
+        dotcu_note(stage->label, scope, &config);
+        result = count_writes(self, packed);
+    }
+    release(stage);
+    return result;
 }
 
 static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t count) {
@@ -317,47 +364,32 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
     Shape shape;
     int64_t grid[3], smem_bytes;
     if (count != 8) return PyErr_Format(PyExc_TypeError, "launch takes 8 arguments, got %zd", count);
-    PyObject *operator = NULL;
-    const int policy = self->stages && given[7] == Py_None ? dotcu_launch_policy(&operator) : POLICY_OTHER;
+    PyObject *scope = NULL, *result = NULL;
+    Stage *stage = NULL;
     packed.of = self;
     packed.written_count = 0;
     packed.device_index = NO_DEVICE;
-    packed.outside = policy == POLICY_OUTSIDE;
-    Stage *stage = NULL;
-    if (policy != POLICY_OTHER && dimensions(given[1], grid) && read_shape(given + 2, &shape, &smem_bytes) && pack_all(&packed, given[0])) {
-        shape.device_index = packed.device_index;
-        stage = find(self, &shape, smem_bytes);
+    if (self->stages && given[7] == Py_None && dimensions(given[1], grid) && read_shape(given + 2, &shape, &smem_bytes)) {
+        const int policy = dotcu_launch_policy(&scope);
+        packed.outside = policy == POLICY_OUTSIDE;
+        if (policy != POLICY_OTHER && pack_all(&packed, given[0])) {
+            shape.device_index = packed.device_index;
+            stage = find(self, &shape, smem_bytes);
+        }
     }
-    PyObject *result = NULL;
-    if (!dotcu_clear_error()) {
-        Py_XDECREF(operator);
-        return NULL;
-    }
-    if (!stage || !dotcu_grid_fits(&stage->template, grid)) {
-        result = Py_False;
-        Py_INCREF(result);
-    } else if (!grid[0] || !grid[1] || !grid[2]) {
-        result = Py_True;
-        Py_INCREF(result);
-    } else {
-        ++stage->references;
-        LaunchConfig config = stage->template.config;
-        config.smem_bytes = (uint32_t)smem_bytes;
-        for (int axis = 0; axis < 3; ++axis) config.grid[axis] = (uint32_t)grid[axis];
-        const int status = run(stage, &config, &packed);
-        if (status) {
-            result = PyObject_CallFunction(self->on_failure, "O(III)Ii", stage->label, config.grid[0], config.grid[1],
-                                           config.grid[2], config.smem_bytes, status);
-            Py_CLEAR(result); /* on_failure raises */
-        } else {
-            for (int i = 0; i < packed.written_count; ++i) dotcu_count_write(packed.written[i]);
-            dotcu_note(stage->label, operator, &config);
+    if (dotcu_clear_error()) {
+        if (!stage || !grid_fits(&stage->template, grid)) {
+            result = Py_False;
+            Py_INCREF(result);
+        } else if (!grid[0] || !grid[1] || !grid[2]) {
             result = Py_True;
             Py_INCREF(result);
+        } else {
+            result = launch_with(self, stage, grid, smem_bytes, &packed, scope);
         }
-        release(stage);
     }
-    Py_XDECREF(operator);
+    for (int i = 0; i < packed.written_count; ++i) Py_DECREF(packed.written[i]);
+    Py_XDECREF(scope);
     return result;
 }
 
@@ -379,7 +411,7 @@ static PyObject *stage(PyObject *object, PyObject *packed) {
         return NULL;
     Stage *created = PyMem_Calloc(1, sizeof *created);
     if (!created) return PyErr_NoMemory();
-    dotcu_fill_template(&created->template, block, 0, cluster, shape.cooperative, with_programmatic);
+    fill_template(&created->template, block, 0, cluster, shape.cooperative, with_programmatic);
     for (int axis = 0; axis < 3; ++axis) {
         shape.block[axis] = block[axis];
         shape.cluster[axis] = cluster[axis];
@@ -413,11 +445,12 @@ static PyObject *forget(PyObject *object, PyObject *unused) {
 }
 
 static int launcher_init(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"parameters", "packs", "size", "on_failure", NULL};
+    static char *names[] = {"parameters", "packs", "size", "on_failure", "on_writes", NULL};
     Launcher *self = (Launcher *)object;
-    PyObject *parameters, *packs, *on_failure;
+    PyObject *parameters, *packs, *on_failure, *on_writes;
     int size;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SO!iO", names, &parameters, &PyTuple_Type, &packs, &size, &on_failure))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SO!iOO", names, &parameters, &PyTuple_Type, &packs, &size, &on_failure,
+                                     &on_writes))
         return -1;
     const Py_ssize_t count = PyBytes_Size(parameters) / (Py_ssize_t)sizeof(Parameter);
     if (count > MAX_PARAMETERS || size > MAX_PARAMETER_BYTES || PyTuple_Size(packs) != count || self->parameters) {
@@ -427,9 +460,11 @@ static int launcher_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     Py_INCREF(parameters);
     Py_INCREF(packs);
     Py_INCREF(on_failure);
+    Py_INCREF(on_writes);
     self->parameters = parameters;
     self->packs = packs;
     self->on_failure = on_failure;
+    self->on_writes = on_writes;
     self->parameter_count = (int)count;
     self->parameter_bytes = size;
     return 0;
@@ -440,6 +475,7 @@ static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->packs);
     Py_VISIT(self->on_failure);
+    Py_VISIT(self->on_writes);
     for (Stage *stage = self->stages; stage; stage = stage->next) Py_VISIT(stage->label);
     return 0;
 }
@@ -457,6 +493,7 @@ static void launcher_dealloc(PyObject *object) {
     Py_XDECREF(self->parameters);
     Py_XDECREF(self->packs);
     Py_XDECREF(self->on_failure);
+    Py_XDECREF(self->on_writes);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

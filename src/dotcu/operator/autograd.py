@@ -12,14 +12,14 @@ Every overload gets a kernel for the Autograd key. It never lets a gradient vani
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
-from torch._functorch import autograd_function as functorch
 from torch.autograd import forward_ad
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_structure, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from dotcu import torch_compat
 from dotcu.errors import GradientError
 from dotcu.kernel.arguments.pack import count_writes
 from dotcu.kernel.scope import LaunchPolicy, Scope, scope_variable
@@ -27,9 +27,6 @@ from dotcu.operator.schema import Signature
 
 Backward = Callable[..., Any]
 SetupContext = Callable[..., None]
-Below = Callable[[tuple[Any, ...]], Any]
-"""Computes a call below autograd, from a value for each argument of the schema."""
-
 Derivative = tuple[Backward | None, SetupContext | None]
 """A backward and the function that saves for it, with torch.library.register_autograd's meaning."""
 
@@ -48,7 +45,7 @@ class _Call:
     def run(self, flat: Sequence[Any]) -> Any:
         """Call below autograd."""
         args, keywords = tree_unflatten(flat, self.inputs)
-        with torch._C._AutoDispatchBelowAutograd():
+        with torch_compat.below_autograd():
             return self.operator(*args, **keywords)
 
     def arguments(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -60,34 +57,13 @@ class _Call:
         return positions, {a.name: keywords.get(a.name, a.default_value) for a in schema if a.kwarg_only}
 
 
-class WholeCall(_Call):
-    """A call outside of transforms with a value for each argument of the schema, none of them a list.
-
-    Attributes:
-        below: Computes the call below autograd, from a value for each argument.
-    """
-
-    below: Below
-
-    def __init__(self, signature: Signature) -> None:
-        self.keyword_only = signature.keyword_only
-        self.by_position = len(signature.arguments) - len(signature.keyword_only)
-        inputs = ((0,) * self.by_position, dict.fromkeys(signature.keyword_only, 0))
-        super().__init__(None, tree_structure(inputs))
-        self.outputs = tree_structure(0 if signature.returns == 1 else (0,) * signature.returns)
-
-    def arguments(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        by_keyword = dict(zip(self.keyword_only, flat[self.by_position :], strict=True))
-        return tuple(flat[: self.by_position]), by_keyword
-
-
 def kernel(operator: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     """Make the Autograd kernel of one overload."""
     signature = recorder.signature
 
     def autograd(*args: Any, **keywords: Any) -> Any:
         tensors = [*_tensors(args), *_tensors(tuple(keywords.values()))]
-        if forward_ad._current_level >= 0:
+        if torch_compat.dual_level():
             _refuse_forward_mode(signature, tensors)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             if not signature.mutates:
@@ -97,7 +73,7 @@ def kernel(operator: Callable[..., Any], recorder: Recorder) -> Callable[..., An
                 "requires one.\nCall it under `with torch.no_grad():`, or use the overload that returns a "
                 "result."
             )
-        with torch._C._AutoDispatchBelowAutograd():
+        with torch_compat.below_autograd():
             result = operator(*args, **keywords)
         if signature.mutates:
             count_writes(_tensors(signature.written(args, keywords)))
@@ -130,7 +106,7 @@ class Recorder:
 
         def forward_one_level(call: _Call, *flat: Any) -> Any:
             # The transforms under this one record as well; autograd.Function switched that off.
-            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            with torch.enable_grad(), torch_compat.forward_mode(True):
                 return forward(call, *flat)
 
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -154,12 +130,13 @@ class Recorder:
                 result = self._gradients(ctx, tree_unflatten(grads, call.outputs))
             finally:
                 ctx.needs_input_grad = needs
-            return (None, *_flat_grads(signature, result, call))
+            return (None, *_flat_grads(signature, result, call.inputs))
 
         rest = {"setup_context": setup_context, "backward": backward}
-        one_level = torch.autograd.function._SingleLevelFunction
         self._plain = _function(self._name, torch.autograd.Function, forward=forward, **rest)
-        self._one_level = _function(self._name, one_level, forward=forward_one_level, **rest)
+        self._one_level = _function(
+            self._name, torch_compat.one_level_function(), forward=forward_one_level, **rest
+        )
 
     def record(self, operator: Callable[..., Any], args: Any, keywords: dict[str, Any]) -> Any:
         """Call an operator, and record the call.
@@ -169,13 +146,74 @@ class Recorder:
         """
         flat, spec = tree_flatten((args, keywords))
         call = _Call(operator, spec)
-        if torch._C._are_functorch_transforms_active():
-            with functorch.enable_single_level_autograd_function():  # type: ignore[attr-defined]
+        if torch_compat.transforms():
+            with torch_compat.recording_one_level():
                 outputs = self._one_level.apply(call, *flat)
         else:
             outputs = self._plain.apply(call, *flat)
         assert call.outputs is not None
         return tree_unflatten(outputs, call.outputs)
+
+    def record_call(self, operator: Callable[..., Any], /, *args: Any, **keywords: Any) -> Any:
+        """Record a call that is written as one."""
+        return self.record(operator, args, keywords)
+
+    def of_plain_tensors(
+        self, compute: Callable[..., Any], defaults: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        """Make the function that records a call outside of transforms, none of whose values is a list.
+
+        This leaves out what `record` does for nested values.
+
+        Args:
+            compute: Computes a call below autograd.
+            defaults: The default of each argument that has one.
+        """
+        signature, derivative = self.signature, self.derivative
+        names = signature.keyword_only
+        count = len(signature.arguments) - len(names)
+        by_position = signature.arguments[:count]
+        spec = tree_flatten(((0,) * count, dict.fromkeys(names, 0)))[1]
+        enter, leave = scope_variable.set, scope_variable.reset
+        in_setup, in_backward = self._in_setup, self._in_backward
+
+        def forward(ctx: Any, *flat: Any) -> Any:
+            by_keyword = dict(zip(names, flat[count:], strict=True)) if names else {}
+            given = flat[:count]
+            result = compute(*given, **by_keyword)
+            keep = derivative()[1]
+            if keep is None:
+                return result
+            extra = {"keyword_only_inputs": by_keyword} if names else {}
+            token = enter(in_setup)
+            try:
+                keep(ctx=ctx, inputs=given, output=result, **extra)
+            finally:
+                leave(token)
+            return result
+
+        def backward(ctx: Any, *grads: Any) -> Any:
+            if names:
+                ctx.needs_input_grad = ctx.needs_input_grad[:count]
+            differentiate = derivative()[0] or self._refuse
+            token = enter(in_backward)
+            try:
+                result = differentiate(ctx, *grads)
+            finally:
+                leave(token)
+            if type(result) is not tuple:
+                result = (result,)
+            return tuple(_flat_grads(signature, result, spec))
+
+        apply = _function(self._name, torch.autograd.Function, forward=forward, backward=backward).apply
+
+        def record(*args: Any, **keywords: Any) -> Any:
+            if len(args) == count and not names:
+                return apply(*args)
+            left = (*by_position[len(args) :], *names)
+            return apply(*args, *(keywords[name] if name in keywords else defaults[name] for name in left))
+
+        return record
 
     def _gradients(self, ctx: Any, grads: Any) -> tuple[Any, ...]:
         """Call the overload's own backward. It must not launch: no second derivative would see that."""
@@ -193,55 +231,6 @@ class Recorder:
             f"Give it one with @{self.signature.name}.backward, or call it on tensors that do not require "
             "a gradient (.detach())."
         )
-
-    def whole(self, call: WholeCall) -> Callable[..., Any]:
-        """Make the function that records whole calls: they share `call`, and only their values are passed.
-
-        This leaves out what `Function.apply` does in Python for other calls. The node's own `apply`, which
-        would look for `backward` at each call, is replaced by it.
-        """
-        signature, by_position, derivative = self.signature, call.by_position, self.derivative
-        enter, leave = scope_variable.set, scope_variable.reset
-        in_setup, in_backward = self._in_setup, self._in_backward
-        names = signature.keyword_only
-        rest = (None,) * len(names)
-
-        def forward(ctx: Any, *flat: Any) -> Any:
-            result = call.below(flat)
-            keep = derivative()[1]
-            if keep is None:
-                return result
-            token = enter(in_setup)
-            try:
-                if names:
-                    keyword_only = dict(zip(names, flat[by_position:], strict=True))
-                    keep(ctx=ctx, inputs=flat[:by_position], output=result, keyword_only_inputs=keyword_only)
-                else:
-                    keep(ctx=ctx, inputs=flat, output=result)
-            finally:
-                leave(token)
-            return result
-
-        def backward(ctx: Any, *grads: Any) -> Any:
-            if rest:
-                ctx.needs_input_grad = ctx.needs_input_grad[:by_position]
-            differentiate = derivative()[0] or self._refuse
-            token = enter(in_backward)
-            try:
-                result = differentiate(ctx, *grads)
-            finally:
-                leave(token)
-            if type(result) is not tuple:
-                result = (result,)
-            fits = len(result) == by_position
-            for grad in result:
-                fits = fits and (grad is None or isinstance(grad, torch.Tensor))
-            return result + rest if fits else tuple(_flat_grads(signature, result, call))
-
-        function = _function(self._name, torch.autograd.Function, forward=forward, backward=backward)
-        function._backward_cls.apply = backward
-        apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-        return apply
 
 
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
@@ -266,7 +255,7 @@ def _function(name: str, base: Any, **members: Callable[..., Any]) -> Any:
     return type(name, (base,), {key: staticmethod(member) for key, member in members.items()})
 
 
-def _flat_grads(signature: Signature, grads: Sequence[Any], call: _Call) -> list[Any]:
+def _flat_grads(signature: Signature, grads: Sequence[Any], inputs: TreeSpec) -> list[Any]:
     """Return one gradient for each flat input, from one for each positional argument.
 
     None stands for a whole list. The dispatcher leaves out arguments that equal their default, so a
@@ -275,7 +264,7 @@ def _flat_grads(signature: Signature, grads: Sequence[Any], call: _Call) -> list
     Raises:
         GradientError: The gradients do not fit the arguments in number or nesting.
     """
-    args, keywords = call.inputs.children()
+    args, keywords = inputs.children()
     positions = args.children()
     fits = len(grads) in (len(positions), len(signature.arguments) - len(signature.keyword_only))
     fits = fits and all(grad is None for grad in grads[len(positions) :])

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -135,7 +135,7 @@ class Configurations:
             scope = scope_now()
             try:
                 if scope is not of:
-                    if scope.recorder is not None or scope.gpu is None or not scope.keeps:
+                    if scope.gpu is None or not scope.keeps:
                         raise KeyError
                     last = scope, (found_by_key := kept.setdefault(scope.gpu, {}))
                 found = found_by_key[key]
@@ -150,7 +150,7 @@ class Configurations:
     def _find(self, scope: Scope, key: tuple[Any, ...], default: Any) -> Any:
         attempt = _attempt.get()
         if attempt is not None and attempt.of is self and attempt.observes:
-            asked = _key_of(_flat(key), scope, self.exact)
+            asked = _key_of(_flat(key), self.exact)
             attempt.keys[asked] = self.space[0] if default is None else default
             tried = attempt.configuration
             if tried is None or self.fits(tried, key):
@@ -163,12 +163,10 @@ class Configurations:
             return attempt.configuration if self.fits(attempt.configuration, key) else None
         found = None
         if self.tables():
-            if scope.recorder is not None:
-                scope.recorder.asked_device()
             look = self._nearest if default is None and not self.exact else self._own
-            found = look(gpu_at_hand(scope.gpu), key, scope)
+            found = look(gpu_at_hand(scope.gpu), key)
         of_tensors = any(isinstance(part, torch.Tensor) for part in key)
-        if scope.recorder is None and scope.gpu is not None and scope.keeps and not of_tensors:
+        if scope.gpu is not None and scope.keeps and not of_tensors:
             kept = self._kept.setdefault(scope.gpu, {})
             if len(kept) >= MOST_KEPT:
                 kept.clear()
@@ -179,9 +177,9 @@ class Configurations:
         """Return whether a configuration fits a call, by the author's `when`."""
         return self.when is None or bool(self.when(configuration, *key))
 
-    def _nearest(self, gpu: TunedGpu, key: tuple[Any, ...], scope: Scope) -> Any:
+    def _nearest(self, gpu: TunedGpu, key: tuple[Any, ...]) -> Any:
         """Return the tuned configuration of the nearest key on a GPU or its nearest relative."""
-        asked = _key_of(_flat(key), scope, self.exact)
+        asked = _key_of(_flat(key), self.exact)
         for relative in relatives(gpu, self.tables()):
             table = self.tables()[relative]
             near = [(distance(asked, other), other) for other in table]
@@ -190,15 +188,12 @@ class Configurations:
                     return table[other]
         return None
 
-    def _own(self, gpu: TunedGpu, key: tuple[Any, ...], scope: Scope) -> Any:
-        """Return the tuned configuration of a call's own key on a GPU or its nearest relative.
-
-        In a recorded body, no guard asks for more than which of these entries it is, or that it is none.
-        """
-        parts = list(_flat(key))
+    def _own(self, gpu: TunedGpu, key: tuple[Any, ...]) -> Any:
+        """Return the tuned configuration of a call's own key on a GPU or its nearest relative."""
+        asked = _typed(_key_of(_flat(key), self.exact))
         for relative in relatives(gpu, self.tables()):
             for own, configuration in self.tables()[relative].items():
-                if _has_key(parts, own, scope, self.exact) and self.fits(configuration, key):
+                if _typed(own) == asked and self.fits(configuration, key):
                     return configuration
         return None
 
@@ -323,49 +318,22 @@ def _is_size(part: Any) -> bool:
     return isinstance(part, (int, torch.SymInt)) and not isinstance(part, bool)
 
 
-def _key_of(parts: Iterable[Any], scope: Scope, exact: float) -> Key:
+def _key_of(parts: Iterable[Any], exact: float) -> Key:
     """Return parts as a key: the first sizes as they are, others by their bucket."""
     key: list[Part] = []
     sizes = 0
     for part in parts:
         if _is_size(part):
-            key.append(_size(part, scope, is_exact=sizes < exact))
+            key.append(int(part) if sizes < exact else bucket(int(part)))
             sizes += 1
         else:
-            key.append(_as_it_is(part, scope))
+            key.append(part if isinstance(part, (bool, str, float)) else _name(part))
     return tuple(key)
 
 
-def _has_key(parts: Sequence[Any], key: Key, scope: Scope, exact: float) -> bool:
-    """Return whether parts have a key; each comparison of a symbol is a guard of the recorded call."""
-    sizes = 0
-    for part, other in zip(parts, key, strict=False):
-        if _is_size(part):
-            if type(other) is not int or not _counts_as(part, other, is_exact=sizes < exact):
-                return False
-            sizes += 1
-        else:
-            found = _as_it_is(part, scope)
-            if type(found) is not type(other) or found != other:
-                return False
-    return len(parts) == len(key)
-
-
-def _counts_as(size: Any, count: int, *, is_exact: bool) -> bool:
-    return bool(size == count if is_exact or count <= 1 else size > count // 2 and size <= count)
-
-
-def _size(size: Any, scope: Scope, *, is_exact: bool) -> int:
-    """Return what a size counts as; in a recorded body, valid for that alone."""
-    plain = int(size) if scope.recorder is None else scope.recorder.plain(size)
-    count: int = plain if is_exact else bucket(plain)
-    assert scope.recorder is None or _counts_as(size, count, is_exact=is_exact)  # which is a guard
-    return count
-
-
-def _as_it_is(part: Any, scope: Scope) -> Part:
-    plain = part if scope.recorder is None else scope.recorder.pinned(part)
-    return plain if isinstance(plain, (bool, str, float)) else _name(plain)
+def _typed(key: Key) -> tuple[tuple[type, Part], ...]:
+    """Return a key whose True is not equal to 1."""
+    return tuple((type(part), part) for part in key)
 
 
 def _name(value: Any) -> str:

@@ -1,8 +1,8 @@
 """DTensor's view of an operator: strategies from rules, for any mesh.
 
 torch's public `register_sharding` looks at integer arguments alone, takes no `out=` and passes keyword
-tensors on wherever they are. So strategies are made of the parts that torch's own operators use. They are
-the same in torch 2.11 and 2.13.
+tensors on wherever they are. So strategies are made of the parts that torch's own operators use
+(`torch_compat.dtensor_parts`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, RuntimeSchemaInfo, TupleStrategy
-from torch.distributed.tensor._ops.utils import generate_redistribute_costs
+from torch.distributed.tensor import Partial, Replicate, Shard
 
+from dotcu import torch_compat
 from dotcu.errors import ArgumentError
 from dotcu.operator.schema import Signature
 from dotcu.operator.sharding import Place, Rule, results_of
+
+parts = torch_compat.dtensor_parts()
 
 Rules = Callable[[tuple[Any, ...], dict[str, Any]], list[Rule]]
 """Gives the rules of a call, besides that every tensor is whole."""
@@ -31,15 +31,15 @@ def placement(place: Place) -> Any:
     return Shard(place) if isinstance(place, int) else Partial(place)
 
 
-def schema_info(operator: Any) -> RuntimeSchemaInfo:
+def schema_info(operator: Any) -> Any:
     """Return what DTensor's cache of strategies must know: every argument that is no tensor may decide."""
     arguments = operator._schema.arguments
     keywords = [argument.name for argument in arguments if argument.kwarg_only]
     nested = any("[]" in str(argument.type) or "List" in str(argument.type) for argument in arguments)
-    return RuntimeSchemaInfo(0, keywords or None, needs_pytree=nested)
+    return parts.RuntimeSchemaInfo(0, keywords or None, needs_pytree=nested)
 
 
-def strategy(signature: Signature, rules: Rules) -> Callable[[OpSchema], OpStrategy]:
+def strategy(signature: Signature, rules: Rules) -> Callable[[Any], Any]:
     """Make the function that gives DTensor an operator's strategies.
 
     Each is a rule for every dimension of the mesh. DTensor redistributes positional tensors to the nearest
@@ -47,7 +47,7 @@ def strategy(signature: Signature, rules: Rules) -> Callable[[OpSchema], OpStrat
     """
     pinned = {*signature.mutates, *signature.keyword_only}
 
-    def strategies(schema: OpSchema) -> OpStrategy:
+    def strategies(schema: Any) -> Any:
         values = {**dict(zip(signature.arguments, schema.args_schema, strict=False)), **schema.kwargs_schema}
         tensors = [(name, each) for name, value in values.items() for each in _strategies(value)]
         mesh = schema.get_mesh_from_args()
@@ -60,18 +60,18 @@ def strategy(signature: Signature, rules: Rules) -> Callable[[OpSchema], OpStrat
         for along in product(of_call, repeat=mesh.ndim):
             wanted = [[_place(rule, name, signature) for rule in along] for name, _ in tensors]
             results = [[rule.results[i] for rule in along] for i in range(signature.returns)]
-            specs = [DTensorSpec(mesh, tuple(map(placement, places))) for places in wanted]
+            specs = [parts.DTensorSpec(mesh, tuple(map(placement, places))) for places in wanted]
             if all(map(_reduces_once, (*wanted, *results))) and all(
                 _may_be(own, spec, stays=name in pinned, even=any(rule.even for rule in along))
                 for (name, own), spec in zip(tensors, specs, strict=True)
             ):
-                outputs = tuple(DTensorSpec(mesh, tuple(map(placement, places))) for places in results)
+                outputs = tuple(parts.DTensorSpec(mesh, tuple(map(placement, places))) for places in results)
                 costs = [
-                    generate_redistribute_costs(own, spec)
+                    parts.generate_redistribute_costs(own, spec)
                     for (_, own), spec in zip(tensors, specs, strict=True)
                 ]
                 found.append(
-                    OpSpec(
+                    parts.OpSpec(
                         output_specs=outputs[0] if len(outputs) == 1 else outputs or None,
                         input_specs=specs,
                         redistribute_cost=costs,
@@ -79,26 +79,26 @@ def strategy(signature: Signature, rules: Rules) -> Callable[[OpSchema], OpStrat
                 )
         if not found:
             raise ArgumentError(_stuck(signature, pinned, tensors, of_call))
-        return OpStrategy(found)
+        return parts.OpStrategy(found)
 
     return strategies
 
 
 def _specs(value: Any) -> Any:
     """Return an argument with the layout of each tensor in place of its strategy."""
-    if isinstance(value, OpStrategy):
+    if isinstance(value, parts.OpStrategy):
         return value.strategies[0].output_spec
-    if isinstance(value, TupleStrategy):
+    if isinstance(value, parts.TupleStrategy):
         return tuple(map(_specs, value.children))
     return tuple(map(_specs, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _strategies(value: Any) -> list[OpStrategy]:
-    if isinstance(value, TupleStrategy):
+def _strategies(value: Any) -> list[Any]:
+    if isinstance(value, parts.TupleStrategy):
         return [each for child in value.children for each in _strategies(child)]
     if isinstance(value, (list, tuple)):
         return [each for child in value for each in _strategies(child)]
-    return [value] if isinstance(value, OpStrategy) else []
+    return [value] if isinstance(value, parts.OpStrategy) else []
 
 
 def _place(rule: Rule, name: str, signature: Signature) -> Place:
@@ -112,7 +112,7 @@ def _reduces_once(places: Sequence[Place]) -> bool:
     return len({place for place in places if isinstance(place, str)}) <= 1
 
 
-def _may_be(own: OpStrategy, spec: DTensorSpec, *, stays: bool, even: bool) -> bool:
+def _may_be(own: Any, spec: Any, *, stays: bool, even: bool) -> bool:
     """Return whether a tensor is placed so, or can be: then no rank of a dimension is to be left empty.
 
     Args:
@@ -132,7 +132,7 @@ def _may_be(own: OpStrategy, spec: DTensorSpec, *, stays: bool, even: bool) -> b
 
 
 def _stuck(
-    signature: Signature, pinned: set[str], tensors: Sequence[tuple[str, OpStrategy]], rules: Sequence[Rule]
+    signature: Signature, pinned: set[str], tensors: Sequence[tuple[str, Any]], rules: Sequence[Rule]
 ) -> str:
     placed = {name: own.strategies[0].output_spec.placements for name, own in tensors if name in pinned}
     now = " and ".join(f"{name} as {list(places)}" for name, places in placed.items())
@@ -148,7 +148,7 @@ def writing(signature: Signature) -> Callable[..., Any]:
     """Make the handler of an operator that writes its arguments: DTensor would wrap results, and has none."""
 
     def handle(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        dispatcher = DTensor._op_dispatcher
+        dispatcher = torch_compat.dtensor_dispatcher()
         info: Any = dispatcher.unwrap_to_op_info(operator, args, kwargs)
         dispatcher.sharding_propagator.propagate(info)
         sharding = info.output_sharding

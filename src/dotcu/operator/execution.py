@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dotcu import settings
+from dotcu import settings, torch_compat
 from dotcu.errors import BodyError, LaunchError
 from dotcu.kernel import active_run
 from dotcu.kernel.driver.cuda import fault_story
@@ -61,7 +61,7 @@ _around_skipped: ContextVar[_Make] = ContextVar("dotcu_around_skipped_bodies", d
 def around_bodies(make: _Make, *, skipped: bool = False) -> Iterator[None]:
     """Run every body that computes inside a context manager, on this thread, until the block ends.
 
-    Cached calls run no body, so meanwhile every call runs its body.
+    Native code runs bodies without, so meanwhile every call goes through Python.
 
     Args:
         make: Returns the context manager for one body.
@@ -154,9 +154,9 @@ def _fits(value: Any, is_list: bool) -> bool:
 
 
 def _require_new(signature: Signature, results: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
-    taken = {tensor.untyped_storage()._cdata: "one of its inputs" for tensor in inputs}
+    taken = {torch_compat.storage_of(tensor): "one of its inputs" for tensor in inputs}
     for value in results:
-        memory = value.untyped_storage()._cdata
+        memory = torch_compat.storage_of(value)
         if memory in taken:
             raise BodyError(
                 f"the body of {signature} returned memory of {taken[memory]}, as {describe(value)}.\n"

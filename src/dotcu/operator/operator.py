@@ -13,13 +13,11 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.utils._pytree import tree_leaves
 
-from dotcu import settings, stopwatch
-from dotcu.call_cache.native import entry
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
+from dotcu.kernel.scope import in_body
 from dotcu.operator import autograd, execution, inductor, register, schema
-from dotcu.operator.caching import CallCache, CallCacheInfo
 from dotcu.operator.configurations import Configurations, Generator, When
 from dotcu.operator.overload import Overload, Progress, Registered, Tolerance, warm
 from dotcu.operator.samples import Sample, describe
@@ -62,7 +60,6 @@ class LaunchingOverload(Overload):
         dtypes: Sequence[torch.dtype],
         mutates_args: Sequence[str] = (),
         tags: Sequence[torch.Tag] = (),
-        cache_calls: bool = True,
         tolerance: Tolerance = None,
         base: LaunchingOperator | None = None,
     ) -> None:
@@ -76,25 +73,18 @@ class LaunchingOverload(Overload):
         self.configuration = self._no_configuration
         self._base = base
         self._recorder = autograd.Recorder(signature, lambda: (self._backward, self._setup_context))
-        self._cache = CallCache(
-            signature, body, lambda: registration.operator, self._recorder, enabled=cache_calls
-        )
-        registration.implement("CUDA", self._on_cuda)
+        self._above = autograd.kernel(registration.operator, self._recorder)
+        self._native = self._native_calls()
+        registration.implement("CUDA", self._on_cuda if self._native is None else self._native.compute)
         registration.implement("CPU", self._on_cpu)
         registration.implement_fake(self._on_fake)
-        registration.implement("Autograd", autograd.kernel(registration.operator, self._recorder))
+        registration.implement("Autograd", self._on_autograd)
+        if self._native is not None:
+            registration.implement("AutogradCUDA", self._native.autograd)
         self.__name__ = body.__name__
         self.__module__ = body.__module__
         self.__doc__ = body.__doc__
         self.__wrapped__ = body
-
-    @property
-    def _operator(self) -> LaunchingOperator:
-        """The operator that the overload belongs to."""
-        if self._base is not None:
-            return self._base
-        assert isinstance(self, LaunchingOperator)
-        return self
 
     @typing.overload
     def configurations(
@@ -153,22 +143,40 @@ class LaunchingOverload(Overload):
             f"Declare them below its body: @{self.__name__}.configurations"
         )
 
+    def _native_calls(self) -> Any:
+        """Return what takes calls without Python in between; None without the native part."""
+        signature, name = self.signature, self.signature.qualified_name
+        kinds, defaults = schema.kinds_of(self.torch_op._schema), schema.defaults_of(self.body)
+        library = native.library()
+        if isinstance(library, str) or len(kinds) > schema.MAX_NATIVE_ARGUMENTS:
+            return None
+        calls = library.Operator(
+            body=self.body,
+            names=signature.arguments,
+            kinds=kinds,
+            positional=len(signature.arguments) - len(signature.keyword_only),
+            returns=-1 if any(signature.lists) else signature.returns,
+            on_autograd=self._on_autograd,
+            on_compute=self._on_cuda,
+            on_record=partial(self._recorder.record_call, self.torch_op),
+            on_scope=partial(in_body, name),
+            on_check=partial(execution.checked, signature),
+            on_error=partial(execution.explain, name),
+        )
+        if not (any(signature.lists) or any(kind == 0 for kind, _ in kinds)):
+            calls.record_by(self._recorder.of_plain_tensors(calls.compute, defaults))
+        return calls
+
+    def _on_autograd(self, *args: Any, **kwargs: Any) -> Any:
+        register.implement_waiting_shardings()
+        return self._above(*args, **kwargs)
+
     def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
         if execution.skipping():
             return self._on_fake(*args, **kwargs)
-        if not self._operator.entries_installed:
-            self._operator.install_entries(execution.device_of(args, kwargs))
-        if self._cache.native is not None and not self.signature.mutates:  # autograd's kernel counts writes
-            served = self._cache.native.serve(*args, **kwargs)
-            if served is not NotImplemented:
-                return served
-        return execution.compute(self.signature, self._computing, args, kwargs)
-
-    @property
-    def _computing(self) -> Body:
-        """The body; in the debug mode, the comparison of the body with its recorded calls."""
-        return self._cache.compare if settings.current().check_replay else self.body
+        native.prepare()
+        return execution.compute(self.signature, self.body, args, kwargs)
 
     def _on_cpu(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
@@ -177,7 +185,7 @@ class LaunchingOverload(Overload):
         reference = self.reference_function
         if reference is None or execution.simulating():
             with tracking_allocations():  # the simulator knows what the body allocates as uninitialized
-                return execution.compute(self.signature, self._computing, args, kwargs)
+                return execution.compute(self.signature, self.body, args, kwargs)
         if self.functional is not None:
             outs = self.signature.outs
             inputs = {name: value for name, value in kwargs.items() if name not in outs}
@@ -223,16 +231,10 @@ class LaunchingOverload(Overload):
 
     def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
         decorator = super().autocast(dtype)
-        self._operator.entries_installed = False  # the entry must know that torch casts
+        family = self if isinstance(self, LaunchingOperator) else self._base
+        assert family is not None
+        family._choose_direct()
         return decorator
-
-    @property
-    def call_cache(self) -> CallCacheInfo:
-        return self._cache.info()
-
-    @property
-    def uncacheable(self) -> str:
-        return "" if self._cache.enabled else "declared cache_calls=False"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self.__name__ if self._base is None else (_overload_of, (self._base, self.signature.overload))
@@ -242,7 +244,9 @@ class LaunchingOverload(Overload):
             runs = "the body, in the simulator"
         else:
             runs = "the reference"
-        return f"<dotcu.op {self.signature}; on CPU tensors it runs {runs}>"
+        slow = native.slow_road().partition("\n")[0]
+        why = f"; every call goes through Python: {slow}" if slow else ""
+        return f"<dotcu.op {self.signature}; on CPU tensors it runs {runs}{why}>"
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -263,11 +267,12 @@ class LaunchingOperator(LaunchingOverload, Operator):
     """
 
     def __init__(self, body: Body, *, name: str, sharding: Sharding | None = None, **options: Any) -> None:
-        self.entries_installed = False
-        self._launching: dict[str, LaunchingOverload] = {"": self}
         super().__init__(body, name=name, **options)
         self.overloads = {"": self}
+        self._launching: list[LaunchingOverload] = [self]
+        self._direct: Any = None
         self._call: Any = register.packet(self.signature)
+        self._choose_direct()
         _redirect_earlier(self)
         if sharding is not None:
             self.sharding(sharding)
@@ -291,43 +296,22 @@ class LaunchingOperator(LaunchingOverload, Operator):
                 dtypes=self.dtypes,
                 mutates_args=mutates_args,
                 tags=tags,
-                cache_calls=self._cache.enabled,
                 tolerance=self.tolerance,
                 base=self,
             )
-            self.overloads[name] = self._launching[name] = added
-            self.entries_installed = False
+            self.overloads[name] = added
+            self._launching.append(added)
             register.refresh(self.signature)
             for each in self.overloads.values():
                 each._call = each.torch_op
                 if each.declared_sharding is not None:  # DTensor knows it by torch's object, which is new
                     each.register_sharding()
             self._call = register.packet(self.signature)
+            self._choose_direct()
             _redirect_earlier(self)
             return added
 
         return decorate
-
-    def install_entries(self, device: torch.device) -> None:
-        """Let native code take calls on tensors of a GPU: at the first call, and after overloads change."""
-        self.entries_installed = True
-        with stopwatch.during("replay"):
-            reason = native.prepare(device)
-            if reason:
-                for overload in self._launching.values():
-                    overload._cache.refuse(reason)
-            else:
-                self._put_entries()
-
-    def _put_entries(self) -> None:
-        """Put entries before every overload, and before the packet that chooses among them."""
-        caches = {name: overload._cache.open() for name, overload in self._launching.items()}
-        for name, overload in self._launching.items():
-            entry_of = partial(entry, [caches[name]], autocasts=overload.autocasts)
-            register.put_before(overload.torch_op, entry_of)
-        autocasts = any(overload.autocasts for overload in self._launching.values())
-        packet = register.packet(self.signature)
-        register.put_before(packet, partial(entry, list(caches.values()), autocasts=autocasts))
 
     def warm(self, samples: Iterable[Sample] | None = None, *, progress: Progress | None = None) -> None:
         """Compile and load every kernel that the samples of the operator and of its overloads reach.
@@ -347,14 +331,29 @@ class LaunchingOperator(LaunchingOverload, Operator):
         warm(overloads, self.signature.name, samples, progress)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        call = self._call if is_dynamo_compiling() else self._call._op  # the packet's Python is for traces
-        result = call(*args, **kwargs)
+        if not is_dynamo_compiling() and self._direct is not None:
+            result = self._direct(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = self._call(*args, **kwargs)
         if result is not None:
             return result
         for overload in self.overloads.values():
             if overload.signature.outs and all(name in kwargs for name in overload.signature.outs):
                 return overload._written(kwargs)
         return None
+
+    def _choose_direct(self) -> None:
+        """Let native code choose among overloads, and call bodies that the dispatcher would only pass on to.
+
+        Where a rule for autocast is registered, the dispatcher sees each call.
+        """
+        calls = [overload._native for overload in self._launching]
+        if any(each is None for each in calls):
+            return
+        for each, after, overload in zip(calls, [*calls[1:], None], self._launching, strict=True):
+            each.chain(after, overload.torch_op, not overload.autocasts)
+        self._direct = self._native.call
 
 
 _operators: dict[str, WeakSet[LaunchingOperator]] = {}
@@ -365,7 +364,7 @@ def _redirect_earlier(operator: LaunchingOperator) -> None:
     definitions = _operators.setdefault(operator.signature.packet_name, WeakSet())
     definitions.add(operator)
     for earlier in definitions:
-        earlier._call = operator._call
+        earlier._call, earlier._direct = operator._call, operator._direct
 
 
 class ExistingOperator(Operator):
@@ -388,8 +387,7 @@ class ExistingOperator(Operator):
         self.__module__ = registration.origin.module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        overload: Any = self._call  # only a trace needs the overload's own Python
-        return (overload if is_dynamo_compiling() else overload._op)(*args, **kwargs)
+        return self._call(*args, **kwargs)
 
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Give the shapes, for torch.compile: of the library's results, without values.
@@ -493,7 +491,6 @@ class OpDecorator:
         dtypes: Sequence[torch.dtype] = (torch.float32,),
         mutates_args: Sequence[str] = (),
         tags: Sequence[torch.Tag] = (),
-        cache_calls: bool = True,
         tolerance: Tolerance = None,
         sharding: Sharding | None = None,
     ) -> Callable[[Body], LaunchingOperator]:
@@ -509,8 +506,6 @@ class OpDecorator:
             dtypes: The dtypes that `check` and `bench` try.
             mutates_args: Arguments that the body writes, as in torch.library; it then returns nothing.
             tags: torch's tags for the operator.
-            cache_calls: Trace a body that only allocates and launches once for each combination of types
-                and branches, and serve later calls from that recording without running the body.
             tolerance: The relative error that `check` allows instead of the bound that it computes, for all
                 dtypes or by dtype. Reports show it.
             sharding: How tensors may be split over the ranks of a mesh: `"elementwise"`, or rules as
@@ -530,7 +525,6 @@ class OpDecorator:
             dtypes=dtypes,
             mutates_args=mutates_args,
             tags=tags,
-            cache_calls=cache_calls,
             tolerance=tolerance,
             sharding=sharding,
         )

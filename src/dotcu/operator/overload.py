@@ -28,7 +28,6 @@ from dotcu.kernel.scope import (
 )
 from dotcu.kernel.simulation import OperatorMode
 from dotcu.operator import autograd, register
-from dotcu.operator.caching import CallCacheInfo
 from dotcu.operator.execution import device_of
 from dotcu.operator.samples import Sample, SampleFunction, describe
 from dotcu.operator.schema import Body, Signature
@@ -274,16 +273,6 @@ class Overload:
     def autocasts(self) -> bool:
         """True if it has a rule for autocast, of dotcu or of a library."""
         return self._registration.autocasts
-
-    @property
-    def call_cache(self) -> CallCacheInfo:
-        """The state of its call cache: the number of recorded calls, and why calls were not recorded."""
-        return CallCacheInfo(status="never cached", recorded=0, reasons=(self.uncacheable,))
-
-    @property
-    def uncacheable(self) -> str:
-        """The reason why calls are never cached; empty if they may be."""
-        return "a library computes it, so there is no body to trace"
 
     @property
     def has_fake(self) -> bool:

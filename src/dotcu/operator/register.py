@@ -13,14 +13,13 @@ import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.library import Library
 
+from dotcu import torch_compat
 from dotcu.errors import DuplicateOperator, UsageError
 from dotcu.operator.schema import Body, Signature
 
@@ -102,8 +101,7 @@ class Registration:
 
     def has(self, keys: Iterable[str]) -> bool:
         """Return True if a kernel is registered for one of some dispatch keys."""
-        has = torch._C._dispatch_has_kernel_for_dispatch_key
-        return any(has(self.signature.qualified_name, key) for key in keys)
+        return any(torch_compat.has_kernel(self.signature.qualified_name, key) for key in keys)
 
     @property
     def autocasts(self) -> bool:
@@ -113,9 +111,7 @@ class Registration:
     @property
     def has_own_fake(self) -> bool:
         """True if a fake kernel is registered; torch takes no second one."""
-        name = self.signature.qualified_name
-        fake = torch._library.simple_registry.singleton.find(name).fake_impl.kernel
-        return fake is not None or self.has(("Meta", _DECOMPOSES))
+        return torch_compat.has_fake(self.signature.qualified_name) or self.has(("Meta", _DECOMPOSES))
 
     @property
     def fakes(self) -> bool:
@@ -133,7 +129,8 @@ class Registration:
         def announced(*args: Any, **kwargs: Any) -> Any:
             # torch keeps the object that it met first, and an added overload makes another
             met[self.operator] = None
-            _announce_to_inductor(tuple(met))
+            implement_waiting_shardings()
+            torch_compat.announce_to_inductor(tuple(met))
             return fake(*args, **kwargs)
 
         torch.library.register_fake(
@@ -150,13 +147,15 @@ class Registration:
             self.implement(key, _autocast(self, device, key, dtype))
 
     def implement_sharding(self, rules: Rules) -> None:
-        """Give DTensor the strategies of an operator, once DTensor is imported, which takes a second."""
-        name = self.signature.qualified_name
-        _of_dtensor[name] = lambda: _implement_sharding(self, rules)
-        if _DTENSOR in sys.modules:
-            _of_dtensor.pop(name)()
-        elif _waiting not in sys.meta_path:
-            sys.meta_path.insert(0, _waiting)
+        """Give DTensor the strategies of an operator.
+
+        DTensor takes a second to import. Until something else imports it, an operator of dotcu's waits: its
+        kernel for autograd sees calls on DTensors first, and its fake kernel those of inference mode.
+        """
+        _waiting[self.signature.qualified_name] = lambda: _implement_sharding(self, rules)
+        if self.signature.qualified_name not in _live:
+            import_module(_DTENSOR)
+        implement_waiting_shardings()
 
 
 _live: dict[str, Registration] = {}
@@ -190,11 +189,10 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
 
 
 def withdraw(registration: Registration) -> None:
-    """Remove an overload from the dispatcher, and the entries before what torch calls for it."""
-    _of_dtensor.pop(registration.signature.qualified_name, None)
-    for operator in (registration.operator, packet(registration.signature)):
-        operator._op = getattr(operator._op, "fallback", operator._op)
-    registration.library._destroy()
+    """Remove an overload from the dispatcher."""
+    _waiting.pop(registration.signature.qualified_name, None)
+    torch_compat.forget_strategy(registration.operator)
+    torch_compat.destroy(registration.library)
     _live.pop(registration.signature.qualified_name, None)
 
 
@@ -225,7 +223,7 @@ def adopt(signature: Signature, origin: Origin) -> Registration:
 def _drop(adopted: Iterable[Registration]) -> None:
     for registration in adopted:
         _adopted.remove(registration)
-        registration.library._destroy()
+        torch_compat.destroy(registration.library)
 
 
 def find(namespace: str, name: str, overload: str) -> Any:
@@ -257,7 +255,7 @@ def find(namespace: str, name: str, overload: str) -> Any:
 
 
 def _unknown(namespace: str, name: str) -> str:
-    every = {each.partition(".")[0] for each in torch._C._dispatch_get_all_op_names()}
+    every = {each.partition(".")[0] for each in torch_compat.operator_names()}
     known = sorted(each for each in every if each.startswith(f"{namespace}::"))
     happened = f"no library of this process has registered {namespace}::{name}"
     load = 'Load the library first: dotcu.load_native("lib.cpp"), or torch.ops.load_library("lib.so").'
@@ -279,86 +277,29 @@ def packet(signature: Signature) -> Any:
 
 def refresh(signature: Signature) -> None:
     """Make `torch.ops` forget what it cached of a name, so that a new overload is found."""
-    vars(getattr(torch.ops, signature.namespace)).pop(signature.name, None)
+    torch_compat.forget_packet(signature.namespace, signature.name)
 
 
-def put_before(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
-    """Put an entry before what torch calls for an OpOverload or a packet of them, in place of an earlier one.
-
-    Args:
-        operator: The OpOverload or the packet.
-        entry: Makes the entry, from the function that torch calls, which the entry falls back to.
-    """
-    called = getattr(operator._op, "fallback", operator._op)
-    function = entry(called)
-    name = torch.jit._builtins._find_builtin(called)
-    if name is not None:  # TorchScript knows operators by what they call
-        torch.jit._builtins._register_builtin(function, name)
-    operator._op = function
-
-
-def _announce_to_inductor(operators: Iterable[Any]) -> None:
-    """Tell Inductor in a compile to call operators as they are, before Inductor meets them in its graph.
-
-    An operator that it has not heard of, Inductor treats the same way, but torch 2.11 writes the arguments
-    out first, as text for its log, whether or not anyone reads it: the text of an argument has that of all
-    that it depends on, and doubles with each operator that takes two results of others. The forward of
-    twelve layers did not end in four minutes.
-
-    Whoever registers a lowering or a decomposition with Inductor has precedence. So nothing is announced
-    outside of a compile, where only shapes are asked for and a lowering may still come. torch's own
-    operators are left to Inductor, which makes their inputs contiguous in a backward.
-    Source: torch 2.11 and 2.13, torch/_inductor/graph.py, GraphLowering.call_function.
-    """
-    lowering: Any = sys.modules.get("torch._inductor.lowering")
-    make_fallback = getattr(lowering, "make_fallback", None)  # None while another thread imports the module
-    if make_fallback is None or torch._guards.TracingContext.try_get() is None:
-        return
-    for operator in operators:
-        known = operator in lowering.lowerings or operator in lowering.decompositions
-        if not known and not torch._library.utils.is_builtin(operator):
-            tag = torch._library.utils.get_layout_constraint_tag(operator)
-            make_fallback(operator, layout_constraint=lowering.tag_to_layout_constraint(tag), warn=False)
-
-
-# DTensor: its strategies are registered when it is first imported.
+# DTensor: its strategies are registered once it is imported.
 
 
 _DTENSOR = "torch.distributed.tensor"
-_of_dtensor: dict[str, Callable[[], None]] = {}
+_waiting: dict[str, Callable[[], None]] = {}
 
 
-def _find_dtensor(name: str, path: Any = None, target: Any = None) -> Any:
-    """Find DTensor as Python does, and give it strategies once it is there (`MetaPathFinder.find_spec`)."""
-    if name != _DTENSOR:
-        return None
-    sys.meta_path.remove(_waiting)
-    spec = find_spec(name)
-    loader: Any = None if spec is None else spec.loader
-    if loader is not None:
-        execute = loader.exec_module
-
-        def execute_and_register(module: Any) -> None:
-            execute(module)
-            while _of_dtensor:
-                _of_dtensor.popitem()[1]()
-
-        loader.exec_module = execute_and_register
-    return spec
-
-
-_waiting: Any = SimpleNamespace(find_spec=_find_dtensor)
-"""Stands before Python's own finders of modules until DTensor is imported."""
+def implement_waiting_shardings() -> None:
+    """Give DTensor the strategies that were declared before it was imported."""
+    while _waiting and _DTENSOR in sys.modules:
+        _waiting.popitem()[1]()
 
 
 def _implement_sharding(registration: Registration, rules: Rules) -> None:
     dtensor: Any = import_module("dotcu.operator.dtensor")
     operator, signature = registration.operator, registration.signature
-    dispatcher: Any = dtensor.DTensor._op_dispatcher
     strategy, info = dtensor.strategy(signature, rules), dtensor.schema_info(operator)
-    dispatcher.sharding_propagator.register_op_strategy(operator, strategy, info)
-    if signature.mutates:
-        dispatcher._custom_op_handlers[operator] = dtensor.writing(signature)
+    torch_compat.register_strategy(
+        operator, strategy, info, dtensor.writing(signature) if signature.mutates else None
+    )
 
 
 def _implementation_name(signature: Signature) -> str:
@@ -379,10 +320,8 @@ def _autocast(registration: Registration, device: str, key: str, dtype: torch.dt
             return value.to(dtype) if casts else value
         return type(value)(map(cast, value)) if isinstance(value, (list, tuple)) else value
 
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-
     def autocast(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with torch_compat.without_key(key):
             return registration.operator(*map(cast, args), **{name: cast(v) for name, v in kwargs.items()})
 
     return autocast

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dotcu import torch_compat
 from dotcu.errors import SchemaError, UsageError
 
 Body = Callable[..., Any]
@@ -71,6 +72,33 @@ class Signature:
         return self.qualified_name + self.text
 
 
+MAX_NATIVE_ARGUMENTS = 64
+
+_KINDS = {"Tensor": 1, "int": 4, "float": 8, "bool": 16, "str": 32, "ScalarType": 64, "Device": 128}
+_NONE = 2
+"""The kinds of value that the dispatcher hands over unchanged. Native code has the same numbers."""
+
+
+def kinds_of(parsed: Any) -> tuple[tuple[int, bool], ...]:
+    """Return for each argument of a `FunctionSchema` the kinds of its values, and whether it may be left out.
+
+    The kinds are a set of bits; 0 for an argument whose values the dispatcher may convert.
+    """
+    found = []
+    for argument in parsed.arguments:
+        text = str(argument.real_type)
+        optional = text.startswith("Optional[")
+        kind = _KINDS.get(text.removeprefix("Optional[").removesuffix("]") if optional else text, 0)
+        found.append((kind | _NONE if optional and kind else kind, argument.has_default_value()))
+    return tuple(found)
+
+
+def defaults_of(body: Body) -> dict[str, Any]:
+    """Return the defaults of a body: the schema has a dtype's as a number, which Python does not take."""
+    parameters = inspect.signature(body).parameters
+    return {name: one.default for name, one in parameters.items() if one.default is not one.empty}
+
+
 def split_name(name: Any) -> tuple[str, str]:
     """Split `mylib::scale_add` into its namespace and name.
 
@@ -117,7 +145,7 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
         )
     try:
         text = torch.library.infer_schema(body, mutates_args=tuple(mutates_args))
-        parsed = torch._C.parse_schema(short + text)
+        parsed = torch_compat.parse_schema(short + text)
     except (ValueError, NameError, TypeError, RuntimeError, IndexError) as error:
         raise SchemaError(_explain(body, name, mutates_args, str(error))) from error
     _require_defaults(f"{name}{text}", parsed)

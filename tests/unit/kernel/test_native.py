@@ -1,198 +1,244 @@
-"""The native part: whether it can be used, and the layout of torch that it needs."""
+"""The native part: what it reads of torch, and what is said where it cannot be used."""
 
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-import fresh
+import dotcu
 from dotcu import settings
-from dotcu.compile import toolchain
-from dotcu.errors import ToolchainError
+from dotcu.errors import PerformanceWarning
 from dotcu.kernel import native
-from recorded_calls import CPU, configured
+from fake_gpu import Driver, configured
 
-needs_native = pytest.mark.skipif(
-    bool(native.missing()), reason=native.missing() or "the native part is there"
-)
+PACKED = dotcu.load_inline("""
+#include "dotcu/tensor.cuh"
+__global__ void take(void* x, int n) {}
+__global__ void view(dotcu::tensor<float, 2> x) { x.data[0] = 1; }
+""")
 
 
 @pytest.fixture
-def there() -> Iterator[None]:
-    """The native part, with nothing in it replaced; it is configured anew after the test."""
-    with configured():
-        yield
+def driver() -> Iterator[Driver]:
+    made = Driver()
+    with configured(made.functions):
+        yield made
 
 
-def test_the_native_part_serves_this_torch() -> None:
-    """On a torch that is laid out in another way nothing is replayed, and all other tests of it skip."""
-    if isinstance(native.library(), str):
-        pytest.skip(native.library())
-    if toolchain.untested_torch(torch.__version__):
-        pytest.skip(toolchain.untested_torch(torch.__version__))
-    assert native.missing() == ""
-    assert native.prepare(CPU) == ""
-
-
-def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "library", lambda: "dotcu's native part is missing: no compiler")
+@pytest.fixture
+def unprepared() -> Iterator[None]:
+    """The native part as in a new process."""
+    before = dict(native._prepared)
     native._prepared.clear()
-    assert native.prepare(CPU) == "dotcu's native part is missing: no compiler"
-    assert native._prepared == {}, "it is asked again"
+    yield
+    native._prepared.clear()
+    native._prepared.update(before)
 
 
-def test_it_can_be_turned_off() -> None:
-    with settings.override(native=False):
-        assert native.prepare(CPU) == "DOTCU_NATIVE=0: the native part is not used"
+def key_of(tensor: Tensor) -> np.ndarray | None:
+    """What native code reads of a tensor: see layout_key_of in native/module.c."""
+    key = native.library().layout_key(tensor)
+    return None if key is None else np.frombuffer(key, np.int64)
 
 
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("dtype", native._CODES, ids=str)
+def test_a_dtype_has_the_code_that_torch_gives_it(dtype: torch.dtype) -> None:
+    key = key_of(torch.zeros(4, dtype=dtype))
+    assert key is not None
+    assert key[1] & 0xFFFFFF == native.dtype_code(dtype)
+
+
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
-    ("version", "is_newer"),
-    [("2.11.0", False), ("2.13.1+cu130", False), ("2.14.0a0+git5a4a", True), ("3.0.0", True), ("10.1", True)],
+    "make",
+    [
+        lambda: torch.arange(24.0).view(2, 3, 4).transpose(0, 2)[1:, ::2],
+        lambda: torch.ones(()),
+        lambda: torch.ones(1, 3).expand(5, 3),
+        lambda: torch.ones([1] * 63 + [2]),
+        lambda: torch.empty_strided((1, 4), (100, 1)),
+        lambda: torch.nn.Parameter(torch.ones(3)),
+    ],
+    ids=["strided", "of no dimension", "expanded", "of 64 dimensions", "odd strides", "a parameter"],
 )
-def test_a_torch_that_it_was_not_tried_on_is_named(
-    monkeypatch: pytest.MonkeyPatch, version: str, is_newer: bool
-) -> None:
-    monkeypatch.setattr(toolchain, "NEWEST_TESTED_TORCH", (2, 13))
-    monkeypatch.setattr(torch, "__version__", version)
-    said = "dotcu's native part is not used: it was tested on torch up to 2.13, and this is torch " + version
-    assert (native.missing() == said) == is_newer
-    assert (native.prepare(CPU) == said) == is_newer
+def test_sizes_and_strides_are_the_tensors_own(make: Callable[[], Tensor]) -> None:
+    tensor = make().detach()
+    key = key_of(tensor)
+    assert key is not None
+    assert key[3] == tensor.dim()
+    assert tuple(key[4:]) == (*tensor.shape, *tensor.stride())
 
 
-@pytest.mark.usefixtures("there")
-def test_a_device_that_torch_cannot_allocate_on_is_named() -> None:
-    assert native.prepare(torch.device("meta")) == "torch has no _empty_strided_meta"
+class Exports(Tensor):
+    """A subclass that says something else of its memory."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a subclass is never asked")
 
 
-INSIDE: dict[str, Callable[[Callable[[], None]], Any]] = {
-    "fake tensors": lambda learn: _within(FakeTensorMode(), learn),
-    "inference mode": lambda learn: _within(torch.inference_mode(), learn),
-    "autocast": lambda learn: _within(torch.autocast("cpu", dtype=torch.bfloat16), learn),
-    "vmap": lambda learn: torch.func.vmap(lambda x: (learn(), x)[1])(torch.ones(2)),
-    "a trace": lambda learn: torch.jit.trace(lambda x: (learn(), x + 1)[1], torch.ones(2)),
-    "a call below autograd": lambda learn: _within(torch._C._AutoDispatchBelowAutograd(), learn),
+def wrapped(within: Callable[[Callable[[Tensor], Tensor]], Any]) -> Tensor:
+    """The tensor that a transform of torch.func hands to a function."""
+    seen: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        seen.append(x)
+        return x.sum()
+
+    within(keep)
+    return seen[0]
+
+
+ODD: dict[str, Callable[[], Any]] = {
+    "on meta": lambda: torch.empty(4, device="meta"),
+    "fake": lambda: FakeTensorMode().from_tensor(torch.ones(4)),
+    "of vmap": lambda: wrapped(lambda f: torch.func.vmap(f)(torch.ones(2, 4))),
+    "of grad": lambda: wrapped(lambda f: torch.func.grad(f)(torch.ones(4))),
+    "functional": lambda: wrapped(lambda f: torch.func.functionalize(f)(torch.ones(4))),
+    "sparse": lambda: torch.ones(4).to_sparse(),
+    "of rows": lambda: torch.ones(4, 4).to_sparse_csr(),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "for MKL": lambda: torch.ones(4).to_mkldnn(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8),
+    "conjugated": lambda: torch.ones(4, dtype=torch.complex64).conj(),
+    "negated": lambda: torch.ones(4, dtype=torch.complex64).conj().imag,
+    "zeros alone": lambda: torch._efficientzerotensor(4),
+    "a subclass": lambda: torch.ones(4).as_subclass(Exports),
+    "no tensor": lambda: object(),
 }
 
 
-LEARNT = ("rest", "inference_included", "autograd_excluded", "autocast", "impl", "key_set", "storage")
+@pytest.mark.filterwarnings("ignore:.*(in beta|prototype|Sparse|deprecated)")
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_not_plain_memory_is_left_to_python(driver: Driver, kind: str) -> None:
+    if kind == "for MKL" and not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch is built without MKL-DNN")
+    value = ODD[kind]()
+    assert kind in ("conjugated", "negated") or native.library().layout_key(value) is None
+    kernel = PACKED.take
+    with pytest.raises((dotcu.errors.DotcuError, RuntimeError)) as caught:
+        kernel(value, 4, grid=1, block=32)
+    assert str(caught.value)
+    assert not driver.launches
 
 
-def _within(context: Any, learn: Callable[[], None]) -> None:
-    with context:
-        learn()
+class _Header(ctypes.Structure):
+    _fields_ = (("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p))
 
 
-@pytest.mark.usefixtures("there")
-@pytest.mark.parametrize("where", INSIDE)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_is_learnt_does_not_depend_on_who_asks_first(where: str) -> None:
-    def found() -> tuple[Any, ...]:
-        layout = native.torch_layout.__wrapped__()
-        return tuple(layout[name] for name in LEARNT)
-
-    want, seen = found(), []
-    INSIDE[where](lambda: seen.append(found()))
-    assert set(map(str, seen)) == {str(want)}
+class _Api(ctypes.Structure):
+    _fields_ = (("header", _Header), ("functions", ctypes.c_void_p * 5))
 
 
-@needs_native
-def test_it_is_found_the_same_wherever_it_is_looked_for() -> None:
-    expected = native.torch_layout()
-    assert not native.missing()
-    for mode in (torch.inference_mode, torch._C._AutoDispatchBelowAutograd, torch.no_grad):
-        with mode():
-            found = native.in_new_thread(lambda: native.locate(native.library().dispatch_keys))
-        assert found == {name: expected[name] for name in found}
+_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule.restype, _capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+NAME = b"dlpack_exchange_api"
+KEPT: list[Any] = []
+"""What capsules point to, for the whole of the test run."""
 
 
-@needs_native
-def test_the_first_look_may_come_from_below_autograd() -> None:
-    script = """
-import torch
-from dotcu.kernel import native
-with torch._C._AutoDispatchBelowAutograd(), torch.inference_mode():
-    assert not native.missing()
-assert native.torch_layout()["rest"] == list(native.library().dispatch_keys())
-"""
-    done = fresh.run(script)
-    assert done.returncode == 0, done.stderr
+def exchange_api(major: int, previous: Any = None, functions: tuple[int | None, ...] = (None,) * 5) -> Any:
+    """An exchange API of a major version, whose `prev_api` is that of another capsule."""
+    before = None if previous is None else _pointer(previous, NAME)
+    made = _Api(_Header(major, 0, before), (ctypes.c_void_p * 5)(*functions))
+    KEPT.append(made)
+    return _capsule(ctypes.addressof(made), NAME, None)
 
 
-@needs_native
-def test_ordinary_and_inference_tensors_are_reported_apart_from_others() -> None:
-    keys = native.plain_keys(torch.device("cpu"))
-    (ordinary,), (inference,) = keys["plain_keys"], keys["inference_keys"]
-    assert ordinary != inference
-    assert native._keys(torch.nn.Parameter(torch.empty(2))) == ordinary
-    assert native._keys(torch.empty(2, dtype=torch.complex64).conj()) not in (ordinary, inference)
+def test_an_older_exchange_api_is_found_behind_a_newer_one() -> None:
+    newer = exchange_api(2, previous=torch.Tensor.__dlpack_c_exchange_api__)
+    with configured({}, exchange_api=newer):
+        assert key_of(torch.ones(4)) is not None
 
 
-@needs_native
-def test_what_autograd_and_autocast_change_of_a_thread_is_reported_apart() -> None:
-    found = native.torch_layout()
-    (inference,), (autograd,) = found["inference_included"], found["autograd_excluded"]
-    included, excluded = found["autocast"]
-    assert inference
-    assert autograd
-    assert included | excluded
-    assert not included & inference
-    assert not excluded & autograd
-    read = native.library().dispatch_keys
-    with torch._C._AutoDispatchBelowAutograd():
-        below = native.in_new_thread(read)
-        here = read()
-    assert [*below] == found["rest"], "a new thread is at rest"
-    assert here[1] & autograd == autograd
+@pytest.mark.usefixtures("unprepared")
+@pytest.mark.parametrize(
+    ("api", "why"),
+    [
+        (exchange_api(2), "DLPack's C exchange API in version 2.0; dotcu knows version 1"),
+        (None, "this torch has no C exchange API of DLPack"),
+        ("not a capsule", "this torch has no C exchange API of DLPack"),
+    ],
+    ids=["newer", "missing", "something else"],
+)
+def test_a_torch_without_the_exchange_api_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, api: Any, why: str
+) -> None:
+    if isinstance(native.library(), str):
+        pytest.skip(native.library())
+    given = native.torch_values(native.CPU) | {"exchange_api": api}
+    monkeypatch.setattr(native, "torch_values", lambda device_type: given)
+    with pytest.warns(PerformanceWarning, match="goes through Python") as told:
+        assert why in native.prepare(native.CPU)
+    assert "pip install --upgrade dotcu" in str(told[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert why in native.prepare(native.CPU), "the second time it says nothing"
+    assert why in native.slow_road()
 
 
-@needs_native
-def test_a_place_points_to_the_memory_that_views_share() -> None:
-    place, base = native.torch_layout()["storage"], torch.empty(4)
-    assert native.word(base._cdata + place) == native.word(base[1:]._cdata + place)
-    assert native.word(base._cdata + place) != native.word(torch.empty(4)._cdata + place)
+LOOK = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64))
+STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 
 
-@needs_native
-def test_what_is_not_in_one_place_is_no_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ToolchainError, match="dispatch keys are found in 26 places"):
-        native._offset_of("dispatch keys are", [], native._keys)  # every place would do
-    with pytest.raises(ToolchainError, match="storage is found in 0 places"):
-        native._offset_of("storage is", [torch.empty(2)], lambda tensor: 12345)
-    monkeypatch.setattr(native, "_OBJECT_OFFSETS", ())
-    with pytest.raises(ToolchainError, match="Python object"):
-        native.locate(native.library().dispatch_keys)
+def exporter(look: Callable[[Any], int]) -> Any:
+    """An exchange API whose look at a tensor is a function on the eight-byte words of a DLTensor."""
+    functions = LOOK(lambda tensor, into: look(into)), STREAM(lambda kind, index, into: 0)
+    KEPT.append(functions)
+    addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in functions]
+    return exchange_api(1, functions=(None, None, None, *addresses))
 
 
-@needs_native
-def test_a_state_that_does_not_show_what_it_must_is_no_layout() -> None:
-    with pytest.raises(ToolchainError, match="cannot be read"):
-        native._state(lambda: None)
-    with pytest.raises(ToolchainError, match="does not show inference mode"):
-        native._state(lambda: (0, 0))  # a state that never changes cannot be it
-    blind = {"inference": (1, 7), "below": (0, 7)}
+def _says(dimensions: int, sizes: int = 0) -> Callable[[Any], int]:
+    def look(into: Any) -> int:
+        into[0], into[1], into[2] = 4096, 1, dimensions | 2 << 32 | 32 << 40 | 1 << 48
+        into[3], into[4], into[5] = sizes, 0, 0
+        return 0
 
-    def without_modes() -> tuple[int, int]:
-        if torch.is_inference_mode_enabled():
-            return blind["inference"]
-        return blind["below"] if _below_autograd() else (0, 0)
-
-    with pytest.raises(ToolchainError, match="does not show a dispatch mode"):
-        native.in_new_thread(lambda: native._state(without_modes))
+    return look
 
 
-def _below_autograd() -> bool:
-    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)
+@pytest.mark.parametrize(
+    "look",
+    [lambda into: -1, _says(-1), _says(65), _says(1 << 30), _says(2), _says(2, sizes=4096)],
+    ids=["fails", "of less than no dimension", "of 65", "of a billion", "without sizes", "without strides"],
+)
+def test_a_broken_exporter_is_left_to_python(look: Callable[[Any], int]) -> None:
+    made = Driver()
+    with configured(made.functions, exchange_api=exporter(look)):
+        assert native.library().layout_key(torch.ones(4)) is None
+    assert not made.launches
 
 
-@needs_native
-def test_a_device_without_an_allocator_and_a_library_without_a_function_are_named() -> None:
-    with pytest.raises(ToolchainError, match="torch has no _empty_strided_meta"):
-        native.allocator("meta")
-    with pytest.raises(ToolchainError, match="torch has no dotcu_none_such"):
-        native.symbols(ctypes.CDLL(torch._C.__file__), [("none", "dotcu_none_such")])
+@pytest.mark.usefixtures("unprepared")
+def test_without_the_library_it_says_so_and_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        native, "library", lambda: "dotcu's native part is missing: no compiler\nInstall a wheel"
+    )
+    with pytest.warns(PerformanceWarning, match="no compiler\nInstall a wheel"):
+        assert native.prepare().startswith("dotcu's native part is missing")
+    assert native.slow_road().startswith("dotcu's native part is missing")
+
+
+def test_it_can_be_turned_off_in_silence() -> None:
+    with settings.override(native=False):
+        assert native.prepare() == "DOTCU_NATIVE=0: the native part is not used"
+        assert native.slow_road() == "DOTCU_NATIVE=0: the native part is not used"
+        assert not native.is_ready()
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_storage_that_was_freed_has_no_address() -> None:
+    tensor = torch.ones(4)
+    tensor.untyped_storage().resize_(0)
+    assert key_of(tensor) is None

@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,82 +43,17 @@ from dotcu.kernel.scope import (
     watching_launches,
 )
 from dotcu.kernel.staging import Stage, Stages, _launcher, _smem_range
-from fake_launch import Config
+from fake_gpu import CONTEXT, FUNCTION, Driver, configured
 
-CPU = torch.device("cpu")
-FUNCTION, CONTEXT = 0x7F00_1234_5678, 0x5500_0000_1111
 ARCH, NEEDS = limits(9, 0), KernelNeeds(registers=32)
-
-
-@dataclass
-class Driver:
-    """Notes what a launch is told.
-
-    Attributes:
-        attributes: Those of the last launch, by their ids in cuda.h: the first three words of each.
-        status: What the next launches give.
-        current: The CUcontext that is current.
-        stack: Those that were pushed.
-    """
-
-    sizes: tuple[int, ...] = ()
-    launches: list[tuple[Any, ...]] = field(default_factory=list)
-    attributes: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    status: int = 0
-    current: int = CONTEXT
-    stack: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        word, number = ctypes.c_void_p, ctypes.c_int
-        pointer = ctypes.POINTER(ctypes.c_uint64)
-        self.functions = {
-            "launch": ctypes.CFUNCTYPE(number, word, word, ctypes.POINTER(word), word)(self._launch),
-            "context": ctypes.CFUNCTYPE(number, pointer)(self._context),
-            "enter": ctypes.CFUNCTYPE(number, word)(self._enter),
-            "leave": ctypes.CFUNCTYPE(number, pointer)(self._leave),
-        }
-
-    def _context(self, into: Any) -> int:
-        into[0] = self.stack[-1] if self.stack else self.current
-        return 0
-
-    def _enter(self, made: int) -> int:
-        self.stack.append(made)
-        return 0
-
-    def _leave(self, into: Any) -> int:
-        into[0] = self.stack.pop()
-        return 0
-
-    def _launch(self, config: int, function: int, pointers: Any, extra: int | None) -> int:
-        told = Config.from_address(config)
-        assert function == FUNCTION
-        assert (self.stack or [self.current])[-1] == CONTEXT
-        parameters = tuple(ctypes.string_at(pointers[i], size) for i, size in enumerate(self.sizes))
-        self.launches.append((tuple(told.grid), tuple(told.block), told.smem_bytes, parameters))
-        rows = [told.attributes + 72 * i for i in range(told.attribute_count)]
-        self.attributes = {
-            ctypes.c_int.from_address(row).value: tuple((ctypes.c_uint * 3).from_address(row + 8))
-            for row in rows
-        }
-        return self.status
 
 
 @pytest.fixture
 def driver() -> Iterator[Driver]:
     """What takes the driver's place in native code, for CPU tensors."""
-    if native.missing():
-        pytest.skip(native.missing())
     made = Driver()
-    values = native.torch_layout() | native.in_new_thread(lambda: native.plain_keys(CPU))
-    for name, function in made.functions.items():
-        values[name] = ctypes.cast(function, ctypes.c_void_p).value
-    native.library().configure(values)
-    native.follow_observers()
-    yield made
-    native._prepared.clear()
-    if torch.cuda.is_available():
-        native.prepare(torch.device("cuda", 0))
+    with configured(made.functions):
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +76,6 @@ class Road:
         self.plan, self.driver, self.stages = plan, driver, Stages()
         driver.sizes = tuple(parameter.size for parameter in plan.parameters)
         self.launcher = _launcher(plan)
-        self.index = _index_of_cpu()
         blocks = [(32, 1, 1), (64, 1, 1), (16, 2, 1), (8, 2, 2), (32, 2, 1)]
         for block, smem_bytes, cluster in shapes or [(block, 0, None) for block in blocks]:
             self.stage(block, smem_bytes, cluster)
@@ -151,7 +85,7 @@ class Road:
             grid=(1, 1, 1), block=block, smem_bytes=smem_bytes, cluster=cluster, cooperative=most_blocks > 0
         )
         self.launcher.stage(
-            (block, cluster or (0, 0, 0), config.cooperative, False, self.index),
+            (block, cluster or (0, 0, 0), config.cooperative, False, 0),
             _smem_range(config, NEEDS, ARCH),
             FUNCTION,
             CONTEXT,
@@ -186,15 +120,6 @@ class Road:
         to = Placement(lambda tensor, name, writable: tensor.data_ptr(), lambda *_: b"", lambda *_: 0)
         packed = pack(self.plan, args, to)
         return read, packed
-
-
-def _index_of_cpu() -> int:
-    index = ctypes.c_int32()
-    tensor = torch.empty(0)
-    library = ctypes.CDLL(torch._C.__file__)
-    place = native.torch_layout()["impl"]
-    library.aoti_torch_get_device_index(ctypes.c_void_p(id(tensor) + place), ctypes.byref(index))
-    return index.value
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -317,9 +242,14 @@ def test_a_launch_counts_its_writes_and_is_among_the_last_ones(
     out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
     with entering_scope(LaunchPolicy.BODY, operator="tests::rows"):
         assert road.native([out, x, 1, 2, 3], {"grid": (3, 2), "block": 64, "smem_bytes": 48})
-    assert (out._version, x._version) == (1, 0)
+        assert out._version == 0, "the schema of an operator says what its body writes"
     config = "grid=(3, 2, 1), block=(64, 1, 1), smem_bytes=48"
     assert str(recent_launches()[0]) == f"echo of tests::rows on cuda:0 with {config}"
+    assert road.native([out, x, 1, 2, 3], {"grid": (3, 2), "block": 64, "smem_bytes": 48})
+    assert (out._version, x._version) == (1, 0)
+    with torch.inference_mode():
+        made_there = torch.zeros(64, dtype=torch.uint8)
+    assert road.native([made_there, x, 1, 2, 3], {"grid": 1, "block": 64}), "it has no version to count"
 
 
 def test_an_empty_grid_launches_nothing(driver: Driver, plans: dict[str, PackingPlan]) -> None:
@@ -376,7 +306,7 @@ def test_a_launch_has_the_attributes_of_its_stage(driver: Driver, plans: dict[st
     config, label = LaunchConfig(grid=(1, 1, 1), block=(128, 1, 1)), LaunchLabel("", "echo", "", 0)
     no_cluster, smem = (0, 0, 0), _smem_range(config, NEEDS, ARCH)
     for threads, cooperative, has_attribute in ((96, True, True), (128, False, False), (160, True, False)):
-        shape = ((threads, 1, 1), no_cluster, cooperative, True, road.index)
+        shape = ((threads, 1, 1), no_cluster, cooperative, True, 0)
         road.launcher.stage(shape, smem, FUNCTION, CONTEXT, 0, (2, 1, 1), has_attribute, label)
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     expected: list[tuple[dict[str, Any], dict[int, tuple[int, ...]]]] = [
@@ -458,7 +388,7 @@ def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[
         args[1] = forward_ad.make_dual(x, torch.ones(8))
         assert not taken()
         args[1] = x
-    with torch.inference_mode(), torch.autocast("cpu"), torch._C._AutoDispatchBelowAutograd():
+    with torch.inference_mode(), torch.autocast("cpu"):
         assert taken()
     assert taken()
 
@@ -504,7 +434,7 @@ def test_native_code_takes_a_stage_after_an_override_within_another(
     rows: list[Any] = []
     launcher = SimpleNamespace(stage=lambda *row: rows.append(row), launch=lambda *launch: True)
     monkeypatch.setattr(staging, "_launcher", lambda plan: launcher)
-    monkeypatch.setattr(native, "prepare", lambda device: "")
+    monkeypatch.setattr(native, "prepare", lambda: "")
     monkeypatch.setattr(cuda, "primary_context", lambda index: CONTEXT)
     library = SimpleNamespace(kernel=lambda symbol, index: FUNCTION)
     code: Any = SimpleNamespace(library=lambda kernel: library, symbol=lambda name: name)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 import dotcu.gallery
+import fresh
 from dotcu.checking.numerics import judge
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials.sharding import dtype_of
@@ -140,6 +141,71 @@ def overloads() -> list[Overload]:
     ops = (getattr(dotcu.gallery, name) for name in dotcu.gallery.__all__)
     every = [overload for op in ops for overload in op.overloads.values()]
     return [overload for overload in every if "group_name" not in overload.signature.arguments]
+
+
+def twice(sharding: Any) -> Any:
+    @dotcu.op("tests_of_dtensor::twice", sharding=sharding)
+    def twice(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    twice.reference(lambda x: 2 * x)
+    return twice
+
+
+def test_another_sharding_takes_the_place_of_the_first(ranks: Ranks) -> None:
+    x = ranks.place(torch.randn(8, 4), 0, "whole")
+
+    def placed(operator: Any) -> list[str]:
+        return [str(place) for place in operator(x).placements]
+
+    operator = twice("elementwise")
+    assert placed(operator) == ["S(0)", "R"]
+    operator.sharding("replicated")
+    assert placed(operator) == ["R", "R"]
+    assert placed(twice("elementwise")) == ["S(0)", "R"], "defined again, as in a notebook"
+    with pytest.raises(NotImplementedError):
+        placed(twice(None))
+
+
+BEFORE_DTENSOR = """
+import os, sys, importlib.util, torch, dotcu
+from torch import Tensor
+
+@dotcu.op("early::twice", sharding="elementwise")
+def twice(x: Tensor) -> Tensor: return x + x
+
+@dotcu.op("early::double_", mutates_args=("x",), sharding="elementwise")
+def double_(x: Tensor) -> None: x.mul_(2)
+@double_.reference
+def _(x: Tensor) -> None: x.mul_(2)
+
+assert "torch.distributed.tensor" not in sys.modules
+assert importlib.util.find_spec("torch.distributed.tensor")
+import torch.distributed as dist
+from torch.distributed.tensor import distribute_tensor, Shard, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+dist.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+mesh = init_device_mesh("cpu", (1,))
+place = lambda: distribute_tensor(torch.ones(4), mesh, [Shard(0)])
+x = place()
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "print(torch.ops.early.twice(x).placements)",
+        "with torch.inference_mode(): print(torch.ops.early.twice(place()).placements)",
+        "torch.ops.early.double_(x); print(x.placements); assert x.to_local().tolist() == [2.0] * 4",
+        "double_(x); print(x.placements); assert x.to_local().tolist() == [2.0] * 4",
+    ],
+    ids=["by torch.ops", "in inference mode", "one that writes", "one that writes, by its object"],
+)
+def test_a_sharding_that_was_declared_before_dtensor_came_holds(call: str) -> None:
+    done = fresh.run(BEFORE_DTENSOR.replace("{call}", call))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "(Shard(dim=0),)"
 
 
 @pytest.mark.slow

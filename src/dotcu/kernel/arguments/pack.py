@@ -6,9 +6,8 @@ A `PackingPlan` is made once for each instantiation of a kernel; `pack()` follow
 A struct takes its members by name, and a pointer to pointers a list. What is in them is packed by the packers
 that parameters have; the layout of a struct is asked for when the first such value is passed.
 
-Only plain memory has a pointer. Conj and neg bits, zero tensors, sparse and quantized layouts, functorch's
-wrappers and functional tensors each have a dispatch key, so one look-up in a set of known key sets clears the
-usual tensor.
+Only plain memory has a pointer: conj and neg bits, zero tensors, sparse and quantized layouts, subclasses and
+what wraps a tensor are refused by name.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dotcu import torch_compat
 from dotcu.errors import ArgumentError, SourceError
 from dotcu.kernel.arguments.signature import CType, KernelParameter, TypeLayout
 from dotcu.kernel.arguments.tensor_map import BYTES, TensorMap, Tiled, tiled
@@ -788,35 +788,21 @@ _NO_MAP = "Pass the tensor itself, or declare the parameter const __grid_constan
 
 _MEMORY_TYPES = (Tensor, torch.nn.Parameter)
 _plain: set[int] = set()
-
-_Key = torch._C.DispatchKey
-_WRAPPED = (
-    (_Key.FuncTorchBatched, "a tensor that torch.vmap batches"),
-    (_Key.FuncTorchGradWrapper, "a tensor that torch.func differentiates"),
-    (_Key.Functionalize, "a functional tensor"),
-)
+"""The sets of dispatch keys that plain memory was seen to have: bits, layouts and wrappers are keys."""
 
 
 def is_plain(tensor: Tensor) -> bool:
     """Return whether a tensor is memory of its own dtype and shape, which nothing but autograd observes."""
     if type(tensor) not in _MEMORY_TYPES:
         return False
-    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    keys = torch_compat.dispatch_keys(tensor)
     if keys in _plain:
         return True
-    if trace_wrapper(tensor) is not None or memory_fault(tensor) is not None:
+    if torch_compat.trace_wrapper(tensor) is not None or memory_fault(tensor) is not None:
         return False
-    _plain.add(keys)
+    if keys is not None:
+        _plain.add(keys)
     return True
-
-
-def trace_wrapper(tensor: Tensor) -> str | None:
-    """Name what traces or transforms this tensor, so that a launch would be lost; None if nothing does."""
-    name = type(tensor).__name__
-    if name in ("FakeTensor", "FunctionalTensor"):
-        return f"a {name}"
-    keys = torch._C._dispatch_keys(tensor)
-    return next((what for key, what in _WRAPPED if keys.has(key)), None)
 
 
 _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
@@ -831,7 +817,7 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
     (lambda t: t.is_nested, "nested", "Pass t.to_padded_tensor(0.0), or its values and offsets."),
     (lambda t: t.is_conj(), "with a conj bit: its memory is not yet conjugated", "Pass t.resolve_conj()."),
     (lambda t: t.is_neg(), "with a neg bit: its memory is not yet negated", "Pass t.resolve_neg()."),
-    (lambda t: t._is_zerotensor(), "that is a ZeroTensor, without memory", "Pass t.clone()."),
+    (torch_compat.is_zero_tensor, "that is a ZeroTensor, without memory", "Pass t.clone()."),
     (
         lambda t: t.device.type not in ("cpu", "cuda"),
         "on {device}",

@@ -24,9 +24,8 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch._C._autograd import _profiler_enabled
 
-from dotcu import settings, stopwatch, telemetry
+from dotcu import settings, stopwatch, telemetry, torch_compat
 from dotcu.errors import LaunchConfigError, LaunchError, ToolchainError
 from dotcu.kernel.arguments.tensor_map import BYTES, DTYPES, Tiled
 from dotcu.kernel.config import LaunchConfig
@@ -168,7 +167,7 @@ def address_of(function: str) -> int:
 
 def _stream(index: int) -> Any:
     """Return torch's current stream of a device, at this moment."""
-    return _driver().CUstream(torch._C._cuda_getCurrentRawStream(index))
+    return _driver().CUstream(torch.cuda.current_stream(index).cuda_stream)
 
 
 class Library:
@@ -457,7 +456,7 @@ def _encoder(name: str) -> Callable[..., int]:
 
 def ranges_wanted() -> bool:
     """Return whether a profiler would see a range; one look at torch and one at the settings."""
-    return _profiler_enabled() or profiler_attached()
+    return torch_compat.profiling() or profiler_attached()
 
 
 def profiler_attached() -> bool:
@@ -471,6 +470,6 @@ def profiler_attached() -> bool:
 
 def kernel_range(kernel: str) -> AbstractContextManager[object]:
     """Return a range of a kernel's name: torch's where its profiler runs, else NVTX's."""
-    if _profiler_enabled():
+    if torch_compat.profiling():
         return torch.profiler.record_function(kernel)
     return torch.cuda.nvtx.range(kernel.replace("{", "{{").replace("}", "}}"))  # torch formats the name

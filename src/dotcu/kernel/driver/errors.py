@@ -166,6 +166,6 @@ def recent_launches() -> tuple[LaunchLabel, ...]:
     if _native is None:
         return tuple(reversed(tuple(_launches)))
     return tuple(
-        label.at(grid, smem_bytes)._replace(operator=operator or "") if any(grid) else label
-        for label, operator, grid, smem_bytes in _native.launches()  # without a grid: not a stage's label
+        label.at(grid, smem_bytes)._replace(operator=scope.operator) if any(grid) else label
+        for label, scope, grid, smem_bytes in _native.launches()  # without a grid: not a stage's label
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from dotcu.call_cache.trace import trace
 from torch import Tensor
 
 import dotcu
 from dotcu import settings
-from dotcu.call_cache.trace import trace
 from dotcu.errors import ArgumentError, FindingError, GradientError
 from dotcu.kernel import Module, load_inline, simulate
 from dotcu.kernel.arguments.pack import Placement, pack, tensors_in
