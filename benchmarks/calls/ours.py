@@ -44,10 +44,8 @@ kernels = dotcu.load(KERNELS)
 
 TORCH_OPS = "dotcu, torch.ops"
 DIRECT = "dotcu, direct"
-BODY_TORCH_OPS = "dotcu, body each time, torch.ops"
-BODY_DIRECT = "dotcu, body each time, direct"
-EIGHT_TORCH_OPS = "dotcu, body each time, 8 launches, torch.ops"
-EIGHT_DIRECT = "dotcu, body each time, 8 launches, direct"
+EIGHT_TORCH_OPS = "dotcu, 8 launches, torch.ops"
+EIGHT_DIRECT = "dotcu, 8 launches, direct"
 CLONE_TORCH_OPS = "dotcu, clone and launch, torch.ops"
 CLONE_DIRECT = "dotcu, clone and launch, direct"
 READ_TORCH_OPS = "dotcu, read a value and launch, torch.ops"
@@ -88,7 +86,7 @@ def add_eight_times(a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_to_clone(a: Tensor, b: Tensor) -> Tensor:
-    """a + b, into a copy of a; no plan has the copy"""
+    """a + b, into a copy of a"""
     require_alike(a, b)
     out = a.clone()
     n = a.numel()
@@ -106,7 +104,7 @@ def scale_add(a: Tensor, b: Tensor, alpha: float) -> Tensor:
 
 
 def scale_add_by_tensor(a: Tensor, b: Tensor, alpha: Tensor) -> Tensor:
-    """a + alpha b, with alpha read from a tensor; no plan has the value"""
+    """a + alpha b, with alpha read from a tensor"""
     require_alike(a, b)
     out = torch.empty_like(a)
     n = a.numel()
@@ -149,8 +147,7 @@ def define_add(name: str, **options: Any) -> Any:
 
 OPERATORS = {
     "add": Once(partial(define_add, "add")),
-    "add_by_its_body": Once(partial(define_add, "add_by_its_body", cache_calls=False)),
-    "add_eight_times": Once(partial(define, add_eight_times, "add_eight_times", cache_calls=False)),
+    "add_eight_times": Once(partial(define, add_eight_times, "add_eight_times")),
     "add_to_clone": Once(partial(define, add_to_clone, "add_to_clone")),
     "scale_add": Once(partial(define, scale_add, "scale_add")),
     "scale_add_by_tensor": Once(partial(define, scale_add_by_tensor, "scale_add_by_tensor")),
@@ -237,8 +234,6 @@ CONTENDERS = (
     contender("dotcu, torch.ops, .default", partial(on_two, overload, "add")),
     contender(DIRECT, partial(on_two, direct, "add")),
     contender("dotcu, launch from custom_op", from_custom_op),
-    contender(BODY_TORCH_OPS, partial(on_two, packet, "add_by_its_body")),
-    contender(BODY_DIRECT, partial(on_two, direct, "add_by_its_body")),
     *(
         contender(
             name,
