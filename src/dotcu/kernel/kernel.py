@@ -201,6 +201,9 @@ class Kernel:
         if scope.policy is LaunchPolicy.SKIP:
             if kernel_listeners():
                 announce(self.unit, self.name, read_config(self.name, grid, block, smem_bytes, cluster))
+            if scope.recording is not None:
+                shape = block, smem_bytes, cluster, bool(cooperative), bool(programmatic)
+                scope.recording.launched(self, args, grid, shape)
             return
         if scope.policy is LaunchPolicy.REFUSE:
             refuse_launch(self.name, scope)
@@ -344,6 +347,8 @@ class Kernel:
 def _assembled_target() -> Target:
     """Return the target of attributes and occupancy: in a body that of its tensors' GPU."""
     run, scope = active_run(), current_scope()
+    if scope.recording is not None:
+        scope.recording.asked_device()
     if scope.gpu is not None:
         return _assembled(gpu_target(scope.gpu))
     if run is not None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from dotcu.kernel.driver.fork import ForkSafeLock
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit
     from dotcu.kernel.config import LaunchConfig
+    from dotcu.kernel.kernel import Kernel
 
 Subscriber = TypeVar("Subscriber")
 
@@ -43,12 +44,32 @@ class LaunchPolicy(enum.Enum):
     REFUSE = "in a backward or elsewhere that launches are not allowed: it is refused"
 
 
+class Recording(Protocol):
+    """What a body tells that runs without its launches, for C++ that does the same."""
+
+    def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> None:
+        """Record a launch: `shape` is block, dynamic shared memory, cluster, cooperative, programmatic."""
+
+    def aligned(self, tensor: Tensor, bytes: int) -> bool:
+        """Return whether a tensor is aligned to `bytes` in this call, and in every call that is recorded."""
+
+    def multiprocessors(self, count: int) -> int:
+        """Return a number that stands for any GPU's; `count` is that of the GPU that is asked for."""
+
+    def asked_device(self) -> None:
+        """Note that the call depends on the GPU's compute capability."""
+
+    def hint(self, size: int) -> int:
+        """Return what a symbolic size is in this call, without a guard."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scope:
     """The operator whose code is running, and what becomes of a launch in it.
 
     Attributes:
         reason: Why launches are refused, for the message.
+        recording: Records the body, where its launches are skipped.
         gpu: The index of the GPU of the call's tensors; None outside a body and on the CPU.
         keeps: False where a body's choices hold for this call alone.
     """
@@ -56,6 +77,7 @@ class Scope:
     policy: LaunchPolicy
     operator: str = ""
     reason: str = ""
+    recording: Recording | None = None
     gpu: int | None = None
     keeps: bool = True
 

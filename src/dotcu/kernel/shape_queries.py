@@ -45,6 +45,9 @@ def is_aligned(tensor: Tensor, bytes: int) -> bool:
     A tensor without memory is as torch's allocator would make it: aligned. So a body must not
     let the shape of what it returns depend on this.
     """
+    recording = current_scope().recording
+    if recording is not None:
+        return recording.aligned(tensor, bytes)
     return not is_plain(tensor) or tensor.data_ptr() % bytes == 0
 
 
@@ -56,7 +59,9 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
     Raises:
         ArgumentError: It is neither a tensor nor a device.
     """
-    device = _device_of(tensor, "sm_count")
+    device, recording = _device_of(tensor, "sm_count"), current_scope().recording
+    if recording is not None:
+        return recording.multiprocessors(limits(*_simulated_capability()).multiprocessors)
     if device.type == "cuda" and cuda.available():
         return torch.cuda.get_device_properties(device).multi_processor_count
     return limits(*_simulated_capability()).multiprocessors
@@ -70,8 +75,10 @@ def capability(tensor: Tensor | torch.device | str) -> tuple[int, int]:
     Raises:
         ArgumentError: It is neither a tensor nor a device.
     """
-    device = _device_of(tensor, "capability")
-    if device.type == "cuda" and cuda.available():
+    device, recording = _device_of(tensor, "capability"), current_scope().recording
+    if recording is not None:
+        recording.asked_device()
+    elif device.type == "cuda" and cuda.available():
         return torch.cuda.get_device_capability(device)
     return _simulated_capability()
 

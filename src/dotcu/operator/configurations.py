@@ -21,7 +21,14 @@ import torch
 from dotcu.errors import UsageError
 from dotcu.kernel.config import limits
 from dotcu.kernel.driver import cuda
-from dotcu.kernel.scope import LaunchPolicy, Scope, current_scope, observing_every_call, scope_variable
+from dotcu.kernel.scope import (
+    LaunchPolicy,
+    Recording,
+    Scope,
+    current_scope,
+    observing_every_call,
+    scope_variable,
+)
 from dotcu.kernel.shape_queries import capability, forget_choices
 from dotcu.operator import tuned
 from dotcu.operator.schema import Body
@@ -157,7 +164,7 @@ class Configurations:
                 return tried
             attempt.unfit = True
             return None
-        if scope.policy is LaunchPolicy.SKIP:  # for shapes alone: sizes may be symbols
+        if scope.policy is LaunchPolicy.SKIP and scope.recording is None:  # for shapes alone
             return None
         if attempt is not None and attempt.of is self and attempt.configuration is not None:
             return attempt.configuration if self.fits(attempt.configuration, key) else None
@@ -324,16 +331,26 @@ def _key_of(parts: Iterable[Any], exact: float) -> Key:
     sizes = 0
     for part in parts:
         if _is_size(part):
-            key.append(int(part) if sizes < exact else bucket(int(part)))
+            key.append(_size(part, current_scope().recording, is_exact=sizes < exact))
             sizes += 1
         else:
-            key.append(part if isinstance(part, (bool, str, float)) else _name(part))
+            plain = float(part) if isinstance(part, torch.SymFloat) else part
+            key.append(plain if isinstance(plain, (bool, str, float)) else _name(plain))
     return tuple(key)
 
 
 def _typed(key: Key) -> tuple[tuple[type, Part], ...]:
     """Return a key whose True is not equal to 1."""
     return tuple((type(part), part) for part in key)
+
+
+def _size(size: Any, recording: Recording | None, *, is_exact: bool) -> int:
+    """Return what a size counts as; of a symbol in a recorded body, which then holds for that alone."""
+    plain = int(size) if recording is None else recording.hint(size)
+    count = plain if is_exact else bucket(plain)
+    if recording is not None:
+        assert size == count if is_exact or count <= 1 else count // 2 < size <= count  # which is a guard
+    return count
 
 
 def _name(value: Any) -> str:
