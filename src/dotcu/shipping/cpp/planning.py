@@ -1,11 +1,11 @@
 """The plans of a project's operators: what their samples' calls do on each architecture, as data.
 
-A body is traced as the host path traces it; its launches are recorded and not run. So a plan in
-C++ is what a call by plan is in Python, for every GPU that the wheel has code for.
+A body is recorded for every GPU that the wheel has code for. Its launches are recorded, and not run.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,14 @@ from typing import Any
 
 import torch
 
-from dotcu.call_cache.native import ArgumentKind, read_arguments
-from dotcu.call_cache.purity import dependencies, device_query
-from dotcu.call_cache.record import RecordedCall, TensorKey, Unsupported
-from dotcu.call_cache.trace import Trace, trace
 from dotcu.compile import Target
 from dotcu.errors import DotcuError
 from dotcu.inspection.code.operators import samples_on_cpu
-from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.schema import Body
+from dotcu.shipping.cpp.recording import RecordedCall, Recording, TensorKey, Unrecorded
+from dotcu.tracebacks import first_lines
 
 MOST_TARGETS = 64
 """A plan's targets are the bits of one number."""
@@ -48,7 +45,7 @@ class CppVariant:
     Attributes:
         units: Where the kernel of each of its launches is compiled.
         targets: Indices of the architectures for which the body does just this.
-        exactly: Whether it holds on GPUs of just these compute capabilities: it depends on occupancy.
+        exactly: Whether it holds on GPUs of just these compute capabilities, such as by occupancy.
     """
 
     plan: RecordedCall
@@ -61,7 +58,7 @@ CppOperators = Mapping[Overload, Sequence[CppVariant]]
 """The overloads that C++ can run, with the plans of each."""
 
 _Variant = tuple[RecordedCall, tuple[CompilationUnit, ...], bool]
-"""A plan, the units of its kernels, and whether it depends on occupancy."""
+"""A plan, the units of its kernels, and whether it depends on the compute capability."""
 
 HasCode = Callable[[CompilationUnit, Target], bool]
 
@@ -114,12 +111,7 @@ def _unfit(overload: Overload) -> str:
         return "each of its tensors may be left out, so its device is unknown."
     if overload.body is None:
         return "a library computes it, in C++ already."
-    try:
-        dependencies(overload.body)
-    except Unsupported as reason:
-        return str(reason)
-    asked = device_query(overload.body)
-    return f"it queries {asked}, which may depend on the device." if asked else ""
+    return "it returns a list of tensors." if any(overload.signature.lists) else ""
 
 
 def _variants(
@@ -130,14 +122,13 @@ def _variants(
     lacking: dict[str, list[str]] = {}
     for index, target in enumerate(targets):
         for name, sample in samples_on_cpu(overload):
-            traced, reason = _traced(overload, sample, target)
-            if not all(has_code(unit, target) for unit in traced.units):
-                reason = "it launches a kernel of another package, or one that was not compiled."
-            if traced.recorded is not None and not reason:
-                key = traced.recorded, traced.units, traced.uses_occupancy
-                variants.setdefault(key, {})[index] = None
-            elif name not in lacking.setdefault(reason, []):
-                lacking[reason].append(name)
+            found = _recorded(overload, sample, target)
+            if not isinstance(found, str) and not all(has_code(unit, target) for unit in found[1]):
+                found = "it launches a kernel of another package, or one that was not compiled."
+            if not isinstance(found, str):
+                variants.setdefault(found, {})[index] = None
+            elif name not in lacking.setdefault(found, []):
+                lacking[found].append(name)
     if not variants and not lacking:
         notes[f"{overload.qualified_name} is not in C++: it has no samples, which show what it does."] = None
     for reason, names in lacking.items():
@@ -146,36 +137,27 @@ def _variants(
     return variants
 
 
-def _traced(overload: Overload, sample: Sample, target: Target) -> tuple[Trace, str]:
-    """Return a sample's call, and why C++ cannot run it; empty if it can."""
-    signature, body = overload.signature, overload.body
+def _recorded(overload: Overload, sample: Sample, target: Target) -> _Variant | str:
+    """Return a sample's call; or why C++ cannot run it."""
+    signature, body, recording = overload.signature, overload.body, Recording(target)
     assert body is not None
     try:
-        with simulate(arch=str(target).replace("compute_", "sm_")), torch.no_grad():
-            traced = trace(
-                body, dict(_whole(overload, body, sample)), keyword_only=signature.keyword_only,
-                writes=signature.mutates, runs=False,
-            )  # fmt: skip
+        plan = recording.run(body, signature, dict(_whole(overload, body, sample)))
+    except Unrecorded as reason:
+        return str(reason)
     except DotcuError as error:
-        return Trace(result=None), str(error)
-    recorded = traced.recorded
-    return traced, traced.reason if recorded is None else _beyond(recorded, traced.units)
+        return str(error)
+    except Exception as error:
+        return f"recorded without launches, on tensors without values, it raised {first_lines(error)}"
+    return _beyond(plan, recording.units) or (plan, tuple(recording.units), recording.exactly)
 
 
 def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
     """Return what of a plan cannot be written in C++; empty where all can."""
-    for key in plan.keys:
-        if isinstance(key, tuple) and not isinstance(key[0], (type(None), bool, str)):
-            return f"it depends on a {type(key[0]).__name__}."
     dtypes = [key.dtype for key in plan.keys if isinstance(key, TensorKey)]
     for dtype in (*dtypes, *(made.dtype for made in plan.allocations)):
         if dtype not in DTYPES:
             return f"it has a tensor of {dtype}, which has no C++ type here."
-    if any(launch.maps for launch in plan.launches):
-        return "it passes a tensor map, which is encoded for calls from Python alone."
-    tiles = next((unit for unit in units if unit.is_tile), None)
-    if tiles is not None:
-        return f"{tiles.source.name} has tile kernels, which are launched from Python alone."
     written = next((unit for unit in units if unit.variables.contents), None)
     if written is not None:
         return f"variables of {written.source.name} are written from Python, and C++ does not do that."
@@ -184,13 +166,12 @@ def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
 
 def _whole(overload: Overload, body: Body, sample: Sample) -> Iterator[tuple[str, Any]]:
     """Yield a value for each argument, as torch would pass it on."""
-    arguments = read_arguments(schema_of(overload), body)
-    names = (argument.name for argument in arguments)
-    given = {**dict(zip(names, sample.args, strict=False)), **sample.kwargs}
-    for argument in arguments:
-        value = given[argument.name] if argument.name in given else argument.default[0]
-        if argument.makes_float and type(value) is int:
+    bound = inspect.signature(body).bind(*sample.args, **sample.kwargs)
+    bound.apply_defaults()
+    for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
+        value, wanted = bound.arguments[name], kind.removesuffix("?")
+        if wanted == "float" and type(value) is int:
             value = float(value)
-        elif type(value) is bool and ArgumentKind.INT in argument.kinds:
+        elif wanted == "int" and type(value) is bool:
             value = int(value)
-        yield argument.name, value
+        yield name, value

@@ -11,6 +11,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -52,11 +53,6 @@ struct Exact {
         const int64_t rest = a % b;
         return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
     }
-    int64_t shl(int64_t a, int64_t by) {
-        if (!kept(by >= 0 && (a == 0 || by < 63 || (by == 63 && a == -1)), 1)) return 0;
-        return a == 0 ? 0 : by == 63 ? INT64_MIN : mul(a, int64_t{1} << by);
-    }
-    int64_t shr(int64_t a, int64_t by) { return kept(by >= 0, 1) ? a >> (by > 63 ? 63 : by) : 0; }
 
     double to_float(int64_t a) {
         constexpr int64_t most = int64_t{1} << 53;
@@ -315,7 +311,7 @@ struct Shape {
 class Call {
 public:
     std::vector<Tensor> made;  // what the plan allocates
-    std::vector<int> results;  // which of it the call gives
+    std::vector<Tensor> results;  // what the call gives
     int target;
 
     Call(const char* name, const Target* targets, int count, std::initializer_list<const Tensor*> given)
@@ -335,27 +331,14 @@ public:
         STD_TORCH_CHECK(tensor.get_device_index() == device, name, " got tensors of several GPUs.");
         tensors.push_back(&tensor);
     }
-    const Tensor& result(int number) const { return made[results[number]]; }
     int64_t multiprocessors() const { return gpu->multiprocessors; }
     bool is_for(uint64_t mask) const { return (mask >> target & 1) != 0; }
-    // True on a GPU of just the capability that the code is for, as calls that depend on occupancy require.
+    // True on a GPU of just the capability that the code is for, as calls that depend on it require.
     bool is_exact() const {
         return targets[target].major == gpu->major && targets[target].minor == gpu->minor;
     }
-    // True if no two arguments share memory, as a body that compares its arguments requires.
-    bool distinct() const {
-        for (size_t i = 0; i < tensors.size(); ++i)
-            for (size_t j = 0; j < i; ++j)
-                if (tensors[i]->numel() > 0 && tensors[i]->data_ptr() == tensors[j]->data_ptr()) return false;
-        return true;
-    }
-    static bool is(const Tensor& tensor, ScalarType dtype, int64_t dim) {
-        return tensor.scalar_type() == dtype && tensor.dim() == dim;
-    }
-    static int64_t offset(const Tensor& tensor) {
-        int64_t elements = 0;
-        STD_TORCH_CHECK(aoti_torch_get_storage_offset(tensor.get(), &elements) == 0, "no storage offset");
-        return elements;
+    static bool is(const Tensor& tensor, ScalarType dtype, int64_t dim, bool contiguous) {
+        return tensor.scalar_type() == dtype && tensor.dim() == dim && (!contiguous || tensor.is_contiguous());
     }
     static int64_t address(const Tensor& tensor) { return reinterpret_cast<int64_t>(tensor.data_ptr()); }
 
@@ -367,6 +350,15 @@ public:
                         name, ": torch could not allocate its result.");
         made.emplace_back(handle);
         if (zeroed) torch::stable::zero_(made.back());
+    }
+    // Gives what was made: as it is, or in another layout, whose offset is in elements.
+    void give(int number) { results.push_back(made[number]); }
+    void give(int number, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) {
+        AtenTensorHandle handle;
+        STD_TORCH_CHECK(aoti_torch__reinterpret_tensor(made[number].get(), static_cast<int64_t>(sizes.size()), sizes.data(),
+                                                       strides.data(), offset, &handle) == 0,
+                        name, ": torch could not view its result.");
+        results.emplace_back(handle);
     }
 
     void launch(const Kernel& kernel, const Shape& shape, int64_t x, int64_t y, int64_t z, void** parameters) {

@@ -1,77 +1,22 @@
-"""A plan's steps, allocations and launches, as lines of C++ on top of runtime.h."""
+"""A plan's guards, allocations and launches, as lines of C++ on top of runtime.h."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-import torch
-
 from dotcu.__about__ import __version__
-from dotcu.call_cache.arithmetic import INT_MIN
-from dotcu.call_cache.record import (
-    Field,
-    FieldKind,
-    Key,
-    Launch,
-    RecordedStep,
-    StepOp,
-    TensorKey,
-)
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
 from dotcu.compile.object_code import without_probes
 from dotcu.compile.prebuilt import load_key
 from dotcu.operator import Overload
+from dotcu.shipping.cpp.expressions import Expr, Values
 from dotcu.shipping.cpp.planning import DTYPES, TYPES, CppOperators, CppVariant, types_of
+from dotcu.shipping.cpp.recording import Field, Key, Launch, Layout, Memory, RecordedCall, TensorKey
 
-_COMPARISONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
-_INFIX = {
-    "AND": "&", "OR": "|", "XOR": "^", "FADD": "+", "FSUB": "-", "FMUL": "*", **_COMPARISONS,
-    **{f"F{name}": sign for name, sign in _COMPARISONS.items()},
-}  # fmt: skip
-_STEPS: Mapping[StepOp, str] = {
-    StepOp.SIZE: "{t}.sizes()[{b}]",
-    StepOp.STRIDE: "{t}.strides()[{b}]",
-    StepOp.NUMEL: "{t}.numel()",
-    StepOp.OFFSET: "Call::offset({t})",
-    StepOp.ADDRESS: "Call::address({t})",
-    StepOp.CONTIGUOUS: "{t}.is_contiguous()",
-    StepOp.INT_ARGUMENT: "{t}",
-    StepOp.FLOAT_ARGUMENT: "{t}",
-    StepOp.MULTIPROCESSORS: "call.multiprocessors()",
-    **{
-        op: f"exact.{op.name.lower()}({{x}}, {{y}})"
-        for op in (StepOp.ADD, StepOp.SUB, StepOp.MUL, StepOp.FLOORDIV, StepOp.MOD, StepOp.FDIV)
-    },
-    StepOp.LSHIFT: "exact.shl({x}, {y})",
-    StepOp.RSHIFT: "exact.shr({x}, {y})",
-    StepOp.NEG: "exact.neg({x})",
-    StepOp.ABS: "exact.abs({x})",
-    StepOp.TO_FLOAT: "exact.to_float({x})",
-    StepOp.FNEG: "-{x}",
-    StepOp.FABS: "std::fabs({x})",
-    StepOp.MIN: "{x} < {y} ? {x} : {y}",
-    StepOp.MAX: "{x} > {y} ? {x} : {y}",
-    **{StepOp[name]: f"{{x}} {sign} {{y}}" for name, sign in _INFIX.items()},
-    StepOp.SAME: "same_bits({x}, {y})",
-    StepOp.TRUNC: "exact.whole(std::trunc({x}))",
-    StepOp.FLOOR: "exact.whole(std::floor({x}))",
-    StepOp.CEIL: "exact.whole(std::ceil({x}))",
-}
-_DOUBLES = {
-    StepOp.FLOAT, StepOp.FLOAT_ARGUMENT, StepOp.TO_FLOAT, StepOp.FADD, StepOp.FSUB, StepOp.FMUL,
-    StepOp.FDIV, StepOp.FNEG, StepOp.FABS,
-}  # fmt: skip
-
-_WIDTHS: Mapping[FieldKind, str] = {
-    FieldKind.INT8: "int8_t", FieldKind.INT16: "int16_t", FieldKind.INT32: "int32_t",
-    FieldKind.INT64: "int64_t", FieldKind.UINT8: "uint8_t", FieldKind.UINT16: "uint16_t",
-    FieldKind.UINT32: "uint32_t", FieldKind.UINT64: "uint64_t",
-    FieldKind.FLOAT32: "float", FieldKind.FLOAT64: "double",
-}  # fmt: skip
-_ALWAYS_FIT = {FieldKind.INT64, FieldKind.FLOAT64}
+_ALWAYS_FIT = ("int64_t", "double")
 _CHARACTERS = [
     chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in range(256)
 ]
@@ -84,102 +29,84 @@ def text(value: str | bytes) -> str:
     return "\n    ".join(f'"{line}"' for line in lines or [""])
 
 
+def _double(value: float) -> str:
+    """Return the C++ of a double."""
+    if math.isnan(value):
+        return f"std::copysign(NAN, {math.copysign(1, value)})"
+    if math.isinf(value):
+        return "-INFINITY" if value < 0 else "INFINITY"
+    return repr(value)
+
+
 def _key_check(key: Key, value: str, *, optional: bool) -> str:
     """Return the condition under which an argument is of a key's kind; empty where C++'s types say so."""
     inner = f"*{value}" if optional else value
     given = f"{value}.has_value()" if optional else ""
     if isinstance(key, tuple):
-        if key[0] is None:
+        (constant,) = key
+        if constant is None:
             return f"!{value}.has_value()"
-        rest = f"{inner} == {_constant(key[0])}"
+        rest = f"{inner} == {text(str(constant))}"
+        if isinstance(constant, bool):
+            rest = f"{inner} == {str(constant).lower()}"
+        elif isinstance(constant, float):  # infinite, or not a number
+            rest = f"same_bits({inner}, {_double(constant)})"
     elif isinstance(key, TensorKey):
-        rest = f"Call::is({inner}, ScalarType::{DTYPES[key.dtype]}, {key.dim})"
+        form = f"ScalarType::{DTYPES[key.dtype]}, {key.dim}, {str(key.contiguous).lower()}"
+        rest = f"Call::is({inner}, {form})"
     else:
         rest = ""
     return " && ".join(filter(None, [given, rest]))
 
 
-def _constant(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, torch.dtype):
-        return f"ScalarType::{DTYPES[value]}"
-    return text(str(value))
+def _numbers(values: Values, exprs: Iterable[Expr]) -> str:
+    return ", ".join(map(values.number, exprs))
 
 
-Steps = Sequence[RecordedStep]
-
-
-def _value(steps: Steps, *numbers: int) -> str:
-    """Return the names of the values of steps, as a list; of what never changes, the number itself."""
-    return ", ".join(
-        _double(float(step.value)) if step.op is StepOp.FLOAT
-        else f"v{number}" if step.op is not StepOp.INT
-        else "INT64_MIN" if step.value == INT_MIN else str(step.value)
-        for number in numbers for step in (steps[number],)
-    )  # fmt: skip
-
-
-def _step_lines(steps: Steps, arguments: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines that compute the steps, each with its number."""
-    for number, step in enumerate(steps):
-        if step.op in (StepOp.INT, StepOp.FLOAT):
-            continue
-        if step.op < StepOp.ADD:
-            value = _STEPS[step.op].format(t=arguments[step.a], b=step.b)
-        else:
-            value = _STEPS[step.op].format(x=_value(steps, step.a), y=_value(steps, step.b))
-        kind = "double" if step.op in _DOUBLES else "int64_t"
-        yield number, f"const {kind} v{number} = {value};"
-
-
-def _double(value: float) -> str:
-    if math.isnan(value):
-        return f"std::copysign(NAN, {math.copysign(1, value)})"
-    if math.isinf(value):
-        return "-INFINITY" if value < 0 else "INFINITY"
-    return repr(value) if value else "-0.0" if math.copysign(1, value) < 0 else "0.0"
-
-
-def _demands(launch: Launch, steps: Steps) -> Iterator[str]:
-    """Yield the conditions on the steps under which a launch fits."""
-    yield f"fits_grid({_value(steps, *launch.grid)})"
-    if launch.cluster is not None:
-        for size, each in zip(launch.grid, launch.cluster, strict=True):
+def _demands(launch: Launch, values: Values) -> Iterator[str]:
+    """Yield the conditions under which a launch fits."""
+    yield f"fits_grid({_numbers(values, launch.grid)})"
+    if launch.config.cluster is not None:
+        for size, each in zip(launch.grid, launch.config.cluster, strict=True):
             if each > 1:
-                yield f"{_value(steps, size)} % {each} == 0"
+                yield f"{values.number(size)} % {each} == 0"
     for part in launch.fields:
-        if part.kind is FieldKind.FLOAT32:
-            yield f"fits_float({_value(steps, part.step)})"
-        elif part.kind in _WIDTHS and part.kind not in _ALWAYS_FIT:
-            yield f"fits<{_WIDTHS[part.kind]}>({_value(steps, part.step)})"
+        if part.kind == "float":
+            yield f"fits_float({values.number(part.value, double=True)})"
+        elif part.kind and part.kind not in _ALWAYS_FIT:
+            yield f"fits<{part.kind}>({values.number(part.value)})"
 
 
 def _launch_lines(
-    name: str, launch: Launch, kernel: str, arguments: Sequence[str], steps: Steps
+    name: str, launch: Launch, kernel: str, arguments: Sequence[str], values: Values
 ) -> Iterator[str]:
     """Yield the lines that fill in a launch's parameters, called `name` in C++, and launch."""
+    config = launch.config
     yield f"// {launch.kernel}"
     constant = f"({text(launch.parameters)})" if any(launch.parameters) else ""
     yield f"Parameters<{len(launch.parameters)}> {name}{constant};"
-    yield from (_field(name, field, arguments, steps) for field in launch.fields)
+    yield from (_field(name, field, arguments, values) for field in launch.fields)
     pointers = ", ".join(f"{name}.data + {offset}" for offset in launch.offsets)
     yield f"void* {name}_at[] = {{{pointers or 'nullptr'}}};"
-    x, y, z = launch.cluster or (0, 0, 0)
-    block = ", ".join(map(str, launch.block))
-    flags = ", ".join(str(flag).lower() for flag in (launch.cooperative, launch.programmatic))
-    shape = f"{{{{{block}}}, {launch.smem_bytes}, {{{x}, {y}, {z}}}, {flags}}}"
-    yield f"call.launch({kernel}, {shape}, {_value(steps, *launch.grid)}, {name}_at);"
+    x, y, z = config.cluster or (0, 0, 0)
+    block = ", ".join(map(str, config.block))
+    flags = ", ".join(str(flag).lower() for flag in (config.cooperative, config.programmatic))
+    shape = f"{{{{{block}}}, {config.smem_bytes}, {{{x}, {y}, {z}}}, {flags}}}"
+    yield f"call.launch({kernel}, {shape}, {_numbers(values, launch.grid)}, {name}_at);"
 
 
-def _field(name: str, field: Field, arguments: Sequence[str], steps: Steps) -> str:
-    if field.kind in _WIDTHS:
-        width = _WIDTHS[field.kind]
-        return f"{name}.put({field.offset}, static_cast<{width}>({_value(steps, field.step)}));"
-    is_given = field.kind is FieldKind.ARGUMENT_ADDRESS
-    source = arguments[field.source] if is_given else f"call.made[{field.source}]"
-    more = f", {_value(steps, field.step)}" if field.step >= 0 else ""
+def _field(name: str, field: Field, arguments: Sequence[str], values: Values) -> str:
+    place = field.value
+    if not isinstance(place, Memory):
+        number = values.number(place, double=field.kind in ("float", "double"))
+        return f"{name}.put({field.offset}, static_cast<{field.kind}>({number}));"
+    source = arguments[place.source] if place.argument else f"call.made[{place.source}]"
+    more = f", {values.number(place.offset)}" if place.offset != 0 else ""
     return f"{name}.put_address({field.offset}, {source}{more});"
+
+
+def _layout(layout: Layout, values: Values) -> str:
+    return f"{{{_numbers(values, layout.sizes)}}}, {{{_numbers(values, layout.strides)}}}"
 
 
 # The C++ of a project's operators: one function an operator, one a plan, and the code of every kernel.
@@ -286,7 +213,7 @@ def _operator(
     for index, variant in enumerate(variants):
         yield from _plan(f"plan_{number}_{index}", overload, variant, parameters, kernels)
     returned = "Tensor" if returns else "void"
-    results = ", ".join(f"call.result({i})" for i in range(returns))
+    results = ", ".join(f"call.results[{i}]" for i in range(returns))
     if returns > 1:
         returned, results = f"std::tuple<{', '.join(['Tensor'] * returns)}>", f"{{{results}}}"
     tensors = ", ".join(f"&{name}" for kind, name in pairs if kind == "Tensor")
@@ -331,30 +258,45 @@ def _plan(
     checks = [f"call.is_for({mask:#x})", *(["call.is_exact()"] if variant.exactly else [])]
     for key, one, may in zip(plan.keys, names, optional, strict=True):
         checks.append(_key_check(key, one, optional=may))
-    checks += ["call.distinct()"] if plan.distinct else []
     yield f"// On {', '.join(str(kernels.targets[target]) for target in variant.targets)}."
     yield f"bool {name}(Call& call, {parameters}) {{"
     yield from (f"    if (!({check})) return false;" for check in checks if check)
     yield "    Exact exact;"
-    steps, guards = plan.steps, dict(plan.guards)
-    for number, line in _step_lines(steps, held):
-        yield f"    {line}"
-        if number in guards:
-            yield f"    if (v{number} != {guards[number]}) return false;"
-    demands = dict.fromkeys(one for launch in plan.launches for one in _demands(launch, steps))
-    yield f"    if (!({' && '.join(['exact.holds', *demands])})) return false;"
-    for allocation in plan.allocations:
-        sizes, strides = (_value(steps, *each) for each in (allocation.sizes, allocation.strides))
-        form = f"{{{sizes}}}, {{{strides}}}, {str(allocation.zeroed).lower()}"
-        yield f"    call.allocate(ScalarType::{DTYPES[allocation.dtype]}, {form});"
-    for number, launch in enumerate(plan.launches):
-        kernel = kernels.name(launch, variant, number)
-        lines = _launch_lines(f"p{number}", launch, kernel, held, steps)
-        yield from (f"    {line}" for line in lines)
-    yield f"    call.results = {{{', '.join(map(str, plan.results))}}};"
+    yield from (f"    {line}" for line in _plan_lines(plan, held, variant, kernels))
     yield "    return true;"
     yield "}"
     yield ""
+
+
+def _plan_lines(
+    plan: RecordedCall, held: Sequence[str], variant: CppVariant, kernels: _Kernels
+) -> Iterator[str]:
+    """Yield the lines that check the guards, allocate and launch."""
+    values, written = Values(held), 0
+    for guard in plan.guards:
+        condition = values.condition(guard)
+        yield from values.lines[written:]
+        written = len(values.lines)
+        yield f"if (!({condition})) return false;"
+    demands = dict.fromkeys(one for launch in plan.launches for one in _demands(launch, values))
+    makes = [
+        f"call.allocate(ScalarType::{DTYPES[made.dtype]}, {_layout(made.layout, values)}, "
+        f"{str(made.zeroed).lower()});"
+        for made in plan.allocations
+    ]
+    launches = [
+        line
+        for number, launch in enumerate(plan.launches)
+        for line in _launch_lines(f"p{number}", launch, kernels.name(launch, variant, number), held, values)
+    ]
+    gives = [
+        f"call.give({source});" if layout == plan.allocations[source].layout
+        else f"call.give({source}, {_layout(layout, values)}, {values.number(layout.offset)});"
+        for source, layout in plan.results
+    ]  # fmt: skip
+    yield from values.lines[written:]
+    yield f"if (!({' && '.join(['exact.holds', *demands])})) return false;"
+    yield from (*makes, *launches, *gives)
 
 
 def _registrations(planned: Iterable[Overload]) -> Iterator[str]:

@@ -1,0 +1,480 @@
+"""Recorded calls: what a call of an operator allocates and launches, as expressions of its arguments.
+
+A body is recorded as torch.compile traces it: as its own fake kernel, without its launches, on fake tensors
+whose sizes are symbols of torch's `ShapeEnv`, and with symbols for its numbers. torch's symbolic shapes
+compute, and each decision of the body on a symbol is a guard. The fake tensors are on a GPU, as in every call
+in C++. A sample's contiguous tensor stands for contiguous ones: its strides follow from its sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, NoReturn
+
+import sympy
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from dotcu.compile import Target
+from dotcu.kernel import Kernel, TensorMap, simulate
+from dotcu.kernel.arguments import pack
+from dotcu.kernel.arguments.pack import WRAPPED, PointerPacker, TensorPacker
+from dotcu.kernel.arguments.values import FloatPacker, IntPacker
+from dotcu.kernel.compiled import CompilationUnit
+from dotcu.kernel.config import LaunchConfig, limits, read_config, require_fit
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
+from dotcu.operator.schema import Body, Signature
+from dotcu.shipping.cpp.expressions import Expr, is_expressible
+from dotcu.tracebacks import caller_line, quiet
+
+ALLOCATOR_ALIGNMENT = 16
+"""The alignment of new memory that every allocator of torch guarantees, in bytes."""
+PARAMETER_ALIGNMENT = 16
+
+_ZERO = sympy.Integer(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorKey:
+    """A tensor argument of this dtype and number of dimensions, contiguous or of any strides."""
+
+    dtype: torch.dtype
+    dim: int
+    contiguous: bool
+
+
+Key = TensorKey | tuple[object] | type[int] | type[float]
+"""An argument's type, or its one value: None, a bool or a text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """A place in the memory of argument or allocation `source`, `offset` bytes from its first element."""
+
+    argument: bool
+    source: int
+    offset: Expr = _ZERO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Sizes and strides, and where a result starts in its allocation, all in elements."""
+
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr = _ZERO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """Memory that the body allocates: filled with zeros, or uninitialized."""
+
+    dtype: torch.dtype
+    layout: Layout
+    zeroed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A part of a launch's parameters that depends on the call: a number of a C++ type; "" for an address."""
+
+    offset: int
+    kind: str
+    value: Memory | Expr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One launch. Its parameters are a block of memory with zeros at the fields; `config` has no grid."""
+
+    kernel: str
+    parameters: bytes
+    offsets: tuple[int, ...]
+    fields: tuple[Field, ...]
+    grid: tuple[Expr, Expr, Expr]
+    config: LaunchConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedCall:
+    """The effects of each call whose arguments have these keys, and for which the guards hold.
+
+    A result is the index of an allocation, and the layout in which the call returns it.
+    """
+
+    keys: tuple[Key, ...]
+    guards: tuple[Expr, ...]
+    allocations: tuple[Allocation, ...]
+    launches: tuple[Launch, ...]
+    results: tuple[tuple[int, Layout], ...]
+
+
+class Unrecorded(BaseException):
+    """Ends a body that cannot be recorded, for the reason that the message gives: no body catches it."""
+
+
+_aten = torch.ops.aten
+_GPU = torch.device("cuda", 0)
+_ZEROS = {_aten.zeros, _aten.zeros_like, _aten.new_zeros}
+_LIKE: dict[Any, Callable[..., Tensor]] = {_aten.empty_like: torch.empty, _aten.zeros_like: torch.zeros}
+_REFUSED = {
+    torch.Tensor.data_ptr: "it asks for an address: ask dotcu.is_aligned(t, bytes)",
+    torch.Tensor.storage_offset: "it asks for a storage offset: ask dotcu.is_aligned(t, bytes)",
+    torch.Tensor.__setitem__: "it assigns to a part of a tensor, and only launches can be recorded",
+}
+_BYTES = {"": 8, "float": 4, "double": 8, **{f"{u}int{8 * n}_t": n for u in ("", "u") for n in (1, 2, 4, 8)}}
+_PLACEMENT = pack.Placement(lambda *_: 0, lambda *_: b"", lambda *_: 0)
+
+
+class Recording:
+    """The recording of one call.
+
+    Attributes:
+        units: For each recorded launch, the unit that its kernel is compiled in.
+        exactly: True if the call depends on the GPU's compute capability, such as by its occupancy.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.units: list[CompilationUnit] = []
+        self.exactly = False
+        self._target = target
+        self._shapes: Any = ShapeEnv(specialize_zero_one=False, duck_shape=False)
+        self._names: dict[Expr, Expr] = {}
+        self._values: dict[Expr, Expr] = {}
+        self._multiprocessors: Any = None
+        self._memory: dict[int, tuple[Tensor, Memory]] = {}  # by storage, which the tensor keeps alive
+        self._roots: dict[tuple[bool, int], Tensor] = {}
+        self._addresses: dict[int, Any] = {}
+        self._allocations: list[Allocation] = []
+        self._launched: list[tuple[Kernel, Sequence[Any], Any, tuple[Any, ...]]] = []
+
+    def run(self, body: Body, signature: Signature, arguments: Mapping[str, Any]) -> RecordedCall:
+        """Record a body, which runs once, with a value for each argument of its schema, in its order.
+
+        Raises:
+            Unrecorded: The call does what C++ cannot repeat.
+            DotcuError: The body, or a launch of it, is wrong.
+        """
+        arch, fakes = str(self._target).replace("compute_", "sm_"), FakeTensorMode(shape_env=self._shapes)
+        scope = entering_scope(LaunchPolicy.SKIP, operator=signature.qualified_name, recording=self)
+        with quiet(), simulate(arch=arch), torch.no_grad(), fakes:
+            rows = [self._argument(index, value) for index, value in enumerate(arguments.values())]
+            given = {name: value for name, (_, value) in zip(arguments, rows, strict=True)}
+            keywords = {name: given.pop(name) for name in signature.keyword_only}
+            with OperatorMode(self._operator), FunctionMode(self._function), scope:
+                result = body(*given.values(), **keywords)
+        with quiet():
+            return self._recorded(tuple(key for key, _ in rows), result, signature.returns)
+
+    # Arguments, and symbols for what of them may vary.
+
+    def _symbol(self, text: str, value: Any) -> Any:
+        """Return a number that stands for any, with this text in C++ and this value in the sample."""
+        from torch._dynamo.source import ConstantSource  # which ShapeEnv has imported: seconds
+
+        source, env = ConstantSource(f"dotcu_{len(self._names)}"), self._shapes
+        symbol = env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+        self._names[symbol] = sympy.Symbol(text, integer=isinstance(value, int), real=True)
+        self._values[symbol] = sympy.sympify(value)
+        make = env.create_symfloatnode if isinstance(value, float) else env.create_symintnode
+        return make(symbol, hint=value, source=source)
+
+    def _argument(self, index: int, value: Any) -> tuple[Key, Any]:
+        """Return an argument's key, and what the body gets for it."""
+        if isinstance(value, Tensor):
+            return self._tensor(index, value)
+        if type(value) is int or (type(value) is float and math.isfinite(value)):
+            return type(value), self._symbol(f"{{{index}}}", value)
+        if value is None or isinstance(value, (bool, str, float)):
+            return (value,), value
+        raise Unrecorded(f"it depends on a {type(value).__name__}.")
+
+    def _tensor(self, index: int, value: Tensor) -> tuple[Key, Tensor]:
+        if not pack.is_plain(value):
+            raise Unrecorded(f"argument {index + 1} is not plain memory.")
+        contiguous, name = value.is_contiguous(), f"{{{index}}}"
+        sizes = [self._symbol(f"{name}.sizes()[{d}]", int(size)) for d, size in enumerate(value.shape)]
+        if contiguous:
+            tensor = torch.empty(sizes, dtype=value.dtype, device=_GPU)
+        else:
+            strides = [self._symbol(f"{name}.strides()[{d}]", by) for d, by in enumerate(value.stride())]
+            tensor = torch.empty(1, dtype=value.dtype, device=_GPU).as_strided(sizes, strides)
+        self._add(tensor, argument=True, source=index)
+        start = int(value.storage_offset()) * value.itemsize  # as in memory that starts at a multiple of much
+        self._addresses[index] = self._symbol(f"Call::address({name})", start)
+        return TensorKey(dtype=value.dtype, dim=value.dim(), contiguous=contiguous), tensor
+
+    # The body's calls of torch.
+
+    def _operator(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call an operator of torch that allocates, views or asks; refuse any other."""
+        packet = getattr(func, "overloadpacket", None)
+        if packet in ALLOCATE or packet in _ZEROS:
+            return self._allocated(packet, func, args, named)
+        if func is _aten.view.default and self._is_contiguous(args[0]):
+            return self._viewed(*args)
+        if not (getattr(func, "is_view", False) or str(func).startswith(("aten.sym_", "prim."))):
+            _refuse(f"it calls the operator {func}, and only launches can be recorded")
+        return func(*args, **named)
+
+    def _allocated(self, packet: Any, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        in_order = named.get("memory_format") in (None, torch.preserve_format, torch.contiguous_format)
+        if packet in _LIKE and in_order and self._is_contiguous(args[0]):
+            # torch's own rule for the strides asks whether sizes are 1, and each answer would be a guard
+            options = {name: named.get(name) or getattr(args[0], name) for name in ("dtype", "device")}
+            made = _LIKE[packet](args[0].shape, **options)
+        else:
+            made = func(*args, **named)
+        if made.device != _GPU or made.layout is not torch.strided:
+            _refuse(f"it makes a tensor on {made.device}, and its arguments are on the GPU")
+        self._add(made, argument=False, source=len(self._allocations))
+        new = Allocation(dtype=made.dtype, layout=_layout(made), zeroed=packet in _ZEROS)
+        self._allocations.append(new)
+        return made
+
+    def _viewed(self, tensor: Tensor, shape: Iterable[Any]) -> Tensor:
+        """Return a contiguous tensor in another shape, without torch's guards against sizes of 0 and 1."""
+        sizes, numel = list(shape), tensor.numel()
+        unknown = [at for at, size in enumerate(sizes) if type(size) is int and size == -1]
+        if unknown:
+            sizes[unknown[0]] = numel // math.prod(size for at, size in enumerate(sizes) if at not in unknown)
+        if math.prod(sizes) != numel:
+            return tensor.view(*shape)  # which raises torch's error
+        made = torch.empty(sizes, dtype=tensor.dtype, device=_GPU)
+        self._memory[_storage(made)] = made, self._place(tensor)
+        return made
+
+    def _function(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Refuse what asks for more than a layout; do without torch what would start CUDA there."""
+        if func in _REFUSED:
+            _refuse(_REFUSED[func])
+        if func is torch.Tensor.contiguous and len(args) == 1 and not named:
+            return args[0] if self._is_contiguous(args[0]) else _refuse("contiguous() copies here")
+        return _indexed(*args) if func is torch.Tensor.__getitem__ else func(*args, **named)
+
+    # Tensors of the body, and their places in memory.
+
+    def _add(self, tensor: Tensor, *, argument: bool, source: int) -> None:
+        self._memory[_storage(tensor)] = tensor, Memory(argument=argument, source=source)
+        self._roots[argument, source] = tensor
+
+    def _place(self, tensor: Tensor) -> Memory:
+        """Return where a tensor's first element is."""
+        known = self._memory.get(_storage(tensor))
+        if known is None:
+            raise Unrecorded("it has a tensor of unknown origin.")
+        start = _expr(_aten.sym_storage_offset.default(tensor))
+        return replace(known[1], offset=known[1].offset + start * tensor.itemsize)
+
+    def _is_contiguous(self, tensor: Tensor) -> bool:
+        """Ask as torch does, and guard the answer, unless it is the same for all sizes."""
+        step, strides = 1, list[Expr]()
+        for size in reversed(tensor.shape):
+            strides.insert(0, _expr(step))
+            step *= torch.sym_max(size, 1)
+        return [*map(_expr, tensor.stride())] == strides or tensor.is_contiguous()
+
+    def _plain(self, value: Any) -> Any:
+        """Return a value as it is in the sample, without a guard: of a tensor the layout alone."""
+        if isinstance(value, Tensor):
+            sizes, strides = self._plain((*value.shape,)), self._plain(value.stride())
+            return torch.empty_strided(sizes, strides, dtype=value.dtype)
+        if isinstance(value, WRAPPED):
+            return replace(value, tensor=self._plain(value.tensor))
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._plain, value))
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return (int if isinstance(value, torch.SymInt) else float)(_expr(value).xreplace(self._values))
+        return _pinned(value)
+
+    # What dotcu calls while the body runs; kernel/scope.py says when.
+
+    def aligned(self, tensor: Tensor, bytes: int) -> bool:
+        place = self._place(tensor)
+        if not place.argument and ALLOCATOR_ALIGNMENT % bytes:
+            _refuse(f"it asks whether new memory is aligned to {bytes} bytes")
+        hint = int(place.offset.xreplace(self._values))
+        offset = self._shapes.create_symintnode(place.offset, hint=hint)
+        return bool((offset + (self._addresses[place.source] if place.argument else 0)) % bytes == 0)
+
+    def multiprocessors(self, count: int) -> Any:
+        if self._multiprocessors is None:
+            self._multiprocessors = self._symbol("call.multiprocessors()", count)
+        return self._multiprocessors
+
+    def asked_device(self) -> None:
+        self.exactly = True
+
+    def hint(self, size: int) -> int:
+        return int(self._plain(size))
+
+    def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> None:
+        self._launched.append((kernel, args, grid, shape))
+
+    # The recorded call, of a body that has returned.
+
+    def _recorded(self, keys: tuple[Key, ...], result: Any, returns: int) -> RecordedCall:
+        launches = tuple(self._launch(*launched) for launched in self._launched)
+        tensors = result if isinstance(result, tuple) else () if result is None else (result,)
+        if len(tensors) != returns or not all(isinstance(tensor, Tensor) for tensor in tensors):
+            raise Unrecorded(f"it returns a {type(result).__name__}, and its schema {returns} tensor(s).")
+        results = tuple(map(self._result, tensors))
+        if len({source for source, _ in results}) < len(results):
+            raise Unrecorded("it returns the same memory twice.")
+        trivial = {sympy.Ge(symbol, 0) for symbol, name in self._names.items() if ".sizes()" in name.name}
+        guards = tuple(dict.fromkeys(guard.expr for guard in self._shapes.guards))
+        allocations, found = tuple(self._allocations), dict[Expr, Expr]()
+        call = RecordedCall(
+            keys=keys, guards=guards, allocations=allocations, launches=launches, results=results
+        )  # fmt: skip
+        _changed(call, lambda expr: found.setdefault(expr, expr))
+        # what has no C++ makes the call hold for the sample's numbers alone
+        pinned = {each for expr in found if not is_expressible(expr) for each in expr.free_symbols}
+        values = {symbol: self._values[symbol] for symbol in self._names if symbol in pinned}
+        call = _changed(call, lambda expr: expr.xreplace(values))
+        guards = (*call.guards, *(sympy.Eq(*row) for row in values.items()))
+        if any(guard.xreplace(self._values) != sympy.true for guard in guards):
+            raise Unrecorded("its recording does not fit its own sample.")
+        call = replace(call, guards=tuple(guard for guard in guards if guard not in {sympy.true, *trivial}))
+        named: RecordedCall = _changed(call, lambda expr: expr.xreplace(self._names))
+        return named
+
+    def _result(self, tensor: Tensor) -> tuple[int, Layout]:
+        place = self._place(tensor)
+        if place.argument:
+            raise Unrecorded("it returns memory of an argument.")
+        if tensor.dtype != self._allocations[place.source].dtype:
+            raise Unrecorded("it returns memory in another dtype than it was made in.")
+        offset = sympy.expand(place.offset / tensor.itemsize)
+        return place.source, replace(_layout(tensor), offset=offset)
+
+    def _launch(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> Launch:
+        name, unit, arch = kernel.name, kernel.unit, limits(self._target.major, self._target.minor)
+        if unit.is_tile:
+            raise Unrecorded(f"{unit.source.name} has tile kernels, which are launched from Python alone.")
+        if any(isinstance(value, TensorMap) for value in args):
+            raise Unrecorded("it passes a tensor map, which is encoded for calls from Python alone.")
+        if any(pack.members_of(value) is not None or isinstance(value, list) for value in args):
+            raise Unrecorded(f"{name} takes a list, or the members of a struct.")
+        if not [self._place(tensor) for tensor in pack.tensors_in(args)]:
+            raise Unrecorded(f"{name} is launched without a tensor, so on the current GPU.")
+        config, code = read_config(name, self._plain(grid), *map(_pinned, shape)), unit.code(self._target)
+        code.claim(name)
+        require_fit(name, config, code.needs(name), arch)
+        plan, parameters, offsets, parts = code.plan(name), bytearray(), list[int](), list[Field]()
+        packed, _ = pack.pack(plan, self._plain([*args]), _PLACEMENT)
+        for packer, value, data in zip(plan.packers, pack.expanded(args), packed, strict=True):
+            parameters += bytes(-len(parameters) % PARAMETER_ALIGNMENT)
+            start, constant = len(parameters), bytearray(data)
+            for part in self._fields(name, packer, value):
+                constant[part.offset : part.offset + _BYTES[part.kind]] = bytes(_BYTES[part.kind])
+                parts.append(replace(part, offset=start + part.offset))
+            offsets.append(start)
+            parameters += constant
+        self.units.append(unit)
+        x, y, z = map(_expr, (*(grid if isinstance(grid, (tuple, list)) else (grid,)), 1, 1)[:3])
+        config = replace(cuda.supported(config, arch.capability), grid=(1, 1, 1))
+        return Launch(
+            kernel=name, parameters=bytes(parameters), offsets=tuple(offsets), fields=tuple(parts),
+            grid=(x, y, z), config=config,
+        )  # fmt: skip
+
+    def _fields(self, kernel: str, packer: Any, value: Any) -> Iterator[Field]:
+        """Yield the parts of a parameter that depend on the call, and guard what was accepted of it."""
+        if isinstance(packer, (PointerPacker, TensorPacker)) and value is not None:
+            yield from self._pointer(kernel, packer, value)
+        elif isinstance(value, (torch.SymInt, torch.SymFloat)) and _expr(value).free_symbols:
+            kind = ""
+            if isinstance(packer, FloatPacker):
+                value, kind = torch.sym_float(value), {"<f": "float", "<d": "double"}.get(packer.code, "")
+            elif isinstance(packer, IntPacker) and packer.size <= 8:
+                signed = bool(value < 0) if packer.either else packer.signed
+                kind = f"{'' if signed else 'u'}int{8 * packer.size}_t"
+            if kind:
+                yield Field(offset=0, kind=kind, value=_expr(value))
+            else:
+                _pinned(value)
+
+    def _pointer(self, kernel: str, packer: PointerPacker | TensorPacker, value: Any) -> Iterator[Field]:
+        tensor = value.tensor if isinstance(value, WRAPPED) else value
+        place = self._place(tensor)
+        if isinstance(packer, PointerPacker):
+            if not isinstance(value, pack.Strided) and not self._is_contiguous(tensor):
+                raise Unrecorded(f"{kernel} gets a tensor that is not contiguous.")
+            if packer.alignment > tensor.itemsize and not self.aligned(tensor, packer.alignment):
+                raise Unrecorded(f"{kernel} gets a tensor that is not aligned to {packer.alignment} bytes.")
+        elif packer.index:
+            raise Unrecorded(f"{kernel} takes a TensorInfo, whose sizes are not at fixed places.")
+        else:
+            for number, size in enumerate((*tensor.shape, *tensor.stride())):
+                yield Field(offset=8 + 8 * number, kind="int64_t", value=_expr(size))
+        whole = _expr(self._roots[place.argument, place.source].numel()) == _expr(tensor.numel())
+        if whole or tensor.numel() != 0:  # an empty part has no address, though the whole may have one
+            yield Field(offset=0, kind="", value=place)
+
+
+def _refuse(reason: str) -> NoReturn:
+    """End the body, with the line of it that is running."""
+    where = caller_line()
+    raise Unrecorded(f"{reason}, in {where}." if where else f"{reason}.")
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(StorageWeakRef(tensor.untyped_storage()).cdata)
+
+
+def _expr(number: Any) -> Expr:
+    """Return the expression of a number, symbolic or not."""
+    return number.node.expr if isinstance(number, (torch.SymInt, torch.SymFloat)) else sympy.sympify(number)
+
+
+def _layout(tensor: Tensor) -> Layout:
+    return Layout(sizes=tuple(map(_expr, tensor.shape)), strides=tuple(map(_expr, tensor.stride())))
+
+
+def _pinned(value: Any) -> Any:
+    """Return a value, or the numbers in it, as in the sample, and guard that they are."""
+    if isinstance(value, tuple):
+        return tuple(map(_pinned, value))
+    kinds: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return kinds[type(value)](value) if type(value) in kinds else value
+
+
+def _indexed(tensor: Tensor, key: Any) -> Tensor:
+    """Index a tensor by the operators for views."""
+    keys, dim = list(key) if isinstance(key, tuple) else [key], 0
+    at = next((at for at, one in enumerate(keys) if one is Ellipsis), None)
+    if at is not None:
+        keys[at : at + 1] = [slice(None)] * (tensor.dim() + 1 - sum(one is not None for one in keys))
+    for one in keys:
+        if isinstance(one, slice):
+            tensor = _aten.slice.Tensor(tensor, dim, one.start, one.stop, 1 if one.step is None else one.step)
+        elif one is None:
+            tensor = tensor.unsqueeze(dim)
+        elif isinstance(one, (int, torch.SymInt)) and not isinstance(one, bool):
+            tensor = tensor.select(dim, one)
+            continue
+        else:
+            _refuse(f"it indexes a tensor with a {type(one).__name__}, which copies")
+        dim += 1
+    return tensor
+
+
+def _changed(value: Any, change: Callable[[Expr], Expr]) -> Any:
+    """Return a recorded call, or a part of one, with every expression changed."""
+    if isinstance(value, sympy.Basic):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(_changed(part, change) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{one.name: _changed(getattr(value, one.name), change) for one in fields(value)}
+        )
+    return value
