@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ from dotcu.kernel import Kernel, simulate
 from dotcu.kernel.arguments.pack import Placement, PointerPacker, TensorPacker, expanded, pack
 from dotcu.kernel.config import read_config
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.simulation import FunctionMode
+from dotcu.operator import Overload
 
 
 @dataclass
@@ -76,11 +78,19 @@ class Launches:
         return placed
 
 
-def launches_of(
-    body: Callable[..., Any], args: Sequence[Any], keyword_only: Sequence[str], arch: str
-) -> tuple[Launches, list[Tensor]]:
-    """Return the launches of a body on an architecture, and its results."""
-    launches, count = Launches(Target.parse(arch)), len(args) - len(keyword_only)
-    with simulate(arch=arch), torch.no_grad(), entering_scope(LaunchPolicy.SKIP, recording=launches):
-        given = body(*args[:count], **dict(zip(keyword_only, args[count:], strict=True)))
+def launches_of(overload: Overload, args: Sequence[Any], arch: str) -> tuple[Launches, list[Tensor]]:
+    """Return the launches of a body on an architecture, and its results: tensors say they are on a GPU."""
+    assert overload.body is not None
+    launches, names = Launches(Target.parse(arch)), overload.signature.arguments
+    keywords = {name: args[names.index(name)] for name in overload.signature.keyword_only}
+    skipped = entering_scope(LaunchPolicy.SKIP, recording=launches)
+    with simulate(arch=arch), torch.no_grad(), FunctionMode(_on_gpu), skipped:
+        given = overload.body(*args[: len(args) - len(keywords)], **keywords)
     return launches, [] if given is None else [given] if isinstance(given, Tensor) else list(given)
+
+
+def _on_gpu(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return func == _IS_CUDA or func(*args, **named)
+
+
+_IS_CUDA = Tensor.is_cuda.__get__

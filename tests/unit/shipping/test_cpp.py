@@ -60,6 +60,11 @@ __global__ void add(const float* x, const float* bias, float* out, int* count, i
     if (i < n) out[i] = x[i] + (bias ? bias[i] : 0.0f);
     if (i == 0) *count = n;
 }
+
+__global__ void window(const float* x, int by_row, int by_column, float* out, long long columns, double by) {
+    const long long i = blockIdx.x, k = threadIdx.x;
+    if (k < columns) out[i * columns + k] = static_cast<float>(by) * x[i * by_row + k * by_column];
+}
 """
 
 OPS = '''\
@@ -143,6 +148,24 @@ def _(device, dtype):
     yield dotcu.Sample(x)
     yield dotcu.Sample(x, x)
     yield dotcu.Sample(x, rows=40)
+
+
+@dotcu.op("{name}::window")
+def window(x: Tensor, by: float, start: int = 1) -> Tensor:
+    """A part of x, in a part of new memory, with a block that depends on the alignment."""
+    part = x[start:, ..., 1:]
+    rows, columns = part.shape
+    room = torch.zeros(8 + rows, columns, device=x.device)
+    block = 64 if dotcu.is_aligned(part, 8) else 32
+    kernels.window(dotcu.strided(part), room[8:], columns, by * 0.5 + rows, grid=rows, block=block)
+    return room.view(-1)[8 * columns :].view(part.shape)
+
+
+@window.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(5, 7, device=device, dtype=dtype), 3.0, 2)
+    yield dotcu.Sample(torch.ones(6, 7, device=device, dtype=dtype), 3.0, 3)
+    yield dotcu.Sample(torch.ones(7, 5, device=device, dtype=dtype).t(), 3.0)
 
 
 by_one, by_two = (dotcu.load("stepped.cu", define={{"STEP": step}}) for step in (1, 2))
@@ -348,6 +371,11 @@ FITTING = (
     ("add", "[torch.ones(50), None, None]"),
     ("add", "[torch.ones(33), torch.ones(33), None]"),
     ("add", "[torch.ones(33), None, 20]"),
+    ("window", "[torch.ones(9, 4), 0.1, 2]"),
+    ("window", "[torch.ones(9, 5), 1e300, 3]"),
+    ("window", "[torch.ones(8 * 4 + 1)[1:].view(8, 4), -7.5, 5]"),
+    ("window", "[torch.ones(4, 9).t(), 0.5, 1]"),
+    ("asks", "[torch.ones(30)]"),
 )
 RESIDENT = ("resident", "[torch.ones(300)]")
 
@@ -364,8 +392,7 @@ def test_the_driver_is_asked_for_what_the_bodies_launch(
     for (name, text), reply in zip(calls, replies, strict=True):
         assert "error" not in reply, (name, text, reply)
         overload, args = bodies[f"{written.made.name}::{name}"], eval(text, {"torch": torch})
-        body, keywords = overload.body, overload.signature.keyword_only
-        in_python, results = launches.launches_of(body, args, keywords, arch)
+        in_python, results = launches.launches_of(overload, args, arch)
         asked = [{key: one[key] for key in ASKED} for one in reply["asked"]]
         assert asked == in_python.placed([*args, *results], reply["addresses"]), (name, text)
         assert reply["layouts"] == [[[*t.shape], [*t.stride()], str(t.dtype)] for t in results], (name, text)
