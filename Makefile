@@ -16,7 +16,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile
 TILE  := $(VENV)/share/dotcu/tile
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator call_cache checking test_house.py test_public_names.py)
+CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator checking test_house.py test_public_names.py)
 
 CUDA_FILES = $(shell find src tests $(wildcard examples) benchmarks -name '*.cu' -o -name '*.cuh' | sort)
 
@@ -81,7 +81,7 @@ gpu: $(STAMP)  ## what only a GPU can show: its tests, and the gallery's full ch
 	@$(BIN)/dotcu check dotcu.gallery --full
 
 figures: $(STAMP)  ## measure on an H200 what calls and training cost, and write the tables (some 3 minutes)
-	@for name in call_overhead replay_worth training; do \
+	@for name in call_overhead gallery_calls training; do \
 		$(BIN)/python benchmarks/$$name.py --save benchmarks/results/$${name}_h200.json || \
 			test $$? -eq 1 || exit 3; done  # 1: a goal was missed
 	@$(BIN)/python benchmarks/import_count.py
