@@ -1,17 +1,16 @@
-"""What each step of a replayed call costs, by leaving the later ones out.
+"""What each part of an operator's call costs the host, by leaving the others out.
 
     python benchmarks/call_steps.py [--save FILE]
 
-The same operator is called with more and more of what a call does: first nothing is launched and what
-was allocated before is given again, then memory is allocated, then the kernel is launched. A step's cost
-is the difference of two medians, in microseconds of the host. Needs a GPU and dotcu's native part.
+The operator of call_overhead.py allocates and launches once. It is called through `torch.ops`, by its Python
+object, and with a gradient to record; its allocation and its launch are made alone, too. A part's cost is a
+median, or the difference of two, in microseconds of the host. Needs a GPU and dotcu's native part.
 Exit codes: 0 measured, 3 no GPU or no native part.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import statistics
 import sys
@@ -42,44 +41,27 @@ def median_us(call: Callable[[], Any]) -> float:
     return statistics.median(rounds)
 
 
-def configured(**instead: Any) -> None:
-    """Let native code use these in place of torch's allocator and the driver's launch."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    values = dict(native.torch_layout()) | native.cuda_symbols()
-    values |= native.plain_keys(device) | {"allocate": native.allocator("cuda")}
-    native.library().configure(values | instead)
-
-
-def no_launch() -> int:
-    """The address of a C function that does nothing and gives zero, as a launch that succeeds does."""
-    library = ctypes.CDLL(torch._C.__file__)
-    return ctypes.cast(library.aoti_torch_device_type_cpu, ctypes.c_void_p).value or 0
-
-
 def measure() -> dict[str, float]:
-    """Microseconds of each step of `torch.ops.call_overhead.add(a, b)`, in order."""
+    """Microseconds of each part of `torch.ops.call_overhead.add(a, b)`."""
     a, b = torch.randn(2, 1024, device="cuda")
-    packet, made = ours.packet("add"), torch.empty_like(a)
+    direct, packet = ours.direct("add"), ours.packet("add")
     leaf = a.clone().requires_grad_()
-    for x in (a, a, a, leaf):
+    for x in (a, a, leaf):
         packet(x, b)
-    entry = packet._op
     nothing = median_us(lambda: None)
-    configured(launch=no_launch(), allocate=lambda sizes, strides, dtype: made)
-    decided = median_us(lambda: entry(a, b))
-    configured(launch=no_launch())
-    allocated = median_us(lambda: entry(a, b))
-    configured()
-    launched = median_us(lambda: entry(a, b))
-    called = median_us(lambda: packet(a, b))
-    recorded = median_us(lambda: packet(leaf, b))
+    allocated = median_us(lambda: torch.empty_like(a)) - nothing
+    called = median_us(lambda: direct(a, b)) - nothing
+    dispatched = median_us(lambda: packet(a, b)) - nothing
+    recorded = median_us(lambda: packet(leaf, b)) - nothing
+    out, grid = torch.empty_like(a), ours.BLOCKS
+    launched = median_us(lambda: ours.kernels.add(a, b, out, 1024, grid=grid, block=ours.BLOCK)) - nothing
     return {
-        "torch.ops, in Python": called - launched,
-        "guards, arguments, plan": decided - nothing,
-        "allocation": allocated - decided,
-        "launch": launched - allocated,
-        "recording, where a gradient is wanted": recorded - called,
-        "all, without recording": called - nothing,
+        "torch.ops and the dispatcher": dispatched - called,
+        "allocation": allocated,
+        "launch, with its checks": launched,
+        "the rest of the body, and checks of the call": called - allocated - launched,
+        "recording, where a gradient is wanted": recorded - dispatched,
+        "all, without recording": dispatched,
     }
 
 
@@ -90,8 +72,9 @@ def main() -> int:
     )
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
     options = parser.parse_args()
-    if not torch.cuda.is_available() or native.missing():
-        print(native.missing() or "torch sees no GPU here", file=sys.stderr)
+    reason = native.prepare() if torch.cuda.is_available() else "torch sees no GPU here"
+    if reason:
+        print(reason, file=sys.stderr)
         return 3
     steps = measure()
     for name, us in steps.items():

@@ -2,18 +2,21 @@
 
     python benchmarks/call_tables.py [--check]
 
-Reads benchmarks/results/call_overhead_h200.json and training_h200.json, which call_overhead.py and
-training.py have saved, and rewrites what stands between the marks of each page. With --check nothing is
-written. Exit codes: 0 the pages have the figures, 1 one had others.
+Reads call_overhead_h200.json, gallery_calls_h200.json and training_h200.json of benchmarks/results, which
+`make figures` has saved, and rewrites what stands between the marks of each page. What was not measured has
+no row. With --check nothing is written. Exit codes: 0 the pages have the figures, 1 one had others.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from calls.gradients import BACKWARD, FORWARD, PAIRS, Pair
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -21,9 +24,9 @@ BEGIN, END = "<!-- figures of calls -->", "<!-- end of figures of calls -->"
 
 # What it is, dotcu's contender; and whether the README has the row, too.
 CALLS = (
-    ("operator, cached call", "dotcu, torch.ops", True),
-    ("operator, body at each call", "dotcu, body each time, torch.ops", True),
-    ("the same, eight launches", "dotcu, body each time, 8 launches, torch.ops", True),
+    ("operator, through `torch.ops`", "dotcu, torch.ops", True),
+    ("operator, by its Python object", "dotcu, direct", True),
+    ("operator of eight launches", "dotcu, 8 launches, torch.ops", True),
     ("operator that clones an argument, then launches", "dotcu, clone and launch, torch.ops", False),
     ("operator that reads a value, then launches", "dotcu, read a value and launch, torch.ops", False),
     ("operator that records a gradient", "dotcu recording, torch.ops", True),
@@ -39,13 +42,16 @@ Row = Mapping[str, Any]
 
 
 def read(name: str) -> dict[str, Row]:
-    """The results of a benchmark by the names of their contenders."""
-    document = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return {row["name"]: row for row in document["results"]}
+    """The results of a benchmark by the names of their contenders, but those that were skipped."""
+    path = RESULTS / name
+    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else ()
+    return {row["name"]: row for row in results if "us" in row}
 
 
 def line(what: str, rows: Mapping[str, Row], name: str) -> str:
-    """A row of the table: dotcu, what it is compared with, and the ratio."""
+    """A row of the table: dotcu, what it is compared with, and the ratio; empty if it was not measured."""
+    if name not in rows:
+        return ""
     own, base = rows[name], rows[rows[name]["base"]]
     median, other, ratio = own["us"]["median"], base["us"]["median"], own["ratio"]["median"]
     beside = base["name"].removesuffix(", bare launch on raw pointers")
@@ -58,22 +64,38 @@ def figure(us: float) -> str:
     return f"{us:.1f}" if us < 1000 else f"{us:,.0f}"
 
 
+def row_name(pair: Pair, way: str) -> str:
+    return f"{pair.name}{' in a `torch.autograd.Function`' if pair.bound else ''}, {way}"
+
+
+def means(rows: Mapping[str, Row]) -> list[str]:
+    """Rows of the geometric mean over the gallery's operators."""
+    lines = []
+    for way in (FORWARD, BACKWARD):
+        names = [pair.own_name(way) for pair in PAIRS if not pair.bound]
+        found = [rows[name]["ratio"]["median"] for name in names if name in rows]
+        if found:
+            what, mean = (
+                f"{len(found)} operators of the gallery, {way}, mean",
+                statistics.geometric_mean(found),
+            )
+            lines.append(f"| {what} | | torch eager | | {mean:.2f} |")
+    return lines
+
+
 def table(*, short: bool) -> str:
     """The table of a page."""
-    calls, training = read("call_overhead_h200.json"), read("training_h200.json")
+    calls, operators = read("call_overhead_h200.json"), read("gallery_calls_h200.json")
+    steps = read("training_h200.json")
+    pairs = [pair for pair in PAIRS if pair.name in IN_README or not short]
     lines = ["| host time | dotcu, µs | beside | µs | ratio |", "| --- | ---: | --- | ---: | ---: |"]
     lines += [line(what, calls, name) for what, name, is_short in CALLS if is_short or not short]
-    for name in training:
-        operator, _, way = name.partition(", ")
-        wanted = operator in IN_README if short else not operator.startswith("step")
-        if way == "dotcu" and wanted:
-            lines.append(line(f"{operator}, forward and backward", training, name))
-        elif way == "torch.autograd.Function" and not short:
-            lines.append(line(f"{operator}, in a `torch.autograd.Function`", training, name))
+    lines += [line(row_name(pair, way), operators, pair.own_name(way)) for pair in pairs for way in pair.ways]
+    lines += means(operators)
     for mode, is_short in STEPS:
         if is_short or not short:
-            lines.append(line(f"{MODEL}, {mode}", training, f"step, {mode}, dotcu"))
-    return "\n".join(lines)
+            lines.append(line(f"{MODEL}, {mode}", steps, f"step, {mode}, dotcu"))
+    return "\n".join(filter(None, lines))
 
 
 def page(path: Path, *, short: bool) -> tuple[str, str]:

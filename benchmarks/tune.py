@@ -569,7 +569,7 @@ class Runs:
         return round(us.get(other.default, 0) / us.get(winner, math.inf), 4)
 
     def look_up(self) -> Figures:
-        """Time the look-up alone, and calls with and without one, run and replayed."""
+        """Time the look-up alone, and calls with and without one, through Python and native."""
         op, plain = self._operator("scale_ops.py", "scale"), self._operator("scale_ops.py", "plain")
         x = torch.randn(1024, device="cuda")
         dtype = x.dtype
@@ -580,10 +580,10 @@ class Runs:
         finally:
             scope_variable.reset(token)
         calls = {
-            "run with": _each_us(lambda: _observed(op, x)),
-            "run without": _each_us(lambda: _observed(plain, x)),
-            "replayed with": _each_us(lambda: op(x)),
-            "replayed without": _each_us(lambda: plain(x)),
+            "through Python with": _each_us(lambda: _observed(op, x)),
+            "through Python without": _each_us(lambda: _observed(plain, x)),
+            "native with": _each_us(lambda: op(x)),
+            "native without": _each_us(lambda: plain(x)),
         }  # fmt: skip
         torch.cuda.synchronize()
         return {"look_up_us": round(alone, 3), "goal_us": 0.3, "calls_us": calls}

@@ -1,8 +1,8 @@
-"""Operators of the gallery beside torch's own functions, forward and backward."""
+"""Operators of the gallery beside torch's own functions: without a gradient, and forward and backward."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,8 +19,10 @@ WHOLE = (ROWS, COLUMNS)
 CUBE, SWAPPED = (ROWS, 16, 16), [0, 2, 1]
 TOLERANCE = 1e-3
 
-Gradients = Callable[[], tuple[Tensor, ...]]
-"""A call forward and backward; gives the gradients."""
+FORWARD, BACKWARD = "no gradient", "forward and backward"
+
+Calls = tuple[Callable[[], Any], Callable[[], Any]]
+"""dotcu's call and torch's; they give results, or gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +43,31 @@ class Pair:
     bound: bool = False
 
     @property
-    def own_name(self) -> str:
-        """The contender that dotcu is."""
-        return f"{self.name}, {'torch.autograd.Function' if self.bound else 'dotcu'}"
+    def ways(self) -> tuple[str, ...]:
+        """The ways to call it that are timed."""
+        return (BACKWARD,) if self.bound else (FORWARD, BACKWARD)
 
-    @property
-    def eager_name(self) -> str:
+    def own_name(self, way: str) -> str:
+        """The contender that dotcu is."""
+        return f"{self.name}, {way}, {'torch.autograd.Function' if self.bound else 'dotcu'}"
+
+    def eager_name(self, way: str) -> str:
         """The contender that torch is."""
-        return f"{self.name}, torch eager"
+        return f"{self.name}, {way}, torch eager"
+
+
+def packet(name: str) -> Any:
+    """An operator of the gallery as `torch.ops` has it."""
+    getattr(gallery, name)  # defines it
+    return getattr(torch.ops.dotcu, name)
+
+
+own_cross_entropy = packet("cross_entropy")
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """The loss without the log-sum-exp."""
-    loss: Tensor = gallery.cross_entropy(logits, target)[0]
+    loss: Tensor = own_cross_entropy(logits, target)[0]
     return loss
 
 
@@ -99,42 +113,44 @@ def permute_copy(x: Tensor, dims: list[int]) -> Tensor:
 
 # Without quantize_fp8, which has no gradient, and what is itself a gradient: reverse_cumsum is cumsum's.
 PAIRS = (
-    Pair(name="add", own=gallery.add, eager=torch.add, shapes=(WHOLE, WHOLE)),
-    Pair(name="add a number", own=lambda x: gallery.add(x, 2.5), eager=lambda x: torch.add(x, 2.5)),
-    Pair(name="fast_add", own=gallery.fast_add, eager=torch.add, shapes=(WHOLE, WHOLE)),
-    Pair(name="square", own=gallery.square, eager=torch.square),
-    Pair(name="swiglu", own=gallery.swiglu, eager=swiglu, shapes=(WHOLE, WHOLE)),
-    Pair(name="sum", own=gallery.sum, eager=torch.sum),
-    Pair(name="cumsum", own=gallery.cumsum, eager=partial(torch.cumsum, dim=-1)),
-    Pair(name="softmax", own=gallery.softmax, eager=partial(torch.softmax, dim=-1)),
+    Pair(name="add", own=packet("add"), eager=torch.add, shapes=(WHOLE, WHOLE)),
+    Pair(name="add a number", own=lambda x: torch.ops.dotcu.add(x, 2.5), eager=lambda x: torch.add(x, 2.5)),
+    Pair(name="fast_add", own=packet("fast_add"), eager=torch.add, shapes=(WHOLE, WHOLE)),
+    Pair(name="square", own=packet("square"), eager=torch.square),
+    Pair(name="swiglu", own=packet("swiglu"), eager=swiglu, shapes=(WHOLE, WHOLE)),
+    Pair(name="sum", own=packet("sum"), eager=torch.sum),
+    Pair(name="cumsum", own=packet("cumsum"), eager=partial(torch.cumsum, dim=-1)),
+    Pair(name="softmax", own=packet("softmax"), eager=partial(torch.softmax, dim=-1)),
     Pair(
         name="softmax of torch",
         own=SoftmaxFunction.apply,
         eager=partial(torch.softmax, dim=-1),
         bound=True,
     ),
-    Pair(name="rms_norm", own=gallery.rms_norm, eager=rms_norm, shapes=(WHOLE, (COLUMNS,))),
+    Pair(name="rms_norm", own=packet("rms_norm"), eager=rms_norm, shapes=(WHOLE, (COLUMNS,))),
     Pair(
         name="add_rms_norm",
-        own=gallery.add_rms_norm,
+        own=packet("add_rms_norm"),
         eager=add_rms_norm,
         shapes=(WHOLE, WHOLE, (COLUMNS,)),
     ),
-    Pair(name="layer_norm", own=gallery.layer_norm, eager=layer_norm, shapes=(WHOLE, (COLUMNS,), (COLUMNS,))),
+    Pair(
+        name="layer_norm", own=packet("layer_norm"), eager=layer_norm, shapes=(WHOLE, (COLUMNS,), (COLUMNS,))
+    ),
     Pair(name="cross_entropy", own=cross_entropy, eager=F.cross_entropy, classes=True),
-    Pair(name="matmul", own=gallery.matmul, eager=torch.matmul, shapes=(WHOLE, (COLUMNS, ROWS))),
-    Pair(name="transpose", own=gallery.transpose, eager=transpose),
+    Pair(name="matmul", own=packet("matmul"), eager=torch.matmul, shapes=(WHOLE, (COLUMNS, ROWS))),
+    Pair(name="transpose", own=packet("transpose"), eager=transpose),
     Pair(
         name="permute_copy",
-        own=partial(gallery.permute_copy, dims=SWAPPED),
+        own=partial(packet("permute_copy"), dims=SWAPPED),
         eager=partial(permute_copy, dims=SWAPPED),
         shapes=(CUBE,),
     ),
 )
 
 
-def prepare(pair: Pair, device: torch.device) -> tuple[Gradients, Gradients]:
-    """Make both calls, dotcu's first, and compare what they give.
+def prepare(pair: Pair, device: torch.device) -> Mapping[str, Calls]:
+    """Make the calls of each way, and compare what they give.
 
     Raises:
         AssertionError: It differs.
@@ -144,19 +160,22 @@ def prepare(pair: Pair, device: torch.device) -> tuple[Gradients, Gradients]:
     wanted = list(inputs)
     if pair.classes:
         inputs.append(torch.randint(COLUMNS, (ROWS,), device=device))
-    want = pair.eager(*inputs)
-    grads = [torch.randn_like(result) for result in tree_leaves(want)]
-    own = gradients(pair.own, inputs, wanted, grads)
-    eager = gradients(pair.eager, inputs, wanted, grads)
-    compare(pair.own(*inputs), want)
-    for _ in range(3):  # dotcu's first call is not replayed, the later ones are
-        compare(own(), eager())
-    return own, eager
+    grads = [torch.randn_like(result) for result in tree_leaves(pair.eager(*inputs))]
+    plain = [tensor.detach() for tensor in inputs]
+    own, eager = pair.own, pair.eager
+    calls: dict[str, Calls] = {
+        FORWARD: (lambda: own(*plain), lambda: eager(*plain)),
+        BACKWARD: (gradients(own, inputs, wanted, grads), gradients(eager, inputs, wanted, grads)),
+    }
+    for ours, theirs in calls.values():
+        for _ in range(2):  # dotcu's first call prepares its launches, the second one finds them
+            compare(ours(), theirs())
+    return {way: calls[way] for way in pair.ways}
 
 
 def gradients(
     function: Callable[..., Any], inputs: Sequence[Tensor], wanted: Sequence[Tensor], grads: Sequence[Tensor]
-) -> Gradients:
+) -> Callable[[], tuple[Tensor, ...]]:
     """Make the call forward and backward."""
     return lambda: torch.autograd.grad(function(*inputs), wanted, grads)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import dotcu
 from calls.work import Call, Contender, Inputs
 from dotcu import gallery
 
@@ -19,8 +17,7 @@ PRODUCTS = (256, 4096)
 HEADS = ((1, 4, 256, 64), (4, 12, 1024, 64))
 """B, H, positions and head dimension."""
 
-OWN, BODY = "dotcu, tensor maps", "dotcu, body each time, tensor maps"
-BY_BODY = partial(dotcu.settings.override, replay=False)
+OWN = "dotcu, tensor maps"
 
 Make = Callable[[], tuple[Tensor, ...]]
 
@@ -62,10 +59,9 @@ def backward(function: Callable[..., Tensor], make: Make, inputs: Inputs) -> Cal
     return lambda: torch.autograd.grad(function(*args), args, grad)[-1]
 
 
-def by_body(way: Callable[..., Call], function: Callable[..., Tensor], make: Make, inputs: Inputs) -> Tensor:
-    """The result where nothing is replayed; torch's own has nothing to replay."""
-    with BY_BODY():
-        return way(function, make, inputs)()
+def first(way: Callable[..., Call], function: Callable[..., Tensor], make: Make, inputs: Inputs) -> Tensor:
+    """The result of a first call, whose bits later calls must have."""
+    return way(function, make, inputs)()
 
 
 def contenders() -> Iterator[Contender]:
@@ -79,19 +75,14 @@ def contenders() -> Iterator[Contender]:
     ]
     for what, make, own, eager in rows:
         for way, more, launches in ((forward, "", 1), (backward, ", with gradients", 4)):
-            base, unchanged = f"torch, {what}{more}", nullcontext
-            for name, function, mode in (
-                (base, eager, unchanged),
-                (f"{OWN}, {what}{more}", own, unchanged),
-                (f"{BODY}, {what}{more}", own, BY_BODY),
-            ):
+            base = f"torch, {what}{more}"
+            for name, function in ((base, eager), (f"{OWN}, {what}{more}", own)):
                 yield Contender(
                     name=name,
                     make=partial(way, function, make),
-                    want=partial(by_body, way, function, make),
+                    want=partial(first, way, function, make),
                     base=base,
                     launches=launches,
-                    mode=mode,
                 )
 
 

@@ -123,7 +123,7 @@ def measure(
     order, shuffle = list(contenders), random.Random(0).shuffle
     with no_collector():
         for _ in range(rounds):
-            gc.collect()  # what the last round left, recorded calls above all
+            gc.collect()  # what the last round left, graphs of autograd above all
             shuffle(order)
             for timed in order:
                 count = max(1, calls // timed.launches)

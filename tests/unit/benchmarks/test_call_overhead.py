@@ -249,7 +249,6 @@ def test_the_collector_rests_while_calls_are_made_and_not_longer() -> None:
     [
         ours.DIRECT,
         ours.TORCH_OPS,
-        ours.BODY_DIRECT,
         ours.EIGHT_DIRECT,
         ours.CLONE_TORCH_OPS,
         ours.READ_DIRECT,

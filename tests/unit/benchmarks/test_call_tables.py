@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import call_tables
+from calls.gradients import BACKWARD, FORWARD, PAIRS
 
 CUSTOM_OP = "torch.library custom_op, around cuda.core"
 
@@ -19,6 +20,28 @@ def test_a_page_has_the_figures_of_the_committed_results(path: Path, short: bool
     now, wanted = call_tables.page(path, short=short)
     assert now == wanted, "type: python benchmarks/call_tables.py"
     assert call_tables.BEGIN in now
+
+
+def test_operators_of_the_gallery_have_rows_and_means_once_they_were_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(call_tables, "RESULTS", tmp_path)
+    assert call_tables.table(short=False).count("\n") == 1, "nothing was measured, so there is only the head"
+    rows = []
+    for pair, ratio in zip(PAIRS[:2], (0.5, 2.0), strict=True):
+        for way in pair.ways:
+            own, eager = pair.own_name(way), pair.eager_name(way)
+            rows.append(
+                {"name": own, "base": eager, "us": {"median": 10 * ratio}, "ratio": {"median": ratio}}
+            )
+            rows.append({"name": eager, "base": eager, "us": {"median": 10.0}, "ratio": None})
+    rows.append({"name": PAIRS[3].own_name(FORWARD), "reason": "not measured here"})
+    (tmp_path / "gallery_calls_h200.json").write_text(json.dumps({"results": rows}))
+    lines = call_tables.table(short=False).splitlines()
+    assert f"| add, {FORWARD} | 5.0 | torch eager | 10.0 | 0.50 |" in lines
+    assert f"| add a number, {BACKWARD} | 20.0 | torch eager | 10.0 | 2.00 |" in lines
+    assert f"| 2 operators of the gallery, {FORWARD}, mean | | torch eager | | 1.00 |" in lines
+    assert len(lines) == 2 + 4 + 2
 
 
 # A page, a text of it, and the contenders whose medians it has to hold, in the order of the text.
@@ -46,7 +69,7 @@ TIMES = (
     ("docs/coming_from/triton.md", r"A call that takes the host (.*)", ("dotcu, torch.ops", "Triton")),
     (
         "docs/coming_from/index.md",
-        r"On the host of an H200, a cached call takes (.*)",
+        r"On the host of an H200, an operator's call takes (.*)",
         ("dotcu, torch.ops", "C++ TORCH_LIBRARY"),
     ),
 )

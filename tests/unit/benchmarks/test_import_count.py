@@ -13,7 +13,6 @@ NEEDLESS = (
     "dotcu.compile.diagnostics",
     "dotcu.compile.host_split.parse",
     "dotcu.operator",
-    "dotcu.call_cache",
     "dotcu.simulator.machine",
     "dotcu.simulator.program",
     "dotcu.simulator.sanitizers",

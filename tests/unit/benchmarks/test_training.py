@@ -1,4 +1,4 @@
-"""benchmarks/training.py without a GPU: its operators, its model, what it refuses."""
+"""benchmarks/training.py without a GPU: its model, what it refuses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from functools import partial
 import pytest
 import torch
 
-import replay_worth
 import training
-from calls import gradients, timing, transformer
-from calls.gradients import PAIRS, Pair
+from calls import timing, transformer
 from calls.report import Timing
 from calls.timing import Skipped
 from calls.transformer import EAGER, GALLERY, MODES, OWN, TORCH, Sizes, Trainer
@@ -24,33 +22,6 @@ SMALL = Sizes(layers=1, width=16, heads=2, vocabulary=32, tokens=8)
 @pytest.fixture(autouse=True)
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "measure", partial(timing.measure, warm_calls=1, synchronize=int))
-
-
-def test_every_differentiable_operator_is_compared_that_is_not_itself_a_gradient() -> None:
-    differentiable = {each.signature.name for each in replay_worth.overloads().values() if each.has_backward}
-    gradients_themselves = {name for name in differentiable if name.endswith("_backward")} | {
-        "reverse_cumsum"
-    }
-    assert {pair.name.split()[0] for pair in PAIRS} == differentiable - gradients_themselves
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
-def test_operators_and_torch_agree(pair: Pair) -> None:
-    own, eager = gradients.prepare(pair, CPU)
-    gradients.compare(own(), eager())
-
-
-def test_an_operator_with_another_gradient_is_skipped_and_the_next_one_timed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(training, "CALLS", 1)
-    add = PAIRS[0]
-    wrong = replace(add, name="wrong", own=lambda a, b: torch.add(a, b.detach()))
-    (skipped, *timings), times = training.measure_operators([wrong, add], CPU, rounds=1)
-    assert isinstance(skipped, Skipped)
-    assert skipped.name == "wrong, dotcu"
-    assert all(isinstance(timing, Timing) for timing in timings)
-    assert set(times) == {add.own_name, add.eager_name}
 
 
 def test_both_models_have_the_same_losses_and_begin_anew() -> None:
@@ -84,8 +55,7 @@ def test_a_model_that_fails_is_skipped_and_the_other_one_timed(monkeypatch: pyte
 
 
 def test_goals_name_contenders_that_there_are() -> None:
-    names = {name for pair in PAIRS for name in (pair.own_name, pair.eager_name)}
-    names |= {training.step_name(mode, functions) for mode in MODES for functions in (OWN, GALLERY, TORCH)}
+    names = {training.step_name(mode, functions) for mode in MODES for functions in (OWN, GALLERY, TORCH)}
     assert {name for goal in training.GOALS for name in goal.needs} <= names
 
 
