@@ -2,8 +2,8 @@
 
 It is written for Python's limited API and links to nothing but libc, so one library serves every Python
 from 3.10 on, every torch and every CUDA. Without a compiler, or without Python's headers, the installation
-succeeds all the same and no call is replayed; DOTCU_REQUIRE_NATIVE=1 makes that an error, for those who
-publish wheels. `python hatch_build.py` builds it in place.
+succeeds all the same, and every launch and call goes through Python; DOTCU_REQUIRE_NATIVE=1 makes that an
+error, for those who publish wheels. `python hatch_build.py` builds it in place.
 """
 
 from __future__ import annotations

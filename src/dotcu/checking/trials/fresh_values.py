@@ -2,9 +2,8 @@
 
 One set of tensors is called with again and again, with other values written into the same memory: once so
 that torch counts the write, once so that it does not, once with the first and last elements left alone.
-Then come new tensors of the same shapes, another size, and the first tensors again. Nothing here keeps
-calls from being replayed, so that on a GPU the plans are what is tried. A result that is wrong in memory too
-that no call has seen, and is none of an earlier call, is for numerics to report.
+Then come new tensors of the same shapes, another size, and the first tensors again. A result that is wrong
+in memory too that no call has seen, and is none of an earlier call, is for numerics to report.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def chosen(subject: Subject) -> list[Case]:
 def cannot_call(subject: Subject, case: Case) -> Skipped | None:
     """Return why a plain call fails, which trials of `call` report; None if it does not. Loads kernels."""
     try:
-        for _ in range(2):  # the second one may go by a plan
+        for _ in range(2):  # the first one prepares its launches, the second one finds them
             subject.call(case.make())
         torch.cuda.synchronize(subject.device)
     except (UsageError, EnvironmentFault):

@@ -234,7 +234,7 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     copies = call.map_tensors(lambda tensor: tensor.detach().clone().cpu())
     with ExitStack() as stack:
         stack.enter_context(subject.place())
-        if ending == "dense" and order == 1:  # the others are as in use, by plan too
+        if ending == "dense" and order == 1:  # the others are as in use
             stack.enter_context(subject.poisoning(NAN_BYTE))  # what bodies leave unwritten shows
             # On a GPU torch would run the backward on its own thread, which no poison reaches.
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
