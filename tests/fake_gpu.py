@@ -64,11 +64,12 @@ def configured(functions: Mapping[str, Callable[..., int]], **values: Any) -> It
     try:
         yield
     finally:
+        native.library().configure(native.torch_values(native.CUDA))  # takes no CPU tensor from here on
         native._prepared.clear()
-        native._prepared.update(before)
         if torch.cuda.is_available():
-            native._prepared.clear()
             native.prepare()
+        else:
+            native._prepared.update(before)
 
 
 @dataclass

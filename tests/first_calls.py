@@ -29,7 +29,6 @@ def report(**values: Any) -> FirstCall:
         "operator": "mylib::scale_add",
         "sample": "Sample(float32[1])",
         "device": "NVIDIA H200 (cuda:0)",
-        "recorded": True,
         "versions": {"torch": "2.11.0"},
         "runs": (run("empty", COMPILED), run("filled", CACHED)),
     }

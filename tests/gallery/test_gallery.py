@@ -14,15 +14,14 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import gradcheck, gradgradcheck
 
 import dotcu
-from body_calls import traced
 from dotcu import gallery
-from dotcu.call_cache import purity
 from dotcu.checking import numerics
 from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
-from dotcu.kernel import compiled, native, shape_queries
+from dotcu.kernel import compiled, shape_queries
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import LaunchPolicy, Scope, scope_variable
+from fake_gpu import configured
 from quick import quick
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
@@ -246,22 +245,15 @@ def test_gradients_are_the_same_under_compile(name: str, inputs: list[Tensor]) -
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | None]]:
     """The keys of choices, in a body whose CPU tensors native code reads as it else reads CUDA tensors."""
-    if native.missing():
-        pytest.skip(native.missing())
-    values = native.torch_layout() | native.in_new_thread(lambda: native.plain_keys(torch.device("cpu")))
-    native.library().configure(values)
-    native._prepared["cuda"] = ""
     asked: list[bytes | None] = []
     look = shape_queries._layout_key
     monkeypatch.setattr(shape_queries, "_layout_key", lambda args: asked.append(look(args)) or asked[-1])
     monkeypatch.setattr(cuda, "capability", lambda index: (8, 0))
     monkeypatch.setattr(compiled, "_targets", {})
     token = scope_variable.set(Scope(policy=LaunchPolicy.SKIP, gpu=0))
-    yield asked
+    with configured({}):
+        yield asked
     scope_variable.reset(token)
-    native._prepared.clear()
-    if torch.cuda.is_available():
-        native.prepare(torch.device("cuda", 0))
 
 
 CHOOSING = [name for name in OPERATORS if name not in OVER_RANKS]
@@ -378,22 +370,3 @@ def test_more_than_two_to_the_31_elements_are_computed(name: str) -> None:
     of_one, of_five = (1, 25) if name == "square" else (2, 10)
     assert got[2**31 - 1 : -1].unique().tolist() == [of_one]
     assert got[-1].item() == of_five
-
-
-@pytest.mark.parametrize("name", CHOOSING)
-def test_all_that_a_body_reads_can_be_guarded_so_that_its_calls_are_cached(name: str) -> None:
-    for overload in getattr(gallery, name).overloads.values():
-        assert purity.dependencies(overload.body), overload.signature
-
-
-@pytest.mark.parametrize(
-    ("name", "has_plan"),
-    [("matmul", [True] * 7), ("sum", [True] * 5 + [False] + [True] * 5)],  # a sum copies what has gaps
-)
-def test_samples_have_plans_where_nothing_must_be_copied(name: str, has_plan: list[bool]) -> None:
-    operator = OPERATORS[name]
-    with dotcu.simulate(checks=()):
-        assert has_plan == [
-            traced(operator.body, *sample.args, **sample.kwargs).recorded is not None
-            for sample in operator.make_samples(torch.device("cpu"), torch.float32)
-        ]

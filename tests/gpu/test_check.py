@@ -14,11 +14,11 @@ from dotcu.checking.trials import gpu
 
 pytestmark = pytest.mark.gpu
 
-ON_A_GPU = ("call-cache", "stream", "graph")
+ON_A_GPU = ("stream", "graph")
 
 
 @pytest.mark.parametrize("name", ["add", "square", "matmul"])
-def test_an_operator_of_the_gallery_holds_on_streams_in_graphs_and_by_plan(name: str) -> None:
+def test_an_operator_of_the_gallery_holds_on_streams_and_in_graphs(name: str) -> None:
     operator = getattr(gallery, name)
     only = [f"{each.qualified_name}/{kind}" for each in operator.overloads.values() for kind in ON_A_GPU]
     report = dotcu.check(operator, device="cuda", only=only)

@@ -29,7 +29,7 @@ def test_a_gpu_is_started_before_the_call_and_loaded_in_it(found: FirstCall) -> 
         assert ms(run, "start", "cuda") + ms(run, "start", "context") > 10
         for name in ("allocator", "inputs"):
             assert ms(run, "start", name) >= 0
-        for name in ("bindings", "ptx", "launch", "replay", "wait"):
+        for name in ("bindings", "ptx", "launch", "wait"):
             assert ms(run, "call", name) >= 0
         assert "simulate" not in stage(run, "call")
 
@@ -52,8 +52,6 @@ def test_the_phases_account_for_the_whole(found: FirstCall) -> None:
         assert abs(run["remainder_ms"]) < 0.02 * run["whole_ms"]
 
 
-def test_later_calls_are_cached(found: FirstCall) -> None:
-    assert found.recorded
+def test_later_calls_take_less(found: FirstCall) -> None:
     for run in found.runs:
         assert min(run["later_ms"][2:]) < run["later_ms"][0] < run["call_ms"]
-    assert "made by the call cache" in str(found)

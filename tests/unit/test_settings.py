@@ -26,7 +26,7 @@ def test_a_switch_is_turned_on_by(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "false", "No", "off"])
 def test_a_switch_is_turned_off_by(text: str) -> None:
-    assert settings.read({"DOTCU_REPLAY": text}).replay is False
+    assert settings.read({"DOTCU_NATIVE": text}).native is False
 
 
 @pytest.mark.parametrize(

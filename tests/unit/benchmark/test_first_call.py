@@ -45,7 +45,7 @@ def test_a_phase_is_found_in_the_stage_that_it_came_in() -> None:
 
 def test_the_json_has_every_phase_with_what_takes_the_time_and_what_saves_it() -> None:
     plain = json.loads(json.dumps(report().to_json(), allow_nan=False))
-    assert (plain["version"], plain["operator"], plain["recorded"]) == (2, "mylib::scale_add", True)
+    assert (plain["version"], plain["operator"]) == (2, "mylib::scale_add")
     assert [one["cache"] for one in plain["runs"]] == ["empty", "filled"]
     first = plain["runs"][0]
     names = [phase["name"] for phase in first["phases"]]
@@ -115,22 +115,14 @@ def test_the_modules_that_the_call_imported_are_named() -> None:
 
 
 def test_later_calls_are_described() -> None:
-    recorded, plain = report(), report(recorded=False)
-    assert line(recorded, "second call")[:2] == ["1.500", "1.500"]
-    assert "call cache" in line(recorded, "third call")[2]
-    assert "not recorded" in line(plain, "third call")[2]
-    assert line(recorded, "a later call") == ["0.012", "0.012", "the median of 3 more, each waited for"]
-
-
-def test_the_simulator_has_no_call_cache() -> None:
-    found = str(report(device="simulator", recorded=False, runs=(run("empty", COMPILED),)))
-    assert "call cache" not in found
+    assert line(report(), "second call")[:2] == ["1.500", "1.500"]
+    assert line(report(), "a later call") == ["0.012", "0.012", "the median of 3 more, each waited for"]
 
 
 # ------------------------------------------------------------------ the processes
 
 FACTS = {
-    "operator": "a::b", "sample": "Sample()", "device": "simulator", "recorded": False, "versions": {},
+    "operator": "a::b", "sample": "Sample()", "device": "simulator", "versions": {},
     "note": "", "imported": ["x"], "later_ms": [2.0, 1.0, 1.0],
 }  # fmt: skip
 FIRST = {"start": {"interpreter": (3.0, 1)}, "call": {"call": (4.0, 1)}}

@@ -334,7 +334,7 @@ class TestOperator:
         assert compiled(x).allclose(2 * x + 1)
 
     @pytest.mark.gpu
-    def test_a_replayed_call_still_checks_promises(self) -> None:
+    def test_a_repeated_call_still_checks_promises(self) -> None:
         x = torch.randn(704, device="cuda")
         for _ in range(4):
             assert twice(x).equal(2 * x)

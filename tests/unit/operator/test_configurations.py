@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.call_cache.trace import trace
 from dotcu.errors import UsageError
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.operator import tuned
@@ -128,49 +127,6 @@ def test_a_configuration_is_tried_in_place_of_the_tuned_one(space: Configuration
     assert tried.keys == {("float32", 128): Tile(128, 1)}
     with space.trying(None):
         assert launched(torch.randn(100)) == "twice<float, 1> 128"
-
-
-def test_a_recorded_call_holds_for_the_sizes_of_one_bucket(space: Configurations) -> None:
-    from dotcu.call_cache.evaluate import evaluate
-
-    write(space, entry("float32", 64))
-    with dotcu.simulate():
-        recorded = trace(twice.body, {"x": torch.randn(100)}, keyword_only=(), writes=()).recorded
-    assert recorded is not None
-    assert recorded.launches[0].block == (64, 1, 1)
-    fits = {n: evaluate(recorded, (torch.randn(n),)) is not None for n in (64, 65, 100, 128, 129)}
-    assert fits == {64: False, 65: True, 100: True, 128: True, 129: False}
-
-
-@pytest.mark.parametrize(
-    ("exact", "n", "fits"),
-    [
-        (False, 100, {65: True, 128: True, 64: False, 129: False, 5000: False}),
-        (False, 64, {65: False, 2: True}),
-        (False, 200, {128: False, 129: True, 5000: True}),
-        (True, 128, {128: True, 127: False, 64: False}),
-        (True, 100, {128: False, 127: True, 64: True, 5000: True}),
-    ],
-)
-def test_beside_a_rule_a_recorded_call_holds_where_it_has_the_same_entry_or_none(
-    space: Configurations, monkeypatch: pytest.MonkeyPatch, exact: bool, n: int, fits: dict[int, bool]
-) -> None:
-    from dotcu.call_cache.evaluate import evaluate
-
-    def with_rule(x: Tensor) -> Tensor:
-        out, n = torch.empty_like(x), x.numel()
-        tile = twice.configuration(x.dtype, n, default=Tile(32, 1))
-        grid = dotcu.cdiv(n, tile.block * tile.items)
-        kernels.twice[x.dtype, tile.items](x, out, n, grid=grid, block=tile.block)
-        return out
-
-    monkeypatch.setattr(space, "exact", exact)
-    write(space, entry("float32", 128))
-    with dotcu.simulate():
-        recorded = trace(with_rule, {"x": torch.randn(n)}, keyword_only=(), writes=()).recorded
-    assert recorded is not None
-    assert recorded.launches[0].block[0] == (64 if fits.get(128) else 32)
-    assert {size: evaluate(recorded, (torch.randn(size),)) is not None for size in fits} == fits
 
 
 def test_some_sizes_are_exact_and_others_count_by_their_bucket(

@@ -167,7 +167,7 @@ def gradient_must_be_contiguous(x: Tensor) -> Tensor:
 differentiable(gradient_must_be_contiguous, lambda grad, x: times(grad, 2 * x))
 
 
-@dotcu.op("torch_rules::times_as_if_contiguous", dtypes=FLOATS, cache_calls=False)
+@dotcu.op("torch_rules::times_as_if_contiguous", dtypes=FLOATS)
 def times_as_if_contiguous(a: Tensor, b: Tensor) -> Tensor:
     flat = a.as_strided((a.untyped_storage().nbytes() // a.itemsize,), (1,), 0)
     return multiply(flat.repeat(-(-b.numel() // flat.numel()))[: b.numel()].view(b.shape), b.contiguous())
@@ -198,7 +198,7 @@ differentiable(tail_of_the_gradient_unwritten, lambda grad, x: times_without_the
 of_even_sizes(tail_of_the_gradient_unwritten)
 
 
-@dotcu.op("torch_rules::twice_as_if_contiguous", dtypes=FLOATS, cache_calls=False)
+@dotcu.op("torch_rules::twice_as_if_contiguous", dtypes=FLOATS)
 def twice_as_if_contiguous(a: Tensor, b: Tensor) -> Tensor:
     start = a.as_strided(b.shape, b.contiguous().stride(), a.storage_offset())
     return multiply(start.contiguous(), 2 * b.contiguous())

@@ -102,7 +102,7 @@ def test_a_result_that_a_later_call_changes_is_seen() -> None:
 
 
 def test_an_overload_that_writes_is_called_with_out_reused_and_new() -> None:
-    operator = squaring(cache_calls=False)
+    operator = squaring()
     written: list[int] = []
 
     @operator.overload("out", mutates_args=("out",))
@@ -115,7 +115,7 @@ def test_an_overload_that_writes_is_called_with_out_reused_and_new() -> None:
 
 
 def test_an_overload_that_writes_nothing_the_second_time_is_seen() -> None:
-    operator = squaring(cache_calls=False)
+    operator = squaring()
     calls: set[Any] = set()
 
     @operator.overload("out", mutates_args=("out",))
@@ -182,7 +182,7 @@ def test_a_derived_size_is_tried_where_samples_have_but_one() -> None:
         seen.append(x.numel())
         return multiply(x, x)
 
-    assert only(said(plan, squaring(body, sizes=((20,),), cache_calls=False))) == Passed(note="7 calls")
+    assert only(said(plan, squaring(body, sizes=((20,),)))) == Passed(note="7 calls")
     assert 33 in seen
 
 

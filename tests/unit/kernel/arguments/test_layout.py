@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from dotcu.call_cache.trace import trace
 from torch import Tensor
 
 import dotcu
@@ -446,24 +445,6 @@ def test_an_operator_takes_them_in_its_body(kernels: Module) -> None:
     assert [increased(x + i)[0].item() for i in range(3)] == [1, 2, 3]
     compiled = torch.compile(increased, backend="eager", fullgraph=True)
     assert torch.equal(compiled(x), x + 1)
-
-
-def test_no_launch_of_them_is_recorded(kernels: Module) -> None:
-    def listed(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        kernels.add_all([out], [x], 1, x.numel(), grid=1, block=32)
-        return out
-
-    def within(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        kernels.follow({"next": None, "x": out}, grid=1, block=x.numel())
-        return out
-
-    for body in (listed, within):
-        with simulate(checks=()):
-            made = trace(body, {"x": torch.zeros(4)}, keyword_only=(), writes=())
-        assert made.recorded is None
-        assert "takes a list, or the members of a struct" in made.reason
 
 
 def test_a_launch_on_a_gpu_gets_their_addresses(
