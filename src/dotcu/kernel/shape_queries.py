@@ -79,7 +79,7 @@ def capability(tensor: Tensor | torch.device | str) -> tuple[int, int]:
     if recording is not None:
         recording.asked_device()
     elif device.type == "cuda" and cuda.available():
-        return torch.cuda.get_device_capability(device)
+        return cuda.capability(torch.cuda.current_device() if device.index is None else device.index)
     return _simulated_capability()
 
 

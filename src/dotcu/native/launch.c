@@ -37,6 +37,15 @@ typedef struct Stage {
     struct Stage *next;
 } Stage;
 
+/* A tensor map that was encoded: of which tensor, with which values, and what a kernel takes for it. */
+enum { FORM_COUNT = 7, MOST_MAPS = 32, MAX_MAP_DIMENSIONS = 5 };
+typedef struct {
+    int64_t address, sizes[MAX_MAP_DIMENSIONS], strides[MAX_MAP_DIMENSIONS];
+    int32_t dtype, dimensions, device_index;
+    PyObject *form[FORM_COUNT];
+    char bytes[128];
+} Map;
+
 enum { MOST_STAGES = 256 }; /* of one kernel; beyond, the least recently used one is dropped */
 
 typedef struct {
@@ -44,11 +53,13 @@ typedef struct {
     PyObject *parameters, *packs, *on_failure, *on_writes;
     int parameter_count, parameter_bytes;
     Stage *stages; /* the latest first */
+    Map maps[MOST_MAPS];
+    unsigned next_map;
 } Launcher;
 
 /* One launch in preparation. */
 typedef struct {
-    const Launcher *of;
+    Launcher *of;
     _Alignas(16) char bytes[MAX_PARAMETER_BYTES];
     PyObject *written[MAX_PARAMETERS]; /* owned */
     int written_count, device_type, device_index;
@@ -237,12 +248,67 @@ static bool pack_bytes(Packed *packed, const Parameter *parameter, PyObject *byt
     return fits;
 }
 
+/* The values of a map besides its tensor, in the order of Map.form. */
+static const char *const FORM[FORM_COUNT] = {"box", "swizzle", "l2_promotion", "fill", "element_strides", "lower_corner",
+                                             "upper_corner"};
+
+/* True if a map was encoded with such values, which are then equal. An error counts as a difference. */
+static bool has_form(const Map *map, PyObject *const *form) {
+    for (int i = 0; i < FORM_COUNT; ++i)
+        if (map->form[i] != form[i] && (!map->form[i] || PyObject_RichCompareBool(map->form[i], form[i], Py_EQ) != 1)) return false;
+    return true;
+}
+
+static bool is_of(const Map *map, const Tensor *tensor) {
+    const size_t bytes = sizeof *tensor->sizes * (size_t)tensor->dimensions;
+    return map->address == tensor->address && map->dtype == tensor->dtype && map->dimensions == tensor->dimensions &&
+           map->device_index == tensor->device_index && !memcmp(map->sizes, tensor->sizes, bytes) &&
+           !memcmp(map->strides, tensor->strides, bytes);
+}
+
+static void keep_map(Map *map, const Tensor *tensor, PyObject **form, const char *bytes) {
+    const size_t size = sizeof *tensor->sizes * (size_t)tensor->dimensions;
+    PyObject *before[FORM_COUNT];
+    for (int i = 0; i < FORM_COUNT; ++i) {
+        before[i] = map->form[i];
+        map->form[i] = form[i];
+        Py_INCREF(form[i]);
+    }
+    map->address = tensor->address;
+    map->dtype = tensor->dtype;
+    map->dimensions = tensor->dimensions;
+    map->device_index = tensor->device_index;
+    memcpy(map->sizes, tensor->sizes, size);
+    memcpy(map->strides, tensor->strides, size);
+    memcpy(map->bytes, bytes, sizeof map->bytes);
+    for (int i = 0; i < FORM_COUNT; ++i) Py_XDECREF(before[i]);
+}
+
+/* Packs a map of a tensor: as it was encoded before, or as Python encodes it now. */
+static bool pack_encoded(Packed *packed, const Parameter *parameter, PyObject *pack, PyObject *value, const Tensor *tensor) {
+    Launcher *self = packed->of;
+    PyObject *form[FORM_COUNT] = {NULL};
+    bool known = tensor->dimensions <= MAX_MAP_DIMENSIONS && parameter->size == sizeof self->maps[0].bytes, fits = false;
+    for (int i = 0; known && i < FORM_COUNT; ++i) known = (form[i] = PyObject_GetAttrString(value, FORM[i])) != NULL;
+    for (int i = 0; known && !fits && i < MOST_MAPS; ++i) {
+        if (!is_of(&self->maps[i], tensor) || !has_form(&self->maps[i], form)) continue;
+        memcpy(packed->bytes + parameter->offset, self->maps[i].bytes, sizeof self->maps[i].bytes);
+        fits = true;
+    }
+    PyErr_Clear();
+    if (!fits) {
+        fits = pack_bytes(packed, parameter, PyObject_CallFunction(pack, "Oi", value, packed->device_index));
+        if (fits && known) keep_map(&self->maps[self->next_map++ % MOST_MAPS], tensor, form, packed->bytes + parameter->offset);
+    }
+    for (int i = 0; i < FORM_COUNT; ++i) Py_XDECREF(form[i]);
+    return fits;
+}
+
 static bool pack_map(Packed *packed, const Parameter *parameter, PyObject *pack, PyObject *value) {
     Tensor tensor;
     if (Py_TYPE(value) != dotcu_map_type) return pack_bytes(packed, parameter, PyObject_CallFunctionObjArgs(pack, value, NULL));
     PyObject *inner = PyObject_GetAttrString(value, "tensor");
-    const bool fits = inner && take_tensor(packed, inner, &tensor) &&
-                      pack_bytes(packed, parameter, PyObject_CallFunction(pack, "Oi", value, packed->device_index));
+    const bool fits = inner && take_tensor(packed, inner, &tensor) && pack_encoded(packed, parameter, pack, value, &tensor);
     if (fits) note_write(packed, parameter, &tensor);
     Py_XDECREF(inner);
     dotcu_clear_error();
@@ -481,7 +547,10 @@ static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
 }
 
 static int launcher_clear(PyObject *object) {
-    drop(&((Launcher *)object)->stages);
+    Launcher *self = (Launcher *)object;
+    drop(&self->stages);
+    for (int i = 0; i < MOST_MAPS; ++i)
+        for (int j = 0; j < FORM_COUNT; ++j) Py_CLEAR(self->maps[i].form[j]);
     return 0;
 }
 

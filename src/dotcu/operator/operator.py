@@ -163,7 +163,8 @@ class LaunchingOverload(Overload):
             on_check=partial(execution.checked, signature),
             on_error=partial(execution.explain, name),
         )
-        if not (any(signature.lists) or any(kind == 0 for kind, _ in kinds)):
+        nested = (str(argument.real_type) for argument in self.torch_op._schema.arguments)
+        if not any(signature.lists) and not any("Tensor" in text and "List" in text for text in nested):
             calls.record_by(self._recorder.of_plain_tensors(calls.compute, defaults))
         return calls
 

@@ -74,7 +74,10 @@ class Signature:
 
 MAX_NATIVE_ARGUMENTS = 64
 
-_KINDS = {"Tensor": 1, "int": 4, "float": 8, "bool": 16, "str": 32, "ScalarType": 64, "Device": 128}
+_KINDS = {
+    "Tensor": 1, "int": 4, "SymInt": 4, "float": 8, "number": 12, "bool": 16, "str": 32, "ScalarType": 64,
+    "Device": 128,
+}  # fmt: skip
 _NONE = 2
 """The kinds of value that the dispatcher hands over unchanged. Native code has the same numbers."""
 

@@ -31,6 +31,7 @@ from dotcu.kernel.arguments.pack import (
     strided,
     tensors_in,
 )
+from dotcu.kernel.arguments.tensor_map import tensor_map
 from dotcu.kernel.arguments.values import StructPacker
 from dotcu.kernel.config import LIMITS, ArchLimits, KernelNeeds, LaunchConfig, limits, require_fit
 from dotcu.kernel.driver import cuda
@@ -505,3 +506,41 @@ def test_extents_take_the_place_of_the_sizes(driver: Driver) -> None:
     for wrong in ([extents(x.t()), 2.0], [extents(x[0]), 2.0], [extents(x)], [x, extents(x), 2.0]):
         assert not road.native(wrong, config)
         assert road.judged(wrong, config)[0]
+
+
+def test_a_tensor_map_is_encoded_once_for_a_place_a_layout_and_its_values(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[Any] = []
+
+    def encode(tiled: Any, address: int, index: int) -> bytes:
+        encoded.append((tiled, address))
+        return len(encoded).to_bytes(128, "little")
+
+    monkeypatch.setattr(cuda, "encode_tensor_map", encode)
+    source = """
+        #include <cuda.h>
+        __global__ void mapped(const __grid_constant__ CUtensorMap map, int n) {
+            asm volatile("prefetch.tensormap [%0];" :: "l"(&map));
+        }
+    """
+    plan = load_inline(source).mapped.unit.code(Target.parse("compute_90"), simulated=True).plan("mapped")
+    road, config, x = Road(driver, plan), {"grid": 1, "block": 32}, torch.zeros(64, 64)
+    maps = [
+        lambda: tensor_map(x, box=(8, 32)),
+        lambda: tensor_map(x, box=(16, 32)),
+        lambda: tensor_map(x, box=(8, 32), swizzle=128),
+        lambda: tensor_map(x[8:], box=(8, 32)),
+        lambda: tensor_map(x[:, :32], box=(8, 32)),
+        lambda: tensor_map(x.view(torch.int32), box=(8, 32)),
+    ]
+    for make in maps * 3:
+        assert road.native([make(), 4], config)
+    assert len(encoded) == len(maps)
+    words = [int.from_bytes(parameters[0], "little") for _, _, _, parameters in driver.launches]
+    assert words == [*range(1, len(maps) + 1)] * 3
+    assert not road.native([tensor_map(x, box=(8, 3)), 4], config), "a box that the hardware does not take"
+    many = [torch.zeros(8, 32) for _ in range(80)]  # more than are kept
+    for tensor in many * 2:
+        assert road.native([tensor_map(tensor, box=(8, 32)), 4], config)
+    assert len({address for _, address in encoded}) > 80

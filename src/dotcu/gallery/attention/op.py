@@ -384,8 +384,13 @@ def _choose_plain(kernel: Any, q: Tensor, rows: Tensor) -> tuple[dotcu.Kernel, i
 
 def _mapped(x: Tensor) -> Tensor:
     """The tensor itself where TMA can read it, else a contiguous copy."""
+    return x if _fits_tma(x) else x.clone(memory_format=torch.contiguous_format)
+
+
+@dotcu.by_layout
+def _fits_tma(x: Tensor) -> bool:
     fits = x.stride(-1) == 1 and all(stride % 8 == 0 and stride > 0 for stride in x.stride()[:-1])
-    return x if fits and dotcu.is_aligned(x, 16) else x.clone(memory_format=torch.contiguous_format)
+    return fits and dotcu.is_aligned(x, 16)
 
 
 def _like(x: Tensor) -> Tensor:

@@ -447,15 +447,21 @@ def _lines(x: Tensor, both: bool) -> tuple[Tensor, bool]:
 
 def _for_tma(x: Tensor) -> Tensor:
     """Return lines that TMA takes: a copy with padded lines if they do not start at multiples of 16 bytes."""
-    lanes = TMA_BYTES // x.element_size()
-    *outer, pitch, _ = x.stride()
-    fits = pitch >= x.shape[-1] and all(step >= pitch for step in outer)
-    if fits and all(step % lanes == 0 for step in x.stride()[:-1]) and dotcu.is_aligned(x, TMA_BYTES):
+    if _fits_tma(x):
         return x
+    lanes = TMA_BYTES // x.element_size()
     lanes *= 1 if x.shape[-1] < WIDE else ROW // TMA_BYTES  # of long ones, at whole lines of L2
     padded = x.new_empty((*x.shape[:-1], dotcu.cdiv(x.shape[-1], lanes) * lanes))
     _copy_lines(x if x.dim() == 3 else x.unsqueeze(0), padded, padded.shape[-1])
     return padded[..., : x.shape[-1]]
+
+
+@dotcu.by_layout
+def _fits_tma(x: Tensor) -> bool:
+    lanes = TMA_BYTES // x.element_size()
+    *outer, pitch, _ = x.stride()
+    fits = pitch >= x.shape[-1] and all(step >= pitch for step in outer)
+    return fits and all(step % lanes == 0 for step in x.stride()[:-1]) and dotcu.is_aligned(x, TMA_BYTES)
 
 
 def _copy_lines(x: Tensor, out: Tensor, pitch: int) -> None:
@@ -469,9 +475,15 @@ def _copy_lines(x: Tensor, out: Tensor, pitch: int) -> None:
 
 def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
     """Return the tensor map that copies `rows` lines of 128 bytes at once."""
-    box = (*(1,) * (x.dim() - 2), rows, ROW // x.element_size())
-    whole = next(bytes for bytes in (256, 128, 0) if not bytes or _pitch(x) % bytes == 0)
+    box, whole = _box_of(x, rows)
     return dotcu.tensor_map(x, box=box, swizzle=ROW, l2_promotion=whole)
+
+
+@dotcu.by_layout
+def _box_of(x: Tensor, rows: int) -> tuple[tuple[int, ...], int]:
+    """The box, and the bytes that L2 fetches at once."""
+    box = (*(1,) * (x.dim() - 2), rows, ROW // x.element_size())
+    return box, next(bytes for bytes in (256, 128, 0) if not bytes or _pitch(x) % bytes == 0)
 
 
 def _pitch(x: Tensor) -> int:

@@ -186,7 +186,8 @@ class PointerPacker:
                 f"{describe(tensor)} that starts {off} bytes past an address divisible by {alignment}",
                 _without_copies(remedy, self),
             )
-        self.promised.require(tensor.data_ptr(), describe(tensor))
+        if self.promised is not NOTHING_PROMISED:
+            self.promised.require(tensor.data_ptr(), describe(tensor))
 
 
 @dataclass(frozen=True, kw_only=True)

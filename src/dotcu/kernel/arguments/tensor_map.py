@@ -60,7 +60,7 @@ _WORDS: dict[str, tuple[int | str, ...]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class TensorMap:
     """A tensor as TMA sees it; see `tensor_map()`. By im2col, its box is of pixels and channels."""
 
