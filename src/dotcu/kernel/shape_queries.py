@@ -79,7 +79,8 @@ def capability(tensor: Tensor | torch.device | str) -> tuple[int, int]:
     if recording is not None:
         recording.asked_device()
     elif device.type == "cuda" and cuda.available():
-        return cuda.capability(torch.cuda.current_device() if device.index is None else device.index)
+        index: int | None = device.index  # torch annotates it as always there
+        return cuda.capability(torch.cuda.current_device() if index is None else index)
     return _simulated_capability()
 
 
