@@ -57,6 +57,15 @@ TILE_IR = "kernel.tileir"
 _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
 _WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
 
+_TELL_S = 1.0
+"""The wait for a lock after which the log says who holds it."""
+
+_LIMITS_S = {"stopped": 10.0, "elsewhere": 60.0, "running": 600.0}
+"""The longest wait for a lock, by what its holder does: then the same is compiled twice."""
+
+_NOTE, _NOTE_BYTES = re.compile(rb"(\d{1,10}) ([\w.-]+)"), 300
+"""What a lock's file has: the number of the process that took it last, and its machine."""
+
 
 NOTES_OF_A_SOURCE = 8
 """The latest notes about one source that are read."""
@@ -407,6 +416,72 @@ def _read_index(raw: bytes) -> dict[str, Any]:
     return index
 
 
+def _take(file: IO[bytes], until: Callable[[], bool]) -> bool:
+    """Lock a file and note in it who has; False once `until` holds, or the holder has kept it too long."""
+    began, wait_s, told = time.monotonic(), _WAIT_S, logging.NOTSET
+    while not _try_to_take(file):
+        tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
+        while not (done := until()) and time.monotonic() < tried + wait_s:
+            time.sleep(min(wait_s, _LOOK_S))
+        if done:
+            return False
+        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+        if (waited := time.monotonic() - began) < _TELL_S:
+            continue
+        holder = _holder(file)
+        if waited >= _LIMITS_S[holder.state]:
+            _log.warning("%s after %.0f s: this process goes on without it.", holder, waited)
+            return False
+        level = logging.WARNING if holder.state == "stopped" else logging.INFO
+        if level > told:
+            _log.log(level, "%s: this process waits for it, at most %g s.", holder, _LIMITS_S[holder.state])
+            told = level
+    return True
+
+
+def _try_to_take(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    with contextlib.suppress(OSError):  # a full disk
+        file.truncate(0)
+        file.write(f"{os.getpid()} {os.uname().nodename}".encode())
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Holder:
+    """Who holds a lock.
+
+    Attributes:
+        state: A key of `_LIMITS_S`.
+    """
+
+    lock: str
+    process: str
+    state: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.process} holds the lock {self.lock}{self.remedy}"
+
+
+def _holder(file: IO[bytes]) -> _Holder:
+    file.seek(0)
+    match = _NOTE.fullmatch(file.read(_NOTE_BYTES))
+    if match is None:
+        return _Holder(lock=file.name, process="Another process", state="elsewhere")
+    pid, host = match[1].decode(), match[2].decode()
+    if host != os.uname().nodename:
+        return _Holder(lock=file.name, process=f"Process {pid} on {host}", state="elsewhere")
+    with contextlib.suppress(OSError, IndexError):
+        if Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t"):
+            remedy = f" and is stopped (to let it go on: kill -CONT {pid})"
+            return _Holder(lock=file.name, process=f"Process {pid}", state="stopped", remedy=remedy)
+    return _Holder(lock=file.name, process=f"Process {pid}", state="running")
+
+
 _warned: set[Path] = set()
 _measured: dict[Path, int] = {}  # by root, the size when it was last looked at
 _written: dict[Path, int] = {}  # by root, the bytes that this process has written since
@@ -524,14 +599,14 @@ class Store:
     def lock(self, digest: str, until: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Hold the right to make entries of this key's group, against threads and processes.
 
-        The operating system releases it when a holder dies. Where the directory takes no lock
-        this gives False and none waits: a compile may then be done twice.
+        The operating system releases it when a holder dies. Where the directory takes no lock, or a holder
+        keeps it too long, as one that was stopped does, this gives False: a compile may then be done twice.
 
         Args:
             digest: The key.
             until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
-        locked, wait_s = False, _WAIT_S
+        locked = False
         with contextlib.ExitStack() as stack:
             with _guard:
                 thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
@@ -539,20 +614,10 @@ class Store:
             path = self.lock_file(digest)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(path.open("ab"))
-                while not locked:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        _locked.add(file)
-                        stack.callback(_unlock, file)
-                        locked = True
-                    except BlockingIOError:
-                        tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
-                        while not (done := until()) and time.monotonic() < tried + wait_s:
-                            time.sleep(min(wait_s, _LOOK_S))
-                        if done:
-                            break
-                        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+                file = stack.enter_context(path.open("a+b", buffering=0))
+                if locked := _take(file, until):
+                    _locked.add(file)
+                    stack.callback(_unlock, file)
             except OSError as error:
                 self.warn("lock", error)
             yield locked
