@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dotcu import settings
 from dotcu.errors import ToolchainError
@@ -72,6 +72,8 @@ def run(
 ) -> Finished:
     """Run a program to its end and return what it printed; a failing status is not an error here.
 
+    If an interrupt ends the wait, or the time is over, it and all that it has started are killed.
+
     Args:
         environment: Variables to set in addition to those of this process.
         folder: Where to run it; None for here.
@@ -79,19 +81,42 @@ def run(
     Raises:
         ToolchainError: The program cannot be started, or did not end within `timeout_s` seconds.
     """
-    words = tuple(str(word) for word in command)
+    words, pipe = tuple(str(word) for word in command), subprocess.PIPE
     try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+        program = subprocess.Popen(
+            words, stdout=pipe, stderr=pipe, start_new_session=True, text=True, errors="replace",
             env=settings.with_variables(environment or {}), cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
-    except subprocess.TimeoutExpired as error:
-        raise ToolchainError(
-            f"{shlex.join(words)} was stopped: it did not end within {timeout_s:g} s."
-        ) from error
-    return Finished(command=words, status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    with program:
+        _running.add(program)
+        try:
+            stdout, stderr = program.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ToolchainError(
+                f"{shlex.join(words)} was stopped: it did not end within {timeout_s:g} s."
+            ) from error
+        finally:
+            _running.discard(program)
+            if program.returncode is None:
+                _kill(program)
+    return Finished(command=words, status=program.returncode, stdout=stdout, stderr=stderr)
+
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+def kill_running() -> None:
+    """Kill what `run` has under way in any thread, after an interrupt of the thread that waits for them."""
+    for program in list(_running):
+        _kill(program)
+
+
+def _kill(program: subprocess.Popen[Any]) -> None:
+    """Kill a program that leads a process group, and all in that group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 def hand_over(command: Sequence[str | Path]) -> int:
@@ -211,8 +236,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill it, and all that it has started and that has not left its process group."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        _kill(self._process)
 
     def end(self) -> None:
         """Kill it and clear up. May be called again."""
@@ -309,8 +333,7 @@ class Server:
 
     def end(self) -> None:
         """Kill it and clear up."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        _kill(self._process)
         self.ending()
 
     def ending(self) -> tuple[int | None, str]:

@@ -393,7 +393,13 @@ def run_jobs(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_
         return []
     jobs = job_count(len(items), cores=len(os.sched_getaffinity(0)), free_bytes=free_bytes())
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(work, items))  # after an error those under way end, none begins
+        try:
+            return list(pool.map(work, items))  # after an error those under way end, none begins
+        except Exception:
+            raise
+        except BaseException:
+            process.kill_running()
+            raise
 
 
 def job_count(count: int, *, cores: int, free_bytes: int | None) -> int:
