@@ -273,10 +273,9 @@ class MapPacker:
 def _require_memory(value: Any, packer: Packer) -> None:
     if not isinstance(value, Tensor):
         raise Mismatch(describe(value), "Pass a tensor; a number goes in a tensor of one element.")
-    if not is_plain(value):
-        mismatch = memory_fault(value)
-        if mismatch is not None:
-            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer))
+    mismatch = memory_fault(value)
+    if mismatch is not None:
+        raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer))
 
 
 def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
@@ -804,7 +803,7 @@ def is_plain(tensor: Tensor) -> bool:
     keys = torch._C._dispatch_keys(tensor).raw_repr()
     if keys in _plain:
         return True
-    if trace_wrapper(tensor) is not None or memory_fault(tensor) is not None:
+    if trace_wrapper(tensor) is not None or _kind_fault(tensor) is not None:
         return False
     _plain.add(keys)
     return True
@@ -842,6 +841,30 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
 
 def memory_fault(tensor: Tensor) -> Mismatch | None:
     """Return why no pointer to this tensor's elements can be passed, None if it can."""
+    return _storage_fault(tensor) if is_plain(tensor) else _kind_fault(tensor)
+
+
+def _storage_fault(tensor: Tensor) -> Mismatch | None:
+    """Return a fault if the storage ends before the last element: it can be freed under its tensors."""
+    needed = (tensor.storage_offset() + extent(tensor)) * tensor.itemsize
+    held = tensor.untyped_storage().nbytes()
+    if held >= needed or tensor.numel() == 0:
+        return None
+    return Mismatch(
+        f"{describe(tensor)} whose storage has {held} of the {needed} bytes that it needs",
+        "The storage was freed or made smaller, as FSDP does with parameters after their use. Before the "
+        f"launch: t.untyped_storage().resize_({needed}), then write its values.",
+    )
+
+
+def extent(tensor: Tensor) -> int:
+    """Return how many elements lie from a tensor's first to its last, both included."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _kind_fault(tensor: Tensor) -> Mismatch | None:
     for holds, what, remedy in _FAULTS:
         if holds(tensor):
             text = what.format(type=type(tensor).__name__, layout=tensor.layout, device=tensor.device)

@@ -18,6 +18,7 @@ from dotcu.kernel.arguments.pack import (
     MapUse,
     PackingPlan,
     Placement,
+    Strided,
     pack,
     packing_plan,
     require_one_device,
@@ -449,6 +450,36 @@ def test_tensors_without_plain_memory_are_refused() -> None:
         assert says in refusal(make([code]), tensor)
 
 
+def freed(tensor: torch.Tensor, nbytes: int = 0) -> torch.Tensor:
+    """A tensor without all of its storage, as FSDP leaves parameters after their use."""
+    tensor.untyped_storage().resize_(nbytes)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "says"),
+    [
+        ("PKf", freed(torch.zeros(10)), "(10,) on cpu whose storage has 0 of the 40 bytes"),
+        ("PKf", freed(torch.zeros(10), 39), "has 39 of the 40 bytes"),
+        ("Pv", freed(torch.zeros(10)[6:]), "has 0 of the 40 bytes"),
+        ("PKf", strided(freed(torch.zeros(4, 5).t(), 76)), "has 76 of the 80 bytes"),
+    ],
+)
+def test_a_storage_that_ends_before_the_tensor_does_is_refused(code: str, value: Any, says: str) -> None:
+    rest = ["l"] * 2 if isinstance(value, Strided) else []
+    message = refusal(make([code, *rest]), value)
+    assert says in message
+    assert "t.untyped_storage().resize_(" in message
+
+
+def test_a_storage_that_the_advice_has_made_larger_is_taken() -> None:
+    tensor = freed(torch.zeros(10)[4:])
+    assert "t.untyped_storage().resize_(40), then" in refusal(make(["PKf"]), tensor)
+    tensor.untyped_storage().resize_(40)
+    run(make(["PKf"]), tensor)
+    run(make(["PKf"]), freed(torch.zeros(10)[:0]))  # an empty one needs none
+
+
 def test_parameters_and_inference_tensors_are_plain_memory() -> None:
     with torch.inference_mode():
         inference = torch.zeros(4)
@@ -522,6 +553,12 @@ def test_a_tensor_map_is_encoded_with_the_address_of_its_tensor() -> None:
     x = torch.zeros(8, 64)
     packed = run(make_maps("loaded"), tensor_map(x, box=(8, 32)), x)
     assert packed[0] == str(x.data_ptr()).encode().ljust(128, b"!")
+
+
+def test_the_tensor_of_a_map_has_to_have_all_of_its_storage() -> None:
+    x = torch.zeros(8, 64)
+    mapped = tensor_map(freed(x.clone()), box=(8, 32))
+    assert "has 0 of the 2048 bytes" in refusal(make_maps("loaded"), mapped, x)
 
 
 def test_a_tensor_counts_as_written_where_its_map_is_stored_through() -> None:
