@@ -452,7 +452,7 @@ def _try_to_take(file: IO[bytes]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Holder:
-    """Who holds a lock.
+    """The process that holds a lock.
 
     Attributes:
         state: A key of `_LIMITS_S`.
