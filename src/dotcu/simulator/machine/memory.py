@@ -82,7 +82,7 @@ class Buffer:
 
     @property
     def why_read_only(self) -> str:
-        """Why a store to it is a finding, and the remedy."""
+        """The reason for which a store to it is a finding, and the remedy."""
         if self.protected:
             return (
                 'its memory cannot be written, as that of numpy.load(..., mmap_mode="r"). '
