@@ -188,9 +188,18 @@ class UsageError(DotcuError, ValueError):
 
 
 class EnvironmentFault(DotcuError, RuntimeError):
-    """The machine lacks something that is needed."""
+    """The machine lacks something that is needed.
+
+    Attributes:
+        count: The number of them so far, in this process.
+    """
 
     exit_code = EXIT_ENVIRONMENT
+    count = 0
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        EnvironmentFault.count += 1
 
 
 class ToolchainError(EnvironmentFault):

@@ -18,6 +18,7 @@ written, or is full, costs one warning and the reuse, never the result.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import hashlib
@@ -62,6 +63,8 @@ _TELL_S = 1.0
 
 _LIMITS_S = {"stopped": 10.0, "elsewhere": 60.0, "running": 600.0}
 """The longest wait for a lock, by what its holder does: then the same is compiled twice."""
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 _NOTE, _NOTE_BYTES = re.compile(rb"(\d{1,10}) ([\w.-]+)"), 300
 """What a lock's file has: the number of the process that took it last, and its machine."""
@@ -575,15 +578,18 @@ class Store:
             CacheError: The cache cannot be written.
         """
         folder = self.root / "temporary" / f"scratch.{os.urandom(8).hex()}"
+        doing = "created"
         try:
             folder.mkdir(parents=True)
-        except OSError as error:
-            raise CacheError(
-                f"{folder} cannot be created: {error.strerror}.\n"
-                "Choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
-            ) from error
-        try:
+            doing = "written"
             yield folder
+        except OSError as error:
+            if doing == "written" and error.errno not in _OF_THE_DISK:
+                raise
+            raise CacheError(
+                f"{folder} cannot be {doing}: {error.strerror}.\n"
+                "Make room, or choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
+            ) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

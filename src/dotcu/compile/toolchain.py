@@ -86,6 +86,7 @@ def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
     torch = find_torch()
     chosen = _choose_compiler(compilers, torch.cuda if torch else None, driver.version())
     if isinstance(chosen, Rejected):
+        _compilers.cache_clear()  # one may be installed before the next call
         raise ToolchainError(str(chosen))
     return chosen
 

@@ -20,6 +20,7 @@ import pytest
 from dotcu import settings
 from dotcu.compile import ObjectCode, cache
 from dotcu.compile.cache import CacheEntry, Store
+from dotcu.errors import CacheError
 
 Build = Callable[..., ObjectCode]
 Python = Callable[[str], list[str]]
@@ -568,6 +569,15 @@ def test_an_index_that_is_none_is_damage_and_no_crash(store: Store, raw: bytes) 
     put(store)
     (store.path(DIGEST) / "entry.json").write_bytes(raw)
     assert store.get(DIGEST, cache.read_entry) is None
+
+
+def test_a_disk_that_is_full_while_a_compiler_writes_is_an_error_with_the_line_to_type(store: Store) -> None:
+    says = r"cannot be written: No space left.*\n.*export DOTCU_CACHE_DIR="
+    with pytest.raises(CacheError, match=says), store.scratch():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError), store.scratch() as scratch:
+        (scratch / "none").read_bytes()
+    assert not list(store.directory.glob("v1/temporary/*"))
 
 
 @pytest.fixture
