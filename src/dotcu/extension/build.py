@@ -21,9 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from dotcu import process, serialize, settings, workers
+from dotcu import process, serialize, settings
 from dotcu.compile import cache, diagnostics
 from dotcu.compile.cache import DamagedEntry, Store
 from dotcu.compile.diagnostics import Diagnostic, count
@@ -39,8 +39,10 @@ from dotcu.extension.plan import (
     link_words,
     units,
 )
-from dotcu.extension.trial import require_loadable
 from dotcu.process import Finished
+
+if TYPE_CHECKING:
+    from dotcu.extension.trial import Trial
 
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/share")
 _HAS_INCLUDE = re.compile(r"__has_include\s*\(\s*[<\"]([^>\"]+)[>\"]")
@@ -174,15 +176,13 @@ class NativeBuild:
     compiled: tuple[str, ...]
 
 
-def build_request(
-    request: NativeRequest, tools: NativeTools, trial: workers.Worker | None = None
-) -> NativeBuild:
+def build_request(request: NativeRequest, tools: NativeTools, trial: Trial | None = None) -> NativeBuild:
     """Build the library of a request, or its program where torch takes no part.
 
     Args:
         request: The sources and what is asked of the compilers.
         tools: The compilers.
-        trial: Loads a library that was linked now, before the cache takes it: `trial.worker()`.
+        trial: Loads a library that was linked now, before the cache takes it.
 
     Raises:
         CompileError: A source, or the link, was refused, or the trial ended the worker.
@@ -286,7 +286,7 @@ def _library(
     request: NativeRequest,
     tools: NativeTools,
     objects: Sequence[bytes],
-    trial: workers.Worker | None,
+    trial: Trial | None,
 ) -> Path:
     """Return the linked library, or program, in the cache."""
     words = link_words(request, tools)
@@ -315,7 +315,7 @@ def _link(
     words: Sequence[str],
     objects: Sequence[bytes],
     digest: str,
-    trial: workers.Worker | None,
+    trial: Trial | None,
 ) -> bytes:
     with store.scratch() as scratch:
         files = [scratch / f"{index}.o" for index in range(len(objects))]
@@ -328,7 +328,7 @@ def _link(
         if done.status != 0 or not target.is_file():
             raise explain(f"linking {request.name}", done, store, digest)
         if trial is not None:
-            require_loadable(trial, target, request.compiled)
+            trial.require_loadable(target, request.compiled)
         return target.read_bytes()
 
 

@@ -21,10 +21,10 @@ from dotcu.compile import driver
 from dotcu.compile.target import Target
 from dotcu.elf import undefined_symbols
 from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError
-from dotcu.extension import tools, trial
+from dotcu.extension import tools
 from dotcu.extension.build import build_request
 from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
-from dotcu.extension.trial import NAMESPACE, registered
+from dotcu.extension.trial import NAMESPACE, Trial, registered
 
 _log = logging.getLogger("dotcu")
 
@@ -138,8 +138,8 @@ def load_native(
             ", ".join(path.name for path in request.left_out),
         )
     nvcc = tools.nvcc(torch.cuda) if request.cuda else None
-    with contextlib.closing(trial.worker()) as worker:
-        built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch), worker)
+    with contextlib.closing(Trial()) as trial:
+        built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch), trial)
     texts = [path.read_text(errors="replace") for path in request.compiled]
     operators = load_library(built.path, texts)
     return python_module(built.path, request.name) or NativeLibrary(

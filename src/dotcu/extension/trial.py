@@ -38,11 +38,6 @@ _FRAME = re.compile(
 )
 
 
-def worker() -> Worker:
-    """Return the worker of `require_loadable`, which imports torch when it is started."""
-    return Worker(f"{__name__}:load", prelude="import torch")
-
-
 def load(libraries: Sequence[str], channel: Channel) -> None:
     """Load libraries in a worker; reply before the last, and after it. What they raise, the asker meets."""
     import torch
@@ -56,27 +51,33 @@ def load(libraries: Sequence[str], channel: Channel) -> None:
     channel.reply("loaded")
 
 
-def require_loadable(trial: Worker, library: Path, sources: Sequence[Path]) -> None:
-    """Have a worker load a library after those that this process has loaded by other means.
+class Trial:
+    """A worker that loads a library after those that this process has loaded by other means.
 
     Args:
-        trial: The worker.
-        library: The file.
-        sources: The files that it was compiled from.
-
-    Raises:
-        CompileError: The worker died of it.
+        worker: By default one that runs `load`, and has imported torch soon after its start.
     """
-    torch: Any = sys.modules.get("torch")
-    others = sorted(torch.ops.loaded_libraries) if torch is not None else []
-    trial.send([*(other for other in others if Path(other).name != library.name), str(library)])
-    replies = 0
-    try:
-        while trial.receive(_LIMIT_S) is not None:
-            replies += 1
-    except WorkerCrash as crash:
-        if replies:  # else it died of another one, or could not be started
-            raise _refusal(library.name, crash, sources) from None
+
+    def __init__(self, worker: Worker | None = None) -> None:
+        self._worker = worker or Worker(f"{__name__}:load", prelude="import torch")
+        self.start, self.close = self._worker.start, self._worker.close
+
+    def require_loadable(self, library: Path, sources: Sequence[Path]) -> None:
+        """Have the worker load a library that was compiled from some sources.
+
+        Raises:
+            CompileError: The worker died of it.
+        """
+        torch: Any = sys.modules.get("torch")
+        others = sorted(torch.ops.loaded_libraries) if torch is not None else []
+        self._worker.send([*(other for other in others if Path(other).name != library.name), str(library)])
+        replies = 0
+        try:
+            while self._worker.receive(_LIMIT_S) is not None:
+                replies += 1
+        except WorkerCrash as crash:
+            if replies:  # else it died of another one, or could not be started
+                raise _refusal(library.name, crash, sources) from None
 
 
 def _refusal(name: str, crash: WorkerCrash, sources: Sequence[Path]) -> CompileError:
