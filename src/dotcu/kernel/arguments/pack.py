@@ -290,9 +290,24 @@ def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
                 describe(tensor), f"Pass t.view({wanted}): the same memory, read as the kernel does."
             )
         remedy = f"Pass t.to({wanted}) for the values, or t.view({wanted}) if it holds the bits."
+    elif element.lanes > 1 and (view := _view_as(tensor, wanted)):
+        raise Mismatch(
+            describe(tensor),
+            f"If {element.name} is for moving words, pass {view}: the same memory.\n"
+            + _without_copies(f"If the kernel computes with {element.scalar}, pass t.to({wanted}).", packer),
+        )
     else:
         remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
     raise Mismatch(describe(tensor), _without_copies(remedy, packer))
+
+
+def _view_as(tensor: Tensor, wanted: torch.dtype) -> str:
+    """Return the view of a contiguous tensor's memory in another dtype, as text; "" if there is none."""
+    given, size = tensor.dtype.itemsize, wanted.itemsize
+    if not tensor.is_contiguous() or tensor.numel() * given % size:
+        return ""
+    flat = "" if tensor.dim() and tensor.shape[-1] * given % size == 0 else ".view(-1)"
+    return f"t{flat}.view({wanted})"
 
 
 _COPY = re.compile(
@@ -546,6 +561,7 @@ def packing_plan(
                 "where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
                 f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
             )
+    _refuse_references(kernel, parameters)
     packers: list[Packer] = []
     for parameter in parameters:
         index, map_use = parameter.index, maps.get(parameter.index)
@@ -563,6 +579,17 @@ def packing_plan(
             packer = replace(packer, promised=Promised(assumed))
         packers.append(packer)
     return PackingPlan(kernel=kernel, parameters=tuple(parameters), packers=tuple(packers))
+
+
+def _refuse_references(kernel: str, parameters: Sequence[KernelParameter]) -> None:
+    for parameter in parameters:
+        if parameter.ctype.kind == "reference":
+            name, value = parameter.name or "value", parameter.ctype.pointee
+            raise SourceError(
+                f"{kernel}: parameter {parameter.index + 1}, {parameter}, is a reference, which leads to "
+                "memory of the host.\nA kernel takes values and pointers.\n"
+                f"Declare it: {value} {name}, or {value}* {name}"
+            )
 
 
 def _stores_through(parameter: KernelParameter, use: MapUse) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -283,6 +284,49 @@ def test_what_may_be_values_or_bits_is_converted_or_viewed(
 @pytest.mark.parametrize(
     ("element", "tensor"),
     [
+        ("6float4", torch.ones(2, 8).half()),
+        ("6float4", torch.ones(8, 1).half()),
+        ("5uint4", torch.ones(8)),
+        ("7__half2", torch.ones(8)),
+    ],
+)
+@pytest.mark.parametrize("const", ["", "K"])
+def test_a_tensor_that_is_moved_by_wider_words_is_to_be_viewed(
+    const: str, element: str, tensor: torch.Tensor
+) -> None:
+    plan = make([f"P{const}{element}"])
+    view = re.search(r"pass (t\S*): the same memory", refusal(plan, tensor))
+    assert view is not None
+    viewed = eval(view[1], {"t": tensor, "torch": torch})  # the advice
+    assert viewed.data_ptr() == tensor.data_ptr()
+    run(plan, viewed)
+
+
+def test_a_reference_is_refused_with_its_declaration() -> None:
+    with pytest.raises(
+        SourceError, match=r"b, is a reference.*\n.*\nDeclare it: const float b, or const float\* b"
+    ):
+        make(["Pf", "RKf"])
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "says"),
+    [
+        ("j", -1, "got int -1.\nPass a number from 0 on, or give the parameter a signed type"),
+        ("h", 256, "Pass a smaller number, or give the parameter a wider type, such as long long"),
+        ("a", -129, "Pass a larger number, or give the parameter a wider type, such as long long"),
+        ("x", 2**63, "wider type, such as unsigned long long"),
+        ("y", 2**64, "wider type, such as __int128"),
+        ("y", 2**200, "Pass a smaller number."),
+    ],
+)
+def test_a_number_beyond_its_type_says_which_one_holds_it(code: str, value: int, says: str) -> None:
+    assert says in refusal(make([code]), value)
+
+
+@pytest.mark.parametrize(
+    ("element", "tensor"),
+    [
         ("f", torch.zeros(4, 3).t()),
         ("f", torch.zeros(3, 4, dtype=torch.float64)),
         ("13__nv_fp8_e4m3", torch.zeros(3, 4)),
@@ -423,6 +467,12 @@ def test_a_vector_by_value_is_a_tuple_of_numbers() -> None:
     made = make(["6float4"], {0: Entry(16, 16, "b8")})
     assert run(made, (1, 2.0, 3, 4)) == (struct.pack("<4f", 1, 2, 3, 4),)
     assert "Pass 4 numbers" in refusal(made, (1, 2))
+
+
+def test_a_dict_for_a_vector_says_that_a_tuple_is_taken() -> None:
+    plan = make(["6float3"], {0: Entry(12, 4, "b8")})
+    assert "Pass a tuple of numbers: (x, y, z)." in refusal(plan, {"x": 1.0, "y": 2.0, "z": 3.0})
+    run(plan, (1.0, 2.0, 3.0))
 
 
 def test_an_enum_is_an_int() -> None:
