@@ -95,7 +95,8 @@ _LAST_WORD = re.compile(r'(\w+)"')
 # Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
 HEADERS_OF_NAMES = {
     "<cstdint>": r"u?int(_fast|_least)?(8|16|32|64)_t|u?int(ptr|max)_t|U?INT(8|16|32|64)_(MAX|MIN|C)",
-    "<cstddef>": r"s?size_t|ptrdiff_t|nullptr_t",
+    "<cstddef>": r"size_t|ptrdiff_t|nullptr_t",
+    "<sys/types.h>": r"ssize_t|u_?(char|short|int|long)|u_int(8|16|32|64)_t",
     "<cfloat>": r"FLT_\w+|DBL_\w+",
     "<climits>": r"(U?(INT|LONG|LLONG|CHAR|SHRT)|SCHAR)_(MAX|MIN)|CHAR_BIT",
     "<cmath>": r"M_PI\w*|M_E|M_SQRT\w+|M_LN\w+|INFINITY|NAN|HUGE_VALF?",
@@ -104,7 +105,8 @@ HEADERS_OF_NAMES = {
         r"is_same(_v)?|enable_if(_t)?|conditional(_t)?|is_integral(_v)?|is_floating_point(_v)?"
         r"|remove_(cv|reference|const)\w*|decay(_t)?|integral_constant|true_type|false_type"
     ),
-    "<utility>": r"move|forward|swap|pair",
+    "<utility>": r"move|forward|pair",
+    "<cuda/std/utility>, and is cuda::std::swap": r"swap",
     "<cassert>": r"assert",
     "<cuda_fp16.h>": (
         r"__half2?(_raw)?|half2?|__(float2half|half2float|float22half|hadd|hmul|hfma|low2|high2)\w*"

@@ -139,7 +139,5 @@ def test_more_arguments_than_torch_takes_are_counted() -> None:
         return space["f"]
 
     infer(body(64), name="schemas::many", overload="", mutates_args=())
-    with pytest.raises(
-        errors.SchemaError, match=r"takes 65 arguments, and torch .* at most 64\.\n.*Sequence"
-    ):
+    with pytest.raises(errors.SchemaError, match=r"takes 65 arguments, .* at most 64\.\n.*Sequence"):
         infer(body(65), name="schemas::many", overload="", mutates_args=())
