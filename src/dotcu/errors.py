@@ -40,6 +40,7 @@ required; what to type next.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+
+
+def quoted(word: object) -> str:
+    """Return a path, or a target, as a word of a command to type: in quotes where a shell needs them."""
+    return shlex.quote(str(word))
 
 
 class DotcuError(Exception):

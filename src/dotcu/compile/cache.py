@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from dotcu import settings
-from dotcu.errors import CacheError
+from dotcu.errors import CacheError, quoted
 from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
@@ -149,7 +149,7 @@ def _layers(folders: tuple[Path, ...]) -> tuple[Store, ...]:
             _log.warning(
                 "%s, of DOTCU_CACHE_DIRS, has no folder %s to read: it is no cache, or is not mounted. "
                 "Its kernels are compiled here. See what it holds: ls -l %s",
-                store.directory, LAYOUT, store.directory,
+                store.directory, LAYOUT, quoted(store.directory),
             )  # fmt: skip
     return found
 
@@ -195,7 +195,7 @@ def clear() -> int:
                 store.remove(path)
             except OSError as error:
                 raise CacheError(
-                    f"{path} cannot be removed: {error.strerror}.\nIts owner has to: ls -ld {path}"
+                    f"{path} cannot be removed: {error.strerror}.\nIts owner has to: ls -ld {quoted(path)}"
                 ) from error
             removed += 1
         for notes in ("recent", "logs"):
@@ -688,7 +688,7 @@ class Store:
             _warned.add(self.directory)
             remedy = (
                 "Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY" if self.writable
-                else f"It is a layer, of DOTCU_CACHE_DIRS. See whose it is: ls -l {self.directory}"
+                else f"It is a layer, of DOTCU_CACHE_DIRS. See whose it is: ls -l {quoted(self.directory)}"
             )  # fmt: skip
             _log.warning(
                 "The cache %s: cannot %s: %s. Kernels are compiled all the same, and again in the next "

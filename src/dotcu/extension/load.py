@@ -20,7 +20,7 @@ from dotcu import process, pyproject
 from dotcu.compile import driver
 from dotcu.compile.target import Target
 from dotcu.elf import undefined_symbols
-from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError
+from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError, quoted
 from dotcu.extension import tools
 from dotcu.extension.build import build_request
 from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
@@ -173,7 +173,7 @@ def _require_possible(request: NativeRequest, torch: tools.TorchInstall) -> None
     raise EnvironmentFault(
         f"torch {torch.version} is built without CUDA, and {happened}.\n"
         + (f"Its kernels run on CPU tensors: dotcu.load({str(kernels)!r})\n" if kernels else "")
-        + (f"Their code is shown by: dotcu inspect {kernels}\n" if kernels else "")
+        + (f"Their code is shown by: dotcu inspect {quoted(kernels)}\n" if kernels else "")
         + "C++ is compiled for the CPU where the includes and calls of CUDA are inside #ifdef WITH_CUDA.\n"
         "The whole needs a torch that is built with CUDA: pip install torch, and no index of CPU builds"
     )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dotcu.errors import SourceNotFound, UsageError
+from dotcu.errors import SourceNotFound, UsageError, quoted
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise SourceNotFound(
             f"{path} cannot be read: {(error.strerror or str(error)).lower()}.\n"
-            f"A text file of CUDA C++ is required there; see it with: ls -ld {path}"
+            f"A text file of CUDA C++ is required there; see it with: ls -ld {quoted(path)}"
         ) from error
     text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     _require_text(text, str(path))
