@@ -42,7 +42,7 @@ from dotcu.extension.plan import (
 from dotcu.process import Finished
 
 if TYPE_CHECKING:
-    from dotcu.extension.trial import Trial
+    from dotcu.extension.trial import LoadTrial
 
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/share")
 _HAS_INCLUDE = re.compile(r"__has_include\s*\(\s*[<\"]([^>\"]+)[>\"]")
@@ -176,7 +176,7 @@ class NativeBuild:
     compiled: tuple[str, ...]
 
 
-def build_request(request: NativeRequest, tools: NativeTools, trial: Trial | None = None) -> NativeBuild:
+def build_request(request: NativeRequest, tools: NativeTools, trial: LoadTrial | None = None) -> NativeBuild:
     """Build the library of a request, or its program where torch takes no part.
 
     Args:
@@ -286,7 +286,7 @@ def _library(
     request: NativeRequest,
     tools: NativeTools,
     objects: Sequence[bytes],
-    trial: Trial | None,
+    trial: LoadTrial | None,
 ) -> Path:
     """Return the linked library, or program, in the cache."""
     words = link_words(request, tools)
@@ -315,7 +315,7 @@ def _link(
     words: Sequence[str],
     objects: Sequence[bytes],
     digest: str,
-    trial: Trial | None,
+    trial: LoadTrial | None,
 ) -> bytes:
     with store.scratch() as scratch:
         files = [scratch / f"{index}.o" for index in range(len(objects))]

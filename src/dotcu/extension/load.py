@@ -24,7 +24,7 @@ from dotcu.errors import CacheError, CompileError, DuplicateOperator, Environmen
 from dotcu.extension import tools
 from dotcu.extension.build import build_request
 from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
-from dotcu.extension.trial import NAMESPACE, Trial, registered
+from dotcu.extension.trial import NAMESPACE, LoadTrial, registered
 
 _log = logging.getLogger("dotcu")
 
@@ -138,7 +138,7 @@ def load_native(
             ", ".join(path.name for path in request.left_out),
         )
     nvcc = tools.nvcc(torch.cuda) if request.cuda else None
-    with contextlib.closing(Trial()) as trial:
+    with contextlib.closing(LoadTrial()) as trial:
         built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch), trial)
     texts = [path.read_text(errors="replace") for path in request.compiled]
     operators = load_library(built.path, texts)

@@ -51,7 +51,7 @@ def load(libraries: Sequence[str], channel: Channel) -> None:
     channel.reply("loaded")
 
 
-class Trial:
+class LoadTrial:
     """A worker that loads a library after those that this process has loaded by other means.
 
     Args:

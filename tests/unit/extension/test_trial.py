@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dotcu.errors import CompileError
-from dotcu.extension.trial import Trial
+from dotcu.extension.trial import LoadTrial
 from dotcu.workers import Worker, WorkerCrash
 
 THROWN = """\
@@ -40,7 +40,7 @@ class Dying(Worker):
 def refusal(tmp_path: Path, text: str, evidence: str) -> str:
     (tmp_path / "a.cpp").write_text(text)
     with pytest.raises(CompileError) as caught:
-        Trial(Dying(1, evidence)).require_loadable(tmp_path / "a.so", [tmp_path / "a.cpp"])
+        LoadTrial(Dying(1, evidence)).require_loadable(tmp_path / "a.so", [tmp_path / "a.cpp"])
     return str(caught.value)
 
 
@@ -61,4 +61,4 @@ def test_a_death_without_a_word_shows_what_the_source_registers_wrongly(tmp_path
 
 
 def test_a_worker_that_dies_of_another_library_refuses_none(tmp_path: Path) -> None:
-    Trial(Dying(0, "")).require_loadable(tmp_path / "a.so", [])
+    LoadTrial(Dying(0, "")).require_loadable(tmp_path / "a.so", [])

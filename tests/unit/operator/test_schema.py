@@ -125,7 +125,7 @@ def test_an_operator_that_returns_a_number_is_refused_with_what_it_may_return() 
         return x.numel()
 
     with pytest.raises(
-        errors.SchemaError, match=r"returns SymInt, and an operator returns tensors\.\n.*-> Tensor"
+        errors.SchemaError, match=r"returns int, and an operator returns tensors\.\n.*-> Tensor"
     ):
         infer(count, name="schemas::count", overload="", mutates_args=())
 
