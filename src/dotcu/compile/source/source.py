@@ -96,6 +96,7 @@ def inline_source(
             f"load_inline takes the text of a source, a str; got {type(value).__name__}.\nWrite {remedy}."
         )
     _require_text(text, name)
+    text = text.removeprefix("\ufeff")  # a byte order mark, as `read_text` leaves it out
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
