@@ -41,6 +41,7 @@ required; what to type next.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -56,6 +57,11 @@ EXIT_ENVIRONMENT = 3
 
 class PerformanceWarning(UserWarning):
     """Calls and launches take a slower way than they could."""
+
+
+def quoted(word: object) -> str:
+    """Return a path, or a target, as a word of a command to type: in quotes where a shell needs them."""
+    return shlex.quote(str(word))
 
 
 class DotcuError(Exception):
@@ -189,9 +195,18 @@ class UsageError(DotcuError, ValueError):
 
 
 class EnvironmentFault(DotcuError, RuntimeError):
-    """The machine lacks something that is needed."""
+    """The machine lacks something that is needed.
+
+    Attributes:
+        count: The number of them so far, in this process.
+    """
 
     exit_code = EXIT_ENVIRONMENT
+    count = 0
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        EnvironmentFault.count += 1
 
 
 class ToolchainError(EnvironmentFault):

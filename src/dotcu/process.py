@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import queue
+import select
 import shlex
 import shutil
 import signal
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dotcu import settings
 from dotcu.errors import ToolchainError
@@ -71,6 +72,8 @@ def run(
 ) -> Finished:
     """Run a program to its end and return what it printed; a failing status is not an error here.
 
+    If an interrupt ends the wait, or the time is over, it and all that it has started are killed.
+
     Args:
         environment: Variables to set in addition to those of this process.
         folder: Where to run it; None for here.
@@ -78,19 +81,42 @@ def run(
     Raises:
         ToolchainError: The program cannot be started, or did not end within `timeout_s` seconds.
     """
-    words = tuple(str(word) for word in command)
+    words, pipe = tuple(str(word) for word in command), subprocess.PIPE
     try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+        program = subprocess.Popen(
+            words, stdout=pipe, stderr=pipe, start_new_session=True, text=True, errors="replace",
             env=settings.with_variables(environment or {}), cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
-    except subprocess.TimeoutExpired as error:
-        raise ToolchainError(
-            f"{shlex.join(words)} was stopped: it did not end within {timeout_s:g} s."
-        ) from error
-    return Finished(command=words, status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    with program:
+        _running.add(program)
+        try:
+            stdout, stderr = program.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ToolchainError(
+                f"{shlex.join(words)} was stopped: it did not end within {timeout_s:g} s."
+            ) from error
+        finally:
+            _running.discard(program)
+            if program.returncode is None:
+                _kill(program)
+    return Finished(command=words, status=program.returncode, stdout=stdout, stderr=stderr)
+
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+def kill_running() -> None:
+    """Kill what `run` has under way in any thread, after an interrupt of the thread that waits for them."""
+    for program in list(_running):
+        _kill(program)
+
+
+def _kill(program: subprocess.Popen[Any]) -> None:
+    """Kill a program that leads a process group, and all in that group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 def hand_over(command: Sequence[str | Path]) -> int:
@@ -210,8 +236,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill it, and all that it has started and that has not left its process group."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        _kill(self._process)
 
     def end(self) -> None:
         """Kill it and clear up. May be called again."""
@@ -223,3 +248,108 @@ class Child:
             reader.join(timeout=1.0)
             if pipe is not None and not reader.is_alive():
                 pipe.close()
+
+
+_LENGTH_BYTES = 8
+_CHUNK_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 12
+
+
+class Server:
+    """A program under way, in a session of its own, that answers requests one after the other.
+
+    Requests and answers are bytes, each with its length in 8 bytes before it. No thread waits for an answer:
+    a signal's handler that raises ends the wait, and a fork meets no lock. The program has to end when its
+    stdin does.
+
+    Raises:
+        ToolchainError: It cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str | Path]) -> None:
+        words, pipe = tuple(str(word) for word in command), subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                words, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True, cwd="/"
+            )
+        except OSError as error:
+            raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
+        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._pipes = [each for each in pipes if each is not None]
+        self._requests, self._answers, self._errors = (each.fileno() for each in self._pipes)
+        self._tail = b""
+        self._poll = select.poll()
+        for source in (self._answers, self._errors):
+            self._poll.register(source, select.POLLIN)
+
+    def is_alive(self) -> bool:
+        """Return whether it has not ended."""
+        return self._process.poll() is None
+
+    def ask(self, request: bytes) -> bytes | None:
+        """Return the answer to a request; None if it ended without one.
+
+        After an exception, such as an interrupt, that answer may still come: call `end`.
+        """
+        left = memoryview(len(request).to_bytes(_LENGTH_BYTES, "little") + request)
+        try:
+            while left:
+                left = left[os.write(self._requests, left) :]
+        except BrokenPipeError:
+            return None
+        return self.read()
+
+    def read(self, timeout_s: float | None = None) -> bytes | None:
+        """Return what it writes next, None if it has ended.
+
+        Raises:
+            TimeoutError: It wrote nothing for that long.
+        """
+        head = self._take(_LENGTH_BYTES, timeout_s)
+        return None if head is None else self._take(int.from_bytes(head, "little"), timeout_s)
+
+    def _take(self, count: int, timeout_s: float | None) -> bytes | None:
+        taken = bytearray()
+        while len(taken) < count:
+            ready = [source for source, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1e3)]
+            if not ready:
+                raise TimeoutError(f"nothing came within {timeout_s:g} s")
+            if self._errors in ready:
+                self._read_errors()
+            if self._answers in ready:
+                data = os.read(self._answers, min(count - len(taken), _CHUNK_BYTES))
+                if not data:
+                    return None
+                taken += data
+        return bytes(taken)
+
+    def _read_errors(self) -> bool:
+        """Keep the end of what it wrote to stderr; return whether there may be more."""
+        data = os.read(self._errors, _CHUNK_BYTES)
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        if not data:
+            self._poll.unregister(self._errors)
+        return bool(data)
+
+    def end(self) -> None:
+        """Kill it and clear up."""
+        _kill(self._process)
+        self.ending()
+
+    def ending(self) -> tuple[int | None, str]:
+        """Wait for its end, clear up, and return its `Child.status` and the end of its stderr."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_GOING_S)
+        while self._errors in [source for source, _ in self._poll.poll(0)] and self._read_errors():
+            pass
+        self._close()
+        return self._process.returncode, self._tail.decode(errors="replace").strip()
+
+    def forget(self) -> None:
+        """Leave it to the process that started it: for a child that this one has forked."""
+        self._close()
+        self._process.returncode = 0  # nothing to wait for here
+
+    def _close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()

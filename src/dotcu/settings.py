@@ -1,8 +1,8 @@
 """Every environment variable that dotcu reads: name, type, default, meaning.
 
-The environment is read once, by the first call of `current()`; nothing else in dotcu
-looks at it. A test, or a program that has its own configuration, replaces the settings
-for a while with `override()`.
+The environment is read by the first call of `current()`, and again after an `EnvironmentFault`, whose
+remedy may be a variable; nothing else in dotcu looks at it. A test, or a program that has its own
+configuration, replaces the settings for a while with `override()`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dotcu.errors import UsageError
+from dotcu.errors import EnvironmentFault, UsageError
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
@@ -160,6 +160,7 @@ def of_compilers() -> dict[str, str]:
 
 
 _base: Settings | None = None
+_faults = 0
 _current: Settings | None = None
 _overrides: list[dict[str, Any]] = []
 _watchers: list[Callable[[Settings, Settings], None]] = []
@@ -172,13 +173,22 @@ def watch(watcher: Callable[[Settings, Settings], None]) -> None:
 
 
 def current() -> Settings:
-    """Return the settings in force, read from the environment by the first call."""
-    global _base, _current
-    if _current is None:
-        with _lock:
-            if _current is None:
-                _base = _current = read(os.environ)
+    """Return the settings in force, read from the environment where that is due."""
+    if _current is None or _faults != EnvironmentFault.count:
+        _read()
+    assert _current is not None
     return _current
+
+
+def _read() -> None:
+    global _base, _current, _faults
+    with _lock:
+        faults, base = EnvironmentFault.count, read(os.environ)
+        before, _base, _faults = _base, base, faults
+        if _current is None:
+            _current = base
+        elif base != before:
+            _update()
 
 
 @contextmanager

@@ -241,3 +241,16 @@ def test_a_public_function_of_three_parameters_lists_them() -> None:
 def test_a_class_name_means_one_thing() -> None:
     classes = [n.name for path in MODULES for n in parsed(path).body if isinstance(n, ast.ClassDef)]
     assert [name for name, count in Counter(classes).items() if count > 1] == []
+
+
+def test_a_path_in_a_command_to_type_is_quoted() -> None:
+    command = re.compile(
+        r"\b(?:dotcu (?:check|bench|inspect|profile|watch|cache \w+)|ls -ld?|make -C) \{(?!quoted\()"
+    )
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in MODULES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if command.search(line)
+    ]
+    assert wrong == []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dotcu import process
 from dotcu.errors import ToolchainError
+from dotcu.extension import build
 
 
 def test_a_program_that_ran_gives_status_and_both_outputs() -> None:
@@ -36,6 +42,45 @@ def test_a_program_that_is_not_there_is_named() -> None:
 def test_a_program_that_does_not_end_is_stopped_and_named() -> None:
     with pytest.raises(ToolchainError, match=r"did not end within 0\.2 s"):
         process.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout_s=0.2)
+
+
+class Stopped(BaseException):
+    """What the handler of a test raises, as that of Ctrl-C does."""
+
+
+@contextlib.contextmanager
+def stopped_once(file: Path) -> Iterator[None]:
+    """Have a signal's handler raise in this thread once a file is there."""
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    def watch() -> None:
+        while not file.exists() or not file.read_text():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        threading.Thread(target=watch).start()
+        with pytest.raises(Stopped):
+            yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupt_ends_a_program_and_what_it_has_started(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with stopped_once(file):
+        process.run(["/bin/sh", "-c", f"sleep 600 & echo $! > {file}; wait"])
+    assert not is_running(int(file.read_text()))
+
+
+def test_an_interrupt_of_jobs_ends_the_programs_that_threads_wait_for(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with stopped_once(file):
+        build.run_jobs(lambda path: process.run(["/bin/sh", "-c", f"echo $$ > {path}; sleep 600"]), [file])
+    assert not is_running(int(file.read_text()))
 
 
 def test_named_folders_are_searched_in_order_and_before_the_path(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,24 @@ def test_every_setting_says_its_variable_and_its_meaning() -> None:
     variables = [field.metadata["variable"] for field in fields]
     assert len(set(variables)) == len(variables)
     assert all(field.metadata["meaning"] for field in fields)
+
+
+def test_the_environment_is_read_again_after_an_error_whose_remedy_may_be_a_variable() -> None:
+    script = """
+import os
+from dotcu import settings
+from dotcu.errors import ToolchainError
+os.environ["CXX"] = "nope"
+with settings.override(debug=True):
+    assert settings.current().cxx == "nope"
+    os.environ["CXX"] = "g++"
+    assert settings.current().cxx == "nope"
+    ToolchainError("CXX=nope is not a program.")
+    assert settings.current().cxx == "g++"
+    assert settings.current().debug
+    assert settings.current() is settings.current()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_an_override_holds_inside_its_block() -> None:

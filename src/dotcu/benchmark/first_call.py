@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import report_base, serialize
-from dotcu.errors import OperatorError
+from dotcu.errors import OperatorError, quoted
 from dotcu.workers import Worker, WorkerCrash
 
 VERSION = 2  # of the JSON form; docs/reference/reports.md has its keys
@@ -153,7 +153,7 @@ def _run(target: str, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
         evidence = "".join(f"\n    {line}" for line in error.evidence.splitlines()[-5:])
         raise OperatorError(
             f"the first call of {target} failed: {error.reason}.{evidence}\n"
-            f"A first call is timed if it returns a result.\nSee what is wrong: dotcu check {target}"
+            f"A first call is timed if it returns a result.\nSee what is wrong: dotcu check {quoted(target)}"
         ) from error
     finally:
         worker.close()

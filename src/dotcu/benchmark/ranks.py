@@ -32,7 +32,7 @@ from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.checking.trials import ranks as trials
-from dotcu.errors import EnvironmentFault, OperatorError, UsageError
+from dotcu.errors import EnvironmentFault, OperatorError, UsageError, quoted
 from dotcu.operator import Sample
 from dotcu.tracebacks import one_line
 from dotcu.workers import Channel, Worker, WorkerCrash
@@ -106,7 +106,7 @@ def bench_ranks(
     if ranks < 2 or ranks > torch.cuda.device_count():
         raise EnvironmentFault(
             f"--ranks {ranks} needs two GPUs or more, and this machine has {torch.cuda.device_count()}.\n"
-            f"Its values are checked without GPUs: dotcu check {target} --device simulator"
+            f"Its values are checked without GPUs: dotcu check {quoted(target)} --device simulator"
         )
     rows: list[RankRow] = []
     facts: dict[str, Any] = {}
@@ -158,7 +158,7 @@ def _subjects(target: str, device: torch.device) -> list[Subject]:
     if not found:
         raise UsageError(
             f"no operator of {target} takes a {trials.GROUP}, so --ranks has nothing to time.\n"
-            f"Type: dotcu bench {target}"
+            f"Type: dotcu bench {quoted(target)}"
         )
     return found
 

@@ -12,9 +12,8 @@ import torch
 from dotcu.checking.memory import fresh
 from dotcu.errors import OperatorError
 from dotcu.kernel import simulate
-from dotcu.kernel.arguments.pack import tensors_in
+from dotcu.kernel.arguments.pack import extent, tensors_in
 from dotcu.kernel.scope import LaunchRecord, watching_launches
-from dotcu.kernel.simulation import extent
 from dotcu.tracebacks import one_line
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dotcu.checking.report import CheckedOverload, CheckReport
 from dotcu.checking.running import plan, run
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Result, Trial
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, quoted
 from dotcu.operator import Operator
 
 
@@ -247,7 +247,7 @@ def operators_of(op: Any) -> list[Operator]:
     if given and not wrong:
         return list(dict.fromkeys(given))
     got = f"got {wrong[0]!r}" if wrong else "got none"
-    hint = f"\nFor a file or a module, type: dotcu check {op}" if isinstance(op, str) else ""
+    hint = f"\nFor a file or a module, type: dotcu check {quoted(op)}" if isinstance(op, str) else ""
     raise UsageError(
         f"dotcu.check takes an operator or a list of operators ({got}).\n"
         "A function becomes an operator with @dotcu.op. For one that a library registered, use "

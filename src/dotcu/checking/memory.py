@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from dotcu.errors import BodyError
-from dotcu.kernel.arguments.pack import is_plain
-from dotcu.kernel.simulation import ALLOCATE, OperatorMode, extent
+from dotcu.kernel.arguments.pack import extent, is_plain
+from dotcu.kernel.simulation import ALLOCATE, OperatorMode
 from dotcu.operator import Sample
 from dotcu.operator.execution import around_bodies
 

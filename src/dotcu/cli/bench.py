@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu.cli import AsJson, File, Target, Word, console, names, progress
-from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError
+from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError, quoted
 
 if TYPE_CHECKING:
     from dotcu.benchmark.results import L2
@@ -101,7 +101,7 @@ def _first_call(target: str, given: Sequence[str], as_json: bool) -> None:
     if given:
         raise UsageError(
             f"--first-call was given together with {', '.join(given)}.\nIt shows where the time of one call "
-            f"goes, and can be combined only with --json.\nType: dotcu bench {target} --first-call"
+            f"goes, and can be combined only with --json.\nType: dotcu bench {quoted(target)} --first-call"
         )
     place, _, name = target.partition(":")
     console.report(first_call(place, name or None), as_json)
@@ -114,7 +114,7 @@ def _ranks(target: str, ranks: int, given: Mapping[str, Any], as_json: bool) -> 
     if other:
         raise UsageError(
             f"--ranks was given together with {', '.join(other)}.\nIt goes with --shapes, --dtypes, "
-            f"--against and --json.\nType: dotcu bench {target} --ranks {ranks}"
+            f"--against and --json.\nType: dotcu bench {quoted(target)} --ranks {ranks}"
         )
     dtypes, against = (names(given.get(option)) or () for option in ("--dtypes", "--against"))
     report = bench_ranks(target, ranks, shapes=given.get("--shapes", ""), dtypes=dtypes, against=against)

@@ -12,7 +12,7 @@ import typer
 
 from dotcu import settings
 from dotcu.cli import AsJson, File, Target, Words, console, progress
-from dotcu.errors import EXIT_FAILED, CacheError, UsageError
+from dotcu.errors import EXIT_FAILED, CacheError, UsageError, quoted
 
 Architectures = Annotated[
     Words, typer.Option(metavar="LIST", help="8.0,9.0, or simulated; default: this machine's GPUs")
@@ -86,7 +86,7 @@ def plan(target: Target, arch: Architectures = None, as_json: AsJson = False) ->
         console.show(console.table(("source", "target", "kernels"), shown))
     chosen = f" --arch {','.join(arch)}" if arch else ""
     console.print_line(f"{len(compiles)} compiles at most, and one for the members of each struct.")
-    console.print_line(f"To do them now, type: dotcu cache pack {target}{chosen}")
+    console.print_line(f"To do them now, type: dotcu cache pack {quoted(target)}{chosen}")
 
 
 def pack(
@@ -153,7 +153,7 @@ def verify(
     if lock is not None:
         if lock.name != NAME:
             raise UsageError(
-                f"A lock is a file {NAME}, got {lock}.\nType: dotcu cache verify {file} --lock {NAME}"
+                f"A lock is a file {NAME}, got {lock}.\nType: dotcu cache verify {quoted(file)} --lock {NAME}"
             )
         objects = {
             key: value for one in read(lock.absolute().parent).sources for key, value in one.objects.items()

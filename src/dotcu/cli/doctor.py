@@ -156,8 +156,8 @@ def misdirected(now: settings.Settings) -> dict[str, Component]:
         reason = "" if now.nvrtc.is_file() else "not a file"
         try:
             if not reason:
-                nvrtc.load(now.nvrtc).supported()
-        except (errors.ToolchainError, AttributeError):  # no library at all, or one without NVRTC's functions
+                nvrtc.architectures(now.nvrtc)
+        except errors.ToolchainError:  # no library at all, or one without NVRTC's functions
             reason = "a file, but not NVRTC"
         if reason:
             faults["nvrtc"] = Component(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu.cli import AsJson, File, Files, Number, Word, Words, console
-from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError
+from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError, quoted
 
 if TYPE_CHECKING:
     from dotcu.inspection.binaries.report import BinaryReport
@@ -131,13 +131,13 @@ def _refuse_for_binary(target: str, given: dict[str, Any]) -> None:
     if name and not Path(target).exists():
         raise UsageError(
             f"{place} is a binary, whose kernels cannot be selected by name, as {name!r}.\n"
-            f"Type: dotcu inspect {place}, with --arch sm_90 for the kernels of one architecture"
+            f"Type: dotcu inspect {quoted(place)}, with --arch sm_90 for the kernels of one architecture"
         )
     for option, value in given.items():
         if value:
             raise UsageError(
                 f"{option} is for kernels that dotcu compiles, and {target} is compiled already.\n"
-                f"Type: dotcu inspect {target}, or with --emit symbols"
+                f"Type: dotcu inspect {quoted(target)}, or with --emit symbols"
             )
 
 
@@ -165,7 +165,7 @@ def _page(report: InspectReport, other: InspectReport | None) -> str:
     if not report.kernels and not report.failed:
         raise UsageError(
             f"{report.target} has no kernel to show on a page.\n"
-            f"See what it has: dotcu inspect {report.target}"
+            f"See what it has: dotcu inspect {quoted(report.target)}"
         )
     return render(page_of(report), changes_of(diff(other, report)) if other is not None else None)
 

@@ -1,8 +1,8 @@
 """The command `dotcu`: builds the parser, and turns errors into a message and an exit code.
 
 Exit codes: 0 passed, 1 what was checked failed, 2 the command was used wrongly, 3 the
-environment lacks something. As shells have it, 130 after an interrupt, and 141 where the
-reader of a pipe has left.
+environment lacks something. As shells have it, 130 after an interrupt, 143 after SIGTERM, 129
+after SIGHUP, and 141 where the reader of a pipe has left.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import signal
 import sys
+from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -32,6 +34,7 @@ _VERBS = (
     ("doctor", doctor.command, "Report compilers, GPUs, packages, faults and remedies."),
 )
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130  # 128 + SIGINT
 _READER_LEFT = 141  # 128 + SIGPIPE
 
@@ -39,6 +42,9 @@ _READER_LEFT = 141  # 128 + SIGPIPE
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
     console.never_fail_on_letters()
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:  # else, as under nohup, it is ignored
+            signal.signal(number, _unwind)
     try:
         with process.collecting_rarely():
             parser()(prog_name="dotcu")
@@ -53,6 +59,12 @@ def main() -> None:
         if _debugging():
             raise
         sys.exit(_explain(error))
+
+
+def _unwind(number: int, frame: FrameType | None) -> NoReturn:
+    """End this command as an error does, workers and cursor included; a second signal ends it at once."""
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(128 + number)
 
 
 def _end(end: SystemExit) -> NoReturn:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dotcu.cli import console
+from dotcu.errors import quoted
 
 if TYPE_CHECKING:
     from dotcu.scaffold import ScaffoldPlan
@@ -68,9 +69,11 @@ def operator(
     plan = plan_operator(name, Path.cwd(), tile=tile)
     add(plan)
     module = next(path for path in plan.files if path.endswith(f"{plan.package}/{name}.py"))
-    make = "make" if plan.folder == Path.cwd() else f"make -C {_short(plan.folder)}"
+    make = "make" if plan.folder == Path.cwd() else f"make -C {quoted(_short(plan.folder))}"
     test = {f"{make} test": "every check as a test"}
-    watch = {f"dotcu watch {_short(plan.folder / module)}": "edit kernel and Python; each save is checked"}
+    watch = {
+        f"dotcu watch {quoted(_short(plan.folder / module))}": "edit kernel and Python; each save is checked"
+    }
     after = test if any(path.endswith(".cpp") for path in plan.files) else watch | test
     head = f"added {plan.package}.{name}, which computes a + alpha * b until you change it:"
     _report("operator", plan, head, after, as_json=as_json)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, stopwatch
-from dotcu.compile import cache, tile, toolchain
+from dotcu.compile import cache, nvrtc, tile, toolchain
 from dotcu.compile.cache import CacheEntry, Store
 from dotcu.compile.host_split.detect import NOT_FOUND, Refusal, is_host_include
 from dotcu.compile.include_graph import (
@@ -31,7 +31,7 @@ from dotcu.compile.include_graph import (
     include_graph,
     system_headers,
 )
-from dotcu.compile.nvrtc import FIRST_WITH_A_SEED, load
+from dotcu.compile.nvrtc_server import FIRST_WITH_A_SEED
 from dotcu.compile.object_code import (
     ObjectCode,
     is_kernel,
@@ -599,7 +599,8 @@ def _call(plan: BuildPlan) -> CacheEntry | str:
         _FROM_THE_HOST_NAME: plan.before.encode(),
     }
     before = (f"--pre-include={_FROM_THE_HOST_NAME}",) if plan.before else ()
-    return load(plan.compiler.path).compile(
+    return nvrtc.compile(
+        plan.compiler.path,
         main.virtual,
         with_probe(main.rewritten) if plan.probed else main.rewritten,
         headers=headers,

@@ -18,6 +18,7 @@ written, or is full, costs one warning and the reuse, never the result.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import hashlib
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from dotcu import settings
-from dotcu.errors import CacheError
+from dotcu.errors import CacheError, quoted
 from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
@@ -56,6 +57,17 @@ _LAYOUTS = "layouts.json"
 TILE_IR = "kernel.tileir"
 _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
 _WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
+
+_TELL_S = 1.0
+"""The wait for a lock after which the log says who holds it."""
+
+_LIMITS_S = {"stopped": 10.0, "elsewhere": 60.0, "running": 600.0}
+"""The longest wait for a lock, by what its holder does: then the same is compiled twice."""
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+_NOTE, _NOTE_BYTES = re.compile(rb"(\d{1,10}) ([\w.-]+)"), 300
+"""What a lock's file has: the number of the process that took it last, and its machine."""
 
 
 NOTES_OF_A_SOURCE = 8
@@ -137,7 +149,7 @@ def _layers(folders: tuple[Path, ...]) -> tuple[Store, ...]:
             _log.warning(
                 "%s, of DOTCU_CACHE_DIRS, has no folder %s to read: it is no cache, or is not mounted. "
                 "Its kernels are compiled here. See what it holds: ls -l %s",
-                store.directory, LAYOUT, store.directory,
+                store.directory, LAYOUT, quoted(store.directory),
             )  # fmt: skip
     return found
 
@@ -183,7 +195,7 @@ def clear() -> int:
                 store.remove(path)
             except OSError as error:
                 raise CacheError(
-                    f"{path} cannot be removed: {error.strerror}.\nIts owner has to: ls -ld {path}"
+                    f"{path} cannot be removed: {error.strerror}.\nIts owner has to: ls -ld {quoted(path)}"
                 ) from error
             removed += 1
         for notes in ("recent", "logs"):
@@ -407,6 +419,72 @@ def _read_index(raw: bytes) -> dict[str, Any]:
     return index
 
 
+def _take(file: IO[bytes], until: Callable[[], bool]) -> bool:
+    """Lock a file and note in it who has; False once `until` holds, or the holder has kept it too long."""
+    began, wait_s, told = time.monotonic(), _WAIT_S, logging.NOTSET
+    while not _try_to_take(file):
+        tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
+        while not (done := until()) and time.monotonic() < tried + wait_s:
+            time.sleep(min(wait_s, _LOOK_S))
+        if done:
+            return False
+        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+        if (waited := time.monotonic() - began) < _TELL_S:
+            continue
+        holder = _holder(file)
+        if waited >= _LIMITS_S[holder.state]:
+            _log.warning("%s after %.0f s: this process goes on without it.", holder, waited)
+            return False
+        level = logging.WARNING if holder.state == "stopped" else logging.INFO
+        if level > told:
+            _log.log(level, "%s: this process waits for it, at most %g s.", holder, _LIMITS_S[holder.state])
+            told = level
+    return True
+
+
+def _try_to_take(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    with contextlib.suppress(OSError):  # a full disk
+        file.truncate(0)
+        file.write(f"{os.getpid()} {os.uname().nodename}".encode())
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Holder:
+    """The process that holds a lock.
+
+    Attributes:
+        state: A key of `_LIMITS_S`.
+    """
+
+    lock: str
+    process: str
+    state: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.process} holds the lock {self.lock}{self.remedy}"
+
+
+def _holder(file: IO[bytes]) -> _Holder:
+    file.seek(0)
+    match = _NOTE.fullmatch(file.read(_NOTE_BYTES))
+    if match is None:
+        return _Holder(lock=file.name, process="Another process", state="elsewhere")
+    pid, host = match[1].decode(), match[2].decode()
+    if host != os.uname().nodename:
+        return _Holder(lock=file.name, process=f"Process {pid} on {host}", state="elsewhere")
+    with contextlib.suppress(OSError, IndexError):
+        if Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t"):
+            remedy = f" and is stopped (to let it go on: kill -CONT {pid})"
+            return _Holder(lock=file.name, process=f"Process {pid}", state="stopped", remedy=remedy)
+    return _Holder(lock=file.name, process=f"Process {pid}", state="running")
+
+
 _warned: set[Path] = set()
 _measured: dict[Path, int] = {}  # by root, the size when it was last looked at
 _written: dict[Path, int] = {}  # by root, the bytes that this process has written since
@@ -500,15 +578,18 @@ class Store:
             CacheError: The cache cannot be written.
         """
         folder = self.root / "temporary" / f"scratch.{os.urandom(8).hex()}"
+        doing = "created"
         try:
             folder.mkdir(parents=True)
-        except OSError as error:
-            raise CacheError(
-                f"{folder} cannot be created: {error.strerror}.\n"
-                "Choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
-            ) from error
-        try:
+            doing = "written"
             yield folder
+        except OSError as error:
+            if doing == "written" and error.errno not in _OF_THE_DISK:
+                raise
+            raise CacheError(
+                f"{folder} cannot be {doing}: {error.strerror}.\n"
+                "Make room, or choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
+            ) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -524,14 +605,14 @@ class Store:
     def lock(self, digest: str, until: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Hold the right to make entries of this key's group, against threads and processes.
 
-        The operating system releases it when a holder dies. Where the directory takes no lock
-        this gives False and none waits: a compile may then be done twice.
+        The operating system releases it when a holder dies. Where the directory takes no lock, or a holder
+        keeps it too long, as one that was stopped does, this gives False: a compile may then be done twice.
 
         Args:
             digest: The key.
             until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
-        locked, wait_s = False, _WAIT_S
+        locked = False
         with contextlib.ExitStack() as stack:
             with _guard:
                 thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
@@ -539,20 +620,10 @@ class Store:
             path = self.lock_file(digest)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(path.open("ab"))
-                while not locked:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        _locked.add(file)
-                        stack.callback(_unlock, file)
-                        locked = True
-                    except BlockingIOError:
-                        tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
-                        while not (done := until()) and time.monotonic() < tried + wait_s:
-                            time.sleep(min(wait_s, _LOOK_S))
-                        if done:
-                            break
-                        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+                file = stack.enter_context(path.open("a+b", buffering=0))
+                if locked := _take(file, until):
+                    _locked.add(file)
+                    stack.callback(_unlock, file)
             except OSError as error:
                 self.warn("lock", error)
             yield locked
@@ -617,7 +688,7 @@ class Store:
             _warned.add(self.directory)
             remedy = (
                 "Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY" if self.writable
-                else f"It is a layer, of DOTCU_CACHE_DIRS. See whose it is: ls -l {self.directory}"
+                else f"It is a layer, of DOTCU_CACHE_DIRS. See whose it is: ls -l {quoted(self.directory)}"
             )  # fmt: skip
             _log.warning(
                 "The cache %s: cannot %s: %s. Kernels are compiled all the same, and again in the next "

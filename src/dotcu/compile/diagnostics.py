@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dotcu.compile import toolchain
 from dotcu.compile.host_split.detect import (
@@ -95,7 +95,8 @@ _LAST_WORD = re.compile(r'(\w+)"')
 # Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
 HEADERS_OF_NAMES = {
     "<cstdint>": r"u?int(_fast|_least)?(8|16|32|64)_t|u?int(ptr|max)_t|U?INT(8|16|32|64)_(MAX|MIN|C)",
-    "<cstddef>": r"s?size_t|ptrdiff_t|nullptr_t",
+    "<cstddef>": r"size_t|ptrdiff_t|nullptr_t",
+    "<sys/types.h>": r"ssize_t|u_?(char|short|int|long)|u_int(8|16|32|64)_t",
     "<cfloat>": r"FLT_\w+|DBL_\w+",
     "<climits>": r"(U?(INT|LONG|LLONG|CHAR|SHRT)|SCHAR)_(MAX|MIN)|CHAR_BIT",
     "<cmath>": r"M_PI\w*|M_E|M_SQRT\w+|M_LN\w+|INFINITY|NAN|HUGE_VALF?",
@@ -104,7 +105,8 @@ HEADERS_OF_NAMES = {
         r"is_same(_v)?|enable_if(_t)?|conditional(_t)?|is_integral(_v)?|is_floating_point(_v)?"
         r"|remove_(cv|reference|const)\w*|decay(_t)?|integral_constant|true_type|false_type"
     ),
-    "<utility>": r"move|forward|swap|pair",
+    "<utility>": r"move|forward|pair",
+    "<cuda/std/utility>, and is cuda::std::swap": r"swap",
     "<cassert>": r"assert",
     "<cuda_fp16.h>": (
         r"__half2?(_raw)?|half2?|__(float2half|half2float|float22half|hadd|hmul|hfma|low2|high2)\w*"
@@ -492,10 +494,11 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
         return replace(error, file=plan.display, message=text)
     if error.file != NAME_MAP:
         hint = (
-            header_hint(error.message)
+            _new_header(plan, error)
             or _left_out_note(plan, error)
             or _launching_note(error)
-            or _tile_note(error)
+            or _note_of(_NOTES, error)
+            or _note_of(_TILE_NOTES, error)
         )
         notes = error.notes if plan.tile is None else _without_candidates(error.notes)
         return replace(error, notes=(*notes, hint) if hint else notes)
@@ -516,6 +519,16 @@ _OF_HOSTS = (
 """What makes device code of a declaration, by a word in what it is."""
 
 
+_OF_TEXTURE = re.compile(r"\b(texture|surface)\s*<")
+_COMPUTED = re.compile(r"=[^;]*\w\s*\(")
+
+
+def _declared_at(plan: BuildPlan, removed: Any) -> str:
+    """Return a declaration that was left out, from its line to a semicolon."""
+    file = next(file for file in plan.includes.files if file.virtual == removed.file)
+    return "\n".join(file.original.splitlines()[removed.line - 1 :]).partition(";")[0]
+
+
 def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
     """Say that a name is unknown because its declaration is host code; "" if that is not so."""
     name, is_called = undefined_name(error.message), bool(_NO_BODY.search(error.message))
@@ -527,6 +540,14 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
         if is_it and (one.name or is_called):
             name = one.name or "It"
             where = f"at line {one.line} of {plan.shown_files[one.file]}"
+            text = _declared_at(plan, one)
+            if _OF_TEXTURE.search(text):
+                return f"{name}, {where}, is a texture reference.\n  {_TEXTURES}"
+            if "variable" in one.what and _COMPUTED.search(text):
+                return (
+                    f"{name}, {where}, was left out as host code: its value is computed by a call.\n"
+                    "  If device code needs it, write its value as a number, or compute it in the kernel."
+                )
             remedy = next(remedy for kind, remedy in _OF_HOSTS if kind in one.what)
             return (
                 f"{name}, {where}, was left out as host code: {one.what}.\n"
@@ -605,10 +626,30 @@ _TILE_NOTES = (
 )
 
 
-def _tile_note(error: Diagnostic) -> str:
-    """Return what to write instead of what tile code does not take; "" for another error."""
+_TEXTURES = "CUDA 12 removed texture references. Take a pointer, const float* t, and read t[i]."
+
+# What NVRTC refuses in other code, and what to write instead.
+_NOTES = (
+    (r"annotation on lambda requires", "Leave the annotation out: a lambda in device code is device code."),
+    (
+        r"dynamic initialization is not supported",
+        "Give it a value that the compiler computes, such as a number, or compute it in the kernel.",
+    ),
+    (r"^(texture|surface) is not a template", _TEXTURES),
+)
+
+
+def _note_of(notes: Sequence[tuple[str, str]], error: Diagnostic) -> str:
+    """Return what to write instead of what the compiler does not take; "" for another error."""
     text = "\n".join([error.message, *error.notes])
-    return next((note for pattern, note in _TILE_NOTES if re.search(pattern, text)), "")
+    return next((note for pattern, note in notes if re.search(pattern, text)), "")
+
+
+def _new_header(plan: BuildPlan, error: Diagnostic) -> str:
+    """Return `header_hint` of an error, unless the header is included."""
+    hint = header_hint(error.message)
+    match = re.search(r"<([^>]+)>", hint)
+    return "" if match is not None and _included_at(plan, match[1]) else hint
 
 
 def _name_of(plan: BuildPlan, symbol: str) -> str:
@@ -640,8 +681,38 @@ def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
     return f", instantiating {', '.join(blamed)}" if blamed else ""
 
 
+_UNKNOWN_OPTION = re.compile(r"unrecognized option (\S+) found")
+
+# What NVRTC does in place of options that nvcc has, by their names, and what to write.
+_OPTIONS_OF_NVCC = (
+    (r"-O\d?|--optimize.*", "NVRTC always optimizes; debug=True turns it off."),
+    (r"--extended-lambda|-extended-lambda|--expt-extended-lambda", "Lambdas in device code need no option."),
+    (
+        r"--?expt-relaxed-constexpr",
+        "NVRTC has no such option; std::max, std::min and others work without it.",
+    ),
+    (r"-gencode.*|--generate-code.*|--?gpu-code.*|-code.*", "dotcu compiles for the GPU of the tensors."),
+    (r"-Xcompiler.*|--compiler-options.*|-ccbin.*|-m64|-f\w+|-W\w*", "No host compiler takes part."),
+    (r"-Xptxas.*", "For the assembler, write: --ptxas-options=OPTION"),
+    (r"-g|--debug", "Write debug=True in place of it."),
+    (
+        r"-[lL].*|--library.*|-[cox]|--compile|--shared|-shared|-M\w*|-t\d*",
+        "Nothing is linked here.",
+    ),
+)
+
+
 def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
+    for error in errors:
+        if match := _UNKNOWN_OPTION.search(error.message):
+            notes = (note for pattern, note in _OPTIONS_OF_NVCC if re.fullmatch(pattern, match[1]))
+            return f"Leave {match[1]} out of options. {next(notes, 'NVRTC has no such option.')}"
     if any("includes itself" in error.message for error in errors):
+        if any("include_next" in file.original for file in plan.includes.files):
+            return (
+                "#include_next is read as #include. Include the other header by a path that no other folder "
+                'of include=[...] has: #include "FOLDER/NAME"'
+            )
         return "Write at the top of each header: #pragma once"
     if any("uses too much shared data" in error.message for error in errors):
         return (

@@ -40,7 +40,7 @@ from dotcu.compile.source.lexer import Include, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, read_text
 
 VIRTUAL_ROOT = "/dotcu"
-_SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
+_SHORT_NAMES = re.compile(r"\b(ssize_t|uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
 """Types that nvcc knows without an `#include`. Source: glibc's sys/types.h."""
 
 NOTED_LENGTH = 50_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 
-from dotcu.compile.nvrtc import ENABLE_TILE
+from dotcu.compile.nvrtc_server import ENABLE_TILE
 from dotcu.compile.source.lexer import NVRTC_MACROS
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError

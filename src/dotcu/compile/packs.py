@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from dotcu.compile import cache
 from dotcu.compile.cache import LAYOUT, DamagedEntry, Store
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, quoted
 
 MOST_BYTES = 256 << 20
 """The most that a file of an entry, or what a store sends, may take."""
@@ -108,7 +108,7 @@ def unpack(pack: Path, directory: Path) -> int:
         digest, why = next(iter(damaged.items()))
         raise UsageError(
             f"{pack} is damaged: in the entry {digest[:16]}, {why}. Nothing was unpacked.\n"
-            f"Copy it again, or list what is wrong: dotcu cache verify {pack}"
+            f"Copy it again, or list what is wrong: dotcu cache verify {quoted(pack)}"
         )
     store, count = Store(directory), 0
     for digest, files in _entries(pack):

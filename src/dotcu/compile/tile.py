@@ -101,6 +101,7 @@ def assembler(nvrtc: Compiler) -> Path:
     """
     found, missing = beside(nvrtc, "tileiras"), missing_parts(nvrtc)
     if found is None or missing:
+        missing_parts.cache_clear()  # they may be installed before the next call
         absent = ", ".join(missing if found else ["tileiras"])
         raise ToolchainError(
             f"Tile kernels cannot be assembled: {absent} is not found next to {nvrtc.path}.\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from dotcu import settings
 from dotcu.compile import driver
-from dotcu.compile.nvrtc import builtin_libraries, load
+from dotcu.compile.nvrtc import architectures, builtin_libraries
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
 
@@ -86,6 +86,7 @@ def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
     torch = find_torch()
     chosen = _choose_compiler(compilers, torch.cuda if torch else None, driver.version())
     if isinstance(chosen, Rejected):
+        _compilers.cache_clear()  # one may be installed before the next call
         raise ToolchainError(str(chosen))
     return chosen
 
@@ -106,7 +107,7 @@ def _compilers(cuda_home: Path | None) -> tuple[Compiler, ...]:
 
 def supported(compiler: Compiler) -> tuple[int, ...]:
     """Return the architectures that the compiler makes code for: 75, 80, ..."""
-    return ARCHITECTURES.get(compiler.version) or load(compiler.path).supported()
+    return ARCHITECTURES.get(compiler.version) or architectures(compiler.path)
 
 
 def native_target(capability: Version) -> Target | Rejected:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dotcu import process, serialize, settings
 from dotcu.compile import cache, diagnostics
@@ -40,6 +40,9 @@ from dotcu.extension.plan import (
     units,
 )
 from dotcu.process import Finished
+
+if TYPE_CHECKING:
+    from dotcu.extension.trial import LoadTrial
 
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/share")
 _HAS_INCLUDE = re.compile(r"__has_include\s*\(\s*[<\"]([^>\"]+)[>\"]")
@@ -173,11 +176,16 @@ class NativeBuild:
     compiled: tuple[str, ...]
 
 
-def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
+def build_request(request: NativeRequest, tools: NativeTools, trial: LoadTrial | None = None) -> NativeBuild:
     """Build the library of a request, or its program where torch takes no part.
 
+    Args:
+        request: The sources and what is asked of the compilers.
+        tools: The compilers.
+        trial: Loads a library that was linked now, before the cache takes it.
+
     Raises:
-        CompileError: A source, or the link, was refused.
+        CompileError: A source, or the link, was refused, or the trial ended the worker.
         JitDisabled: Something would have to be compiled and `DOTCU_JIT=error` forbids that.
         CacheError: The cache cannot be written: a library has to be in a file.
     """
@@ -188,11 +196,13 @@ def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
     missing = [unit for unit in planned if objects[unit.key] is None]
     if missing:
         _require_jit(", ".join(unit.source.name for unit in missing), "compiling")
+        if trial is not None:
+            trial.start()  # it is ready when the compilers are
         header = precompiled_header(request, tools) if any(unit.precompiled for unit in missing) else None
         compiled = run_jobs(lambda unit: _object(store, unit, tools, header), missing)
         objects |= {unit.key: one for unit, one in zip(missing, compiled, strict=True)}
     contents = tuple(one[0] for one in objects.values() if one is not None)
-    path = _library(store, request, tools, contents)
+    path = _library(store, request, tools, contents, trial)
     names = tuple(unit.source.name for unit in missing)
     _log.info(
         "%s: %s, %.1f s: %s", request.name, f"compiled {', '.join(names)}" if names else "cache hit",
@@ -271,18 +281,24 @@ def _compile(
     return data, gather(files, folders=unit.include, toolkits=tools.folders())
 
 
-def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: Sequence[bytes]) -> Path:
+def _library(
+    store: Store,
+    request: NativeRequest,
+    tools: NativeTools,
+    objects: Sequence[bytes],
+    trial: LoadTrial | None,
+) -> Path:
     """Return the linked library, or program, in the cache."""
     words = link_words(request, tools)
     digests = [hashlib.sha256(data).hexdigest() for data in objects]
     digests += [content(path) for path in link_inputs(request)]
-    digest = key("link", words, [request.name, *digests], tools)
+    digest = key("link" if trial is None else "link and try", words, [request.name, *digests], tools)
     name = f"{request.name}.so" if tools.torch else request.name
     if store.get(digest, cache.open_entry) is None:
         _require_jit(request.name, "linking")
         with store.lock(digest) as locked:
             if store.get(digest, cache.open_entry, again=True) is None:
-                files = {name: _link(store, request.name, name, words, objects, digest)}
+                files = {name: _link(store, request, name, words, objects, digest, trial)}
                 about = {"source": name, "target": "library" if tools.torch else "program", "names": ""}
                 if not store.put(digest, cache.with_index(files, about=about), locked=locked):
                     raise CacheError(
@@ -293,7 +309,13 @@ def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: 
 
 
 def _link(
-    store: Store, shown: str, name: str, words: Sequence[str], objects: Sequence[bytes], digest: str
+    store: Store,
+    request: NativeRequest,
+    name: str,
+    words: Sequence[str],
+    objects: Sequence[bytes],
+    digest: str,
+    trial: LoadTrial | None,
 ) -> bytes:
     with store.scratch() as scratch:
         files = [scratch / f"{index}.o" for index in range(len(objects))]
@@ -304,7 +326,9 @@ def _link(
         first = next((i for i, word in enumerate(words) if word.startswith(("-L", "-l"))), len(words))
         done = process.run([*words[:first], *files, *words[first:], "-o", target], timeout_s=COMPILE_S)
         if done.status != 0 or not target.is_file():
-            raise explain(f"linking {shown}", done, store, digest)
+            raise explain(f"linking {request.name}", done, store, digest)
+        if trial is not None:
+            trial.require_loadable(target, request.compiled)
         return target.read_bytes()
 
 
@@ -393,7 +417,13 @@ def run_jobs(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_
         return []
     jobs = job_count(len(items), cores=len(os.sched_getaffinity(0)), free_bytes=free_bytes())
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(work, items))  # after an error those under way end, none begins
+        try:
+            return list(pool.map(work, items))  # after an error those under way end, none begins
+        except Exception:
+            raise
+        except BaseException:
+            process.kill_running()
+            raise
 
 
 def job_count(count: int, *, cores: int, free_bytes: int | None) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.machinery
 import importlib.util
 import logging
 import re
+import shlex
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -18,18 +20,21 @@ from dotcu import process, pyproject
 from dotcu.compile import driver
 from dotcu.compile.target import Target
 from dotcu.elf import undefined_symbols
-from dotcu.errors import CompileError, DuplicateOperator, EnvironmentFault, UsageError
+from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError, quoted
 from dotcu.extension import tools
 from dotcu.extension.build import build_request
 from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
+from dotcu.extension.trial import NAMESPACE, LoadTrial, registered
 
 _log = logging.getLogger("dotcu")
 
 WITHOUT_GPU = ("sm_80", "compute_80")
 """The targets of `.cu` files if there is no GPU: machine code, and PTX that later GPUs take."""
 
-_NAMESPACE = re.compile(r"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\s*\(\s*(\w+)\s*,", re.MULTILINE)
 _OPERATOR = re.compile(r"\.\s*def\s*\(\s*\"(?:\w+::)?(\w+)")
+_NOEXEC = "failed to map segment from shared object"
+"""The complaint of the loader about a file on such a file system. Source: glibc, elf/dl-map-segments.h."""
+
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 _CALLS = re.compile(r"__cudaLaunchKernel|cuda[A-Z]\w*|cu[A-Z][a-z]\w*")
 """Functions of the CUDA runtime and driver, but not those that nvcc has every file call, used or not."""
@@ -100,6 +105,10 @@ def load_native(
         EnvironmentFault: No torch, or the sources need a torch that is built with CUDA.
         DuplicateOperator: This process has loaded another build of the same namespace.
     """
+    for name, words in {"flags": flags, "cuda_flags": cuda_flags, "link_flags": link_flags}.items():
+        _require_words(name, words)
+    if isinstance(include, str | Path):
+        raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{str(include)!r}].")
     file = sys._getframe(1).f_globals.get("__file__")
     base = Path(file).absolute().parent if file else Path.cwd()
     paths = _absolute([sources] if isinstance(sources, str | Path) else sources, base)
@@ -129,12 +138,24 @@ def load_native(
             ", ".join(path.name for path in request.left_out),
         )
     nvcc = tools.nvcc(torch.cuda) if request.cuda else None
-    built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch))
+    with contextlib.closing(LoadTrial()) as trial:
+        built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch), trial)
     texts = [path.read_text(errors="replace") for path in request.compiled]
     operators = load_library(built.path, texts)
     return python_module(built.path, request.name) or NativeLibrary(
         path=built.path, operators=operators, cuda=request.cuda, left_out=request.left_out
     )
+
+
+def _require_words(name: str, words: object) -> None:
+    if isinstance(words, str):
+        raise UsageError(f"{name} is a list of flags, got {words!r}.\nWrite {name}={shlex.split(words)!r}.")
+    if (
+        isinstance(words, bytes)
+        or not isinstance(words, Iterable)
+        or not all(isinstance(word, str) for word in words)
+    ):
+        raise UsageError(f'{name} is a list of flags, got {words!r}.\nFor example: {name}=["-O3"]')
 
 
 def _require_possible(request: NativeRequest, torch: tools.TorchInstall) -> None:
@@ -152,7 +173,7 @@ def _require_possible(request: NativeRequest, torch: tools.TorchInstall) -> None
     raise EnvironmentFault(
         f"torch {torch.version} is built without CUDA, and {happened}.\n"
         + (f"Its kernels run on CPU tensors: dotcu.load({str(kernels)!r})\n" if kernels else "")
-        + (f"Their code is shown by: dotcu inspect {kernels}\n" if kernels else "")
+        + (f"Their code is shown by: dotcu inspect {quoted(kernels)}\n" if kernels else "")
         + "C++ is compiled for the CPU where the includes and calls of CUDA are inside #ifdef WITH_CUDA.\n"
         "The whole needs a torch that is built with CUDA: pip install torch, and no index of CPU builds"
     )
@@ -218,12 +239,12 @@ def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
     """
     with _lock:
         if path not in _loaded:
-            names = {name for text in texts for name in _NAMESPACE.findall(text)}
+            names = {name for text in texts for name in NAMESPACE.findall(text)}
             operators = {name for text in texts for name in _OPERATOR.findall(text)}
             _require_new(path, names, {f"{name}::{operator}" for name in names for operator in operators})
-            before = _registered()
+            before = registered()
             _register(path)
-            _loaded[path] = tuple(sorted(_registered() - before))
+            _loaded[path] = tuple(sorted(registered() - before))
             _namespaces.update(dict.fromkeys(names, path))
         return _loaded[path]
 
@@ -242,7 +263,7 @@ def _require_new(path: Path, namespaces: set[str], operators: set[str]) -> None:
             "Torch takes a namespace from one library, and keeps it until the process ends.\n"
             "After an edit start Python again: what is compiled already is loaded in a moment"
         )
-    for name in sorted(operators & {name.partition(".")[0] for name in _registered()}):
+    for name in sorted(operators & {name.partition(".")[0] for name in registered()}):
         raise DuplicateOperator(
             f"{path.name} defines {name}, which is an operator of this process already.\n"
             "Give one of them another name, or load only one of them."
@@ -256,6 +277,12 @@ def _register(path: Path) -> None:
         torch.ops.load_library(str(path))
     except OSError as error:
         reason = str(error.__cause__ or error)
+        if _NOEXEC in reason:
+            raise CacheError(
+                f"{path.name} is compiled, and cannot be loaded from {path.parent}: {_NOEXEC}.\n"
+                "A library needs a file system that is not mounted with noexec.\n"
+                "Choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
+            ) from error
         match = _UNDEFINED.search(reason)
         if match is not None:
             reason = (
@@ -266,12 +293,6 @@ def _register(path: Path) -> None:
         raise CompileError(
             f"{path.name} is compiled, and cannot be loaded: {reason}", log=str(error)
         ) from error
-
-
-def _registered() -> set[str]:
-    import torch
-
-    return set(torch._C._dispatch_get_all_op_names())
 
 
 def python_module(path: Path, name: str) -> ModuleType | None:

@@ -148,6 +148,7 @@ def nvcc(torch_cuda: Version | None) -> Nvcc:
                 "the two would load different CUDA runtimes into one process"
             )
         refusals.append(f"    {path}: {known}")
+    _nvcc.cache_clear()  # what it lacks may be installed before the next call
     happened = "No nvcc fits:\n" + "\n".join(refusals) if refusals else "No nvcc was found."
     raise ToolchainError(
         f"{happened}\n"

@@ -15,7 +15,7 @@ from dotcu.compile import CompileOptions, Rejected, Target, read_source, toolcha
 from dotcu.compile.driver import gpus
 from dotcu.compile.options import Define
 from dotcu.compile.target import FIRST_SPECIFIC_MAJOR
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, quoted
 from dotcu.inspection.binaries import read
 from dotcu.inspection.code.build import (
     BuildRequest,
@@ -251,7 +251,7 @@ def _only(report: InspectReport, name: str) -> InspectReport:
         near = difflib.get_close_matches(name, names, n=1, cutoff=0) or ["NAME"]
         raise UsageError(
             f"{report.target} has no kernel {name!r}; it has {', '.join(names) or 'none'}.\n"
-            f"Type: dotcu inspect {report.target.rpartition(':')[0]}:{near[0]}"
+            f"Type: dotcu inspect {quoted(report.target.rpartition(':')[0])}:{near[0]}"
         )
     return replace(report, kernels=kernels, templates=templates)
 

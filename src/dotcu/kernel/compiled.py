@@ -246,6 +246,11 @@ class CompiledUnit:
         if needs is None:
             with stopwatch.during("ptx"):
                 symbol = self.symbol(name)
+                if symbol not in self.outline.entries:
+                    raise KernelNotFound(
+                        f"{name} is declared and has no body, so there is no code of it.\n"
+                        "Define it in this source, or in a header that it includes."
+                    )
                 resources, header = self.object.resources.get(symbol), self.outline.entries[symbol]
                 static = resources.smem_bytes if resources else self.outline.static_smem_bytes(symbol)
                 threads = header.required_threads or header.max_threads

@@ -21,7 +21,7 @@ from dotcu import settings
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
-from dotcu.kernel.arguments.pack import is_plain, memory_fault
+from dotcu.kernel.arguments.pack import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
 from dotcu.kernel.compiled import QUALIFIED_NAME, CompilationUnit, ModuleVariables
@@ -492,7 +492,7 @@ class DeviceVariable:
                 code.write(self.name, data)
 
     def _bytes_of(self, tensor: Tensor) -> bytes:
-        mismatch = None if is_plain(tensor) else memory_fault(tensor)
+        mismatch = memory_fault(tensor)
         if mismatch is not None:
             raise ArgumentError(f"{self.name}: write got {mismatch.got}.\n{mismatch.remedy}")
         host = tensor.detach().cpu().contiguous().reshape(-1)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -27,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from dotcu import torch_compat
 from dotcu.compile.target import Target
 from dotcu.errors import CompileError, SimulationError, UsageError
-from dotcu.kernel.arguments.pack import PackingPlan, Placement, pack, tensors_in
+from dotcu.kernel.arguments.pack import PackingPlan, Placement, extent, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.kernel.scope import count_launch_writes
@@ -136,15 +138,44 @@ def _buffer(tensor: Tensor, name: str, writable: bool, shared: Collection[int] =
         part = mask[start : start + data.size]
         written = part if part.size == data.size else None
     storage = tensor.untyped_storage()
+    protected = writable and data.size > 0 and not _may_be_written(tensor.data_ptr())
     return Buffer(
         name=name,
         data=data,
         written=written,
-        read_only=not writable,
+        read_only=protected or not writable,
+        protected=protected,
         storage=(storage.data_ptr(), storage.nbytes()) if data.size else None,
         itemsize=tensor.itemsize,
         shared=storage.data_ptr() in shared,
     )
+
+
+_POPULATE_WRITE = 23
+"""The advice that prepares a page for writing, and fails where it may not be written.
+
+Source: madvise(2), Linux 5.14 and later."""
+
+
+@functools.cache
+def _madvise() -> Callable[..., int] | None:
+    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), "madvise", None)
+    return function
+
+
+def _may_be_written(address: int) -> bool:
+    """Return whether this process may write to an address: a tensor may be a file that is mapped to read."""
+    advise, page = _madvise(), mmap.PAGESIZE
+    start = ctypes.c_void_p(address - address % page)
+    if advise is not None and advise(start, ctypes.c_size_t(page), _POPULATE_WRITE) == 0:
+        return True
+    with suppress(OSError), Path("/proc/self/maps").open("rb") as maps:  # also where the system is older
+        for line in maps:
+            span, rights = line.split(maxsplit=2)[:2]
+            first, end = (int(bound, 16) for bound in span.split(b"-"))
+            if first <= address < end:
+                return b"w" in rights
+    return True
 
 
 def _caller(plan: PackingPlan, passed: Mapping[str, Tensor], name: str) -> str:
@@ -422,13 +453,6 @@ class Allocations(OperatorMode):
             (*tensor.shape, size),
             (*(stride * size for stride in tensor.stride()), 1),
         )[...] = 1
-
-
-def extent(tensor: Tensor) -> int:
-    """Return how many elements lie from a tensor's first to its last, both included."""
-    if tensor.numel() == 0:
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 _allocations: ContextVar[Allocations | None] = ContextVar("dotcu_allocations", default=None)

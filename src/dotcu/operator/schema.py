@@ -132,7 +132,7 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
 
     Raises:
         SchemaError: An annotation is missing or has no schema type in torch, or a body that writes
-            its arguments also returns something.
+            its arguments also returns something, or it takes too many.
     """
     namespace, short = split_name(name)
     if isinstance(mutates_args, str):
@@ -151,6 +151,7 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
         parsed = torch_compat.parse_schema(short + text)
     except (ValueError, NameError, TypeError, RuntimeError, IndexError) as error:
         raise SchemaError(_explain(body, name, mutates_args, str(error))) from error
+    _require_few(name, parsed)
     _require_defaults(f"{name}{text}", parsed)
     _require_names(f"{name}{text}", parsed)
     if mutates_args and parsed.returns:
@@ -160,7 +161,25 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
             "An operator that writes its arguments returns nothing: annotate the body `-> None`."
         )
     _require_use(f"{name}{text}", parsed)
+    for value in parsed.returns:
+        if "Tensor" not in str(value.type):
+            raise SchemaError(
+                f"{name}{text} returns {value.type}, and an operator returns tensors.\n"
+                "Return the number in a tensor of one element: x.new_full((), n), annotated -> Tensor."
+            )
     return _signature((namespace, short, overload), text, parsed)
+
+
+_MOST_ARGUMENTS = 64
+"""The most that an operator of torch takes. Source: torch 2.13, the dispatcher's own message."""
+
+
+def _require_few(name: str, parsed: Any) -> None:
+    if len(parsed.arguments) > _MOST_ARGUMENTS:
+        raise SchemaError(
+            f"{name} takes {len(parsed.arguments)} arguments, and torch registers operators of at most "
+            f"{_MOST_ARGUMENTS}.\nPass several as one: xs: Sequence[Tensor], or numbers: Sequence[int]."
+        )
 
 
 _TAKEN = frozenset({"cls", "kernel"})

@@ -20,7 +20,7 @@ import msgspec
 
 from dotcu import serialize
 from dotcu.compile.include_graph import include_graph, system_headers
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, quoted
 from dotcu.kernel import Kernel, Module
 from dotcu.kernel.shape_queries import ByLayout
 from dotcu.pyproject import parse_toml
@@ -164,7 +164,7 @@ def read(path: Path) -> TunedFile:
         return serialize.from_plain(TunedFile, values)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}.\nSee what is there: ls -l {path.parent}"
+            f"{path} cannot be read: {error.strerror}.\nSee what is there: ls -l {quoted(path.parent)}"
         ) from error
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         if isinstance(error, UsageError):

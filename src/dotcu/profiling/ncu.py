@@ -40,7 +40,7 @@ from typing import Any, Literal
 
 from dotcu import errors, process, serialize
 from dotcu.compile.toolchain import find_tool
-from dotcu.errors import DotcuError, OperatorError, ToolchainError
+from dotcu.errors import DotcuError, OperatorError, ToolchainError, quoted
 from dotcu.profiling import report_reader
 from dotcu.profiling.kernel import SECTIONS, Instructions, KernelLaunch, Listing, SampledInstruction
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
@@ -264,7 +264,7 @@ def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | 
     if _NOTHING in output:
         raise OperatorError(
             f"{call.operator} launches no kernel on {call.sample}, so there is nothing to profile.\n"
-            f"Use a call that does: dotcu profile {request.target} --shapes 4096"
+            f"Use a call that does: dotcu profile {quoted(request.target)} --shapes 4096"
         )
     return failure_of(output)
 
@@ -305,7 +305,7 @@ def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, Any]:
             raise OperatorError(
                 f"profiling {request.target} did not end within {LIMIT_S:g} s.\n"
                 "A call runs about forty times, with its memory restored each time.\n"
-                f"Use a smaller call: dotcu profile {request.target} --shapes 4096"
+                f"Use a smaller call: dotcu profile {quoted(request.target)} --shapes 4096"
             ) from None
         child.status()
         output.append(relevant_output(child.stderr_tail()))
@@ -327,7 +327,7 @@ def _required(reply: Any, request: ProfileRequest, output: str) -> ProfiledCall:
     words = "".join(f"\n    {line}" for line in own[-_MOST_LINES:])
     raise OperatorError(
         f"the process that calls {request.target} died.{words}\n"
-        f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {request.target}"
+        f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {quoted(request.target)}"
     )
 
 

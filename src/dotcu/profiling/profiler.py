@@ -13,7 +13,7 @@ import torch
 
 from dotcu.checking.checker import resolve_device
 from dotcu.checking.target import resolve
-from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.errors import EnvironmentFault, UsageError, quoted
 from dotcu.operator import Operator
 from dotcu.profiling import ncu
 from dotcu.profiling.kernel import KernelProfile, kernel_profiles
@@ -80,7 +80,7 @@ def _gpu(device: str | None, target: str) -> torch.device:
         raise EnvironmentFault(
             f"profiling needs a GPU, and {why}.\n"
             "Without one, see bounds on the time of a call, and the code of its kernels:\n"
-            f"    dotcu bench {target} --device simulator\n    dotcu inspect {target}"
+            f"    dotcu bench {quoted(target)} --device simulator\n    dotcu inspect {quoted(target)}"
         )
     index: int | None = gpu.index
     return torch.device("cuda", torch.cuda.current_device() if index is None else index)

@@ -24,7 +24,7 @@ from dotcu.benchmark.workloads.shapes import choose_dtypes, parse_shapes
 from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
-from dotcu.errors import DotcuError, OperatorError
+from dotcu.errors import DotcuError, OperatorError, quoted
 from dotcu.kernel.scope import watching_launches
 from dotcu.tracebacks import as_user_error
 
@@ -126,7 +126,7 @@ def make_call(request: ProfileRequest) -> ProfiledCall:
     Raises:
         DotcuError: The operator has no such sample, or its call fails.
     """
-    remedy = f"An operator is profiled on calls like its samples.\nSee: dotcu check {request.target}"
+    remedy = f"An operator is profiled on calls like its samples.\nSee: dotcu check {quoted(request.target)}"
     device = torch.device(request.device)
     with as_user_error(OperatorError, f"{request.target} has nothing to be called on", remedy):
         ((_, operator),) = resolve(request.target, verb="profile")
@@ -141,7 +141,9 @@ def make_call(request: ProfileRequest) -> ProfiledCall:
             torch.cuda.synchronize(device)
 
     happened = f"a call of {subject.name} failed, on {sample!r}"
-    remedy = f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {request.target}"
+    remedy = (
+        f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {quoted(request.target)}"
+    )
     on_device = torch.cuda.device(device) if subject.on_gpu else nullcontext()
     with as_user_error(OperatorError, happened, remedy), on_device:
         with watching_launches() as launches:

@@ -82,11 +82,26 @@ def malformed(text: str, position: int, what: str) -> SimulationError:
     begin = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     shown = text[begin : end if end >= 0 else len(text)].strip()[:120]
-    return SimulationError(
-        f"Malformed PTX at its line {line}: got {what} in `{shown}`.\n"
+    place, is_inline = _source_place(text[:position])
+    remedy = (
         "The simulator reads the PTX that NVRTC or nvcc emits for sm_80 or later.\n"
         "Compile the source again; if it came from elsewhere, check it with `ptxas`."
     )
+    if is_inline:
+        remedy = f"It is inline assembly{place}: correct the asm statement there."
+    elif "more than ." in what:
+        remedy = "A kernel has arrays of that size: make them smaller, or pass a tensor for them."
+    return SimulationError(f"Malformed PTX at its line {line}: got {what} in `{shown}`.\n{remedy}")
+
+
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)", re.MULTILINE)
+_INLINE = re.compile(r"// (begin|end) inline asm")
+
+
+def _source_place(before: str) -> tuple[str, bool]:
+    """Return the last line of the source that PTX names, ` at line 3`, and True if it ends in an asm."""
+    lines, marks = _LOC.findall(before), _INLINE.findall(before)
+    return (f" at line {lines[-1][1]} of the source" if lines else ""), marks[-1:] == ["begin"]
 
 
 class Tokens:

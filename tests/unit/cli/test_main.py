@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -159,6 +162,27 @@ def test_a_device_that_is_none_is_wrong_usage() -> None:
 )
 def test_exit_code_of(failure: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert end_of(failure, monkeypatch) == code
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_that_ends_the_command_lets_it_clear_up_first(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared = []
+
+    def wait() -> None:
+        with contextlib.closing(SimpleNamespace(close=lambda: cleared.append("the cursor is back"))):
+            signal.raise_signal(number)
+
+    before = signal.signal(number, signal.SIG_DFL)
+    monkeypatch.setattr(main, "_VERBS", (("wait", wait, "Wait."), ("hold", lambda: None, "Hold.")))
+    monkeypatch.setattr(sys, "argv", ["dotcu", "wait"])
+    try:
+        with pytest.raises(SystemExit) as caught:
+            main.main()
+    finally:
+        signal.signal(number, before)
+    assert (caught.value.code, cleared) == (code, ["the cursor is back"])
 
 
 def test_a_message_is_printed_as_it_is(

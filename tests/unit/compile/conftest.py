@@ -39,13 +39,13 @@ def make(cache_dir: Path) -> Build:
 def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The name of the source of each call of the compiler."""
     calls: list[str] = []
-    real = nvrtc.Nvrtc.compile
+    real = nvrtc.compile
 
-    def counted(self: nvrtc.Nvrtc, name: str, *given: Any, **more: Any) -> Any:
+    def counted(path: Path, name: str, *given: Any, **more: Any) -> Any:
         calls.append(name)
-        return real(self, name, *given, **more)
+        return real(path, name, *given, **more)
 
-    monkeypatch.setattr(nvrtc.Nvrtc, "compile", counted)
+    monkeypatch.setattr(nvrtc, "compile", counted)
     return calls
 
 

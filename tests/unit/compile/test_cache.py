@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from dotcu import settings
 from dotcu.compile import ObjectCode, cache
 from dotcu.compile.cache import CacheEntry, Store
+from dotcu.errors import CacheError
 
 Build = Callable[..., ObjectCode]
 Python = Callable[[str], list[str]]
@@ -568,3 +569,98 @@ def test_an_index_that_is_none_is_damage_and_no_crash(store: Store, raw: bytes) 
     put(store)
     (store.path(DIGEST) / "entry.json").write_bytes(raw)
     assert store.get(DIGEST, cache.read_entry) is None
+
+
+def test_a_disk_that_is_full_while_a_compiler_writes_is_an_error_with_the_line_to_type(store: Store) -> None:
+    says = r"cannot be written: No space left.*\n.*export DOTCU_CACHE_DIR="
+    with pytest.raises(CacheError, match=says), store.scratch():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError), store.scratch() as scratch:
+        (scratch / "none").read_bytes()
+    assert not list(store.directory.glob("v1/temporary/*"))
+
+
+@pytest.fixture
+def stopped(store: Store, python: Python) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stopped while it holds a lock of the store; it ends when it goes on."""
+    text = f"""
+import os, signal
+from pathlib import Path
+from dotcu.compile.cache import Store
+with Store(Path({str(store.directory)!r})).lock("ab"):
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    with subprocess.Popen(python(text)) as process:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+
+def test_a_stopped_holder_is_named_and_after_a_limit_nobody_waits_for_it(
+    store: Store,
+    stopped: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(cache, "_TELL_S", 0.1)
+    monkeypatch.setitem(cache._LIMITS_S, "stopped", 0.3)
+    with store.lock("ab") as locked:
+        assert not locked
+        assert store.put(DIGEST, entry().files(), locked=locked)
+    holder = f"Process {stopped.pid} holds the lock {store.lock_file('ab')} and is stopped"
+    remedy = f"(to let it go on: kill -CONT {stopped.pid})"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{holder} {remedy}: this process waits for it, at most 0.3 s.",
+        f"{holder} {remedy} after 0 s: this process goes on without it.",
+    ]
+
+
+def test_a_stopped_holder_that_goes_on_is_waited_for(
+    store: Store,
+    stopped: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(cache, "_TELL_S", 0.1)
+
+    def let_go_on() -> bool:
+        if "kill -CONT" in caplog.text:
+            stopped.send_signal(signal.SIGCONT)
+        return False
+
+    with store.lock("ab", let_go_on) as locked:
+        assert locked
+
+
+def test_a_lock_that_is_held_for_a_second_is_told_of_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cache, "_TELL_S", 0.0)
+    looks = iter(range(4))
+    with store.lock("ab"):
+        cache._thread_locks.clear()  # as another process
+        with caplog.at_level(logging.INFO), store.lock("ab", lambda: next(looks, None) is None) as locked:
+            assert not locked
+    (told,) = [(r.levelname, r.getMessage()) for r in caplog.records]
+    assert told[0] == "INFO"
+    assert told[1].startswith(f"Process {os.getpid()} holds the lock {store.lock_file('ab')}: ")
+
+
+@pytest.mark.parametrize(
+    ("note", "name"),
+    [
+        (b"12 node-7.cluster", "Process 12 on node-7.cluster"),
+        (b"", "Another process"),
+        (b"12 \x1b[31m", "Another process"),
+        (b"9" * 400, "Another process"),
+    ],
+)
+def test_a_note_in_a_lock_of_another_machine_is_not_trusted(
+    store: Store, tmp_path: Path, note: bytes, name: str
+) -> None:
+    (tmp_path / "a.lock").write_bytes(note)
+    with (tmp_path / "a.lock").open("rb") as file:
+        found = cache._holder(file)
+    assert (found.process, found.state) == (name, "elsewhere")

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.errors import CompileError, DuplicateOperator, EnvironmentFault, UsageError
-from dotcu.extension.load import targets
+from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError
+from dotcu.extension.load import load_library, targets
 from native_projects import missing_nvcc
 
 pytestmark = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler; c++ is not on PATH")
@@ -104,6 +104,55 @@ def test_a_function_that_is_defined_nowhere_is_named(tmp_path: Path) -> None:
     source = write(tmp_path, "native_missing", "int missing(int);\nint call() { return missing(1); }\n")
     with pytest.raises(CompileError, match="_Z7missingi is used and defined nowhere"):
         dotcu.load_native(source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("Tensor x", "Tenso x"), "unknown type specifier"),
+        (
+            ("{ m.def(", '{ m.def("twice(Tensor x) -> Tensor"); m.def('),
+            "same name and overload name multiple",
+        ),
+        ((", CPU,", ", CPUU,"), r"SIGSEGV\.\nCPUU is no dispatch key of torch. Near it: .*CPU\."),
+        (("@NAME@, m) { m.def", "aten, m) { m.def"), "The namespace aten has operators already"),
+        (("using torch", "struct Q { Q() { throw 5; } } q;\nusing torch"), "throwing an instance of 'int'"),
+    ],
+)
+def test_what_would_end_the_process_that_loads_a_library_is_an_error(
+    tmp_path: Path, cache_dir: Path, change: tuple[str, str], says: str
+) -> None:
+    source = write(tmp_path, "native_fatal", STABLE.replace(*change))
+    for _ in range(2):  # the cache does not have it either
+        with pytest.raises(
+            CompileError, match=rf"native_fatal\.so is compiled, and Python would die(?s:.*){says}"
+        ):
+            dotcu.load_native(source)
+
+
+def test_a_library_in_a_folder_that_may_not_be_executed_says_which_setting_moves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(path: str) -> None:
+        raise OSError(f"{path}: failed to map segment from shared object")
+
+    monkeypatch.setattr(torch.ops, "load_library", load)
+    with pytest.raises(CacheError, match=r"noexec\.\n.*export DOTCU_CACHE_DIR="):
+        load_library(tmp_path / "a.so", [])
+
+
+@pytest.mark.parametrize("name", ["flags", "cuda_flags", "link_flags"])
+def test_flags_are_a_list_and_the_message_has_it(name: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"Write {name}=['-DX=a b', '-O1'].")):
+        dotcu.load_native("none.cpp", **{name: "-DX='a b' -O1"})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is a list of flags, got 3"):
+        dotcu.load_native("none.cpp", **{name: 3})  # type: ignore[arg-type]
+
+
+def test_include_folders_are_a_list() -> None:
+    with pytest.raises(UsageError, match=r"Write include=\['own'\]"):
+        dotcu.load_native("none.cpp", include=Path("own"))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -515,6 +515,12 @@ def test_a_strided_tensor_is_written_in_its_order(module_of_variable: Module, de
     assert looked_up(module_of_variable, device) == [0, 2, 4, 6]
 
 
+def without_storage(count: int) -> torch.Tensor:
+    tensor = torch.zeros(count)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 @pytest.mark.parametrize(
     ("value", "says"),
     [
@@ -522,6 +528,7 @@ def test_a_strided_tensor_is_written_in_its_order(module_of_variable: Module, de
         (torch.zeros(4, dtype=torch.float64), "of 32 bytes"),
         ([1.0, 2.0], "takes a tensor, got list"),
         (torch.zeros(4, device="meta"), "without memory"),
+        (without_storage(4), "has 0 of the 16 bytes"),
     ],
 )
 def test_a_value_of_another_size_is_refused(module_of_variable: Module, value: object, says: str) -> None:

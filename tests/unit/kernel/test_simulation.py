@@ -5,15 +5,17 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
 from dotcu.errors import CompileError, FindingError, UsageError
-from dotcu.kernel import Module, active_run, load, load_inline, simulate, tracking_allocations
+from dotcu.kernel import Module, active_run, load, load_inline, simulate, simulation, tracking_allocations
 from dotcu.kernel.arguments.pack import strided
 from dotcu.kernel.simulation import active_allocations, tensor_bytes
 
@@ -38,6 +40,30 @@ def test_a_read_of_what_empty_allocated_is_found(module: Module) -> None:
         run_copy(module, torch.empty(8), torch.empty(8))
     finding = caught.value.finding
     assert (finding.kind, finding.address_of) == ("uninitialized-read", "x")
+
+
+@pytest.mark.parametrize("has_advice", [True, False], ids=["as here", "with an older system"])
+def test_a_store_to_a_file_that_is_mapped_to_be_read_is_a_finding(
+    module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_advice: bool
+) -> None:
+    if not has_advice:
+        monkeypatch.setattr(simulation, "_POPULATE_WRITE", -1)
+    np.save(tmp_path / "x.npy", np.ones(3, np.float32))
+
+    def mapped(mode: Literal["r", "c"]) -> torch.Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, of an array that is not writable
+            return torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode=mode))
+
+    run_copy(module, mapped("r"), out := torch.zeros(3))
+    assert out.tolist() == [1, 1, 1]
+    with simulate(on_finding="collect") as run:
+        run_copy(module, torch.zeros(3), mapped("r"))
+    (finding,) = run.findings
+    assert (finding.kind, finding.address_of) == ("read-only", "out")
+    assert 'its memory cannot be written, as that of numpy.load(..., mmap_mode="r")' in str(finding)
+    run_copy(module, torch.zeros(3), out := mapped("c"))  # the advice
+    assert out.tolist() == [0, 0, 0]
 
 
 def test_a_finding_names_the_callers_tensor_and_the_line_of_the_launch(module: Module) -> None:

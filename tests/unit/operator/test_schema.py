@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from torch import Tensor
 
@@ -115,3 +118,26 @@ def test_a_decorator_that_is_not_called_is_refused() -> None:
 
         @dotcu.op
         def forgot(a: Tensor) -> Tensor: ...
+
+
+def test_an_operator_that_returns_a_number_is_refused_with_what_it_may_return() -> None:
+    def count(x: Tensor) -> int:
+        return x.numel()
+
+    with pytest.raises(
+        errors.SchemaError, match=r"returns int, and an operator returns tensors\.\n.*-> Tensor"
+    ):
+        infer(count, name="schemas::count", overload="", mutates_args=())
+
+
+def test_more_arguments_than_torch_takes_are_counted() -> None:
+    def body(count: int) -> Callable[..., Tensor]:
+        space: dict[str, Any] = {"Tensor": Tensor}
+        exec(
+            f"def f(x: Tensor, {', '.join(f'a{i}: int = 0' for i in range(count - 1))}) -> Tensor: ...", space
+        )
+        return space["f"]
+
+    infer(body(64), name="schemas::many", overload="", mutates_args=())
+    with pytest.raises(errors.SchemaError, match=r"takes 65 arguments, .* at most 64\.\n.*Sequence"):
+        infer(body(65), name="schemas::many", overload="", mutates_args=())

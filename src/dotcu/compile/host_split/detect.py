@@ -19,6 +19,10 @@ The device compiler accepts only device code. Guard host code, and one file serv
     ... host code, and the #include lines that it needs ...
     #endif"""
 
+LAUNCH_REMEDY = """\
+A kernel cannot launch another: there is no device runtime. If the launch is in a kernel, make what it
+launches a __device__ function and call that, or launch both from Python, one after the other."""
+
 TENSOR_REMEDY = """\
 The device compiler has no headers of PyTorch, and dotcu has its number types, accessors, atomics and macros
 for device code, not this. Take a pointer and sizes instead: const float* x, long long n
@@ -271,7 +275,8 @@ def host_code_message(display: str, lines: Sequence[HostLine], *, is_split: bool
     headline = f"There is host code in {display}:"
     if is_split:
         headline = f"Device code of {display} contains what only a host compiler accepts:"
-    return "\n".join([headline, *_listed(lines), GUARD_REMEDY])
+    launches = [LAUNCH_REMEDY] * any(one.what == "a launch" for one in lines)
+    return "\n".join([headline, *_listed(lines), *launches, GUARD_REMEDY])
 
 
 def unclear_message(display: str, lines: Sequence[HostLine]) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dotcu.errors import SourceNotFound, UsageError
+from dotcu.errors import SourceNotFound, UsageError, quoted
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def inline_source(
             f"load_inline takes the text of a source, a str; got {type(value).__name__}.\nWrite {remedy}."
         )
     _require_text(text, name)
+    text = text.removeprefix("\ufeff")  # a byte order mark, as `read_text` leaves it out
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
@@ -152,7 +153,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise SourceNotFound(
             f"{path} cannot be read: {(error.strerror or str(error)).lower()}.\n"
-            f"A text file of CUDA C++ is required there; see it with: ls -ld {path}"
+            f"A text file of CUDA C++ is required there; see it with: ls -ld {quoted(path)}"
         ) from error
     text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     _require_text(text, str(path))

@@ -16,7 +16,7 @@ from dotcu import tile_ir
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
-from dotcu.errors import SourceError, UsageError
+from dotcu.errors import SourceError, UsageError, quoted
 from dotcu.inspection.code import instruction_kinds as kinds
 from dotcu.inspection.code import ptx, sass
 from dotcu.inspection.code.ptx import LocationChain, PtxLine, shown_location
@@ -162,12 +162,12 @@ def emit(report: InspectReport, what: str) -> bytes:
         if report.libraries:
             raise UsageError(
                 f"{report.target} is computed by a library: dotcu compiles none of it to emit {what} of.\n"
-                f"Type: dotcu inspect {report.libraries[0].path} --emit symbols"
+                f"Type: dotcu inspect {quoted(report.libraries[0].path)} --emit symbols"
             )
         raise UsageError(
             f"{report.target} has no kernel of which to emit {what}.\n"
             "A kernel is required, of a template an instantiation.\n"
-            f"See what there is: dotcu inspect {report.target}"
+            f"See what there is: dotcu inspect {quoted(report.target)}"
         )
     if what in _OF_MACHINE_CODE and not any(one.code.cubin for one in report.kernels):
         archs = ", ".join(dict.fromkeys(str(one.code.arch) for one in report.kernels))

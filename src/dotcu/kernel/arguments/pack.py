@@ -274,10 +274,9 @@ class MapPacker:
 def _require_memory(value: Any, packer: Packer) -> None:
     if not isinstance(value, Tensor):
         raise Mismatch(describe(value), "Pass a tensor; a number goes in a tensor of one element.")
-    if not is_plain(value):
-        mismatch = memory_fault(value)
-        if mismatch is not None:
-            raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer))
+    mismatch = memory_fault(value)
+    if mismatch is not None:
+        raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer))
 
 
 def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
@@ -292,9 +291,24 @@ def _require_dtype(tensor: Tensor, element: Element, packer: Packer) -> None:
                 describe(tensor), f"Pass t.view({wanted}): the same memory, read as the kernel does."
             )
         remedy = f"Pass t.to({wanted}) for the values, or t.view({wanted}) if it holds the bits."
+    elif element.lanes > 1 and (view := _view_as(tensor, wanted)):
+        raise Mismatch(
+            describe(tensor),
+            f"If {element.name} is for moving words, pass {view}: the same memory.\n"
+            + _without_copies(f"If the kernel computes with {element.scalar}, pass t.to({wanted}).", packer),
+        )
     else:
         remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
     raise Mismatch(describe(tensor), _without_copies(remedy, packer))
+
+
+def _view_as(tensor: Tensor, wanted: torch.dtype) -> str:
+    """Return the view of a contiguous tensor's memory in another dtype, as text; "" if there is none."""
+    given, size = tensor.dtype.itemsize, wanted.itemsize
+    if not tensor.is_contiguous() or tensor.numel() * given % size:
+        return ""
+    flat = "" if tensor.dim() and tensor.shape[-1] * given % size == 0 else ".view(-1)"
+    return f"t{flat}.view({wanted})"
 
 
 _COPY = re.compile(
@@ -548,6 +562,7 @@ def packing_plan(
                 "where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
                 f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
             )
+    _refuse_references(kernel, parameters)
     packers: list[Packer] = []
     for parameter in parameters:
         index, map_use = parameter.index, maps.get(parameter.index)
@@ -565,6 +580,17 @@ def packing_plan(
             packer = replace(packer, promised=Promised(assumed))
         packers.append(packer)
     return PackingPlan(kernel=kernel, parameters=tuple(parameters), packers=tuple(packers))
+
+
+def _refuse_references(kernel: str, parameters: Sequence[KernelParameter]) -> None:
+    for parameter in parameters:
+        if parameter.ctype.kind == "reference":
+            name, value = parameter.name or "value", parameter.ctype.pointee
+            raise SourceError(
+                f"{kernel}: parameter {parameter.index + 1}, {parameter}, is a reference, which leads to "
+                "memory of the host.\nA kernel takes values and pointers.\n"
+                f"Declare it: {value} {name}, or {value}* {name}"
+            )
 
 
 def _stores_through(parameter: KernelParameter, use: MapUse) -> bool:
@@ -799,7 +825,7 @@ def is_plain(tensor: Tensor) -> bool:
     keys = torch_compat.dispatch_keys(tensor)
     if keys in _plain:
         return True
-    if torch_compat.trace_wrapper(tensor) is not None or memory_fault(tensor) is not None:
+    if torch_compat.trace_wrapper(tensor) is not None or _kind_fault(tensor) is not None:
         return False
     if keys is not None:
         _plain.add(keys)
@@ -829,6 +855,30 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
 
 def memory_fault(tensor: Tensor) -> Mismatch | None:
     """Return why no pointer to this tensor's elements can be passed, None if it can."""
+    return _storage_fault(tensor) if is_plain(tensor) else _kind_fault(tensor)
+
+
+def _storage_fault(tensor: Tensor) -> Mismatch | None:
+    """Return a fault if the storage ends before the last element: it can be freed under its tensors."""
+    needed = (tensor.storage_offset() + extent(tensor)) * tensor.itemsize
+    held = tensor.untyped_storage().nbytes()
+    if held >= needed or tensor.numel() == 0:
+        return None
+    return Mismatch(
+        f"{describe(tensor)} whose storage has {held} of the {needed} bytes that it needs",
+        "The storage was freed or made smaller, as FSDP does with parameters after their use. Before the "
+        f"launch: t.untyped_storage().resize_({needed}), then write its values.",
+    )
+
+
+def extent(tensor: Tensor) -> int:
+    """Return how many elements lie from a tensor's first to its last, both included."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _kind_fault(tensor: Tensor) -> Mismatch | None:
     for holds, what, remedy in _FAULTS:
         if holds(tensor):
             text = what.format(type=type(tensor).__name__, layout=tensor.layout, device=tensor.device)

@@ -272,8 +272,29 @@ class IntPacker:
         try:
             return number.to_bytes(self.size, "little", signed=number < 0 if self.either else self.signed)
         except OverflowError:
-            remedy = "Pass a smaller number, or give the parameter a wider type, such as long long."
-            raise Mismatch(describe(value), remedy) from None
+            raise Mismatch(describe(value), self._remedy(number)) from None
+
+    def _remedy(self, number: int) -> str:
+        if number < 0 and not (self.signed or self.either):
+            return "Pass a number from 0 on, or give the parameter a signed type, such as long long."
+        which = "larger" if number < 0 else "smaller"
+        wider = next((f", such as {kind.name}" for kind in _WIDE if kind.holds(number)), "")
+        return f"Pass a {which} number" + f", or give the parameter a wider type{wider}" * bool(wider) + "."
+
+    def holds(self, number: int) -> bool:
+        """Return whether a number is in the range of its type."""
+        bits = 8 * self.size - self.signed
+        return -(1 << bits) * self.signed <= number < 1 << bits
+
+
+_WIDE = tuple(
+    IntPacker(name=name, size=size, signed=signed)
+    for name, size, signed in (
+        ("long long", 8, True),
+        ("unsigned long long", 8, False),
+        ("__int128", 16, True),
+    )
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,6 +422,8 @@ class StructPacker:
             data = bytes(value)
         elif isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.dtype.names is not None):
             data = value.tobytes()
+        elif self.lane is not None:
+            raise Mismatch(describe(value), f"Pass a tuple of numbers: ({', '.join('xyzw'[: self.lanes])}).")
         else:
             members = "" if self.nullable else "a dataclass or a dict of its members, or "
             remedy = (

@@ -46,6 +46,7 @@ class LaunchState:
         others: The parameters of the other ranks of a launch on several GPUs; rank 0 has `params`.
         cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
         workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
+        asks_workspace: The kernel has read that address, as grid.sync() does.
         registers: Registers that a thread has at the start; 0: it is not known.
         heap: Buffers that malloc() gave, in this launch or an earlier one, and free() did not take back.
         earlier: What the launch before wrote, if this one may start before that one ends.
@@ -68,6 +69,7 @@ class LaunchState:
     others: tuple[bytes, ...] = ()
     cluster: Coordinates | None = None
     workspace: int = 0
+    asks_workspace: bool = False
     registers: int = 0
     heap: list[Buffer] = field(default_factory=list)
     earlier: EarlierLaunch | None = None

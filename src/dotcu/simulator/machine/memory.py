@@ -52,6 +52,7 @@ class Buffer:
         data: The bytes, one-dimensional and contiguous, shared with their owner.
         written: For each byte whether anything wrote it, updated by stores; None: all of it.
         read_only: A store to it is a finding, unless another buffer of the same bytes allows it.
+        protected: It is read-only since the operating system ends a program that writes it.
         storage: Address and size of the allocation that the bytes are in; buffers of one
             storage get addresses that alias as the bytes do. None: the bytes themselves.
         itemsize: Bytes of one element, for messages; None: those of the access.
@@ -65,6 +66,7 @@ class Buffer:
     data: Bytes
     written: NDArray[Any] | None = None
     read_only: bool = False
+    protected: bool = False
     storage: tuple[int, int] | None = None
     itemsize: int | None = None
     constant: bool = False
@@ -77,6 +79,16 @@ class Buffer:
         self.written = None if self.written is None else self.written.view(np.uint8)
         self._views: dict[int, tuple[NDArray[Any], int]] = {}
         self._shadows: dict[int, NDArray[Any]] = {}
+
+    @property
+    def why_read_only(self) -> str:
+        """The reason for which a store to it is a finding, and the remedy."""
+        if self.protected:
+            return (
+                'its memory cannot be written, as that of numpy.load(..., mmap_mode="r"). '
+                'Map it with mmap_mode="c", or pass a copy: t.clone().'
+            )
+        return "it was passed for a pointer to const. Take the parameter as a pointer to non-const."
 
     def view(self, width: int) -> tuple[NDArray[Any], int]:
         """The bytes as unsigned integers of `width`, and the address of the first of them."""

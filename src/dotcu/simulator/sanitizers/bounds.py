@@ -136,7 +136,7 @@ def _how_far(nbytes: int, offset: int, size: int) -> str:
 
 def report_read_only(chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array) -> None:
     index = (int(address[0]) - region.base) // (region.itemsize or access.width)
-    why = "it was passed for a pointer to const. Take the parameter as a pointer to non-const."
+    why = region.why_read_only
     if chunk.grid.others and not region.constant and region.storage is None:
         why = (
             "each GPU has a variable of its own, and the simulator one for all ranks. Pass a tensor instead."

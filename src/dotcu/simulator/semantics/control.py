@@ -120,12 +120,26 @@ _STOPS = {
 }
 
 
+_NOT_COOPERATIVE = (
+    "grid.sync() stopped the kernel: its launch is not cooperative. Pass cooperative=True at the launch."
+)
+_UNDEFINED = (
+    "the compiler has put a trap in place of code that has no defined behavior, and gives no line: such as a "
+    "store to __constant__ memory. Leave that code out."
+)
+
+
 def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """trap, brkpt and a failed assertion: it is reported, and its lanes leave."""
     leave, opcode = _branch(placed, plan, binding), placed.instruction.opcode
 
     def trap(chunk: Chunk) -> None:
-        chunk.report("trap", placed, chunk.numbers(), _STOPS[opcode])
+        message = _STOPS[opcode]
+        if opcode == "trap" and chunk.grid.asks_workspace and not chunk.grid.workspace:
+            message = _NOT_COOPERATIVE
+        elif opcode == "trap" and not chunk.grid.decoded.location_of(placed)[1]:
+            message = _UNDEFINED
+        chunk.report("trap", placed, chunk.numbers(), message)
 
     report = guarded(bind_call(placed, binding) if opcode == "assertfail" else trap, placed, binding)
 

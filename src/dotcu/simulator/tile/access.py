@@ -292,10 +292,7 @@ def _checked(launch: TileLaunch, access: TileAccess, part: Places) -> bool:
     """Check places for races, unwritten and read-only memory; return whether the access may go on."""
     region, width = part.region, access.bytes
     if access.action != "read" and region.read_only and all(a.read_only for a in region.aliases):
-        message = (
-            f"{access} at {_element(part, access, 0)}, which is read-only: it was passed for a pointer to "
-            "const. Take the parameter as a pointer to non-const."
-        )
+        message = f"{access} at {_element(part, access, 0)}, which is read-only: {region.why_read_only}"
         launch.report("read-only", access.operation, part.size, message, region.name)
         return False
     shadow = region.shadow(width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from dotcu.kernel.arguments.pack import (
     MapUse,
     PackingPlan,
     Placement,
+    Strided,
     pack,
     packing_plan,
     require_one_device,
@@ -282,6 +284,49 @@ def test_what_may_be_values_or_bits_is_converted_or_viewed(
 @pytest.mark.parametrize(
     ("element", "tensor"),
     [
+        ("6float4", torch.ones(2, 8).half()),
+        ("6float4", torch.ones(8, 1).half()),
+        ("5uint4", torch.ones(8)),
+        ("7__half2", torch.ones(8)),
+    ],
+)
+@pytest.mark.parametrize("const", ["", "K"])
+def test_a_tensor_that_is_moved_by_wider_words_is_to_be_viewed(
+    const: str, element: str, tensor: torch.Tensor
+) -> None:
+    plan = make([f"P{const}{element}"])
+    view = re.search(r"pass (t\S*): the same memory", refusal(plan, tensor))
+    assert view is not None
+    viewed = eval(view[1], {"t": tensor, "torch": torch})  # the advice
+    assert viewed.data_ptr() == tensor.data_ptr()
+    run(plan, viewed)
+
+
+def test_a_reference_is_refused_with_its_declaration() -> None:
+    with pytest.raises(
+        SourceError, match=r"b, is a reference.*\n.*\nDeclare it: const float b, or const float\* b"
+    ):
+        make(["Pf", "RKf"])
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "says"),
+    [
+        ("j", -1, "got int -1.\nPass a number from 0 on, or give the parameter a signed type"),
+        ("h", 256, "Pass a smaller number, or give the parameter a wider type, such as long long"),
+        ("a", -129, "Pass a larger number, or give the parameter a wider type, such as long long"),
+        ("x", 2**63, "wider type, such as unsigned long long"),
+        ("y", 2**64, "wider type, such as __int128"),
+        ("y", 2**200, "Pass a smaller number."),
+    ],
+)
+def test_a_number_beyond_its_type_says_which_one_holds_it(code: str, value: int, says: str) -> None:
+    assert says in refusal(make([code]), value)
+
+
+@pytest.mark.parametrize(
+    ("element", "tensor"),
+    [
         ("f", torch.zeros(4, 3).t()),
         ("f", torch.zeros(3, 4, dtype=torch.float64)),
         ("13__nv_fp8_e4m3", torch.zeros(3, 4)),
@@ -424,6 +469,12 @@ def test_a_vector_by_value_is_a_tuple_of_numbers() -> None:
     assert "Pass 4 numbers" in refusal(made, (1, 2))
 
 
+def test_a_dict_for_a_vector_says_that_a_tuple_is_taken() -> None:
+    plan = make(["6float3"], {0: Entry(12, 4, "b8")})
+    assert "Pass a tuple of numbers: (x, y, z)." in refusal(plan, {"x": 1.0, "y": 2.0, "z": 3.0})
+    run(plan, (1.0, 2.0, 3.0))
+
+
 def test_an_enum_is_an_int() -> None:
     assert run(make(["N2ns4ModeE"], {0: Entry(4, 4, "u32")}), 2) == (struct.pack("<I", 2),)
 
@@ -447,6 +498,36 @@ def test_tensors_without_plain_memory_are_refused() -> None:
     ]
     for tensor, code, says in cases:
         assert says in refusal(make([code]), tensor)
+
+
+def freed(tensor: torch.Tensor, nbytes: int = 0) -> torch.Tensor:
+    """A tensor without all of its storage, as FSDP leaves parameters after their use."""
+    tensor.untyped_storage().resize_(nbytes)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "says"),
+    [
+        ("PKf", freed(torch.zeros(10)), "(10,) on cpu whose storage has 0 of the 40 bytes"),
+        ("PKf", freed(torch.zeros(10), 39), "has 39 of the 40 bytes"),
+        ("Pv", freed(torch.zeros(10)[6:]), "has 0 of the 40 bytes"),
+        ("PKf", strided(freed(torch.zeros(4, 5).t(), 76)), "has 76 of the 80 bytes"),
+    ],
+)
+def test_a_storage_that_ends_before_the_tensor_does_is_refused(code: str, value: Any, says: str) -> None:
+    rest = ["l"] * 2 if isinstance(value, Strided) else []
+    message = refusal(make([code, *rest]), value)
+    assert says in message
+    assert "t.untyped_storage().resize_(" in message
+
+
+def test_a_storage_that_the_advice_has_made_larger_is_taken() -> None:
+    tensor = freed(torch.zeros(10)[4:])
+    assert "t.untyped_storage().resize_(40), then" in refusal(make(["PKf"]), tensor)
+    tensor.untyped_storage().resize_(40)
+    run(make(["PKf"]), tensor)
+    run(make(["PKf"]), freed(torch.zeros(10)[:0]))  # an empty one needs none
 
 
 def test_parameters_and_inference_tensors_are_plain_memory() -> None:
@@ -522,6 +603,12 @@ def test_a_tensor_map_is_encoded_with_the_address_of_its_tensor() -> None:
     x = torch.zeros(8, 64)
     packed = run(make_maps("loaded"), tensor_map(x, box=(8, 32)), x)
     assert packed[0] == str(x.data_ptr()).encode().ljust(128, b"!")
+
+
+def test_the_tensor_of_a_map_has_to_have_all_of_its_storage() -> None:
+    x = torch.zeros(8, 64)
+    mapped = tensor_map(freed(x.clone()), box=(8, 32))
+    assert "has 0 of the 2048 bytes" in refusal(make_maps("loaded"), mapped, x)
 
 
 def test_a_tensor_counts_as_written_where_its_map_is_stored_through() -> None:

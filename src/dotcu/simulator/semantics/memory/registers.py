@@ -211,13 +211,19 @@ SPECIAL_VALUES: Mapping[str, Value] = {
     "reserved_smem_offset_cap": lambda chunk: chunk.grid.allotted_bytes - chunk.grid.reserved_offset,
     # Where a cooperative launch keeps what its grid-wide barrier counts (cooperative_groups.h).
     **{f"envreg{number}": lambda chunk: 0 for number in range(32)},
-    "envreg1": lambda chunk: chunk.grid.workspace >> 32,
-    "envreg2": lambda chunk: chunk.grid.workspace & 0xFFFFFFFF,
+    "envreg1": lambda chunk: _workspace(chunk) >> 32,
+    "envreg2": lambda chunk: _workspace(chunk) & 0xFFFFFFFF,
     # Two pieces that do not meet; cooperative groups take less than 512 bytes of theirs.
     "reserved_smem_offset_0": lambda chunk: chunk.grid.reserved_offset,
     "reserved_smem_offset_1": lambda chunk: chunk.grid.reserved_offset + 512,
     "current_graph_exec": lambda chunk: 0,
 }
+
+
+def _workspace(chunk: Chunk) -> int:
+    chunk.grid.asks_workspace = True
+    return chunk.grid.workspace
+
 
 # Read again by each instruction that names them: a loop may wait for them to advance.
 CLOCKS: Mapping[str, Callable[[Chunk], int]] = {

@@ -1,0 +1,219 @@
+"""The advice of an error works when it is followed: each test reads it from the message, and follows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dotcu
+from dotcu.errors import (
+    ArgumentError,
+    CompileError,
+    DotcuError,
+    FindingError,
+    HostCodeError,
+    KernelNotFound,
+    SimulationError,
+    SourceError,
+    SourceNotFound,
+    UsageError,
+)
+
+
+def result(source: str, *args: Any, options: Any = (), **launch: Any) -> float:
+    """Run the kernel `k` of a source on the CPU; return the first element of its output."""
+    out = torch.zeros(64)
+    dotcu.load_inline(source, options=options).k(out, *args, **{"grid": 2, "block": 32} | launch)
+    return out[0].item()
+
+
+def advice(pattern: str, kind: type[DotcuError], call: Callable[[], object]) -> re.Match[str]:
+    """Return the match of a pattern in the message of the error that a call raises."""
+    with pytest.raises(kind) as caught:
+        call()
+    match = re.search(pattern, str(caught.value))
+    assert match is not None, str(caught.value)
+    return match
+
+
+NAMES = (
+    "int64_t x = 1", "uint_fast8_t x = 1", "auto x = INT64_C(1)", "auto x = FLT_MAX > 1",
+    "auto x = INT_MAX > 1", "auto x = M_PI > 1", "auto x = !(INFINITY < 1)",
+    "auto x = std::numeric_limits<int>::max() > 1", "auto x = std::is_same_v<int, int>",
+    "auto x = std::pair<int, int>{1, 2}.first", "auto x = __half2float(__float2half(1.0f))",
+    "auto x = __bfloat162float(__float2bfloat16(1.0f))", "auto x = cuCrealf(make_cuFloatComplex(1, 1))",
+    "float x = 0, y = 1; std::swap(x, y)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("code", NAMES)
+def test_the_header_of_a_name_declares_it(code: str) -> None:
+    source = f"__global__ void k(float* o) {{ {code}; o[0] = x; }}"
+    found = advice(r"comes with: (#include <\S+>)(?:, and is (\S+))?", CompileError, lambda: result(source))
+    if found[2]:
+        source = source.replace("std::swap", found[2])
+    assert result(f"{found[1]}\n{source}") == 1
+
+
+def test_a_header_that_is_included_is_not_advised() -> None:
+    source = "#include <cstdint>\n__global__ void k(float* o) { o[0] = sizeof(int128_t); }"
+    with pytest.raises(CompileError) as caught:
+        result(source)
+    assert "comes with" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["-O3", "--expt-relaxed-constexpr", "--extended-lambda", "-Xcompiler", "-lcublas", "--none-such"],
+)
+def test_an_option_of_nvcc_can_be_left_out(option: str) -> None:
+    source = "__global__ void k(float* o) { o[0] = 1; }"
+    given = [option, "-use_fast_math"]
+    found = advice(r"Leave (\S+) out of options\. \w", CompileError, lambda: result(source, options=given))
+    given.remove(found[1])
+    assert result(source, options=given) == 1
+
+
+def test_a_lambda_needs_no_annotation() -> None:
+    source = (
+        "__global__ void k(float* o) { auto g = [=] __device__ (float y) { return y + 1; }; o[0] = g(1); }"
+    )
+    advice("Leave the annotation out", CompileError, lambda: result(source))
+    assert result(source.replace("__device__", "")) == 2
+
+
+def test_a_constant_that_a_call_computes_becomes_a_number() -> None:
+    source = "#include <cmath>\nconst float s = sqrtf(4.0f);\n__global__ void k(float* o) { o[0] = s; }"
+    advice("is computed by a call.\n *.*write its value as a number", CompileError, lambda: result(source))
+    assert result(source.replace("sqrtf(4.0f)", "2.0f")) == 2
+
+
+def test_a_variable_of_the_hosts_becomes_a_constant() -> None:
+    source = "float s = 2;\n__global__ void k(float* o) { o[0] = s; }"
+    found = advice("write there: (const), or (__device__)", CompileError, lambda: result(source))
+    assert [result(f"{word} {source}") for word in found.groups()] == [2, 2]
+
+
+@pytest.mark.parametrize("before", ["", "__device__ "])
+def test_a_texture_reference_becomes_a_pointer(before: str) -> None:
+    source = before + "texture<float> t;\n__global__ void k(float* o) { o[0] = tex1Dfetch(t, 0); }"
+    found = advice(r"Take a pointer, (.*), and read t\[i\]", CompileError, lambda: result(source))
+    assert result(f"__global__ void k(float* o, {found[1]}) {{ o[0] = t[0]; }}", torch.ones(1)) == 1
+
+
+def test_a_kernel_that_launches_another_calls_a_function() -> None:
+    source = "__global__ void c(float* o) { o[0] = 1; }\n__global__ void k(float* o) { c<<<1, 1>>>(o); }"
+    advice(
+        "make what it\nlaunches a __device__ function and call that", HostCodeError, lambda: result(source)
+    )
+    assert result(source.replace("__global__ void c", "__device__ void c").replace("<<<1, 1>>>", "")) == 1
+
+
+def test_a_barrier_of_the_grid_needs_a_cooperative_launch() -> None:
+    source = "#include <cooperative_groups.h>\n__global__ void k(float* o) {\n"
+    source += "    cooperative_groups::this_grid().sync();\n    o[0] = 1;\n}"
+    advice("Pass cooperative=True at the launch", FindingError, lambda: result(source))
+    assert result(source, cooperative=True) == 1
+
+
+def test_inline_assembly_is_corrected_on_the_line_that_is_named() -> None:
+    source = (
+        '__global__ void k(float* o) {\n int v;\n asm volatile("mov.u32 %0 1;" : "=r"(v));\n o[0] = v;\n}'
+    )
+    found = advice("It is inline assembly at line (\\d+)", SimulationError, lambda: result(source))
+    lines = source.split("\n")
+    lines[int(found[1]) - 1] = lines[int(found[1]) - 1].replace("%0 1", "%0, 1")
+    assert result("\n".join(lines)) == 1
+
+
+def test_arrays_that_are_larger_than_local_memory_become_smaller() -> None:
+    source = """__global__ void k(float* o) {
+    float a[150000];
+    for (int i = 0; i < 150000; i += 1000) a[i] = 1;
+    o[0] = a[(int)o[1] * 1000];
+}"""
+    advice("arrays of that size: make them smaller", SimulationError, lambda: result(source))
+    assert result(source.replace("150000", "15000")) == 1
+
+
+def test_a_store_to_constant_memory_is_left_out() -> None:
+    source = "__constant__ float w[4];\n__global__ void k(float* o) {\n    w[0] = 1;\n    o[0] = w[0];\n}"
+    advice("a store to __constant__ memory. Leave that code out", FindingError, lambda: result(source))
+    assert result(source.replace("w[0] = 1;", "")) == 0
+
+
+def test_a_kernel_without_a_body_gets_one() -> None:
+    source = "__global__ void k(float* o);"
+    advice("Define it in this source", KernelNotFound, lambda: result(source))
+    assert result(source.replace(";", " { o[0] = 1; }")) == 1
+
+
+def test_a_parameter_that_is_a_reference_becomes_a_value_or_a_pointer() -> None:
+    source = "__global__ void k(float* o, const float& v) { o[0] = v; }"
+    found = advice("Declare it: (.*), or (.*)", SourceError, lambda: result(source, 2.0))
+    assert result(source.replace("const float& v", found[1]), 2.0) == 2
+    pointer = source.replace("const float& v", found[2]).replace("= v", "= *v")
+    assert result(pointer, torch.full((1,), 2.0)) == 2
+
+
+def test_a_number_that_is_too_large_for_its_type_fits_the_advised_one() -> None:
+    source = "__global__ void k(float* o, int v) { o[0] = v > 7; }"
+    found = advice("a wider type, such as (.*)\\.", ArgumentError, lambda: result(source, 2**40))
+    assert result(source.replace("int v", f"{found[1]} v"), 2**40) == 1
+    source = source.replace("int v", "unsigned v")
+    found = advice("a signed type, such as (.*)\\.", ArgumentError, lambda: result(source, -1))
+    assert result(source.replace("unsigned v", f"{found[1]} v"), -1) == 0
+
+
+def test_too_much_shared_memory_is_asked_for_at_the_launch() -> None:
+    source = "__global__ void k(float* o) { __shared__ float s[20000]; s[threadIdx.x] = 1; o[0] = s[0]; }"
+    with pytest.raises(CompileError) as caught:
+        dotcu.load_inline(source).compile("sm_80")
+    found = re.search(r"Write for a larger one: (extern .*;) and pass smem_bytes=BYTES", str(caught.value))
+    assert found is not None
+    source = source.replace("__shared__ float s[20000];", found[1]).replace(
+        "o[threadIdx.x] = s[0]", "o[0] = 1"
+    )
+    dotcu.load_inline(source).compile("sm_80")
+    assert result(source, smem_bytes=80000, grid=1) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("options", "-use_fast_math"), ("define", "X=1"), ("define", ["X=1"]), ("include", "own")],
+)
+def test_an_argument_of_another_type_is_written_as_advised(tmp_path: Path, name: str, given: Any) -> None:
+    source = "__global__ void k(float* o) { o[0] = 1; }"
+    given = str(tmp_path) if given == "own" else given
+    found = advice(rf"Write {name}=(.*)\.", UsageError, lambda: dotcu.load_inline(source, **{name: given}))
+    dotcu.load_inline(source, **{name: eval(found[1])})
+
+
+def test_a_command_to_type_takes_a_path_with_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder.cu"
+    folder.mkdir()
+    found = advice("see it with: (.*)", SourceNotFound, lambda: dotcu.load(folder))
+    assert subprocess.run(found[1], shell=True, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_text_with_a_byte_order_mark_is_taken() -> None:
+    assert result("\ufeff__global__ void k(float* o) { o[0] = 1; }") == 1
+
+
+def test_a_tensor_that_is_moved_by_words_is_viewed_and_has_the_result() -> None:
+    kernels = dotcu.load_inline(
+        "__global__ void k(float4* o, const float4* x) { o[threadIdx.x] = x[threadIdx.x]; }"
+    )
+    x, t = torch.arange(16.0).half(), torch.zeros(16).half()
+    launch: dict[str, Any] = {"grid": 1, "block": 2}
+    found = advice(
+        r"pass (t\S*): the same", ArgumentError, lambda: kernels.k(t, x.view(torch.float32), **launch)
+    )
+    kernels.k(eval(found[1]), x.view(torch.float32), **launch)
+    assert torch.equal(t, x)
