@@ -1,10 +1,11 @@
-# Needs Python 3.10 to 3.13, make and PyPI; no CUDA toolkit, no host compiler, no GPU.
+# Needs Python 3.10 to 3.14, make and PyPI; no CUDA toolkit, no host compiler, no GPU.
 # Everything is installed into .venv, once; `make clean` removes it.
 
 VENV    ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
-TORCH   := $(shell grep '^torch==' constraints.txt)
+TORCH   ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 # A CPU-only torch, where the machine's index does not have one:
 #     make TORCH_INDEX=https://download.pytorch.org/whl/cpu test
 TORCH_INDEX ?=
@@ -21,9 +22,9 @@ CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator checking test_
 CUDA_FILES = $(shell find src tests $(wildcard examples) benchmarks -name '*.cu' -o -name '*.cuh' | sort)
 
 # The first Python that is new enough, and not too new.
-SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))
 ifndef PYTHON
-PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
 	"$$python" -c '$(SUPPORTED)' 2>/dev/null && { echo "$$python"; break; }; done)
 endif
 
@@ -32,7 +33,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick test-all check gpu figures counts lint format docs collected clean
+.PHONY: help install demo test test-torch quick test-all check gpu figures counts lint format docs collected clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -43,13 +44,13 @@ install: $(STAMP)  ## make .venv and install everything into it
 # torch goes first and alone: which build it is must not depend on what else is asked for.
 # The native part is made again by ziglang's compiler, which pip has brought by then: the same on every machine.
 $(STAMP): pyproject.toml constraints.txt requirements-tile.txt hatch_build.py $(wildcard src/dotcu/native/*)
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.10 to 3.13 on PATH; install one, or name it: make PYTHON=/path/to/python3"; exit 3; }
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.10 to 3.14 on PATH; install one, or name it: make PYTHON=/path/to/python3"; exit 3; }
 	@echo "make: a virtual environment in $(VENV), with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "make: installing $(TORCH)"
-	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
-	@echo "make: installing dotcu and its tools (constraints.txt)"
-	@$(PIP) -c constraints.txt -e '.[build,dev,tools]'
+	@echo "make: installing torch $(TORCH)"
+	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==$(TORCH)
+	@echo "make: installing dotcu and its tools ($(CONSTRAINTS))"
+	@$(PIP) -c $(CONSTRAINTS) -e '.[build,dev,tools]'
 	@cmp -s requirements-tile.txt $(TILE)/requirements.txt || { rm -rf $(TILE); \
 		echo "make: installing the compiler of tile kernels (requirements-tile.txt) into $(TILE)"; \
 		$(PIP) --target $(TILE) -r requirements-tile.txt && cp requirements-tile.txt $(TILE)/requirements.txt; }
@@ -63,6 +64,15 @@ demo: $(STAMP)  ## a tour in half a minute: a race explained by line, operators 
 test: $(STAMP)  ## lint, build the docs, run the quick tests
 	@$(MAKE) --no-print-directory -j 2 lint docs collected
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow'
+
+# An environment of its own. A CUDA build of torch pins parts of CUDA, so constraints.txt must not; nor may a
+# constraint of pip's own configuration hold back the torch that was asked for.
+OWN = .venv-torch-$(TORCH)-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
+test-torch:  ## the quick tests with another torch and Python: make test-torch TORCH=2.15.0 PYTHON=python3.13
+	@mkdir -p $(OWN)
+	@grep -vE '^(torch=|nvidia-|cuda-)' constraints.txt > $(OWN)/constraints.txt
+	@PIP_CONSTRAINT=/dev/null $(MAKE) --no-print-directory VENV=$(OWN) CONSTRAINTS=$(OWN)/constraints.txt install
+	@$(OWN)/bin/python -m pytest $(PYTEST_FLAGS) -m 'not slow'
 
 quick: $(STAMP)  ## ruff and the core's tests, for after an edit
 	@$(BIN)/ruff check --quiet .
@@ -113,5 +123,5 @@ collected: $(STAMP)
 	@$(BIN)/python -m pytest --collect-only --quiet > $(VENV)/collected.log 2>&1 || true
 
 clean:  ## remove what make made
-	@rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-torch-* site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find src tests $(wildcard examples) benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
