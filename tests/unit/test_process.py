@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -164,3 +165,22 @@ def test_a_program_that_is_handed_over_to_reports_how_it_ended(script: str, expe
 def test_what_cannot_be_handed_over_to_is_an_error() -> None:
     with pytest.raises(ToolchainError, match="could not be started"):
         process.hand_over(["/nowhere/program"])
+
+
+@pytest.mark.parametrize(("imported", "frozen"), [("ast", True), ("triton._C.libtriton", False)])
+def test_a_process_leaves_its_garbage_to_its_end_unless_triton_would_report_it(
+    monkeypatch: pytest.MonkeyPatch, imported: str, frozen: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, imported, sys.modules.get(imported))
+    calls: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(True))
+    with process.collecting_rarely():
+        pass
+    assert bool(calls) == frozen
+
+
+def test_a_command_that_has_imported_triton_ends_in_silence() -> None:
+    pytest.importorskip("triton._C.libtriton", reason="this torch has no Triton")
+    script = "from dotcu import process\nwith process.collecting_rarely(): import triton._C.libtriton"
+    done = process.run([sys.executable, "-c", script])
+    assert (done.status, done.stderr) == (0, "")
