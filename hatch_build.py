@@ -1,9 +1,9 @@
 """Builds dotcu's native part where there is a C compiler, when hatchling makes a wheel.
 
 It is written for Python's limited API and links to nothing but libc, so one library serves every Python
-from 3.10 on, every torch and every CUDA. Without a compiler, or without Python's headers, the installation
-succeeds all the same, and every launch and call goes through Python; DOTCU_REQUIRE_NATIVE=1 makes that an
-error, for those who publish wheels. `python hatch_build.py` builds it in place.
+from 3.10 on, every torch and every CUDA. Without a compiler or Python's headers, and for a free-threaded
+Python, the installation succeeds all the same, and every call goes through Python; DOTCU_REQUIRE_NATIVE=1
+makes that an error, for those who publish wheels. `python hatch_build.py` builds it in place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OLDEST_GLIBC = "2.17"  # manylinux2014, which ziglang's compiler can aim at
 
 
 class NotBuilt(Exception):
-    """There is no compiler, or it failed; says which."""
+    """There is no compiler, it failed, or this Python takes no such library; says which."""
 
 
 def compiler() -> list[str]:
@@ -64,10 +64,12 @@ def build() -> Path:
     """Compile the library into the source tree.
 
     Raises:
-        NotBuilt: There is no compiler, no Python.h, or it does not compile.
+        NotBuilt: There is no compiler, no Python.h, or it does not compile; or Python is free-threaded.
     """
     if sys.platform != "linux":
         raise NotBuilt(f"it is written for Linux, and this is {sys.platform}")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):  # an import of it would enable the GIL for all threads
+        raise NotBuilt("it relies on the GIL, and this Python is free-threaded")
     headers = sysconfig.get_path("include")
     if not (Path(headers) / "Python.h").exists():
         raise NotBuilt(f"Python's headers are not in {headers}")

@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -90,6 +91,20 @@ def test_without_a_c_compiler_the_wheel_is_pure(pure_wheel: Path) -> None:
     assert pure_wheel.name.endswith("-py3-none-any.whl")
     assert pure_wheel.stat().st_size < WHEEL_BYTES
     assert not any("_native" in name for name in zipfile.ZipFile(pure_wheel).namelist())
+
+
+def test_no_native_part_is_built_for_a_free_threaded_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hatch_build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hatch_build)
+    monkeypatch.setattr(
+        hatch_build.subprocess, "run", lambda *words, **kwargs: pytest.fail("it was compiled")
+    )
+    monkeypatch.setitem(sysconfig.get_config_vars(), "Py_GIL_DISABLED", 1)
+    with pytest.raises(hatch_build.NotBuilt, match="this Python is free-threaded"):
+        hatch_build.build()
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import platform
 import re
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -128,6 +129,10 @@ def native_parts(has_torch: bool) -> Iterator[Component]:
     """
     costs = "launches and calls go through Python, which costs more"
     library = find_spec("dotcu._native")
+    if library is None and sysconfig.get_config_var("Py_GIL_DISABLED"):
+        note = f"there is none for a free-threaded Python; {costs}"
+        yield Component(name="native part", state=ABSENT, note=note)
+        return
     why, lacking = ("" if library else "it is missing"), []
     if has_torch and library:
         answer = process.run([sys.executable, "-c", _ASK_TORCH])

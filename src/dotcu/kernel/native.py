@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sysconfig
 import warnings
 from collections.abc import Iterable
 from types import MappingProxyType
@@ -69,6 +70,8 @@ def library() -> Any:
     try:
         from dotcu import _native
     except ImportError as error:
+        if sysconfig.get_config_var("Py_GIL_DISABLED"):
+            return "dotcu has no native part for a free-threaded Python"
         return (
             f"dotcu's native part is missing: {error}\n"
             "Install a wheel of dotcu, or a C compiler and then: pip install --force-reinstall dotcu"

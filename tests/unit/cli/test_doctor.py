@@ -5,6 +5,7 @@ from __future__ import annotations
 import _ctypes
 import json
 import re
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,21 @@ def test_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"platform", "driver", "torch", "NVRTC", "cuobjdump", "nvcc"} <= set(parts)
     assert parts["NVRTC"]["state"] == doctor.FINE
     assert Path(parts["NVRTC"]["path"]).is_file()
+
+
+def test_an_installation_without_the_native_part_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    monkeypatch.setitem(sysconfig.get_config_vars(), "Py_GIL_DISABLED", 0)
+    (part,) = doctor.native_parts(has_torch=True)
+    assert (part.state, part.remedy) == (doctor.ABSENT, "pip install --force-reinstall dotcu")
+
+
+def test_a_free_threaded_python_has_no_native_part_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    monkeypatch.setitem(sysconfig.get_config_vars(), "Py_GIL_DISABLED", 1)
+    (part,) = doctor.native_parts(has_torch=True)
+    assert (part.state, part.remedy) == (doctor.ABSENT, "")
+    assert "none for a free-threaded Python" in part.note
 
 
 def test_it_says_whose_tuned_entries_a_gpu_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
