@@ -108,12 +108,14 @@ def _settled() -> None:
 
     A test that collects would walk through millions of objects, for seconds.
 
-    Let torch's loggers propagate, too: pytest adds its handlers to each that does not, six times a test.
+    Let torch's loggers propagate, too: pytest adds its handlers to each that does not, six times a test. And
+    torch traces each compile for whoever has a handler there, which pytest would be.
     """
     gc.freeze()
     for logger in [*logging.getLogger().manager.loggerDict.values()]:
         if isinstance(logger, logging.Logger) and logger.name.startswith(("torch", "strobelight", "c10d")):
             logger.propagate = True
+    logging.getLogger("torch.__trace").handlers.clear()
 
 
 def pytest_configure() -> None:
