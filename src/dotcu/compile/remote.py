@@ -297,6 +297,7 @@ def _http(url: str, name: str, data: bytes | None = None) -> bytes:
             with urllib.request.urlopen(request, timeout=settings.current().cache_timeout_s + 1) as reply:
                 return _bounded(reply)
         except urllib.error.HTTPError as error:
+            error.close()  # it holds the reply
             if error.code in {404, 410} and data is None:
                 raise FileNotFoundError(name) from error
             if pause_s is None or error.code not in _BUSY:
