@@ -39,7 +39,9 @@ def library(path: Path, text: str, *flags: str) -> Path:
     source = path.with_suffix(".cpp")
     source.write_text(text)
     found = shutil.which("c++")
-    compiler = [found] if found else [sys.executable, "-m", "ziglang", "c++"]
+    # Without a target it is for this machine alone, and looks for libraries in each folder of -L.
+    zig = [sys.executable, "-m", "ziglang", "c++", "-target", f"{platform.machine()}-linux-gnu"]
+    compiler = [found] if found else zig
     words = [*compiler, "-shared", "-fPIC", "-O1", str(source), "-o", str(path), *flags]
     subprocess.run(words, check=True, capture_output=True, text=True)
     source.unlink()
