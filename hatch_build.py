@@ -74,7 +74,9 @@ def build() -> Path:
     if not (Path(headers) / "Python.h").exists():
         raise NotBuilt(f"Python's headers are not in {headers}")
     made = TARGET.with_name(f".{TARGET.name}.{os.getpid()}")
-    command = [*compiler(), *FLAGS, f"-I{headers}", *map(str, sorted(SOURCES.glob("*.c"))), "-o", str(made)]
+    # Debian's pyconfig.h includes another one, in a folder beside the headers.
+    include = (f"-I{headers}", "-idirafter", str(Path(headers).parent))
+    command = [*compiler(), *FLAGS, *include, *map(str, sorted(SOURCES.glob("*.c"))), "-o", str(made)]
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -93,18 +94,46 @@ def test_without_a_c_compiler_the_wheel_is_pure(pure_wheel: Path) -> None:
     assert not any("_native" in name for name in zipfile.ZipFile(pure_wheel).namelist())
 
 
-def test_no_native_part_is_built_for_a_free_threaded_python(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hatch_build() -> ModuleType:
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
-    hatch_build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hatch_build)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_native_part_is_built_for_a_free_threaded_python(
+    hatch_build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         hatch_build.subprocess, "run", lambda *words, **kwargs: pytest.fail("it was compiled")
     )
     monkeypatch.setitem(sysconfig.get_config_vars(), "Py_GIL_DISABLED", 1)
     with pytest.raises(hatch_build.NotBuilt, match="this Python is free-threaded"):
         hatch_build.build()
+
+
+def test_the_native_part_is_built_where_pythons_headers_include_others_beside_them(
+    hatch_build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debian's do: python3.14/pyconfig.h includes <x86_64-linux-gnu/python3.14/pyconfig.h>."""
+    there = Path(sysconfig.get_path("include"))
+    try:
+        hatch_build.compiler()
+    except hatch_build.NotBuilt as reason:
+        pytest.skip(str(reason))
+    if not (there / "Python.h").exists():
+        pytest.skip(f"Python's headers are not in {there}")
+    headers = tmp_path / "include" / "python"
+    shutil.copytree(there, headers)
+    (tmp_path / "include" / "machine").mkdir()
+    (headers / "pyconfig.h").rename(tmp_path / "include" / "machine" / "pyconfig.h")
+    (headers / "pyconfig.h").write_text("#include <machine/pyconfig.h>\n")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(headers))
+    monkeypatch.setattr(hatch_build, "TARGET", tmp_path / "_native.abi3.so")
+    assert hatch_build.build().is_file()
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
