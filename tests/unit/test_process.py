@@ -171,6 +171,7 @@ def test_what_cannot_be_handed_over_to_is_an_error() -> None:
 def test_a_process_leaves_its_garbage_to_its_end_unless_triton_would_report_it(
     monkeypatch: pytest.MonkeyPatch, imported: str, frozen: bool
 ) -> None:
+    monkeypatch.delitem(sys.modules, "triton._C.libtriton", raising=False)
     monkeypatch.setitem(sys.modules, imported, sys.modules.get(imported))
     calls: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(True))
