@@ -67,8 +67,10 @@ test: $(STAMP)  ## lint, build the docs, run the quick tests
 
 # An environment of its own. A CUDA build of torch pins parts of CUDA, so constraints.txt must not; nor may a
 # constraint of pip's own configuration hold back the torch that was asked for.
-OWN = .venv-torch-$(TORCH)-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
+OWN = .venv-torch-$(TORCH)-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)' 2> /dev/null)
 test-torch:  ## the quick tests with another torch and Python: make test-torch TORCH=2.15.0 PYTHON=python3.13
+	@$(PYTHON) -c '' 2> /dev/null || { echo "make: $(PYTHON) does not run; install it, or name another:" \
+		"make test-torch TORCH=$(TORCH) PYTHON=/path/to/python3"; exit 3; }
 	@mkdir -p $(OWN)
 	@grep -vE '^(torch=|nvidia-|cuda-)' constraints.txt > $(OWN)/constraints.txt
 	@PIP_CONSTRAINT=/dev/null $(MAKE) --no-print-directory VENV=$(OWN) CONSTRAINTS=$(OWN)/constraints.txt install
