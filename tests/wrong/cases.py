@@ -838,3 +838,18 @@ def registers_of_one_warp() -> Launch:
 def inc_that_takes_registers_away() -> Launch:
     x, out = ints(256), zeros(256)
     return Launch(args=(x, out), out=out, want=x + 1, block=256, arch="sm_90a")
+
+
+# Values that nothing wrote, on their way
+
+
+@case
+def moved_load_of_one_too_many() -> Launch:
+    out = zeros(32)
+    return Launch(args=(out, 3), out=out, want=torch.full((32,), 3, dtype=i32))
+
+
+@case
+def member_that_nothing_set() -> Launch:
+    out = zeros(32)
+    return Launch(args=(out,), out=out, want=1 + torch.arange(32, dtype=i32))

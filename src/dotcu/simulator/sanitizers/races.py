@@ -33,9 +33,11 @@ from dotcu.simulator.sanitizers.shadow import (
     StampedPlaces,
     event_of,
 )
+from dotcu.simulator.sanitizers.undefined import HeldCheck
 
 if TYPE_CHECKING:
     from dotcu.ptx.instructions import Instruction
+    from dotcu.simulator.sanitizers.unwritten import HeldLoad
     from dotcu.simulator.semantics.memory.access import AccessPart
 
 _VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
@@ -55,7 +57,12 @@ def _shadowed(part: AccessPart, index: Array) -> tuple[ShadowMemory, LaneAccess]
 
 def check_read(part: AccessPart, index: Array) -> None:
     """Check a read of elements against the writes before it, and record it for those after it."""
-    (shadow, at), is_strong = _shadowed(part, index), part.access.order.strong
+    _check_read(_lane_access(part, index), part, index)
+
+
+def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
+    shadow, is_strong = part.races, part.access.order.strong
+    assert shadow is not None
     if shadow.awaited:
         check_completion(part, index)
     if is_strong or (shadow.writes is not None and shadow.dirty):
@@ -67,6 +74,31 @@ def check_read(part: AccessPart, index: Array) -> None:
                     _see(at, shadow, touch[0], *found)
     if not is_strong:
         shadow.note(at)
+
+
+def hold_read(part: AccessPart, index: Array, element: int) -> HeldLoad:
+    """Hold the check of a read back until it is known which lanes keep its value.
+
+    Args:
+        part, index, element: As of `check_written`.
+    """
+    chunk, active, at = part.chunk, part.chunk.active, _lane_access(part, index)
+    lanes = chunk.numbers(part.positions)
+    done = np.ones(chunk.lanes, bool)
+    done[lanes] = False
+
+    def report(used: Lanes) -> None:
+        kept, chunk.active = chunk.active, active
+        where = np.searchsorted(lanes, used)
+        positions = where if part.positions is None else part.positions[where]
+        indices = picked(np.atleast_1d(index), where)
+        narrow = part._replace(indices=indices, positions=positions)
+        _check_read(at._replace(lanes=used, indices=indices), narrow, indices)
+        chunk.active = kept
+
+    check = chunk.undefined.hold(HeldCheck(report, done, within_block=True))
+    bits = np.full(len(lanes), (1 << 8 * part.access.width) - 1, f"u{part.access.width}")
+    return element, lanes, bits, check
 
 
 def check_proxy(part: AccessPart, index: Array) -> None:
