@@ -853,3 +853,31 @@ def moved_load_of_one_too_many() -> Launch:
 def member_that_nothing_set() -> Launch:
     out = zeros(32)
     return Launch(args=(out,), out=out, want=1 + torch.arange(32, dtype=i32))
+
+
+# One thread publishes what others did
+
+
+@case
+def last_block_without_a_barrier() -> Launch:
+    x, out = ints(256), zeros(64)
+    want = 2 * x.view(4, 64).sum(0, dtype=i32).flip(0)
+    return Launch(args=(x, zeros(256), zeros(1), out), out=out, want=want, grid=4, block=64)
+
+
+@case
+def mailbox_without_a_warp_sync() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x.flip(0), block=64)
+
+
+@case
+def acquired_from_one_block_of_two() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, zeros(64), zeros(2), out), out=out, want=2 * x.flip(0) + 1, grid=3)
+
+
+@case
+def grid_barrier_without_block_barriers() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, zeros(64), zeros(1), out), out=out, want=x.flip(0), grid=2, block=32)

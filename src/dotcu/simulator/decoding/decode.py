@@ -67,6 +67,7 @@ class DecodedKernel:
         layout: The places of its variables.
         location_of: Finds the source file and line of an instruction, as the user knows them.
         opcodes: Of its instructions.
+        releases: One of them is a fence, or a release, that hands on what its thread did.
     """
 
     blocks: tuple[DecodedBlock, ...]
@@ -74,6 +75,7 @@ class DecodedKernel:
     layout: VariableLayout
     location_of: SourceLocations
     opcodes: frozenset[str]
+    releases: bool
 
 
 def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[str, int]) -> DecodedKernel:
@@ -114,7 +116,13 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         layout=binding.layout,
         location_of=linked.location_of,
         opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
+        releases=any(_is_release(placed.instruction) for placed in linked.code),
     )
+
+
+def _is_release(instruction: Instruction) -> bool:
+    orders = {"release", "acq_rel"}
+    return instruction.opcode in ("fence", "membar") or not orders.isdisjoint(instruction.flags)
 
 
 # What a binder raises for an instruction that it has no row for, or whose operands are of

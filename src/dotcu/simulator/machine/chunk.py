@@ -65,7 +65,11 @@ class Chunk:
         self.undefined = UndefinedValues(self.lanes)
         # A step is tried for what it would give: it reports nothing.
         self.repeats = False
-        self.clocks = VectorClocks(shape, by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP))
+        self.clocks = VectorClocks(
+            shape,
+            by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP),
+            next_turn=grid.events.next_turn if grid.decoded.releases else None,
+        )
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
         self.lacking: Callable[[], str] | None = None

@@ -425,7 +425,7 @@ def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
             _compare_with(at, part, touch, shadow.writes, "write")
 
 
-_NOTHING = (np.full(1, NEVER), np.full(1, NEVER))
+_NOTHING = (np.full(1, NEVER),) * 3
 
 
 def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
@@ -445,7 +445,7 @@ def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
     return found
 
 
-def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block: Array) -> None:
+def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block: Array, turn: Array) -> None:
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
     if block.ndim > 1:
         order = at.access.order
@@ -460,10 +460,10 @@ def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block
         )
         grid = np.full(1, NEVER)
     if int(block.max()) != NEVER:
-        at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire)
+        at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire, turn=turn)
 
 
-def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tuple[Array, Array] | None:
+def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tuple[Array, Array, Array] | None:
     """Publish what a release, or a strong write after a fence, makes known."""
     order, clocks = at.access.order, at.chunk.clocks
     if not order.strong:
@@ -477,6 +477,11 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         clocks.release(at.lanes)
     elif all(values.size == 1 and values.flat[0] == NEVER for values in (grid, block)):
         return None
+    turns = np.full(len(touch[1]), NEVER)
+    releases = np.broadcast_to(_are_there(grid) | _are_there(block), turns.shape)
+    lanes = np.arange(at.chunk.lanes) if at.lanes is None else at.lanes
+    if releases.any():
+        turns[releases] = clocks.hand_out(lanes[releases])
     if block.ndim > 1 and shadow is not at.chunk.shared.races:
         block = block.max(axis=1)
     elif block.ndim > 1:
@@ -486,8 +491,14 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         near = np.where(_is_own(at, shadow, touch[0])[:, None], rows[:, :warps], NEVER)
         far = np.where(order.scope == "cta" or order.for_block, NEVER, rows[:, -warps:])
         block = np.concatenate((near, far), axis=1)
-    shadow.publish(touch, (grid, block))
-    return grid, block
+    shadow.publish(touch, (grid, block), turns)
+    return grid, block, turns
+
+
+def _are_there(times: Array) -> Array:
+    """Return the mask of lanes that have a time, or a row with one."""
+    there = times if times.ndim == 1 else times.max(axis=1)
+    return np.asarray(there != NEVER)
 
 
 def _is_own(at: LaneAccess, shadow: ShadowMemory, places: Array) -> Array:
@@ -578,6 +589,7 @@ def _unordered(
         result |= at.chunk.clocks.left_out(first, then, second, own.block)
         if foreign.any():
             result = np.where(foreign[of_event], then.grid >= picked(known.grid, second), result)
+    result = result | _is_unheard(at, events, of_event, first, second, ~result)
     if not order.strong:
         return result
     promises = [event.access.order for event in events]
@@ -592,6 +604,39 @@ def _unordered(
     writes = np.array([event.access.action == "write" for event in events])[of_event]
     relies = same & (first // WARP == second // WARP) & writes & np.bool_(in_step)
     return result & (relies | ~(strong & allowed))
+
+
+def _is_unheard(
+    at: LaneAccess, events: list[MemoryEvent], of_event: Array, first: Array, second: Lanes, ordered: Array
+) -> Array:
+    """Return the mask of ordered pairs whose first lane handed nothing on that the second has heard of.
+
+    Args:
+        at, events, of_event, first, second: As of `_unordered`.
+        ordered: The mask of pairs to look at.
+    """
+    unheard, clocks, shape = np.zeros(len(first), bool), at.chunk.clocks, at.chunk.shape
+    if clocks.handovers is None:
+        return unheard
+    for number, event in enumerate(events):
+        handovers, opcode = event.handovers, event.access.placed.instruction.opcode
+        if handovers is None or opcode not in ("ld", "st", "atom", "red"):
+            continue
+        here = np.flatnonzero(ordered & (of_event == number))
+        lanes, own = first[here], second[here]
+        if event.shape is shape:
+            here = here[(lanes != own) & (clocks.are_apart(lanes, own))]
+            lanes, own = first[here], second[here]
+            is_near = lanes // shape.pitch == own // shape.pitch
+        else:
+            is_near = np.zeros(len(here), bool)
+        if len(here):
+            grid, block = (np.broadcast_to(picked(values, own), own.shape) for values in clocks.heard)
+            blocks = lanes // shape.pitch
+            far = ~is_near
+            unheard[here[is_near]] = ~handovers.are_before(lanes[is_near], event.turn, block[is_near])
+            unheard[here[far]] = ~handovers.are_before(lanes[far], event.turn, grid[far], blocks[far])
+    return unheard
 
 
 def _is_left_out(at: LaneAccess, event: MemoryEvent, first: int, second: int) -> bool:
