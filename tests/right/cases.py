@@ -440,3 +440,11 @@ def shuffle_from_lanes_that_left() -> Launch:
     x, out = ints(32), zeros(32)
     want = torch.cat((x[:20].flip(0).cumsum(0).flip(0).to(i32), zeros(12)))
     return Launch(args=(x, out, 20), out=out, want=want)
+
+
+@case
+def guarded_warp_instructions() -> Launch:
+    out = zeros(64)
+    want = torch.full((64,), 496 + 31 + 1, dtype=i32)
+    want[::32] = -1
+    return Launch(args=(out,), out=out, want=want, block=64)

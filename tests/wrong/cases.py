@@ -881,3 +881,11 @@ def acquired_from_one_block_of_two() -> Launch:
 def grid_barrier_without_block_barriers() -> Launch:
     x, out = ints(64), zeros(64)
     return Launch(args=(x, zeros(64), zeros(1), out), out=out, want=x.flip(0), grid=2, block=32)
+
+
+@case
+def guard_that_a_named_lane_fails() -> Launch:
+    out = zeros(32)
+    want = torch.full((32,), 496, dtype=i32)
+    want[0] = -1
+    return Launch(args=(out,), out=out, want=want)

@@ -182,7 +182,7 @@ def _block(
                 continue
             step = bind(placed, binding)
             if isinstance(step, Rendezvous):
-                admit, step = step.admit(number), step.step
+                admit, step = step.admit(number, binding.guard(placed.instruction)), step.step
             if binding.of_wgmma:
                 step = watched(step, placed, binding.of_wgmma, binding)
             steps.append(guarded(step, placed, binding))

@@ -22,7 +22,7 @@ from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.machine.shape import WARP, Array, Lanes, merged
 from dotcu.simulator.sanitizers.undefined import HeldCheck
 from dotcu.simulator.semantics.table import DestinationOperand, Step, dtype_of, require
 
@@ -43,9 +43,16 @@ class Rendezvous(NamedTuple):
     mask: int
     gather: Callable[[Chunk, FlatInstruction, int, Array], bool] | None = None
 
-    def admit(self, number: int) -> Callable[[Chunk], bool]:
-        """Return the function that admits lanes to the basic block of that number."""
+    def admit(self, number: int, guard: tuple[int, bool]) -> Callable[[Chunk], bool]:
+        """Return the function that admits lanes to the basic block of that number.
+
+        Args:
+            number: The block.
+            guard: The slot of the instruction's predicate, -1 without one, and whether it is negated. Lanes
+                where it does not hold take no part, and do not wait.
+        """
         _, placed, slot, gather = self
+        predicate, negated = guard
 
         def admit(chunk: Chunk) -> bool:
             everyone = chunk.active is None
@@ -59,7 +66,17 @@ class Rendezvous(NamedTuple):
             chunk.clocks.hand_on(chunk.active, mask)
             return True
 
-        return admit
+        def admit_guarded(chunk: Chunk) -> bool:
+            lanes = chunk.numbers()
+            holds = np.broadcast_to(chunk.read(predicate) ^ negated, lanes.shape)
+            if holds.all():
+                return admit(chunk)
+            chunk.active = lanes[holds]
+            takes_part = len(chunk.active) > 0 and admit(chunk)
+            chunk.active = merged(lanes[~holds], chunk.numbers()) if takes_part else lanes[~holds]
+            return True
+
+        return admit if predicate < 0 else admit_guarded
 
 
 def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> bool:
