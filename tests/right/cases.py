@@ -448,3 +448,9 @@ def guarded_warp_instructions() -> Launch:
     want = torch.full((64,), 496 + 31 + 1, dtype=i32)
     want[::32] = -1
     return Launch(args=(out,), out=out, want=want, block=64)
+
+
+@case
+def volatile_head_of_a_queue() -> Launch:
+    x, out = ints(20), zeros(20)
+    return Launch(args=(x, out, 20), out=out, want=x, block=64)

@@ -889,3 +889,28 @@ def guard_that_a_named_lane_fails() -> Launch:
     want = torch.full((32,), 496, dtype=i32)
     want[0] = -1
     return Launch(args=(out,), out=out, want=want)
+
+
+@case
+def source_of_a_pending_copy_overwritten() -> Launch:
+    data, out = ints(64), zeros(64)
+    return Launch(args=(data, out), out=out, want=data.flip(0), block=64)
+
+
+@case
+def volatile_between_warps() -> Launch:
+    x, out = ints(64), zeros(1)
+    return Launch(args=(x, out), out=out, want=x.sum(dtype=i32).view(1), block=64)
+
+
+@case
+def read_only_load_of_what_was_written() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, zeros(64), out), out=out, want=x.flip(0), block=64)
+
+
+@case
+def restrict_called_in_place() -> Launch:
+    x, out = ints(64), zeros(64)
+    want = 2 * x.flip(0)
+    return Launch(args=(x, x, out), out=out, want=want, block=64)

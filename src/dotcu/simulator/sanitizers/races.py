@@ -15,7 +15,7 @@ Source: PTX ISA, "Memory Consistency Model: Data races, Morally strong operation
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dotcu.simulator.sanitizers.bounds import describe_element
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
 from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later, known_of
 from dotcu.simulator.sanitizers.shadow import (
+    EVENT_BITS,
     LANE,
     STRONG,
     LaneAccess,
@@ -65,6 +66,9 @@ def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
     assert shadow is not None
     if shadow.awaited:
         check_completion(part, index)
+    if shadow.writes is not None and "nc" in part.access.placed.instruction.flags:
+        _check_unchanged(at, part)
+        return
     if is_strong or (shadow.writes is not None and shadow.dirty):
         for touch in shadow.touches(at):
             _compare_with(at, part, touch, shadow.writes, "write")
@@ -74,6 +78,30 @@ def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
                     _see(at, shadow, touch[0], *found)
     if not is_strong:
         shadow.note(at)
+
+
+def _check_unchanged(at: LaneAccess, part: AccessPart) -> None:
+    """Report lanes that read through the read-only cache what the launch has written, in whatever order."""
+    shadow, lanes = part.races, part.chunk.numbers(part.positions)
+    assert shadow is not None
+    shadow.note(at)
+    for places, _ in shadow.touches(at):
+        assert shadow.writes is not None
+        old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
+        bad = np.flatnonzero(old)
+        if not len(bad):
+            continue
+        event = shadow.events[int(event_of(old[bad[:1]])[0])]
+        writer = int(old[bad[0]] & LANE) - event.shape.first * event.shape.pitch
+        name, shown = describe_element(part, int(np.broadcast_to(at.indices, lanes.shape)[bad[0]]))
+        message = (
+            f"race: it reads {shown} by ld.global.nc, for data that nothing writes during the launch, and "
+            f"{_who(event.shape, writer)} writes it at {_shown_line(at, event)}: the read may give the old "
+            "value, whatever orders the two. Read it without __ldg(), and without const __restrict__ on the "
+            "parameter, or pass a tensor that the kernel does not write."
+        )
+        part.chunk.report("race", part.access.placed, lanes[bad], message, address_of=name)
+        return
 
 
 def hold_read(part: AccessPart, index: Array, element: int) -> HeldLoad:
@@ -380,6 +408,59 @@ def stamp_landed(part: AccessPart, index: Array) -> None:
         shadow.stamp_write(touch)
 
 
+class PendingSource(NamedTuple):
+    """Global memory that a copy reads at any time between its issue and its wait.
+
+    Attributes:
+        part, lanes, indices: The copy's access, whose it is, and for each lane the first element.
+        since, forgotten: The number of the next event at the issue, and how often all were forgotten.
+    """
+
+    part: AccessPart
+    lanes: Lanes
+    indices: Array
+    since: int
+    forgotten: int
+
+    @classmethod
+    def of(cls, part: AccessPart) -> PendingSource:
+        """The source of a copy that is issued now."""
+        events = part.chunk.grid.events
+        lanes = part.chunk.numbers(part.positions)
+        return cls(part, lanes, part.spread(), len(events.known), events.forgotten)
+
+    def check(self, lanes: Lanes) -> None:
+        """Report what was written since some lanes issued the copy, which they have waited for now."""
+        here = np.isin(self.lanes, lanes)
+        chunk, shadow, own, first = self.part.chunk, self.part.races, self.lanes[here], self.indices[here]
+        if shadow is None or not len(own) or shadow.events.forgotten != self.forgotten:
+            return
+        for element in range(self.part.access.elements):
+            index = first + element
+            at = LaneAccess(chunk, self.part.access, chunk.clocks.times, own, index, self.part.skew)
+            shadow.note(at)
+            for places, _ in shadow.touches(at):
+                if shadow.writes is None:
+                    break
+                old = shadow.writes.take(places)
+                bad = event_of(old) >= self.since
+                if bad.any():
+                    self._report(at, int(old[bad][0]), own[bad], int(index[bad][0]))
+                    return
+
+    def _report(self, at: LaneAccess, old: int, lanes: Lanes, index: int) -> None:
+        event = at.chunk.grid.events[old >> EVENT_BITS]
+        writer = (old & int(LANE)) - event.shape.first * event.shape.pitch
+        name, shown = describe_element(self.part, index)
+        message = (
+            f"race: this copy reads {shown}, which {_who(event.shape, writer)} writes at "
+            f"{_shown_line(at, event)} before the copy has been waited for. A copy may read its source until "
+            "then, whatever barriers lie between: store after cp.async.wait_group (__pipeline_wait_prior), "
+            "and after __syncthreads() if another thread stores."
+        )
+        at.chunk.report("race", self.part.access.placed, lanes, message, address_of=name)
+
+
 def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     """Report lanes of one instruction that stored different values at one place, after the store.
 
@@ -543,7 +624,10 @@ def _compare_with(
         suspect &= ~(same_block & (old < picked(shadow.block_floor, at.lanes)))
     in_step = order.exchange and part.region is None
     if order.strong and not shadow.is_narrow(order):
-        suspect &= ((old & STRONG) == 0) | (((old ^ own) & LANE < WARP) if in_step else False)
+        near = np.uint64(at.chunk.shape.pitch if _is_apart(at.indices) else WARP)
+        suspect &= ((old & STRONG) == 0) | (
+            (old & LANE) // near == (own & LANE) // near if in_step else False
+        )
     if value is not None and suspect.any():
         suspect &= part.view.take(at.indices) != value
     if not suspect.any():
@@ -559,6 +643,11 @@ def _compare_with(
         here = bad & (of_event == number)
         index = int(indices[here][0]) * shadow.granule // at.access.width - part.skew
         _report(at, part, events[number], action, int(first[here][0]), lanes[here], index)
+
+
+def _is_apart(indices: Array) -> bool:
+    """Return whether lanes access several places: they exchange no flag, or counter, that all read."""
+    return indices.size > 1 and bool((indices != indices[0]).any())
 
 
 def _unordered(
@@ -602,7 +691,8 @@ def _unordered(
         near = same & (first // shape.cluster_lanes == second // shape.cluster_lanes)
         allowed |= near & np.array([each.scope != "cta" for each in promises])[of_event]
     writes = np.array([event.access.action == "write" for event in events])[of_event]
-    relies = same & (first // WARP == second // WARP) & writes & np.bool_(in_step)
+    near_lanes = shape.pitch if _is_apart(at.indices) else WARP
+    relies = same & (first // near_lanes == second // near_lanes) & writes & np.bool_(in_step)
     return result & (relies | ~(strong & allowed))
 
 
@@ -713,6 +803,11 @@ def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
     is_write = at.access.action == "write" and event.access.action != "atomic"
     if earlier.location == later.location and is_write:
         return "Use an atomic where several threads change the same place, or put __syncthreads() between."
+    if at.access.order.exchange and event.access.order.strong and other // WARP != own // WARP:
+        return (
+            "volatile orders no two warps: put __syncthreads() between the write and the read, and between "
+            "the read and the next write."
+        )
     if at.access.order.exchange and event.access.order.strong:
         return (
             "Since Volta the lanes of a warp do not run in step, and volatile orders none of them: put "

@@ -27,7 +27,7 @@ NARROW = ("cta", "cluster")
 """Scopes that hold for some blocks only."""
 STRONG = np.uint64(1 << 32)
 LANE = np.uint64((1 << 32) - 1)
-_EVENT_BITS = 33
+EVENT_BITS = 33
 # Reads that are written down, in bytes, before they become stamps after all.
 _LOG_BYTES = 1 << 27
 # Bytes of clocks that fences may hold; what was written before the oldest that is kept is not judged.
@@ -148,7 +148,7 @@ class EventLog:
 
     def next_stamp(self) -> int:
         """Return a lower bound of every later stamp."""
-        return len(self.known) << _EVENT_BITS
+        return len(self.known) << EVENT_BITS
 
     def fence_proxies(self, chunk: Chunk, crosses: Iterable[str]) -> None:
         """Note that the active lanes pass a fence of proxies; see `ProxyFence.crosses`."""
@@ -202,7 +202,7 @@ def _some(moment: Moment, mask: Array) -> Moment:
 
 def event_of(stamps: Array) -> Array:
     """The numbers of the events of stamps."""
-    return (stamps >> np.uint64(_EVENT_BITS)).astype(np.int64)
+    return (stamps >> np.uint64(EVENT_BITS)).astype(np.int64)
 
 
 StampedPlaces = tuple[Array, Array]
@@ -264,7 +264,7 @@ class ShadowMemory:
         width, order, stamps = at.access.width, at.access.order, at.chunk.stamps
         self._refine(width)
         strong = int(order.strong and not self.is_narrow(order))
-        head = np.uint64(self.events.number(at) << _EVENT_BITS | strong << 32)
+        head = np.uint64(self.events.number(at) << EVENT_BITS | strong << 32)
         marked = (stamps if at.lanes is None else stamps[at.lanes]) | head
         each = width // self.granule
         first = (at.indices + at.skew) * each if each > 1 or at.skew else at.indices

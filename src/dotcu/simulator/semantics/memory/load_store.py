@@ -173,7 +173,13 @@ def load(chunk: Chunk, access: Access, held: list[HeldLoad] | None = None) -> li
     """
     if access.order.strong:
         chunk.watch(access.placed)
-    parts = resolve(chunk, access)
+    return load_parts(chunk, access, resolve(chunk, access), held)
+
+
+def load_parts(
+    chunk: Chunk, access: Access, parts: Sequence[AccessPart], held: list[HeldLoad] | None = None
+) -> list[Array]:
+    """The same, of the parts of an access that are in bounds."""
     if len(parts) == 1 and parts[0].positions is None:
         return _load_part(parts[0], held)
     results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.elements)]
