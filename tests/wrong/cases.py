@@ -914,3 +914,16 @@ def restrict_called_in_place() -> Launch:
     x, out = ints(64), zeros(64)
     want = 2 * x.flip(0)
     return Launch(args=(x, x, out), out=out, want=want, block=64)
+
+
+@case
+def masks_that_differ() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x.sum(dtype=i32).expand(32).clone())
+
+
+@case
+def collective_of_half_a_tile() -> Launch:
+    x, out = ints(32), zeros(32)
+    want = torch.cat((x.sum(dtype=i32).expand(16), zeros(16)))
+    return Launch(args=(x, out), out=out, want=want)

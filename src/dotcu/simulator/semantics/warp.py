@@ -100,8 +100,30 @@ def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> 
     if absent.any():
         chunk.stall(number, lanes[absent])
         chunk.active = lanes[~absent]
-        return bool(len(chunk.active))
-    return True
+        mask = mask if mask.size == 1 else mask[~absent]
+    if mask.size > 1:
+        _check_masks(chunk, placed, mask)
+    return bool(len(chunk.numbers()))
+
+
+def _check_masks(chunk: Chunk, placed: FlatInstruction, mask: Array) -> None:
+    """Report lanes whose mask names a lane that passes another mask."""
+    rows = _rows(chunk, mask)
+    present = _present(chunk)
+    apart = np.flatnonzero(((rows != rows.max(axis=1, keepdims=True)) & present).any(axis=1))
+    if not len(apart):
+        return
+    rows, present = rows[apart], present[apart]
+    named = ((rows[:, :, None] & _BITS) != 0) & present[:, :, None] & present[:, None, :]
+    warps, lanes, others = np.nonzero(named & (rows[:, :, None] != rows[:, None, :]))
+    if len(warps):
+        first = rows[warps[0], lanes[0]], rows[warps[0], others[0]]
+        message = (
+            f"lane {lanes[0]} passes the mask {first[0]:#010x}, which names lane {others[0]}, which passes "
+            f"{first[1]:#010x}. All lanes that a mask names have to pass the same one: compute it once, by "
+            "__ballot_sync() before the condition, or by __match_any_sync()."
+        )
+        chunk.report("barrier", placed, np.unique(apart[warps] * WARP + lanes), message)
 
 
 # Rows of 32: a value for every lane of every warp
