@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dotcu.elf import demangle
+from dotcu.errors import UnsupportedInstruction
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction
 from dotcu.ptx.module import PtxModule
 from dotcu.simulator.counting.counters import work_of
+from dotcu.simulator.decoding.architectures import needed_by
 from dotcu.simulator.decoding.basic_blocks import BasicBlock, basic_blocks, ends_block
 from dotcu.simulator.decoding.binding import Binding, place_of
 from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, SourceLocations, unsupported
@@ -104,6 +107,7 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
     refused: Refused = {}
     plans = basic_blocks(linked.code)
     lives = live_out(linked.code, plans)
+    _refuse_newer(linked, module, demangle(name))
     blocks = [
         _block(number, plan, binding, refused, live)
         for number, (plan, live) in enumerate(zip(plans, lives, strict=True))
@@ -123,6 +127,35 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
 def _is_release(instruction: Instruction) -> bool:
     orders = {"release", "acq_rel"}
     return instruction.opcode in ("fence", "membar") or not orders.isdisjoint(instruction.flags)
+
+
+def _refuse_newer(linked: FlatKernel, module: PtxModule, kernel: str) -> None:
+    """Refuse a kernel with instructions that its architecture lacks; PTX that names none has all.
+
+    Raises:
+        UnsupportedInstruction: Names them, and the oldest architecture that has all of them.
+    """
+    digits = re.search(r"\d+", module.target)
+    own = int(digits[0]) if digits else _NEWEST
+    lacking: Refused = {}
+    oldest = own
+    for placed in linked.code:
+        needed = needed_by(placed.instruction)
+        if needed > own:
+            oldest = max(oldest, needed)
+            spelling = ".".join((placed.instruction.opcode, *placed.instruction.flags))
+            lacking.setdefault(spelling, []).append((*linked.location_of(placed), placed.instruction))
+    if lacking:
+        shown = "\n    ".join(_shown(places) for places in lacking.values())
+        raise UnsupportedInstruction(
+            f"{kernel} is compiled for {module.target}, which lacks:\n    {shown}\n"
+            f"These instructions need sm_{oldest} or newer; no assembler takes them for {module.target}.\n"
+            f'Simulate that one: dotcu.simulate(arch="sm_{oldest}"), or keep them behind '
+            f"#if __CUDA_ARCH__ >= {oldest}0"
+        )
+
+
+_NEWEST = 1 << 16
 
 
 # What a binder raises for an instruction that it has no row for, or whose operands are of

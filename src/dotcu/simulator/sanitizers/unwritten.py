@@ -55,7 +55,9 @@ def check_written(
     bits = (is_undefined * np.uint8(0xFF)).view(state.dtype)
     done, addresses = np.ones(chunk.lanes, bool), np.full(chunk.lanes, PARTLY, np.int64)
     done[own] = False
-    addresses[own] = np.where(_is_partly_written(part)[bad], PARTLY, places * width + _start(part))
+    addresses[own] = places * width + _start(part)
+    if part.access.placed.instruction.opcode != "ldmatrix":  # which copies no structs
+        addresses[own] = np.where(_is_partly_written(part)[bad], PARTLY, addresses[own])
     if part.access.is_padding:
         addresses[own] = PADDING
 

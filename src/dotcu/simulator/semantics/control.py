@@ -120,12 +120,33 @@ _STOPS = {
 }
 
 
+_NO_GRID = (
+    "cooperative groups stopped the kernel, which is what grid.sync() does in an ordinary launch: its blocks "
+    "may not all run at once. Launch it with cooperative=True."
+)
+
+
+_UNDEFINED = (
+    "the compiler put a trap here, as the line does what C++ leaves undefined: a write to a __constant__ "
+    "variable, say. Write to a __device__ variable; a __constant__ one is set before the launch, by "
+    "module.variable(name).write(tensor)."
+)
+
+
 def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """trap, brkpt and a failed assertion: it is reported, and its lanes leave."""
     leave, opcode = _branch(placed, plan, binding), placed.instruction.opcode
 
     def trap(chunk: Chunk) -> None:
-        chunk.report("trap", placed, chunk.numbers(), _STOPS[opcode])
+        grid, (_, line, _) = chunk.grid, placed.instruction.location
+        location_of = grid.decoded.location_of
+        text = grid.source_line(location_of.files.get(placed.instruction.location.file, ""), line)
+        message = _STOPS[opcode]
+        if grid.workspace == 0 and location_of.is_library(placed):
+            message = _NO_GRID
+        elif opcode == "trap" and text.strip() and "trap" not in text:
+            message = _UNDEFINED
+        chunk.report("trap", placed, chunk.numbers(), message)
 
     report = guarded(bind_call(placed, binding) if opcode == "assertfail" else trap, placed, binding)
 
