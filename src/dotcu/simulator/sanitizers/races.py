@@ -112,8 +112,6 @@ def hold_read(part: AccessPart, index: Array, element: int) -> HeldLoad:
     """
     chunk, active, at = part.chunk, part.chunk.active, _lane_access(part, index)
     lanes = chunk.numbers(part.positions)
-    done = np.ones(chunk.lanes, bool)
-    done[lanes] = False
 
     def report(used: Lanes) -> None:
         kept, chunk.active = chunk.active, active
@@ -124,7 +122,7 @@ def hold_read(part: AccessPart, index: Array, element: int) -> HeldLoad:
         _check_read(at._replace(lanes=used, indices=indices), narrow, indices)
         chunk.active = kept
 
-    check = chunk.undefined.hold(HeldCheck(report, done, within_block=True))
+    check = chunk.undefined.hold(HeldCheck(report, lanes, np.zeros(chunk.lanes, bool), within_block=True))
     bits = np.full(len(lanes), (1 << 8 * part.access.width) - 1, f"u{part.access.width}")
     return element, lanes, bits, check
 

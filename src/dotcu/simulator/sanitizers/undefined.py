@@ -41,13 +41,15 @@ class HeldCheck(NamedTuple):
     """A check of some lanes' values, made once something depends on these.
 
     Attributes:
-        report: Makes the check for lanes of the chunk.
-        done: For each lane whether it was made, or is not due.
+        report: Makes the check for some of its lanes.
+        lanes: Ascending; those whose check it is. Others of their warps may have got their value.
+        done: For each lane of the chunk whether it was made.
         within_block: It is made at the end of the basic block, for the lanes that keep the value.
         place: For each lane the address of what it loaded, or `PARTLY` or `PADDING`. None: no memory.
     """
 
     report: Callable[[Lanes], None]
+    lanes: Lanes
     done: Array
     within_block: bool = False
     place: Array | None = None
@@ -149,7 +151,10 @@ class UndefinedValues:
     def settle(self, checks: Array, lanes: Lanes) -> None:
         """Make checks of lanes, one for each, that were not made yet."""
         for number in np.unique(checks).tolist():
-            check, own = self.checks[number], np.unique(lanes[checks == number])
+            check, users = self.checks[number], lanes[checks == number]
+            own = users[np.isin(users, check.lanes)]
+            warps = users[~np.isin(users, check.lanes)] // WARP
+            own = np.union1d(own, check.lanes[np.isin(check.lanes // WARP, warps)])
             own = own[~check.done[own]]
             if len(own):
                 check.done[own] = True

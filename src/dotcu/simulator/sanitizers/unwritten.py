@@ -53,10 +53,10 @@ def check_written(
     own, places = lanes[bad], np.broadcast_to(index, lanes.shape)[bad]
     is_undefined = np.ascontiguousarray(state[bad]).view(np.uint8) != 1
     bits = (is_undefined * np.uint8(0xFF)).view(state.dtype)
-    done, addresses = np.ones(chunk.lanes, bool), np.full(chunk.lanes, PARTLY, np.int64)
-    done[own] = False
+    is_copy = part.access.placed.instruction.opcode != "ldmatrix"  # which copies no structs
+    addresses = np.full(chunk.lanes, PARTLY if is_copy else 0, np.int64)
     addresses[own] = places * width + _start(part)
-    if part.access.placed.instruction.opcode != "ldmatrix":  # which copies no structs
+    if is_copy:
         addresses[own] = np.where(_is_partly_written(part)[bad], PARTLY, addresses[own])
     if part.access.is_padding:
         addresses[own] = PADDING
@@ -64,7 +64,14 @@ def check_written(
     def report(used: Lanes) -> None:
         _report_unwritten(part, places[np.searchsorted(own, used)], used)
 
-    held.append((element, own, bits, chunk.undefined.hold(HeldCheck(report, done, place=addresses))))
+    held.append(
+        (
+            element,
+            own,
+            bits,
+            chunk.undefined.hold(HeldCheck(report, own, np.zeros(chunk.lanes, bool), place=addresses)),
+        )
+    )
 
 
 def _start(part: AccessPart) -> int:

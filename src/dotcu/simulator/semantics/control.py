@@ -144,7 +144,7 @@ def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
         message = _STOPS[opcode]
         if grid.workspace == 0 and location_of.is_library(placed):
             message = _NO_GRID
-        elif opcode == "trap" and text.strip() and "trap" not in text:
+        elif opcode == "trap" and (text.strip() or (location_of.files and not line)) and "trap" not in text:
             message = _UNDEFINED
         chunk.report("trap", placed, chunk.numbers(), message)
 

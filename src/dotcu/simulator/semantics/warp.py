@@ -216,8 +216,6 @@ def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: A
     if not len(wrong) or chunk.repeats:
         return
     own, read, masks, live = lanes[wrong], read[wrong], masks[wrong], chunk.live.copy()
-    done = np.ones(chunk.lanes, bool)
-    done[own] = False
 
     def report(used: Lanes) -> None:
         at = int(np.searchsorted(own, used[0]))
@@ -228,7 +226,7 @@ def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: A
         )
         chunk.report("barrier", placed, used, message)
 
-    check = chunk.undefined.hold(HeldCheck(report, done))
+    check = chunk.undefined.hold(HeldCheck(report, own, np.zeros(chunk.lanes, bool)))
     chunk.undefined.put(slot, own, np.full(len(own), 0xFFFFFFFF, np.uint32), check)
 
 

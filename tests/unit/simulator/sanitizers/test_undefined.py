@@ -34,6 +34,8 @@ def findings_of(run_kernel: Any, use: str) -> list[Any]:
         "atomicAdd(out + (v & 1), 1);",
         "out[lane] = v > 3 ? 2 : 1;",
         "out[lane] = __shfl_xor_sync(~0u, v, 1);",
+        "out[lane] = __shfl_sync(~0u, v, 25);",
+        "int w = __shfl_sync(~0u, v, 25); if (lane < n) out[lane] = w;",
         "out[lane] = __popc(__ballot_sync(~0u, v > 3));",
         "out[lane] = v & 255;",
         "float f = v; out[lane] = int(f * 2);",
