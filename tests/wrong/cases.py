@@ -927,3 +927,9 @@ def collective_of_half_a_tile() -> Launch:
     x, out = ints(32), zeros(32)
     want = torch.cat((x.sum(dtype=i32).expand(16), zeros(16)))
     return Launch(args=(x, out), out=out, want=want)
+
+
+@case
+def grid_sync_of_an_ordinary_launch() -> Launch:
+    out = zeros(64)
+    return Launch(args=(out,), out=out, want=torch.ones(64, dtype=i32), grid=2)

@@ -127,7 +127,7 @@ _NO_GRID = (
 
 
 _UNDEFINED = (
-    "the compiler put a trap here, as the line does what C++ leaves undefined: a write to a __constant__ "
+    "the compiler put a trap here, for what C++ leaves undefined near this line: a write to a __constant__ "
     "variable, say. Write to a __device__ variable; a __constant__ one is set before the launch, by "
     "module.variable(name).write(tensor)."
 )

@@ -348,14 +348,3 @@ def test_more_than_the_stack_has_is_a_finding(on_registers: Any) -> None:
     (finding,) = run.findings
     assert finding.kind == "stack-overflow"
     assert "alloca of 1048576 bytes" in finding.message
-
-
-def test_a_trap_that_the_compiler_made_names_the_likely_cause(run_kernel: Any) -> None:
-    source = """__constant__ int table[4];
-    extern "C" __global__ void k(int* out, int n) {
-      *const_cast<int*>(&table[n & 3]) = 5;
-      out[0] = table[0];
-    }"""
-    (finding,) = run_kernel(source, {"out": np.zeros(4, "i4"), "n": np.int32(1)}, collect=True).findings
-    assert finding.kind == "trap"
-    assert "write to a __constant__ variable" in finding.message
