@@ -401,3 +401,56 @@ def store_of_a_whole_warp() -> Launch:
     x, out = torch.arange(512.0).view(16, 32), torch.zeros(16, 32)
     made = dotcu.tensor_map(out, box=(8, 32))
     return Launch(args=(x, made), out=out, want=2 * x, block=64, arch="sm_90")
+
+
+# Values that nothing depends on
+
+
+@case
+def loads_moved_out_of_their_guards() -> Launch:
+    out = zeros(64)
+    want = torch.cat((torch.full((32,), 10, dtype=i32), zeros(32)))
+    return Launch(args=(out, 3), out=out, want=want, block=64)
+
+
+@case
+def structs_with_padding() -> Launch:
+    out = zeros(64)
+    return Launch(args=(out, 40), out=out, want=39 + torch.arange(64, dtype=i32), block=64)
+
+
+@case
+def half_of_a_pair_behind_an_if() -> Launch:
+    out = torch.zeros(32)
+    want = torch.zeros(32)
+    want[:17] = torch.tensor([*range(3, 67, 4), 33.0])
+    return Launch(args=(out, 33), out=out, want=want, block=64)
+
+
+@case
+def rows_of_a_product_that_are_dropped() -> Launch:
+    out = torch.zeros(16, 8)
+    want = torch.zeros(16, 8)
+    want[:5] = 16 * torch.arange(5.0)[:, None]
+    return Launch(args=(out, 5), out=out, want=want)
+
+
+@case
+def shuffle_from_lanes_that_left() -> Launch:
+    x, out = ints(32), zeros(32)
+    want = torch.cat((x[:20].flip(0).cumsum(0).flip(0).to(i32), zeros(12)))
+    return Launch(args=(x, out, 20), out=out, want=want)
+
+
+@case
+def guarded_warp_instructions() -> Launch:
+    out = zeros(64)
+    want = torch.full((64,), 496 + 31 + 1, dtype=i32)
+    want[::32] = -1
+    return Launch(args=(out,), out=out, want=want, block=64)
+
+
+@case
+def volatile_head_of_a_queue() -> Launch:
+    x, out = ints(20), zeros(20)
+    return Launch(args=(x, out, 20), out=out, want=x, block=64)

@@ -838,3 +838,98 @@ def registers_of_one_warp() -> Launch:
 def inc_that_takes_registers_away() -> Launch:
     x, out = ints(256), zeros(256)
     return Launch(args=(x, out), out=out, want=x + 1, block=256, arch="sm_90a")
+
+
+# Values that nothing wrote, on their way
+
+
+@case
+def moved_load_of_one_too_many() -> Launch:
+    out = zeros(32)
+    return Launch(args=(out, 3), out=out, want=torch.full((32,), 3, dtype=i32))
+
+
+@case
+def member_that_nothing_set() -> Launch:
+    out = zeros(32)
+    return Launch(args=(out,), out=out, want=1 + torch.arange(32, dtype=i32))
+
+
+# One thread publishes what others did
+
+
+@case
+def last_block_without_a_barrier() -> Launch:
+    x, out = ints(256), zeros(64)
+    want = 2 * x.view(4, 64).sum(0, dtype=i32).flip(0)
+    return Launch(args=(x, zeros(256), zeros(1), out), out=out, want=want, grid=4, block=64)
+
+
+@case
+def mailbox_without_a_warp_sync() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x.flip(0), block=64)
+
+
+@case
+def acquired_from_one_block_of_two() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, zeros(64), zeros(2), out), out=out, want=2 * x.flip(0) + 1, grid=3)
+
+
+@case
+def grid_barrier_without_block_barriers() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, zeros(64), zeros(1), out), out=out, want=x.flip(0), grid=2, block=32)
+
+
+@case
+def guard_that_a_named_lane_fails() -> Launch:
+    out = zeros(32)
+    want = torch.full((32,), 496, dtype=i32)
+    want[0] = -1
+    return Launch(args=(out,), out=out, want=want)
+
+
+@case
+def source_of_a_pending_copy_overwritten() -> Launch:
+    data, out = ints(64), zeros(64)
+    return Launch(args=(data, out), out=out, want=data.flip(0), block=64)
+
+
+@case
+def volatile_between_warps() -> Launch:
+    x, out = ints(64), zeros(1)
+    return Launch(args=(x, out), out=out, want=x.sum(dtype=i32).view(1), block=64)
+
+
+@case
+def read_only_load_of_what_was_written() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, zeros(64), out), out=out, want=x.flip(0), block=64)
+
+
+@case
+def restrict_called_in_place() -> Launch:
+    x, out = ints(64), zeros(64)
+    want = 2 * x.flip(0)
+    return Launch(args=(x, x, out), out=out, want=want, block=64)
+
+
+@case
+def masks_that_differ() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x.sum(dtype=i32).expand(32).clone())
+
+
+@case
+def collective_of_half_a_tile() -> Launch:
+    x, out = ints(32), zeros(32)
+    want = torch.cat((x.sum(dtype=i32).expand(16), zeros(16)))
+    return Launch(args=(x, out), out=out, want=want)
+
+
+@case
+def grid_sync_of_an_ordinary_launch() -> Launch:
+    out = zeros(64)
+    return Launch(args=(out,), out=out, want=torch.ones(64, dtype=i32), grid=2)

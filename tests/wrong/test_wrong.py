@@ -20,6 +20,8 @@ COSTLY = {
     "cluster_histogram_not_zeroed_in_time",
     "cluster_read_before_the_sync",
     "cluster_tile_refilled_too_early",
+    "collective_of_half_a_tile",
+    "grid_sync_of_an_ordinary_launch",
 }
 """Kernels that include cooperative_groups.h, a second of compiling."""
 PLANTED = {name: read_marks(CORPUS.path(name)).kind for name in CORPUS.cases if name not in COSTLY}

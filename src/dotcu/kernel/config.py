@@ -429,10 +429,10 @@ def resident_blocks(needs: KernelNeeds, threads: int, smem_bytes: int, arch: Arc
 
 
 def _require_resident(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:
-    if not needs.registers:
+    if not needs.registers and not config.cooperative:
         return
     resident = resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks
-    if resident == 0:
+    if resident == 0 and needs.registers:
         got = f"{config.threads} threads of {needs.registers} registers each"
         limit = f"a block has {arch.registers_per_block} registers"
         bound = f"__launch_bounds__({config.threads})"

@@ -33,7 +33,7 @@ from dotcu.kernel.arguments.pack import PackingPlan, Placement, extent, pack, te
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.kernel.scope import count_launch_writes
-from dotcu.simulator import CHECKS
+from dotcu.simulator import CHECKS, ON_REQUEST
 from dotcu.tracebacks import caller_line
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def simulate(
         seed: Shuffles which warps run ahead of others, and the order in which atomics that meet at
             one address take effect; None keeps all warps in step.
         checks: Which of "bounds" (and alignment), "init" (reads of what nothing wrote), "race" and
-            "barrier" are on. A faulty access is left out in any case.
+            "barrier" are on, and whether "divergence" is: a __syncthreads() that not all threads of a block
+            reach together, which hardware tolerates. A faulty access is left out in any case.
         step_limit: Instructions that blocks which run together may issue before a launch ends with a
             `step-limit` finding. None allows any number, as long as every 5 million of them end some thread
             or reach code for the first time.
@@ -99,8 +100,8 @@ def simulate(
         raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
     if on_finding not in ("raise", "collect"):
         raise UsageError(f'on_finding is "raise" or "collect", got {on_finding!r}.')
-    if isinstance(checks, str) or not CHECKS.issuperset(checks):
-        raise UsageError(f"checks are some of {sorted(CHECKS)}, got {checks!r}.")
+    if isinstance(checks, str) or not (CHECKS | ON_REQUEST).issuperset(checks):
+        raise UsageError(f"checks are some of {sorted(CHECKS | ON_REQUEST)}, got {checks!r}.")
     if step_limit is not None and step_limit < 1:
         raise UsageError(f"step_limit is a positive number of instructions, got {step_limit}.")
     run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks), step_limit=step_limit)

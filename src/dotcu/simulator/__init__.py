@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKS",
+    "ON_REQUEST",
     "Buffer",
     "Counters",
     "Finding",
@@ -31,6 +32,8 @@ __all__ = [
 
 CHECKS = frozenset({"bounds", "init", "race", "barrier"})
 """The checks of a run."""
+ON_REQUEST = frozenset({"divergence"})
+"""Checks that are off unless a run asks for them: the hardware tolerates what they find."""
 
 _HOMES = {
     "Buffer": "machine.memory",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from dotcu.errors import FindingError
-from dotcu.simulator import CHECKS
+from dotcu.simulator import CHECKS, ON_REQUEST
 from dotcu.simulator.counting.counters import Counters
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Run:
             (a load gives 0) and goes on.
         seed: Shuffles which warps run ahead, and the order in which atomics of one step reach
             memory; None: all warps in step, and lane order.
-        checks: Of `CHECKS`, those that are on. A faulty access is left out in any case.
+        checks: Of `CHECKS` and `ON_REQUEST`, those that are on. A faulty access is left out in any case.
         step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
             finding; None: `patience` in which no thread ends and none reaches code for the first time,
             however many there are in all.
@@ -65,7 +65,7 @@ class Run:
         Raises:
             FindingError: The run stops at findings: at each, also at one that was seen before.
         """
-        if _CHECK_OF.get(finding.kind, finding.kind) in CHECKS - self.checks:
+        if _CHECK_OF.get(finding.kind, finding.kind) in (CHECKS | ON_REQUEST) - self.checks:
             return
         key = _key(finding)
         at = next((at for at, known in enumerate(self.findings) if _key(known) == key), None)
@@ -83,6 +83,7 @@ _CHECK_OF = {
     **dict.fromkeys(("out-of-bounds", "null-pointer", "misaligned", "read-only", "exited-block"), "bounds"),
     "uninitialized-read": "init",
     "proxy-fence": "race",
+    "divergent-barrier": "divergence",
 }
 
 
@@ -100,7 +101,8 @@ class Finding:
     Attributes:
         kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
             "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap", "race",
-            "proxy-fence", "exited-block", "broken-promise", "wgmma", "setmaxnreg" or "metadata".
+            "proxy-fence", "divergent-barrier", "exited-block", "broken-promise", "wgmma", "setmaxnreg",
+            "division-by-zero" or "metadata".
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty if the PTX names none.
         line: The line in it, from 1; 0 if the PTX names none.

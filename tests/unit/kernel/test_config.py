@@ -91,6 +91,11 @@ def test_what_no_gpu_can_launch_is_refused_by_limit_and_value(given: dict[str, A
             {"registers": 32},
             "217 blocks; 2 blocks on each of 108",
         ),
+        (
+            {"block": 1024, "grid": 217, "cooperative": True},
+            {},
+            "217 blocks; 2 blocks on each of 108",
+        ),
     ],
 )
 def test_what_an_architecture_cannot_run_is_refused(

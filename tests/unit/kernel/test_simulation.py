@@ -308,3 +308,17 @@ print(out.sum())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "tensor(8.)\n", "")
+
+
+def test_a_trap_for_a_write_to_a_constant_names_the_cause() -> None:
+    kernel = load_inline("""__constant__ int table[4];
+    __global__ void k(int* out, int n) {
+        out[0] = 7;
+        if (n < 3) *const_cast<int*>(&table[n]) = 5;
+        out[1] = table[0];
+    }""").k
+    with simulate(on_finding="collect") as run:
+        kernel(torch.zeros(4, dtype=torch.int32), 1, grid=1, block=32)
+    (finding,) = run.findings
+    assert finding.kind == "trap"
+    assert "a write to a __constant__ variable" in finding.message

@@ -60,7 +60,7 @@ def instruction_ptx(text: str, inputs: Sequence[Array], results: Sequence[np.dty
     params = ", ".join(f".param .u64 k_param_{n}" for n in range(total))
     return f"""
 .version 8.0
-.target sm_80
+.target sm_90a
 .address_size 64
 .visible .entry k({params}, .param .u32 k_count)
 {{

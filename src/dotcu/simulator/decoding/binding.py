@@ -21,6 +21,7 @@ from dotcu.ptx.instructions import (
     Sink,
     Special,
     Symbol,
+    Vector,
 )
 from dotcu.simulator.decoding.inlining import FlatKernel
 from dotcu.simulator.decoding.variables import (
@@ -49,6 +50,23 @@ _REGISTER_DTYPES: Mapping[str, np.dtype[Any]] = {
     "pred": np.dtype(bool),
 }
 
+PlaceOfLoad = tuple[str, int, int]
+"""The register or variable of an address, and the offsets of the first byte and behind the last."""
+
+
+def place_of(load: Instruction) -> PlaceOfLoad | None:
+    """Return where a load reads; None if the instruction is none, or its address a number."""
+    if load.opcode != "ld" or len(load.operands) < 2 or not isinstance(load.operands[1], Address):
+        return None
+    base, offset = load.operands[1]
+    if isinstance(base, Immediate):
+        return None
+    offset += base.offset if isinstance(base, Symbol) else 0
+    first = load.operands[0]
+    count = len(first.elements) if isinstance(first, Vector) else 1
+    return base.name, offset, offset + count * TYPE_BYTES[load.types[-1]]
+
+
 LaunchConstant = tuple[int, np.dtype[Any]]
 """Offset and dtype of a value in the launch's parameters."""
 
@@ -71,6 +89,8 @@ class Binding:
     swapped: frozenset[tuple[str, int]] = frozenset()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     of_wgmma: frozenset[str] = frozenset()
+    droppable: frozenset[str] = frozenset()
+    wider: frozenset[PlaceOfLoad] = frozenset()
     entered: list[Any] = field(default_factory=list)
     _values: frozenset[str] | None = None
 
@@ -272,6 +292,18 @@ class Binding:
             self._values = read_names(self.linked, but=("setp", "and", "or", "xor", "not", "selp", "cvt"))
         is_value = any(r.name in self._values for r in registers_of(instruction.operands[0]))
         return is_value and not is_polled(self.linked.code, instruction)
+
+    def may_drop(self, operand: Operand) -> bool:
+        """Return whether a register of the block at hand affects what follows through selects alone."""
+        return isinstance(operand, Register) and operand.name in self.droppable
+
+    def is_padding(self, load: Instruction) -> bool:
+        """Return whether a load of bytes of the block at hand is side by side with one of wider values."""
+        place = place_of(load)
+        if place is None or TYPE_BYTES[load.types[-1]] > 1:
+            return False
+        base, first, end = place
+        return any(of == base and (first == last or end == start) for of, start, last in self.wider)
 
     def is_read(self, operand: Operand) -> bool:
         """Return whether any instruction reads a register."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dotcu.elf import demangle
-from dotcu.ptx.instructions import Instruction
+from dotcu.errors import UnsupportedInstruction
+from dotcu.ptx.instructions import TYPE_BYTES, Instruction
 from dotcu.ptx.module import PtxModule
 from dotcu.simulator.counting.counters import work_of
+from dotcu.simulator.decoding.architectures import needed_by
 from dotcu.simulator.decoding.basic_blocks import BasicBlock, basic_blocks, ends_block
-from dotcu.simulator.decoding.binding import Binding
+from dotcu.simulator.decoding.binding import Binding, place_of
 from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, SourceLocations, unsupported
+from dotcu.simulator.decoding.liveness import droppable, live_out
 from dotcu.simulator.decoding.variables import (
     VariableLayout,
     layout_variables,
@@ -22,6 +27,7 @@ from dotcu.simulator.decoding.variables import (
     swapped_addresses,
     trace_origins,
 )
+from dotcu.simulator.sanitizers.undefined import MAY_BE_UNDEFINED, carrier, registers_read
 from dotcu.simulator.semantics.control import ENDINGS, guarded, jump
 from dotcu.simulator.semantics.dispatch import bind
 from dotcu.simulator.semantics.matrix.wgmma import watched, wgmma_registers
@@ -41,6 +47,9 @@ class DecodedBlock:
         end: Sends the lanes where they go next.
         placed: Its first instruction.
         work: What its instructions are counted as.
+        reads: It has an instruction whose result may be undefined: a load, or a shuffle.
+        carriers: Returns the steps that carry undefined values along, the registers that its end depends on,
+            and those that are read later.
     """
 
     steps: tuple[Step, ...]
@@ -48,6 +57,8 @@ class DecodedBlock:
     admit: Callable[[Any], bool] | None
     placed: FlatInstruction
     work: BlockWork
+    reads: bool
+    carriers: Callable[[], tuple[tuple[Step, ...], tuple[int, ...], frozenset[int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +70,7 @@ class DecodedKernel:
         layout: The places of its variables.
         location_of: Finds the source file and line of an instruction, as the user knows them.
         opcodes: Of its instructions.
+        releases: One of them is a fence, or a release, that hands on what its thread did.
     """
 
     blocks: tuple[DecodedBlock, ...]
@@ -66,6 +78,7 @@ class DecodedKernel:
     layout: VariableLayout
     location_of: SourceLocations
     opcodes: frozenset[str]
+    releases: bool
 
 
 def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[str, int]) -> DecodedKernel:
@@ -92,7 +105,13 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         of_wgmma=wgmma_registers(linked.code),
     )
     refused: Refused = {}
-    blocks = [_block(number, plan, binding, refused) for number, plan in enumerate(basic_blocks(linked.code))]
+    plans = basic_blocks(linked.code)
+    lives = live_out(linked.code, plans)
+    _refuse_newer(linked, module, demangle(name))
+    blocks = [
+        _block(number, plan, binding, refused, live)
+        for number, (plan, live) in enumerate(zip(plans, lives, strict=True))
+    ]
     if refused:
         raise unsupported("\n    ".join(_shown(places) for places in refused.values()), demangle(name))
     return DecodedKernel(
@@ -101,7 +120,42 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         layout=binding.layout,
         location_of=linked.location_of,
         opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
+        releases=any(_is_release(placed.instruction) for placed in linked.code),
     )
+
+
+def _is_release(instruction: Instruction) -> bool:
+    orders = {"release", "acq_rel"}
+    return instruction.opcode in ("fence", "membar") or not orders.isdisjoint(instruction.flags)
+
+
+def _refuse_newer(linked: FlatKernel, module: PtxModule, kernel: str) -> None:
+    """Refuse a kernel with instructions that its architecture lacks; PTX that names none has all.
+
+    Raises:
+        UnsupportedInstruction: Names them, and the oldest architecture that has all of them.
+    """
+    digits = re.search(r"\d+", module.target)
+    own = int(digits[0]) if digits else _NEWEST
+    lacking: Refused = {}
+    oldest = own
+    for placed in linked.code:
+        needed = needed_by(placed.instruction)
+        if needed > own:
+            oldest = max(oldest, needed)
+            spelling = ".".join((placed.instruction.opcode, *placed.instruction.flags))
+            lacking.setdefault(spelling, []).append((*linked.location_of(placed), placed.instruction))
+    if lacking:
+        shown = "\n    ".join(_shown(places) for places in lacking.values())
+        raise UnsupportedInstruction(
+            f"{kernel} is compiled for {module.target}, which lacks:\n    {shown}\n"
+            f"These instructions need sm_{oldest} or newer; no assembler takes them for {module.target}.\n"
+            f'Simulate that one: dotcu.simulate(arch="sm_{oldest}"), or keep them behind '
+            f"#if __CUDA_ARCH__ >= {oldest}0"
+        )
+
+
+_NEWEST = 1 << 16
 
 
 # What a binder raises for an instruction that it has no row for, or whose operands are of
@@ -142,10 +196,16 @@ def _shown(places: list[tuple[str, int, Instruction]]) -> str:
     return f"{at}: {instruction.text}{also}{why}"
 
 
-def _block(number: int, plan: BasicBlock, binding: Binding, refused: Refused) -> DecodedBlock:
-    """Bind a block's instructions; note those that are not executed in `refused`."""
+def _block(
+    number: int, plan: BasicBlock, binding: Binding, refused: Refused, live: frozenset[str]
+) -> DecodedBlock:
+    """Bind a block's instructions, behind which some names are read; note those not executed in `refused`."""
     code, location_of = binding.linked.code[plan.first : plan.last], binding.linked.location_of
+    binding.droppable = droppable(code, live)
+    wide = (p.instruction for p in code if TYPE_BYTES.get((p.instruction.types or ("b8",))[-1], 1) > 1)
+    binding.wider = frozenset(place for each in wide if (place := place_of(each)) is not None)
     steps: list[Step] = []
+    rows: list[tuple[FlatInstruction, Step, Step]] = []
     end = jump(plan.through)
     admit = None
     for placed in code:
@@ -155,15 +215,26 @@ def _block(number: int, plan: BasicBlock, binding: Binding, refused: Refused) ->
                 continue
             step = bind(placed, binding)
             if isinstance(step, Rendezvous):
-                admit, step = step.admit(number), step.step
+                admit, step = step.admit(number, binding.guard(placed.instruction)), step.step
             if binding.of_wgmma:
                 step = watched(step, placed, binding.of_wgmma, binding)
             steps.append(guarded(step, placed, binding))
+            rows.append((placed, step, steps[-1]))
         except _UNFIT:
             instruction = placed.instruction
             spelling = ".".join((instruction.opcode, *instruction.flags, *instruction.types))
             refused.setdefault(spelling, []).append((*location_of(placed), instruction))
+
+    @functools.cache
+    def carriers() -> tuple[tuple[Step, ...], tuple[int, ...], frozenset[int]]:
+        last = code[-1].instruction
+        ending = registers_read(last, binding) if len(rows) < len(code) else ()
+        kept = frozenset(slot for name in live if (slot := binding.slots.get(name)) is not None)
+        return tuple(carrier(*row, binding) for row in rows), ending, kept
+
     return DecodedBlock(
+        carriers=carriers,
+        reads=any(p.instruction.opcode in MAY_BE_UNDEFINED for p in code),
         steps=tuple(steps),
         end=end,
         admit=admit,

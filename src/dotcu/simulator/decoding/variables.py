@@ -168,72 +168,6 @@ def read_names(linked: FlatKernel, but: Container[str] = ()) -> frozenset[str]:
     return frozenset(names)
 
 
-def is_used(code: Sequence[FlatInstruction], placed: FlatInstruction) -> bool:
-    """Return whether a result is surely used: stored or passed on before a branch, a select or a guard."""
-    first = next(at for at, other in enumerate(code) if other is placed)
-    held = set(_registers(placed.instruction.operands[:1]))
-    for at in range(first + 1, len(code)):
-        instruction = code[at].instruction
-        uses = instruction.opcode in _READS_ALL | _PASSES_ON
-        if instruction.opcode in ("bra", "brx", "ret", "exit"):
-            return False
-        sources = instruction.operands if instruction.opcode in _READS_ALL else instruction.operands[1:]
-        reads = any(r.name in held for operand in sources for r in registers_of(operand))
-        reads = reads and instruction.guard is None and instruction.opcode != "selp"
-        if reads and (uses or any(isinstance(operand, Address) for operand in sources)):
-            return True
-        if instruction.opcode not in _READS_ALL:
-            targets = set(_registers(instruction.operands[:1]))
-            held = held | targets if reads else held if instruction.guard else held - targets
-    return False
-
-
-def may_be_dropped(code: Sequence[FlatInstruction], placed: FlatInstruction, loaded: str) -> bool:
-    """Return whether a select, a guard or a branch may keep a loaded value from all that has an effect.
-
-    Args:
-        code: The kernel's instructions.
-        placed, loaded: The load, and the register that has the value.
-    """
-    first = next(at for at, other in enumerate(code) if other is placed)
-    read = names_of(operand for other in code[:first] for operand in other.instruction.operands[1:])
-    held, until = {loaded}, first  # a branch may lead past what is before `until`
-    for at in range(first + 1, len(code)):
-        instruction = code[at].instruction
-        guard, targets = instruction.guard, names_of(instruction.operands[:1])
-        if at >= until and guard is not None and guard.register.name in held:
-            return False
-        if instruction.opcode == "bra":
-            until = max(until, instruction.target)
-        elif at >= until and guard is None:
-            if instruction.opcode in ("ret", "exit", "brx"):
-                return True
-            if _has_effect(instruction, held) or (_passes_on(instruction, held) and targets & read):
-                return False  # the latter is a sum that goes around a loop
-            held = held | targets if _passes_on(instruction, held) else held - targets
-        read |= names_of(instruction.operands[1:])
-    return True
-
-
-def _has_effect(instruction: Instruction, held: Container[str]) -> bool:
-    """Return whether an instruction stores a held value, passes it to lanes, or has it in an address."""
-    if instruction.opcode in _READS_ALL | _PASSES_ON:
-        return any(name in held for name in names_of(instruction.operands))
-    addresses = (operand for operand in instruction.operands if isinstance(operand, Address))
-    return any(name in held for name in names_of(addresses))
-
-
-def _passes_on(instruction: Instruction, held: Container[str]) -> bool:
-    """Return whether a result depends on a held value, whatever the other operands are."""
-    opcode, sources = instruction.opcode, instruction.operands[1:]
-    if opcode == "selp":
-        sources = sources[-1:]
-    is_logical = opcode in ("and", "or") and "pred" in instruction.types
-    if opcode in _READS_ALL or is_logical or (opcode == "setp" and len(sources) > 2):
-        return False
-    return any(name in held for name in names_of(sources))
-
-
 def is_polled(code: Sequence[FlatInstruction], load: Instruction) -> bool:
     """Return whether a branch back to a load compares what it loads."""
     first = next(at for at, other in enumerate(code) if other.instruction is load)
@@ -250,7 +184,6 @@ def is_polled(code: Sequence[FlatInstruction], load: Instruction) -> bool:
     return False
 
 
-_PASSES_ON = frozenset({"shfl", "atom", "redux", "match"})
 _COMPARES = frozenset({"ld", "setp", "and", "or", "xor", "not", "cvt", "mov"})
 
 

@@ -23,7 +23,13 @@ from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.sanitizers.bounds import describe_element
 from dotcu.simulator.sanitizers.proxies import ProxyFence, is_async
-from dotcu.simulator.sanitizers.races import check_ahead, check_proxy, check_write, stamp_landed
+from dotcu.simulator.sanitizers.races import (
+    PendingSource,
+    check_ahead,
+    check_proxy,
+    check_write,
+    stamp_landed,
+)
 from dotcu.simulator.semantics.memory.access import Access, AccessPart, shared_part
 
 # How a copy's completion is observed: by groups of one of two kinds, or by an mbarrier alone.
@@ -43,6 +49,7 @@ class AsyncCopy:
         groups: For each lane, the number of the group that the copy will be in.
         serial: Counts what is issued.
         writes: The events of its writes to global memory.
+        sources: The parts of global memory that it reads until it lands.
     """
 
     access: Access
@@ -53,6 +60,7 @@ class AsyncCopy:
     groups: Array
     serial: int
     writes: tuple[int, ...] = ()
+    sources: tuple[PendingSource, ...] = ()
 
     @property
     def mark(self) -> int:
@@ -127,7 +135,13 @@ class CopiesInFlight:
         self.targets, self.sources = _no_marks(size), _no_marks(size)
 
     def issue(
-        self, part: AccessPart, values: Array | None, kind: str, *, writes: tuple[int, ...] = ()
+        self,
+        part: AccessPart,
+        values: Array | None,
+        kind: str,
+        *,
+        writes: tuple[int, ...] = (),
+        sources: tuple[PendingSource, ...] = (),
     ) -> int:
         """Take in a copy of some lanes; its serial number.
 
@@ -135,6 +149,7 @@ class CopiesInFlight:
             part, kind: The lanes, and the shared memory that the copy holds; the kind of the copy.
             values: The elements that the copy writes; None if it only reads shared memory.
             writes: The events of its writes to global memory.
+            sources: The parts of global memory that it reads.
         """
         self.serial += 1
         lanes = self.chunk.numbers(part.positions)
@@ -147,6 +162,7 @@ class CopiesInFlight:
             groups=self.committed[kind][lanes] if kind in GROUPS else np.zeros(len(lanes), np.int64),
             serial=self.serial,
             writes=writes,
+            sources=sources,
         )
         if values is not None and kind == "mbarrier" and self.chunk.shared.races is not None:
             with self._elements(copy) as (whole, indices):
@@ -225,6 +241,8 @@ class CopiesInFlight:
             self.copies[copy.serial] = of_lanes(copy, ~mask)
             copy = of_lanes(copy, mask)
         self._mark(copy, 0)
+        for source in copy.sources:
+            source.check(copy.lanes)
         shared = self.chunk.shared
         if shared.races is not None:
             with self._elements(copy) as (part, indices):

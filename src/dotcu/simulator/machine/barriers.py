@@ -183,12 +183,44 @@ class BlockBarriers:
         if self.finish:
             self._reduce(lanes)
         whole = lanes[default[self.key[lanes]]]
+        if len(whole) and "divergence" in self.chunk.grid.run.checks:
+            self._judge_divergence(whole)
         self.chunk.clocks.barrier(lanes, self.key[lanes], whole=len(whole) == len(lanes))
         self._passed(None if len(whole) == self.chunk.living else whole)
         self.key[lanes] = _NOWHERE
         self.waiting -= len(lanes)
         for resume in np.unique(self.resume[lanes]).tolist():
             self.chunk.send(resume, lanes[self.resume[lanes] == resume])
+
+    def _judge_divergence(self, lanes: Lanes) -> None:
+        """Report barriers of whole blocks that a part of a warp reaches, or that threads reach at two places.
+
+        Source: CUDA C++ Programming Guide, "Synchronization Functions": __syncthreads() in conditional code
+        only if the condition is the same across the block; PTX ISA, "bar": .aligned.
+        """
+        chunk, pitch = self.chunk, self.chunk.shape.pitch
+        gone = (chunk.warp_bits(np.flatnonzero(chunk.existing & ~chunk.live)) != 0)[lanes // WARP]
+        if gone.any():
+            part = lanes[gone]
+            message = (
+                "divergent-barrier: some threads of this warp have ended, and the others meet at a barrier "
+                "of the block. Hardware waits for these alone; the CUDA guide asks that all threads of the "
+                "block reach __syncthreads(), or none. Let threads without work reach it, too."
+            )
+            chunk.report("divergent-barrier", self.place[int(self.resume[part[0]])], part, message)
+        first = np.full(chunk.shape.blocks, np.iinfo(np.int64).max)
+        np.minimum.at(first, lanes // pitch, self.resume[lanes])
+        apart = self.resume[lanes] != first[lanes // pitch]
+        if apart.any():
+            others = lanes[apart]
+            place = self.place[int(first[others[0] // pitch])]
+            line = chunk.grid.decoded.location_of(place)[1]
+            message = (
+                "divergent-barrier: threads meet at this barrier with others of their block that are at "
+                f"line {line}. Hardware takes both for one barrier; the CUDA guide asks that all threads of "
+                "the block reach the same __syncthreads(). Take it out of the condition."
+            )
+            chunk.report("divergent-barrier", self.place[int(self.resume[others[0]])], others, message)
 
     def _reduce(self, lanes: Lanes) -> None:
         """Give lanes that wait for a reduction what their barrier gathered."""

@@ -18,6 +18,7 @@ from dotcu.simulator.machine.memory import RANK_BIT, Buffer, LocatedAddresses, P
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes, merged
 from dotcu.simulator.run import Finding, shown_coordinates
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, VectorClocks, picked
+from dotcu.simulator.sanitizers.undefined import UndefinedValues
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.inlining import FlatInstruction
@@ -61,7 +62,14 @@ class Chunk:
         self.existing = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
         self.live = self.existing.copy()
         self.living = shape.threads * shape.blocks
-        self.clocks = VectorClocks(shape, by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP))
+        self.undefined = UndefinedValues(self.lanes)
+        # A step is tried for what it would give: it reports nothing.
+        self.repeats = False
+        self.clocks = VectorClocks(
+            shape,
+            by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP),
+            next_turn=grid.events.next_turn if grid.decoded.releases else None,
+        )
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
         self.lacking: Callable[[], str] | None = None
@@ -190,6 +198,8 @@ class Chunk:
             address_of: The variable or argument whose memory it was.
             count: How many lanes were at fault, if more than these.
         """
+        if self.repeats:
+            return
         grid = self.grid
         file, line = grid.decoded.location_of(placed)
         block, thread = self.shape.coordinates(int(lanes.min()))

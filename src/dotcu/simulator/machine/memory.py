@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A shadow element all of whose bytes are written, by width.
 WRITTEN = {width: int.from_bytes(b"\x01" * width, "little") for width in (1, 2, 4, 8)}
 
+COPIED = 2
+
 
 Bytes = NDArray[np.uint8]
 
@@ -210,7 +212,7 @@ class PrivateMemory:
         size, pitch: Bytes that one owner may touch, and from one owner's to the next one's.
         bases: For each lane, where its owner's bytes begin in `data`, less the address of the first one; one
             value if all share them.
-        written: One byte for each byte of data: 1 where something wrote it.
+        written: One byte for each byte of data: 1 where something wrote it, `COPIED` where that is undefined.
         is_written: True once every byte was written, as of the last `look`.
     """
 
@@ -228,7 +230,7 @@ class PrivateMemory:
 
     def look(self) -> None:
         """Check whether every byte is written by now; once so, reads need no check."""
-        self.is_written = self.is_written or bool(self.written.all())
+        self.is_written = self.is_written or bool((self.shadows[8] == WRITTEN[8]).all())
 
     @classmethod
     def holding(cls, content: bytes) -> PrivateMemory:

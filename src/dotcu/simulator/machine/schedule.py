@@ -22,6 +22,7 @@ import numpy as np
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array, Lanes, merged
 from dotcu.simulator.run import PATIENCE_STEPS
+from dotcu.simulator.sanitizers.undefined import carry_on
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.decode import DecodedBlock
@@ -129,12 +130,26 @@ class Scheduler:
                 self._were_apart = False
                 chunk.unify()
             grid.visit(number, chunk)
-            for step in block.steps:
-                step(chunk)
+            self._run_steps(block)
             block.end(chunk)
             if self._only_spins(number):
                 return "spinning"
         return "done"
+
+    def _run_steps(self, block: DecodedBlock) -> None:
+        """Run the steps of a basic block; from the first undefined value on, those that carry it along."""
+        chunk, undefined = self.chunk, self.chunk.undefined.slots
+        if undefined:
+            carry_on(chunk, block, 0)
+        elif not block.reads:
+            for step in block.steps:
+                step(chunk)
+        else:
+            for done, step in enumerate(block.steps, 1):
+                step(chunk)
+                if undefined:
+                    carry_on(chunk, block, done)
+                    break
 
     @property
     def _patience(self) -> int:

@@ -14,6 +14,10 @@ Where warps are known apart, what one lane releases covers what it did itself, a
 before the warp's last common instruction: __syncwarp, and any .sync whose operands they passed on.
 The lanes of a warp have one time towards others, so that `left_out` looks at those who took no part.
 
+One time towards others cannot tell which lanes a release covers. So turns are counted, too: a lane's meetings
+and releases are its `handovers`, and it has `heard` of the turn of the last release that reached it. If the
+first handover of a lane after its access is later than what the other has heard of, the two are not ordered.
+
 A fence sets aside the time that a later strong write publishes with its location; a strong
 read of that location sees it, and takes it over at the next fence or barrier.
 
@@ -23,6 +27,8 @@ order); L. Lamport, "Time, Clocks, and the Ordering of Events in a Distributed S
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +40,7 @@ NEVER = -1
 _LEAP_BITS = 20
 # Releases by some lanes of a warp that are remembered for each warp.
 _RELEASES = 4
+_LAST_TURN = np.iinfo(np.int64).max
 
 
 class ClockTimes(NamedTuple):
@@ -61,6 +68,66 @@ def _at_least(known: Array, times: Array) -> Array:
     return np.maximum(known, times if known.ndim == times.ndim else times[:, None])
 
 
+class Handovers:
+    """The turns at which lanes of a chunk handed on what they did: meetings, and releases of their own.
+
+    Only the last of them are kept, within limits; what came before counts as handed on.
+    """
+
+    LIMIT_BYTES = 1 << 26
+    LIMIT_RELEASES = 1 << 12
+
+    def __init__(self) -> None:
+        self._turns: deque[int] = deque()
+        self._lanes: deque[Lanes | None] = deque()
+        self._bytes = 0
+        self._dropped = NEVER
+        # The turns of the releases of each block that reach other blocks.
+        self._releases: dict[int, list[int]] = {}
+
+    def add(self, turn: int, lanes: Lanes | None) -> None:
+        """Note that lanes, or all of them, hand on what they did before a turn."""
+        self._turns.append(turn)
+        self._lanes.append(lanes)
+        self._bytes += 64 if lanes is None else 64 + lanes.nbytes
+        while self._bytes > self.LIMIT_BYTES:
+            dropped = self._lanes.popleft()
+            self._dropped = self._turns.popleft()
+            self._bytes -= 64 if dropped is None else 64 + dropped.nbytes
+
+    def add_release(self, turn: int, block: int) -> None:
+        """Note that a lane of a block releases to other blocks what it knows at a turn."""
+        turns = self._releases.setdefault(block, [])
+        turns.append(turn)
+        if len(turns) > self.LIMIT_RELEASES:
+            self._dropped = max(self._dropped, turns[len(turns) // 2])
+            del turns[: len(turns) // 2]
+
+    def are_before(self, lanes: Lanes, since: int, until: Array, blocks: Array | None = None) -> Array:
+        """Return the mask of lanes that handed something on after a turn and no later than one of each.
+
+        Args:
+            lanes, since: The lanes, and the turn.
+            until: For each lane the last turn that counts.
+            blocks: The lanes' blocks, of which one that knows it has to release it by then; None: it stays in
+                the block.
+        """
+        first = np.full(len(lanes), _LAST_TURN)
+        last = int(until.max(initial=NEVER))
+        for turn, own in zip(reversed(self._turns), reversed(self._lanes), strict=True):
+            if turn <= since:
+                break
+            if turn <= last:
+                first[slice(None) if own is None else np.isin(lanes, own)] = turn
+        found: Array = first <= until
+        if blocks is not None:
+            for block in np.unique(blocks[found]).tolist():
+                here, turns = np.flatnonzero(found & (blocks == block)), self._releases.get(block, [])
+                at = np.searchsorted(turns, until[here], side="right")
+                found[here] = np.array([NEVER, *turns])[at] >= first[here]
+        return found | (since < self._dropped)
+
+
 class VectorClocks:
     """The clocks of a chunk's lanes, and what they have released and seen.
 
@@ -75,10 +142,18 @@ class VectorClocks:
         seen: Knowledge of both from strong reads that no fence has taken over yet.
         released_system: The times that a strong write publishes to other GPUs: by fences of the system.
         seen_system: Knowledge from memory that other GPUs reach, which such a fence takes over.
+        handovers: Of the lanes; None in a kernel that releases nothing.
+        heard: The turns up to which they know of other blocks' handovers, and of those of their own block.
     """
 
-    def __init__(self, shape: ChunkShape, *, by_warp: bool = False) -> None:
+    def __init__(
+        self, shape: ChunkShape, *, by_warp: bool = False, next_turn: Callable[[], int] | None = None
+    ) -> None:
         self.shape = shape
+        self.handovers = None if next_turn is None else Handovers()
+        self._next_turn = next_turn
+        self.heard = (np.zeros(1, np.int64), np.zeros(1, np.int64))
+        self._seen_turn = np.zeros(1, np.int64)
         self.times = self.known = self.seen = ClockTimes(*np.zeros((3, 1), np.int64))
         self.released = ClockTimes(*np.full((3, 1), NEVER, np.int64))
         self.released_system, self.seen_system = np.full(1, NEVER, np.int64), np.zeros(1, np.int64)
@@ -128,6 +203,42 @@ class VectorClocks:
             self._turn[warps] += 1
         self.tick(lanes)
 
+    def hand_over(self, lanes: Lanes | None) -> int:
+        """Note that lanes hand on what they did; return the turn."""
+        if self.handovers is None or self._next_turn is None:
+            return 0
+        turn = self._next_turn()
+        self.handovers.add(turn, lanes)
+        return turn
+
+    def hand_out(self, lanes: Lanes | None) -> Array:
+        """Note that lanes release what they know to other blocks; return for each lane the turn.
+
+        Blocks that do so in one instruction have turns one after the other.
+        """
+        first = self.hand_over(lanes)
+        if self.handovers is None or self._next_turn is None:
+            return np.full(1, first)
+        blocks = (np.arange(self.shape.lanes) if lanes is None else lanes) // self.shape.pitch
+        own, rank = np.unique(blocks, return_inverse=True)
+        turns = [first, *(self._next_turn() for _ in own[1:])][: len(own)]
+        for turn, block in zip(turns, own.tolist(), strict=True):
+            self.handovers.add_release(turn, block)
+        return np.array(turns, np.int64)[rank]
+
+    def _hear(self, lanes: Lanes | None, turn: Array, *, of_grid: bool) -> None:
+        """Let lanes know of the handovers up to a turn, of their block alone or of all."""
+        if self.handovers is not None:
+            grid, block = self.heard
+            block = self._put(block, lanes, np.maximum(picked(block, lanes), turn))
+            if of_grid:
+                grid = self._put(grid, lanes, np.maximum(picked(grid, lanes), turn))
+            self.heard = grid, block
+
+    def _meet_at(self, lanes: Lanes | None) -> None:
+        """Lanes meet: they hand on what they did, and know of all handovers of their block."""
+        self._hear(lanes, np.full(1, self.hand_over(lanes)), of_grid=False)
+
     def left_out(self, lanes: Array, then: ClockTimes, others: Array, known: Array) -> Array:
         """Return the mask of pairs of lanes of two warps, ordered by a release that does not cover the first.
 
@@ -145,6 +256,12 @@ class VectorClocks:
             out &= (warps != others // WARP) & (lanes // cluster == others // cluster)
             out &= then.warp >= self._before[warps, same.argmax(axis=1), lanes % WARP]
         return out
+
+    def are_apart(self, lanes: Lanes, others: Lanes) -> Array:
+        """Return the mask of pairs of lanes of which `left_out` does not judge."""
+        if not self._by_warp:
+            return np.ones(len(lanes), bool)
+        return lanes // self.shape.cluster_lanes != others // self.shape.cluster_lanes
 
     def fence(self, lanes: Lanes | None, scope: str) -> None:
         """Lanes pass a fence: what they saw holds from now on, what they did can be published."""
@@ -165,13 +282,19 @@ class VectorClocks:
         self._note_uneven(lanes)
         self.tick(lanes)
 
-    def see(self, lanes: Lanes | None, grid: Array, block: Array, *, at_once: bool) -> None:
+    def see(
+        self, lanes: Lanes | None, grid: Array, block: Array, *, at_once: bool, turn: Array | None = None
+    ) -> None:
         """Lanes read what was published; an acquire knows it at once, else a fence is due.
 
         Args:
             grid: The times up to which they know other blocks now.
             block: The same for their own block.
+            turn: That of the releases that they read; None: all so far.
         """
+        if self.handovers is not None and self._next_turn is not None:
+            seen = np.maximum(picked(self._seen_turn, lanes), self._next_turn() if turn is None else turn)
+            self._seen_turn = self._put(self._seen_turn, lanes, seen)
         if self._by_warp and block.ndim == 1:
             block = block[:, None]
         self._note_uneven(lanes)
@@ -186,6 +309,8 @@ class VectorClocks:
             grid: The times up to which they know others now.
             at_once: Whether it is an acquire of the system's scope.
         """
+        if self._next_turn is not None:
+            self._hear(lanes, np.full(1, self._next_turn()), of_grid=True)
         seen = np.maximum(picked(self.seen_system, lanes), grid)
         self.seen_system = self._put(self.seen_system, lanes, seen)
         if at_once:
@@ -199,6 +324,7 @@ class VectorClocks:
 
     def _take_over(self, lanes: Lanes | None, *, wide: bool) -> None:
         seen = self.seen.of(lanes)
+        self._hear(lanes, picked(self._seen_turn, lanes), of_grid=wide)
         self._set("known", lanes, block=_at_least(picked(self.known.block, lanes), seen.block))
         if wide:
             self._raise("known", lanes, grid=seen.grid)
@@ -209,6 +335,7 @@ class VectorClocks:
         Args:
             whole: All threads of their blocks are there.
         """
+        self._meet_at(lanes)
         if lanes is None or keys is None:
             everyone = np.arange(self.shape.lanes)
             if not self._by_warp:
@@ -233,6 +360,7 @@ class VectorClocks:
 
     def post(self, lanes: Lanes, keys: Array) -> None:
         """Lanes arrive at a barrier without waiting; those who leave it know what these did."""
+        self.hand_over(lanes)
         grid, _ = self.published(lanes)
         values = [grid, *self.released.of(lanes)[:2]]
         values = [np.broadcast_to(value, (len(lanes), *value.shape[1:])) for value in values]
@@ -263,6 +391,7 @@ class VectorClocks:
             The lanes' times towards other clusters, and the times (grid, block) that those who leave the
             barrier know.
         """
+        self.hand_out(lanes)
         times, (_, block) = self.times.of(lanes).grid, self.published(lanes)
         grid = picked(self.known.grid, lanes) - 1
         if relaxed:
@@ -287,16 +416,18 @@ class VectorClocks:
 
         PTX does not say so; cooperative groups rely on it, as does one lane that waits for all.
         """
+        self._meet_at(lanes)
         self._come_together(lanes)
         if self._by_warp:
             lanes, mask = self._uneven_lanes(lanes, mask)
             if not len(lanes):
                 return
-        if len(self.known.grid) > 1 or len(self.known.block) > 1:
+        if len(self.known.grid) > 1 or len(self.known.block) > 1 or len(self.heard[0]) > 1:
             self._share_knowledge(lanes, *self._warps(lanes, mask))
 
     def warp(self, lanes: Lanes | None, mask: Array) -> None:
         """Lanes of a warp meet, each with those of the same mask."""
+        self._meet_at(lanes)
         group, count = self._warps(lanes, mask)
         if not self._by_warp:
             self._share(lanes, group, count)
@@ -337,6 +468,7 @@ class VectorClocks:
     def leap(self, lanes: Lanes) -> int:
         """Advance lanes to a time that no lane has come to on its own; return it."""
         self._leaps += 1
+        self.hand_out(lanes)
         now = self._leaps << _LEAP_BITS
         self._set("times", lanes, block=np.full(1, now))
         self._come_together(lanes)
@@ -374,6 +506,9 @@ class VectorClocks:
     def _share_knowledge(self, lanes: Lanes | None, group: Array, count: int) -> None:
         grid, block = (_latest(values, lanes, group, count) for values in self.known[:2])
         self._set("known", lanes, grid=grid, block=block)
+        if self.handovers is not None:
+            own, inner = (_latest(values, lanes, group, count) for values in self.heard)
+            self.heard = self._put(self.heard[0], lanes, own), self._put(self.heard[1], lanes, inner)
 
     def _met_warps(self, lanes: Lanes, group: Array) -> Array:
         """Return what lanes know of their cluster's warps, after those of a group have met without others."""

@@ -15,7 +15,7 @@ Source: PTX ISA, "Memory Consistency Model: Data races, Morally strong operation
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dotcu.simulator.sanitizers.bounds import describe_element
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
 from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later, known_of
 from dotcu.simulator.sanitizers.shadow import (
+    EVENT_BITS,
     LANE,
     STRONG,
     LaneAccess,
@@ -33,9 +34,11 @@ from dotcu.simulator.sanitizers.shadow import (
     StampedPlaces,
     event_of,
 )
+from dotcu.simulator.sanitizers.undefined import HeldCheck
 
 if TYPE_CHECKING:
     from dotcu.ptx.instructions import Instruction
+    from dotcu.simulator.sanitizers.unwritten import HeldLoad
     from dotcu.simulator.semantics.memory.access import AccessPart
 
 _VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
@@ -55,9 +58,17 @@ def _shadowed(part: AccessPart, index: Array) -> tuple[ShadowMemory, LaneAccess]
 
 def check_read(part: AccessPart, index: Array) -> None:
     """Check a read of elements against the writes before it, and record it for those after it."""
-    (shadow, at), is_strong = _shadowed(part, index), part.access.order.strong
+    _check_read(_lane_access(part, index), part, index)
+
+
+def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
+    shadow, is_strong = part.races, part.access.order.strong
+    assert shadow is not None
     if shadow.awaited:
         check_completion(part, index)
+    if shadow.writes is not None and "nc" in part.access.placed.instruction.flags:
+        _check_unchanged(at, part)
+        return
     if is_strong or (shadow.writes is not None and shadow.dirty):
         for touch in shadow.touches(at):
             _compare_with(at, part, touch, shadow.writes, "write")
@@ -67,6 +78,53 @@ def check_read(part: AccessPart, index: Array) -> None:
                     _see(at, shadow, touch[0], *found)
     if not is_strong:
         shadow.note(at)
+
+
+def _check_unchanged(at: LaneAccess, part: AccessPart) -> None:
+    """Report lanes that read through the read-only cache what the launch has written, in whatever order."""
+    shadow, lanes = part.races, part.chunk.numbers(part.positions)
+    assert shadow is not None
+    shadow.note(at)
+    for places, _ in shadow.touches(at):
+        assert shadow.writes is not None
+        old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
+        bad = np.flatnonzero(old)
+        if not len(bad):
+            continue
+        event = shadow.events[int(event_of(old[bad[:1]])[0])]
+        writer = int(old[bad[0]] & LANE) - event.shape.first * event.shape.pitch
+        name, shown = describe_element(part, int(np.broadcast_to(at.indices, lanes.shape)[bad[0]]))
+        message = (
+            f"race: it reads {shown} by ld.global.nc, for data that nothing writes during the launch, and "
+            f"{_who(event.shape, writer)} writes it at {_shown_line(at, event)}: the read may give the old "
+            "value, whatever orders the two. Read it without __ldg(), and without const __restrict__ on the "
+            "parameter, or pass a tensor that the kernel does not write."
+        )
+        part.chunk.report("race", part.access.placed, lanes[bad], message, address_of=name)
+        return
+
+
+def hold_read(part: AccessPart, index: Array, element: int) -> HeldLoad:
+    """Hold the check of a read back until it is known which lanes keep its value.
+
+    Args:
+        part, index, element: As of `check_written`.
+    """
+    chunk, active, at = part.chunk, part.chunk.active, _lane_access(part, index)
+    lanes = chunk.numbers(part.positions)
+
+    def report(used: Lanes) -> None:
+        kept, chunk.active = chunk.active, active
+        where = np.searchsorted(lanes, used)
+        positions = where if part.positions is None else part.positions[where]
+        indices = picked(np.atleast_1d(index), where)
+        narrow = part._replace(indices=indices, positions=positions)
+        _check_read(at._replace(lanes=used, indices=indices), narrow, indices)
+        chunk.active = kept
+
+    check = chunk.undefined.hold(HeldCheck(report, lanes, np.zeros(chunk.lanes, bool), within_block=True))
+    bits = np.full(len(lanes), (1 << 8 * part.access.width) - 1, f"u{part.access.width}")
+    return element, lanes, bits, check
 
 
 def check_proxy(part: AccessPart, index: Array) -> None:
@@ -348,6 +406,59 @@ def stamp_landed(part: AccessPart, index: Array) -> None:
         shadow.stamp_write(touch)
 
 
+class PendingSource(NamedTuple):
+    """Global memory that a copy reads at any time between its issue and its wait.
+
+    Attributes:
+        part, lanes, indices: The copy's access, whose it is, and for each lane the first element.
+        since, forgotten: The number of the next event at the issue, and how often all were forgotten.
+    """
+
+    part: AccessPart
+    lanes: Lanes
+    indices: Array
+    since: int
+    forgotten: int
+
+    @classmethod
+    def of(cls, part: AccessPart) -> PendingSource:
+        """The source of a copy that is issued now."""
+        events = part.chunk.grid.events
+        lanes = part.chunk.numbers(part.positions)
+        return cls(part, lanes, part.spread(), len(events.known), events.forgotten)
+
+    def check(self, lanes: Lanes) -> None:
+        """Report what was written since some lanes issued the copy, which they have waited for now."""
+        here = np.isin(self.lanes, lanes)
+        chunk, shadow, own, first = self.part.chunk, self.part.races, self.lanes[here], self.indices[here]
+        if shadow is None or not len(own) or shadow.events.forgotten != self.forgotten:
+            return
+        for element in range(self.part.access.elements):
+            index = first + element
+            at = LaneAccess(chunk, self.part.access, chunk.clocks.times, own, index, self.part.skew)
+            shadow.note(at)
+            for places, _ in shadow.touches(at):
+                if shadow.writes is None:
+                    break
+                old = shadow.writes.take(places)
+                bad = event_of(old) >= self.since
+                if bad.any():
+                    self._report(at, int(old[bad][0]), own[bad], int(index[bad][0]))
+                    return
+
+    def _report(self, at: LaneAccess, old: int, lanes: Lanes, index: int) -> None:
+        event = at.chunk.grid.events[old >> EVENT_BITS]
+        writer = (old & int(LANE)) - event.shape.first * event.shape.pitch
+        name, shown = describe_element(self.part, index)
+        message = (
+            f"race: this copy reads {shown}, which {_who(event.shape, writer)} writes at "
+            f"{_shown_line(at, event)} before the copy has been waited for. A copy may read its source until "
+            "then, whatever barriers lie between: store after cp.async.wait_group (__pipeline_wait_prior), "
+            "and after __syncthreads() if another thread stores."
+        )
+        at.chunk.report("race", self.part.access.placed, lanes, message, address_of=name)
+
+
 def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     """Report lanes of one instruction that stored different values at one place, after the store.
 
@@ -393,7 +504,7 @@ def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
             _compare_with(at, part, touch, shadow.writes, "write")
 
 
-_NOTHING = (np.full(1, NEVER), np.full(1, NEVER))
+_NOTHING = (np.full(1, NEVER),) * 3
 
 
 def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
@@ -413,7 +524,7 @@ def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
     return found
 
 
-def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block: Array) -> None:
+def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block: Array, turn: Array) -> None:
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
     if block.ndim > 1:
         order = at.access.order
@@ -428,10 +539,10 @@ def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block
         )
         grid = np.full(1, NEVER)
     if int(block.max()) != NEVER:
-        at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire)
+        at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire, turn=turn)
 
 
-def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tuple[Array, Array] | None:
+def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tuple[Array, Array, Array] | None:
     """Publish what a release, or a strong write after a fence, makes known."""
     order, clocks = at.access.order, at.chunk.clocks
     if not order.strong:
@@ -445,6 +556,11 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         clocks.release(at.lanes)
     elif all(values.size == 1 and values.flat[0] == NEVER for values in (grid, block)):
         return None
+    turns = np.full(len(touch[1]), NEVER)
+    releases = np.broadcast_to(_are_there(grid) | _are_there(block), turns.shape)
+    lanes = np.arange(at.chunk.lanes) if at.lanes is None else at.lanes
+    if releases.any():
+        turns[releases] = clocks.hand_out(lanes[releases])
     if block.ndim > 1 and shadow is not at.chunk.shared.races:
         block = block.max(axis=1)
     elif block.ndim > 1:
@@ -454,8 +570,14 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         near = np.where(_is_own(at, shadow, touch[0])[:, None], rows[:, :warps], NEVER)
         far = np.where(order.scope == "cta" or order.for_block, NEVER, rows[:, -warps:])
         block = np.concatenate((near, far), axis=1)
-    shadow.publish(touch, (grid, block))
-    return grid, block
+    shadow.publish(touch, (grid, block), turns)
+    return grid, block, turns
+
+
+def _are_there(times: Array) -> Array:
+    """Return the mask of lanes that have a time, or a row with one."""
+    there = times if times.ndim == 1 else times.max(axis=1)
+    return np.asarray(there != NEVER)
 
 
 def _is_own(at: LaneAccess, shadow: ShadowMemory, places: Array) -> Array:
@@ -500,7 +622,10 @@ def _compare_with(
         suspect &= ~(same_block & (old < picked(shadow.block_floor, at.lanes)))
     in_step = order.exchange and part.region is None
     if order.strong and not shadow.is_narrow(order):
-        suspect &= ((old & STRONG) == 0) | (((old ^ own) & LANE < WARP) if in_step else False)
+        near = np.uint64(at.chunk.shape.pitch if _is_apart(at.indices) else WARP)
+        suspect &= ((old & STRONG) == 0) | (
+            (old & LANE) // near == (own & LANE) // near if in_step else False
+        )
     if value is not None and suspect.any():
         suspect &= part.view.take(at.indices) != value
     if not suspect.any():
@@ -516,6 +641,11 @@ def _compare_with(
         here = bad & (of_event == number)
         index = int(indices[here][0]) * shadow.granule // at.access.width - part.skew
         _report(at, part, events[number], action, int(first[here][0]), lanes[here], index)
+
+
+def _is_apart(indices: Array) -> bool:
+    """Return whether lanes access several places: they exchange no flag, or counter, that all read."""
+    return indices.size > 1 and bool((indices != indices[0]).any())
 
 
 def _unordered(
@@ -546,6 +676,7 @@ def _unordered(
         result |= at.chunk.clocks.left_out(first, then, second, own.block)
         if foreign.any():
             result = np.where(foreign[of_event], then.grid >= picked(known.grid, second), result)
+    result = result | _is_unheard(at, events, of_event, first, second, ~result)
     if not order.strong:
         return result
     promises = [event.access.order for event in events]
@@ -558,8 +689,42 @@ def _unordered(
         near = same & (first // shape.cluster_lanes == second // shape.cluster_lanes)
         allowed |= near & np.array([each.scope != "cta" for each in promises])[of_event]
     writes = np.array([event.access.action == "write" for event in events])[of_event]
-    relies = same & (first // WARP == second // WARP) & writes & np.bool_(in_step)
+    near_lanes = shape.pitch if _is_apart(at.indices) else WARP
+    relies = same & (first // near_lanes == second // near_lanes) & writes & np.bool_(in_step)
     return result & (relies | ~(strong & allowed))
+
+
+def _is_unheard(
+    at: LaneAccess, events: list[MemoryEvent], of_event: Array, first: Array, second: Lanes, ordered: Array
+) -> Array:
+    """Return the mask of ordered pairs whose first lane handed nothing on that the second has heard of.
+
+    Args:
+        at, events, of_event, first, second: As of `_unordered`.
+        ordered: The mask of pairs to look at.
+    """
+    unheard, clocks, shape = np.zeros(len(first), bool), at.chunk.clocks, at.chunk.shape
+    if clocks.handovers is None:
+        return unheard
+    for number, event in enumerate(events):
+        handovers, opcode = event.handovers, event.access.placed.instruction.opcode
+        if handovers is None or opcode not in ("ld", "st", "atom", "red"):
+            continue
+        here = np.flatnonzero(ordered & (of_event == number))
+        lanes, own = first[here], second[here]
+        if event.shape is shape:
+            here = here[(lanes != own) & (clocks.are_apart(lanes, own))]
+            lanes, own = first[here], second[here]
+            is_near = lanes // shape.pitch == own // shape.pitch
+        else:
+            is_near = np.zeros(len(here), bool)
+        if len(here):
+            grid, block = (np.broadcast_to(picked(values, own), own.shape) for values in clocks.heard)
+            blocks = lanes // shape.pitch
+            far = ~is_near
+            unheard[here[is_near]] = ~handovers.are_before(lanes[is_near], event.turn, block[is_near])
+            unheard[here[far]] = ~handovers.are_before(lanes[far], event.turn, grid[far], blocks[far])
+    return unheard
 
 
 def _is_left_out(at: LaneAccess, event: MemoryEvent, first: int, second: int) -> bool:
@@ -636,6 +801,11 @@ def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
     is_write = at.access.action == "write" and event.access.action != "atomic"
     if earlier.location == later.location and is_write:
         return "Use an atomic where several threads change the same place, or put __syncthreads() between."
+    if at.access.order.exchange and event.access.order.strong and other // WARP != own // WARP:
+        return (
+            "volatile orders no two warps: put __syncthreads() between the write and the read, and between "
+            "the read and the next write."
+        )
     if at.access.order.exchange and event.access.order.strong:
         return (
             "Since Volta the lanes of a warp do not run in step, and volatile orders none of them: put "

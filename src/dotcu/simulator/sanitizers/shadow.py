@@ -16,7 +16,7 @@ from weakref import WeakSet
 import numpy as np
 
 from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
-from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
+from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, Handovers, picked
 from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NARROW = ("cta", "cluster")
 """Scopes that hold for some blocks only."""
 STRONG = np.uint64(1 << 32)
 LANE = np.uint64((1 << 32) - 1)
-_EVENT_BITS = 33
+EVENT_BITS = 33
 # Reads that are written down, in bytes, before they become stamps after all.
 _LOG_BYTES = 1 << 27
 # Bytes of clocks that fences may hold; what was written before the oldest that is kept is not judged.
@@ -71,12 +71,15 @@ class MemoryEvent(NamedTuple):
 
     Attributes:
         lanes: Whose times they are; None where all lanes have the same.
+        turn, handovers: That of the last handover before it, and those of the lanes of its chunk.
     """
 
     access: Access
     shape: ChunkShape
     lanes: Lanes | None
     times: ClockTimes
+    turn: int
+    handovers: Handovers | None
 
     def times_of(self, lanes: Array) -> ClockTimes:
         """The times of some of its lanes."""
@@ -90,6 +93,7 @@ class EventLog:
         shadows: Whose stamps hold these numbers.
         fences: The fences of proxies so far; in `judged`, from which event on all are there.
         completions: For each event of an async write to global memory, the waits for it.
+        turn: That of the last handover; see `Handovers`.
         forgotten: How often all was forgotten, so that long launches stay small.
     """
 
@@ -102,6 +106,7 @@ class EventLog:
         self.judged = 0
         self.completions: dict[int, list[ProxyFence]] = {}
         self.forgotten = 0
+        self.turn = 0
         self._fence_bytes = 0
         # The last times of all lanes, some of these, and their times.
         self._last: tuple[ClockTimes, Lanes | None, ClockTimes] | None = None
@@ -127,7 +132,7 @@ class EventLog:
         elif not is_uniform:
             own = lanes, times.of(lanes)
             self._last = (times, lanes, own[1])
-        self.known.append(MemoryEvent(at.access, chunk.shape, *own))
+        self.known.append(MemoryEvent(at.access, chunk.shape, *own, self.turn, chunk.clocks.handovers))
         chunk.events[key] = (times, lanes, self.forgotten, len(self.known) - 1)
         return len(self.known) - 1
 
@@ -136,9 +141,14 @@ class EventLog:
         assert event is not None
         return event
 
+    def next_turn(self) -> int:
+        """Return the turn that begins now."""
+        self.turn += 1
+        return self.turn
+
     def next_stamp(self) -> int:
         """Return a lower bound of every later stamp."""
-        return len(self.known) << _EVENT_BITS
+        return len(self.known) << EVENT_BITS
 
     def fence_proxies(self, chunk: Chunk, crosses: Iterable[str]) -> None:
         """Note that the active lanes pass a fence of proxies; see `ProxyFence.crosses`."""
@@ -192,7 +202,7 @@ def _some(moment: Moment, mask: Array) -> Moment:
 
 def event_of(stamps: Array) -> Array:
     """The numbers of the events of stamps."""
-    return (stamps >> np.uint64(_EVENT_BITS)).astype(np.int64)
+    return (stamps >> np.uint64(EVENT_BITS)).astype(np.int64)
 
 
 StampedPlaces = tuple[Array, Array]
@@ -208,6 +218,7 @@ class ShadowMemory:
         writes: Stamp of the last write of each granule; None while there was none.
         inits: Stamp of the last initialization of each granule of an mbarrier; None without any.
         readers: Stamps of two readers of each granule, of different lanes where there were two.
+        turns: The turn of the last release at each granule; None while there was none.
         published: Clocks (grid, block) that strong writes published there. In place of the second, numbers
             of rows where there are clusters.
         floor: Stamps below it lie before a barrier that everyone has passed; 0 is none of an access.
@@ -226,6 +237,7 @@ class ShadowMemory:
         self.inits: Array | None = None
         self.readers: tuple[Array, Array] | None = None
         self.published: tuple[Array, Array] | None = None
+        self.turns: Array | None = None
         self.floor: Array = np.ones(1, np.uint64)
         self.block_floor: Array | None = None
         self.dirty = False
@@ -252,7 +264,7 @@ class ShadowMemory:
         width, order, stamps = at.access.width, at.access.order, at.chunk.stamps
         self._refine(width)
         strong = int(order.strong and not self.is_narrow(order))
-        head = np.uint64(self.events.number(at) << _EVENT_BITS | strong << 32)
+        head = np.uint64(self.events.number(at) << EVENT_BITS | strong << 32)
         marked = (stamps if at.lanes is None else stamps[at.lanes]) | head
         each = width // self.granule
         first = (at.indices + at.skew) * each if each > 1 or at.skew else at.indices
@@ -266,6 +278,7 @@ class ShadowMemory:
         if parts:
             self.writes = None if self.writes is None else np.repeat(self.writes, parts)
             self.inits = None if self.inits is None else np.repeat(self.inits, parts)
+            self.turns = None if self.turns is None else np.repeat(self.turns, parts)
             self.readers, self.published = (
                 (np.repeat(pair[0], parts), np.repeat(pair[1], parts)) if pair is not None else None
                 for pair in (self.readers, self.published)
@@ -343,12 +356,20 @@ class ShadowMemory:
             self.inits = self._blank()
         self.inits[touch[0]] = touch[1]
 
-    def publish(self, touch: StampedPlaces, clocks: tuple[Array, Array]) -> None:
-        """Note the clocks (grid, block) that lanes publish at places, where they are later than before."""
+    def publish(self, touch: StampedPlaces, clocks: tuple[Array, Array], turns: Array) -> None:
+        """Note the clocks (grid, block) that lanes publish at places, where they are later than before.
+
+        Args:
+            touch, clocks: The places, with the lanes' stamps, and the clocks.
+            turns: Of the releases; see `Handovers`.
+        """
         if self.published is None:
             count = self.size // self.granule + 1
             self.published = (np.full(count, NEVER, np.int64), np.full(count, NEVER, np.int64))
+            self.turns = np.full(count, NEVER, np.int64)
+        assert self.turns is not None
         indices, (grid, block) = np.broadcast_to(touch[0], touch[1].shape), clocks
+        np.maximum.at(self.turns, indices, turns)
         np.maximum.at(self.published[0], indices, grid)
         if block.ndim == 1:
             np.maximum.at(self.published[1], indices, block)
@@ -370,16 +391,16 @@ class ShadowMemory:
             self._rows = grown
         return self._rows
 
-    def found(self, places: Array) -> tuple[Array, Array] | None:
-        """The clocks (grid, block) published at places; None where nothing was published at all."""
-        if self.published is None:
+    def found(self, places: Array) -> tuple[Array, Array, Array] | None:
+        """The clocks (grid, block) and turns published at places; None where nothing was published at all."""
+        if self.published is None or self.turns is None:
             return None
-        grid, block = (published.take(places) for published in self.published)
+        grid, block, turns = (published.take(places) for published in (*self.published, self.turns))
         if self._rows is None:
-            return grid, block
+            return grid, block, turns
         rows = self._rows[block]
         rows[block == NEVER] = NEVER
-        return grid, rows
+        return grid, rows, turns
 
     def settle_writes(self, words: Array) -> None:
         """Drop the stamps of writes and initializations of some words of 8 bytes: what follows is later."""

@@ -120,12 +120,16 @@ _STOPS = {
 }
 
 
-_NOT_COOPERATIVE = (
-    "grid.sync() stopped the kernel: its launch is not cooperative. Pass cooperative=True at the launch."
+_NO_GRID = (
+    "cooperative groups stopped the kernel, which is what grid.sync() does in an ordinary launch: its blocks "
+    "may not all run at once. Launch it with cooperative=True."
 )
+
+
 _UNDEFINED = (
-    "the compiler has put a trap in place of code that has no defined behavior, and gives no line: such as a "
-    "store to __constant__ memory. Leave that code out."
+    "the compiler put a trap here, for what C++ leaves undefined near this line: a write to a __constant__ "
+    "variable, say. Write to a __device__ variable; a __constant__ one is set before the launch, by "
+    "module.variable(name).write(tensor)."
 )
 
 
@@ -134,10 +138,13 @@ def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     leave, opcode = _branch(placed, plan, binding), placed.instruction.opcode
 
     def trap(chunk: Chunk) -> None:
+        grid, (_, line, _) = chunk.grid, placed.instruction.location
+        location_of = grid.decoded.location_of
+        text = grid.source_line(location_of.files.get(placed.instruction.location.file, ""), line)
         message = _STOPS[opcode]
-        if opcode == "trap" and chunk.grid.asks_workspace and not chunk.grid.workspace:
-            message = _NOT_COOPERATIVE
-        elif opcode == "trap" and not chunk.grid.decoded.location_of(placed)[1]:
+        if grid.workspace == 0 and location_of.is_library(placed):
+            message = _NO_GRID
+        elif opcode == "trap" and (text.strip() or (location_of.files and not line)) and "trap" not in text:
             message = _UNDEFINED
         chunk.report("trap", placed, chunk.numbers(), message)
 

@@ -16,7 +16,14 @@ from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
 from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
 from dotcu.simulator.semantics.arithmetic.float import FLOAT
 from dotcu.simulator.semantics.arithmetic.half import HALF
-from dotcu.simulator.semantics.arithmetic.integer import INTEGER, LOGIC, PAIRS, VIDEO, bind_carry
+from dotcu.simulator.semantics.arithmetic.integer import (
+    INTEGER,
+    LOGIC,
+    PAIRS,
+    VIDEO,
+    bind_carry,
+    checked_division,
+)
 from dotcu.simulator.semantics.async_copy.cp_async import bind_async_store, bind_async_update, bind_cp
 from dotcu.simulator.semantics.async_copy.mbarrier import bind_mbarrier
 from dotcu.simulator.semantics.async_copy.tensormap import bind_map_fence, bind_tensormap
@@ -148,4 +155,7 @@ def bind(placed: FlatInstruction, binding: Binding) -> Step | Rendezvous:
     more = (_WIDE if wide else _MORE).get(instruction.opcode)
     if more is not None:
         return more(placed, binding)
-    return bind_elementwise(find_operation(_ELEMENTWISE, instruction), instruction, binding)
+    step = bind_elementwise(find_operation(_ELEMENTWISE, instruction), instruction, binding)
+    if instruction.opcode in ("div", "rem") and instruction.type[0] in "us":
+        return checked_division(step, placed, binding)
+    return step

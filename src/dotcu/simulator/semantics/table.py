@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Instruction, Operand, Vector
+from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Instruction, Operand, Sink, Vector
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -196,7 +196,9 @@ def bind_elementwise(operation: Operation, instruction: Instruction, binding: Bi
     destination, *operands = instruction.operands
     require(len(operands) == len(operation.sources))
     sources = [binding.source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
-    return step_of(operation, binding.destination(destination), sources)
+    target = binding.destination(destination)
+    require(isinstance(destination, Sink) or target.dtype.itemsize == dtype_of(operation.result).itemsize)
+    return step_of(operation, target, sources)
 
 
 def step_of(operation: Operation, target: DestinationOperand, sources: list[SourceOperand]) -> Step:

@@ -13,7 +13,6 @@ match or a shuffle has no thread that takes no part.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
@@ -22,9 +21,9 @@ import numpy as np
 from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.decoding.variables import is_used
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
-from dotcu.simulator.machine.shape import WARP, Array
+from dotcu.simulator.machine.shape import WARP, Array, Lanes, merged
+from dotcu.simulator.sanitizers.undefined import HeldCheck
 from dotcu.simulator.semantics.table import DestinationOperand, Step, dtype_of, require
 
 _LANES = np.arange(WARP, dtype=np.uint32)
@@ -44,9 +43,16 @@ class Rendezvous(NamedTuple):
     mask: int
     gather: Callable[[Chunk, FlatInstruction, int, Array], bool] | None = None
 
-    def admit(self, number: int) -> Callable[[Chunk], bool]:
-        """Return the function that admits lanes to the basic block of that number."""
+    def admit(self, number: int, guard: tuple[int, bool]) -> Callable[[Chunk], bool]:
+        """Return the function that admits lanes to the basic block of that number.
+
+        Args:
+            number: The block.
+            guard: The slot of the instruction's predicate, -1 without one, and whether it is negated. Lanes
+                where it does not hold take no part, and do not wait.
+        """
         _, placed, slot, gather = self
+        predicate, negated = guard
 
         def admit(chunk: Chunk) -> bool:
             everyone = chunk.active is None
@@ -60,7 +66,17 @@ class Rendezvous(NamedTuple):
             chunk.clocks.hand_on(chunk.active, mask)
             return True
 
-        return admit
+        def admit_guarded(chunk: Chunk) -> bool:
+            lanes = chunk.numbers()
+            holds = np.broadcast_to(chunk.read(predicate) ^ negated, lanes.shape)
+            if holds.all():
+                return admit(chunk)
+            chunk.active = lanes[holds]
+            takes_part = len(chunk.active) > 0 and admit(chunk)
+            chunk.active = merged(lanes[~holds], chunk.numbers()) if takes_part else lanes[~holds]
+            return True
+
+        return admit if predicate < 0 else admit_guarded
 
 
 def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> bool:
@@ -84,8 +100,30 @@ def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> 
     if absent.any():
         chunk.stall(number, lanes[absent])
         chunk.active = lanes[~absent]
-        return bool(len(chunk.active))
-    return True
+        mask = mask if mask.size == 1 else mask[~absent]
+    if mask.size > 1:
+        _check_masks(chunk, placed, mask)
+    return bool(len(chunk.numbers()))
+
+
+def _check_masks(chunk: Chunk, placed: FlatInstruction, mask: Array) -> None:
+    """Report lanes whose mask names a lane that passes another mask."""
+    rows = _rows(chunk, mask)
+    present = _present(chunk)
+    apart = np.flatnonzero(((rows != rows.max(axis=1, keepdims=True)) & present).any(axis=1))
+    if not len(apart):
+        return
+    rows, present = rows[apart], present[apart]
+    named = ((rows[:, :, None] & _BITS) != 0) & present[:, :, None] & present[:, None, :]
+    warps, lanes, others = np.nonzero(named & (rows[:, :, None] != rows[:, None, :]))
+    if len(warps):
+        first = rows[warps[0], lanes[0]], rows[warps[0], others[0]]
+        message = (
+            f"lane {lanes[0]} passes the mask {first[0]:#010x}, which names lane {others[0]}, which passes "
+            f"{first[1]:#010x}. All lanes that a mask names have to pass the same one: compute it once, by "
+            "__ballot_sync() before the condition, or by __match_any_sync()."
+        )
+        chunk.report("barrier", placed, np.unique(apart[warps] * WARP + lanes), message)
 
 
 # Rows of 32: a value for every lane of every warp
@@ -145,8 +183,6 @@ def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
 
-    uses = functools.cache(lambda: is_used(binding.linked.code, placed))
-
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, a.read(chunk))
         offset, control = b.read(chunk), c.read(chunk)
@@ -156,38 +192,50 @@ def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> Step:
         else:
             source, holds = _sources(mode, _rows(chunk, offset), _rows(chunk, control))
             result = np.take_along_axis(value, source, axis=1)
+        _give_back(chunk, target, result)
         mask = chunk.read(members)
         if chunk.active is not None or mask.size > 1 or mask[0] != 0xFFFFFFFF:
-            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), mask, uses)
-        _give_back(chunk, target, result)
+            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), mask, target.slot)
         if inside is not None:
             _give_back(chunk, inside, np.broadcast_to(holds, result.shape).copy())
 
     return step
 
 
-def _check_sources(
-    chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array, uses: Callable[[], bool]
-) -> None:
-    """Report lanes that use the value of a lane which is not there, or which their mask does not name."""
+def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array, slot: int) -> None:
+    """Hold a finding of lanes that get the value of a lane which is not there, or which their mask omits.
+
+    Args:
+        chunk, placed, mask: The blocks that run together, the shuffle, and its member mask.
+        source, slot: The lane that each lane reads, and the register that gets the value.
+    """
     lanes = chunk.numbers()
     read = source.reshape(-1)[lanes]
-    wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & mask & _BITS[read]) == 0)
-    if len(wrong) and uses() and not chunk.grid.decoded.location_of.is_library(placed):
-        lane, named = int(lanes[wrong[0]]), int(np.broadcast_to(mask, lanes.shape)[wrong[0]])
+    masks = np.broadcast_to(mask, lanes.shape)
+    wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & masks & _BITS[read]) == 0)
+    if not len(wrong) or chunk.repeats:
+        return
+    own, read, masks, live = lanes[wrong], read[wrong], masks[wrong], chunk.live.copy()
+
+    def report(used: Lanes) -> None:
+        at = int(np.searchsorted(own, used[0]))
+        shown = _describe_mask(chunk, live, int(used[0]), int(masks[at]))
         message = (
-            f"lane {lane % WARP} reads from lane {read[wrong[0]]}, which takes no part: "
-            f"{_describe_mask(chunk, lane, named)}. What it gets is undefined. {_REMEDY}"
+            f"lane {used[0] % WARP} reads from lane {read[at]}, which takes no part: {shown}. "
+            f"What it gets is undefined. {_REMEDY}"
         )
-        chunk.report("barrier", placed, lanes[wrong], message)
+        chunk.report("barrier", placed, used, message)
+
+    check = chunk.undefined.hold(HeldCheck(report, own, np.zeros(chunk.lanes, bool)))
+    chunk.undefined.put(slot, own, np.full(len(own), 0xFFFFFFFF, np.uint32), check)
 
 
 def _check_members(chunk: Chunk, placed: FlatInstruction, exited: Array, mask: Array) -> None:
     """Report lanes whose mask names lanes that have exited; a short last warp may name what it lacks."""
     lanes = chunk.numbers()
     wrong = np.flatnonzero((mask & exited) != 0)
-    if len(wrong) and not chunk.grid.decoded.location_of.is_library(placed):
-        shown = _describe_mask(chunk, int(lanes[wrong[0]]), int(mask[wrong[0]]))
+    if len(wrong):
+        shown = _describe_mask(chunk, chunk.live, int(lanes[wrong[0]]), int(mask[wrong[0]]))
         message = f"{shown}. They have no say in the result. {_REMEDY}"
         chunk.report("barrier", placed, lanes[wrong], message)
 
@@ -200,10 +248,10 @@ _REMEDY = (
 )
 
 
-def _describe_mask(chunk: Chunk, lane: int, mask: int) -> str:
+def _describe_mask(chunk: Chunk, live: Array, lane: int, mask: int) -> str:
     """Return the words for a mask, and for the lanes of it that have exited or are not there."""
     first = lane // WARP * WARP
-    named = [k for k in range(WARP) if mask >> k & 1 and not chunk.live[first + k]]
+    named = [k for k in range(WARP) if mask >> k & 1 and not live[first + k]]
     sides = [
         (f"lanes {_shown([k for k in named if chunk.existing[first + k] == exists])}, which {why}", exists)
         for exists, why in ((True, "have exited"), (False, "the block does not have"))

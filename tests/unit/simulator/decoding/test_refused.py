@@ -40,3 +40,38 @@ def test_every_opcode_is_listed_with_its_lines(run_kernel: Any) -> None:
     )
     assert told[2].startswith("    kernel.cu:4: multimem.st")
     assert told[3].startswith("    kernel.cu:7: tcgen05.fence::before_thread_sync")
+
+
+@pytest.mark.parametrize(
+    ("body", "needed"),
+    [
+        (
+            'short v; asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;" : "=h"(v) : "f"(1.f)); o[0] = v;',
+            89,
+        ),
+        ('asm volatile("red.global.v2.f32.add [%0], {%1, %2};" :: "l"(o), "f"(1.f), "f"(2.f));', 90),
+        ('asm volatile("griddepcontrol.wait;");', 90),
+        ('asm volatile("fence.proxy.async;");', 90),
+        ('asm volatile("barrier.cluster.arrive; barrier.cluster.wait;");', 90),
+        ('unsigned v; asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(v) : "r"(0)); o[0] = v;', 90),
+    ],
+)
+def test_what_the_architecture_lacks_is_refused(run_kernel: Any, body: str, needed: int) -> None:
+    source = f'extern "C" __global__ void k(int* o) {{\n{body}\n}}'
+    with pytest.raises(UnsupportedInstruction) as caught:
+        run_kernel(source, {"o": np.zeros(32, "i4")}, arch="compute_80")
+    told = str(caught.value).splitlines()
+    assert told[0] == "k is compiled for sm_80, which lacks:"
+    assert told[1].startswith("    kernel.cu:2: ")
+    assert f'dotcu.simulate(arch="sm_{needed}")' in told[-1]
+    run_kernel(source, {"o": np.zeros(32, "i4")}, arch="compute_90")
+
+
+def test_a_register_of_the_wrong_width_is_refused(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int* o) {
+      int v;
+      asm volatile("mov.u64 %0, 1;" : "=r"(v));
+      o[0] = v;
+    }"""
+    with pytest.raises(UnsupportedInstruction, match=r"kernel\.cu:3: mov\.u64"):
+        run_kernel(source, {"o": np.zeros(32, "i4")})

@@ -10,6 +10,7 @@ Source: PTX ISA, "Half Precision Floating Point Instructions"; for the canonical
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -91,17 +92,17 @@ def clip_below(bits: Array, type_: str) -> Array:
 def _sum(a: Array, b: Array, type_: str) -> Array:
     # In float64 a sum of two halves is exact for f16, and to odd for bf16.
     total, error = two_sum(widen(a, type_).astype(np.float64), widen(b, type_).astype(np.float64))
-    return round_half(to_odd(total, error), type_)
+    return to_odd(total, error)
 
 
 def _product(a: Array, b: Array, type_: str) -> Array:
-    return round_half(np.multiply(widen(a, type_), widen(b, type_), dtype=np.float64), type_)
+    return np.multiply(widen(a, type_), widen(b, type_), dtype=np.float64)
 
 
 def _fused(a: Array, b: Array, c: Array, type_: str) -> Array:
     product = np.multiply(widen(a, type_), widen(b, type_), dtype=np.float64)
     total, error = two_sum(product, widen(c, type_).astype(np.float64))
-    return round_half(to_odd(total, np.where(np.isfinite(total), error, 0.0)), type_)
+    return to_odd(total, np.where(np.isfinite(total), error, 0.0))
 
 
 def _exp2(a: Array, type_: str) -> Array:
@@ -144,15 +145,37 @@ def _extreme(instruction: Instruction) -> Operation | None:
     return _bitwise(lambda a, b, t: round_half(choose(widen(a, t), widen(b, t)), t), 2)(instruction)
 
 
+def _rounded(exact: Callable[..., Array], arity: int) -> Maker:
+    """Make operations of a function that gives exact results, which are flushed before they are rounded.
+
+    Source: measured: H200, CUDA 13.0, 2026-11 (mul.rn.ftz.f16).
+    """
+
+    def make(instruction: Instruction) -> Operation | None:
+        flushes = "ftz" in instruction.flags
+
+        def function(*arguments: Any) -> Array:
+            value, type_ = exact(*arguments), arguments[-1]
+            result = round_half(value, type_)
+            if not flushes:
+                return result
+            smallest = float(widen(np.array([_TINY[type_]]), type_)[0])
+            return np.where(np.abs(value) < smallest, result & _SIGN, result)
+
+        return _bitwise(function, arity)(instruction)
+
+    return make
+
+
 _TYPES = HALVES | HALF_PAIRS
 _FLAGS = ("rn", "ftz", "sat")
 
 HALF = rows(
     "Half Precision Floating Point Instructions",
-    ("add", _TYPES, _FLAGS, _bitwise(_sum, 2)),
-    ("sub", _TYPES, _FLAGS, _bitwise(lambda a, b, t: _sum(a, b ^ _SIGN, t), 2)),
-    ("mul", _TYPES, _FLAGS, _bitwise(_product, 2)),
-    ("fma", _TYPES, (*_FLAGS, "relu"), _bitwise(_fused, 3)),
+    ("add", _TYPES, _FLAGS, _rounded(_sum, 2)),
+    ("sub", _TYPES, _FLAGS, _rounded(lambda a, b, t: _sum(a, b ^ _SIGN, t), 2)),
+    ("mul", _TYPES, _FLAGS, _rounded(_product, 2)),
+    ("fma", _TYPES, (*_FLAGS, "relu"), _rounded(_fused, 3)),
     # A NaN becomes the canonical one (measured: H200, CUDA 13.0).
     ("neg", _TYPES, ("ftz",), _bitwise(lambda a, t: np.where(_is_nan(a, t), _NAN, a ^ _SIGN), 1)),
     ("abs", _TYPES, ("ftz",), _bitwise(lambda a, t: np.where(_is_nan(a, t), _NAN, a & _MAGNITUDE), 1)),

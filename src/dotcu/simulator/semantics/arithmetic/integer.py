@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dotcu.ptx.instructions import Instruction, Register
+from dotcu.ptx.instructions import Immediate, Instruction, Register
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
@@ -128,9 +128,35 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _remainder(a: Array, b: Array) -> Array:
-    """a - a / b * b, with the sign of a; a where b is 0."""
+    """a - a / b * b, with the sign of a; all ones where b is 0 (measured: H200, CUDA 13.0, 2026-11)."""
     zero = b == 0
-    return np.where(zero, a, a - _divide(a, np.where(zero, b.dtype.type(1), b)) * b)
+    return np.where(zero, ~b, a - _divide(a, np.where(zero, b.dtype.type(1), b)) * b)
+
+
+def checked_division(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
+    """Return the step of an integer division that reports lanes which divide by zero.
+
+    Args:
+        step, placed, binding: The step of div or rem, the instruction, and where its registers are.
+    """
+    instruction = placed.instruction
+    if isinstance(instruction.operands[2], Immediate):
+        return step
+    divisor = binding.source(instruction.operands[2], instruction.type)
+    noun = "remainder of a division" if instruction.opcode == "rem" else "division"
+
+    def run(chunk: Chunk) -> None:
+        values = divisor.read(chunk)
+        if not values.all():
+            lanes = chunk.numbers()[np.broadcast_to(values == 0, chunk.count())]
+            message = (
+                f"division-by-zero: {noun} of integers by zero, whose result C++ leaves undefined. Check the "
+                "divisor before, or let no thread with a divisor of 0 get here."
+            )
+            chunk.report("division-by-zero", placed, lanes, message)
+        step(chunk)
+
+    return run
 
 
 def _shift(instruction: Instruction) -> Operation | None:
@@ -254,7 +280,9 @@ VIDEO: Table = rows(
 
 # Extended-precision arithmetic: the condition code register, and the instructions that read it.
 #
-# The carry is a predicate register of its own, CC.CF.
+# The carry is a predicate register of its own, CC.CF. A subtraction leaves the carry of a + ~b + 1, which is
+# set where nothing is borrowed (measured: H200, CUDA 13.0, 2026-11, by sub.cc before addc and add.cc before
+# subc).
 #
 # Source: PTX ISA, "Extended-Precision Integer Arithmetic Instructions".
 
@@ -292,7 +320,7 @@ def bind_carry(placed: FlatInstruction, binding: Binding) -> Step:
             first = factors[0] * factors[1]
         else:
             first = high(factors[0].view(own), factors[1].view(own)).view(bits)
-        carried = chunk.read(carry) if takes_carry else np.zeros(1, bool)
+        carried = chunk.read(carry) if takes_carry else np.full(1, subtracts)
         total, carry_out = _with_carry(first, last, carried, subtracts)
         chunk.write(target.slot, total.view(target.dtype))
         if gives_carry:
@@ -302,11 +330,8 @@ def bind_carry(placed: FlatInstruction, binding: Binding) -> Step:
 
 
 def _with_carry(a: Array, b: Array, carry: Array, subtract: bool) -> tuple[Array, Array]:
-    """The sum or difference with a carry or borrow in, and the one that comes out."""
-    one = carry.astype(a.dtype)
-    if subtract:
-        part = a - b
-        return part - one, (a < b) | (part < one)
+    """The sum or difference with a carry in, and the carry that comes out."""
+    b = ~b if subtract else b
     part = a + b
-    result = part + one
+    result = part + carry.astype(a.dtype)
     return result, (part < a) | (result < part)

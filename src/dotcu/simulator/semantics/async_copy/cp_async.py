@@ -9,7 +9,7 @@ cp.async.wait_group, cp.async.mbarrier.arrive".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.sanitizers.races import PendingSource
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce, bind_tensor
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal, touch
 from dotcu.simulator.semantics.memory.access import Access, AccessPart, resolve
 from dotcu.simulator.semantics.memory.atomic import bind_atom
-from dotcu.simulator.semantics.memory.load_store import access_of, elements_of, load
+from dotcu.simulator.semantics.memory.load_store import access_of, elements_of, load_parts
 from dotcu.simulator.semantics.table import Step, immediate, require, unsigned
 
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
@@ -84,37 +85,50 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     fetch = _fetch(object_access(placed, source, "global", binding, action="read", size=size), more, binding)
 
     def step(chunk: Chunk) -> None:
-        _issue(chunk, target, fetch(chunk), "async")
+        sources: list[PendingSource] = []
+        values = fetch(chunk, sources)
+        _issue(chunk, target, values, "async", sources)
 
     return step
 
 
-def _issue(chunk: Chunk, target: Access, values: Array, kind: str) -> tuple[int, AccessPart | None]:
-    """Issue a copy of a row of elements for each active lane; its serial number, and where it goes."""
+def _issue(
+    chunk: Chunk, target: Access, values: Array, kind: str, sources: Sequence[PendingSource] = ()
+) -> tuple[int, AccessPart | None]:
+    """Issue a copy of a row of elements for each active lane; its serial number, and where it goes.
+
+    Args:
+        chunk, target, kind: The blocks that run together, the access to shared memory, and the copy's kind.
+        values, sources: What is copied, and the parts of global memory that it is read from.
+    """
     serial, part = 0, None
     for part in resolve(chunk, target):
         part = part._replace(indices=part.spread())
         check_in_flight(part, part.rows())
         given = values if part.positions is None else values[part.positions]
-        serial = in_flight(chunk).issue(part, given, kind)
+        serial = in_flight(chunk).issue(part, given, kind, sources=tuple(sources))
     return serial, part
 
 
-def _fetch(source: Access, more: list[Operand], binding: Binding) -> Callable[[Chunk], Array]:
-    """Return the function that reads the source: a row of elements for each lane, filled up by zeros."""
+Fetch = Callable[[Chunk, list[PendingSource]], Array]
+"""Reads a copy's source, for each lane a row of elements filled up by zeros; notes where."""
+
+
+def _fetch(source: Access, more: list[Operand], binding: Binding) -> Fetch:
+    """Return the function that reads the source."""
     size = source.bytes
     length = _length(size, more, binding)
 
-    def whole(chunk: Chunk) -> Array:
+    def whole(chunk: Chunk, sources: list[PendingSource]) -> Array:
         values = np.empty((chunk.count(), source.elements), unsigned(source.width))
-        for element, value in enumerate(load(chunk, source)):
+        for element, value in enumerate(_load(chunk, source, sources)):
             values[:, element] = value
         return values
 
     if length is None:
         return whole
 
-    def partly(chunk: Chunk) -> Array:
+    def partly(chunk: Chunk, sources: list[PendingSource]) -> Array:
         lengths = np.broadcast_to(length(chunk), chunk.count())
         over = lengths > size
         if over.any():
@@ -129,11 +143,20 @@ def _fetch(source: Access, more: list[Operand], binding: Binding) -> Callable[[C
         for taken in np.unique(lengths).tolist():
             here = lengths == taken
             with active_lanes(chunk, lanes[here]):
-                head = whole(chunk).view(np.uint8) if taken == size else _head(chunk, source, taken)
-                values[here, :taken] = head
+                if taken == size:
+                    values[here] = whole(chunk, sources).view(np.uint8)
+                else:
+                    values[here, :taken] = _head(chunk, source, taken, sources)
         return values.view(unsigned(source.width))
 
     return partly
+
+
+def _load(chunk: Chunk, source: Access, sources: list[PendingSource]) -> list[Array]:
+    """Read elements of the source, and note the parts of memory that they are in."""
+    parts = resolve(chunk, source)
+    sources += [PendingSource.of(part) for part in parts if part.races is not None]
+    return load_parts(chunk, source, parts)
 
 
 def _length(size: int, more: list[Operand], binding: Binding) -> Callable[[Chunk], Array] | None:
@@ -148,7 +171,7 @@ def _length(size: int, more: list[Operand], binding: Binding) -> Callable[[Chunk
     return lambda chunk: chunk.read(slot).view(np.uint32).astype(np.int64)
 
 
-def _head(chunk: Chunk, source: Access, length: int) -> Array:
+def _head(chunk: Chunk, source: Access, length: int, sources: list[PendingSource]) -> Array:
     """The first bytes of the source, a row for each lane, read in aligned pieces."""
     values = np.zeros((chunk.count(), length), np.uint8)
     offset = 0
@@ -156,7 +179,7 @@ def _head(chunk: Chunk, source: Access, length: int) -> Array:
         left = length - offset
         width = min(8, 1 << (left.bit_length() - 1))
         piece = source._replace(offset=source.offset + offset, width=width, elements=1)
-        value = np.broadcast_to(load(chunk, piece)[0], chunk.count())
+        value = np.broadcast_to(_load(chunk, piece, sources)[0], chunk.count())
         values[:, offset : offset + width] = np.ascontiguousarray(value).view(np.uint8).reshape(-1, width)
         offset += width
     return values

@@ -7,6 +7,7 @@ have no row here.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from dotcu.ptx.instructions import Operand, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array
+from dotcu.simulator.sanitizers.undefined import NOBODY, UndefinedBits
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused
 from dotcu.simulator.semantics.matrix.tiles import read, sources_of, targets_of
@@ -321,7 +323,11 @@ def multiply_step(
     d_word = unsigned(d_bytes)
     product = form.product
 
+    slots = [[operand.slot for operand in operands] for operands in (targets, a, b, c)]
+
     def step(chunk: Chunk) -> None:
+        if chunk.undefined.slots:
+            _carry_undefined(chunk, fragments, slots)
         words = a_fragment.gather(read(chunk, a))
         left = a_numbers(words if expand is None else expand(chunk, words))
         right = b_numbers(b_fragment.gather(read(chunk, b)))
@@ -335,6 +341,38 @@ def multiply_step(
             target.write(chunk, value)
 
     return step
+
+
+def _carry_undefined(
+    chunk: Chunk, fragments: Sequence[FragmentLayout | WmmaFragment], slots: Sequence[Sequence[int]]
+) -> None:
+    """Make rows of D undefined where those of A or C are, and columns where those of B are.
+
+    Args:
+        chunk, fragments, slots: The blocks that run together, and the fragments of D, A, B and C, with the
+            slots of their registers.
+    """
+    lanes, undefined = chunk.numbers(), chunk.undefined
+    plain = [fragment for fragment in fragments if isinstance(fragment, FragmentLayout)]
+    if [fragment.transposed for fragment in plain] != [False, False, True, False]:
+        for slot in itertools.chain(*slots[1:]):
+            undefined.use(slot, lanes)
+        return
+    due = []
+    for fragment, own in zip(plain[1:], slots[1:], strict=True):
+        known = [undefined.of(slot, lanes) for slot in own]
+        due.append(fragment.gather([_due(bits, len(lanes)) for bits in known]))
+    a, b, c = due
+    columns = b.max(axis=-1).reshape(len(b), plain[0].words, -1).max(axis=-1)
+    latest = np.maximum(np.maximum(a.max(axis=-1)[:, :, None], columns[:, None, :]), c)
+    for slot, checks in zip(slots[0], plain[0].scatter(latest), strict=True):
+        word = unsigned(chunk.registers[slot].dtype.itemsize)
+        undefined.put(slot, lanes, np.where(checks != NOBODY, np.iinfo(word).max, 0).astype(word), checks)
+
+
+def _due(known: UndefinedBits | None, count: int) -> Array:
+    """Return for each lane the check that is due for what is undefined of a register."""
+    return np.full(count, NOBODY) if known is None else np.where(known.bits != 0, known.checks, NOBODY)
 
 
 # Fragments of mma: which words of which matrix each lane's registers hold.

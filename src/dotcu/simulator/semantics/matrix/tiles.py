@@ -21,6 +21,8 @@ from dotcu.simulator.machine.async_copies import active_lanes
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.sanitizers.undefined import NOBODY
+from dotcu.simulator.sanitizers.unwritten import HeldLoad
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import elements_of, load, store_elements
 from dotcu.simulator.semantics.table import DestinationOperand, SourceOperand, Step, require
@@ -78,8 +80,10 @@ def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Step:
 
     def step(chunk: Chunk) -> None:
         prepare(chunk)
+        held: list[HeldLoad] = []
         with _row_lanes(chunk, count):
-            halves = [np.broadcast_to(half, chunk.count()) for half in load(chunk, access)]
+            givers = chunk.numbers()
+            halves = [np.broadcast_to(half, chunk.count()) for half in load(chunk, access, held)]
         rows = np.stack(halves, axis=1)
         words = rows.view(np.uint32).reshape(-1, count, 8, 4)
         if transpose:
@@ -87,8 +91,35 @@ def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Step:
         tiles = words.reshape(-1, count, WARP)
         for tile, target in enumerate(targets):
             target.write(chunk, tiles[:, tile].reshape(-1))
+        if held:
+            _keep_undefined(chunk, held, givers, targets, transpose=transpose)
 
     return step
+
+
+def _keep_undefined(
+    chunk: Chunk,
+    held: list[HeldLoad],
+    givers: Lanes,
+    targets: Sequence[DestinationOperand],
+    *,
+    transpose: bool,
+) -> None:
+    """Keep what is undefined of tiles, each of whose rows was loaded at the address that a lane gave."""
+    count = len(targets)
+    halves, checks = np.zeros((len(givers), 8), np.uint16), np.full((len(givers), 8), NOBODY, np.int32)
+    for element, lanes, bits, check in held:
+        rows, columns = np.searchsorted(givers, lanes), slice(4 * element, 4 * element + 4)
+        halves[rows, columns] = np.ascontiguousarray(bits).view(np.uint16).reshape(-1, 4)
+        checks[rows, columns] = check
+    tiles, numbers = halves.reshape(-1, count, 8, 8), checks.reshape(-1, count, 8, 8)
+    if transpose:
+        tiles, numbers = tiles.swapaxes(-1, -2), numbers.swapaxes(-1, -2)
+    words = np.ascontiguousarray(tiles).view(np.uint32).reshape(-1, count, WARP)
+    latest = numbers.reshape(-1, count, WARP, 2).max(axis=-1)
+    for tile, target in enumerate(targets):
+        own = words[:, tile].reshape(-1), latest[:, tile].reshape(-1)
+        chunk.undefined.put(target.slot, chunk.numbers(), *own)
 
 
 def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Step:

@@ -9,7 +9,7 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +82,8 @@ class Access(NamedTuple):
         order: What it promises to other threads.
         origin: What its address was computed from.
         unused: Elements that are loaded and that nothing reads: compilers widen loads.
-        may_drop: Returns whether the kernel may use an element for nothing, as it does with padding.
+        dropped: Elements that the kernel may drop in the same basic block, without an effect.
+        is_padding: It loads single bytes beside wider values, as C++ does with the padding of a struct.
         near: Its shared memory is the block's own (.shared::cta), not that of any block of the cluster.
     """
 
@@ -97,7 +98,8 @@ class Access(NamedTuple):
     order: MemoryOrder = WEAK
     origin: Origin = NONE
     unused: frozenset[int] = frozenset()
-    may_drop: Callable[[int], bool] | None = None
+    dropped: frozenset[int] = frozenset()
+    is_padding: bool = False
     near: bool = False
 
     @property

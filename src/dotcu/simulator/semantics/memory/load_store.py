@@ -5,22 +5,26 @@ Source: PTX ISA, "Data Movement and Conversion Instructions".
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dotcu.ptx.dataflow import names_of
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Operand, Vector
 from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.decoding.variables import may_be_dropped
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
 from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write
-from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
+from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write, hold_read
+from dotcu.simulator.sanitizers.undefined import UndefinedBits
+from dotcu.simulator.sanitizers.unwritten import (
+    HeldLoad,
+    check_in_flight,
+    check_written,
+    mark_written,
+    store_undefined,
+)
 from dotcu.simulator.semantics.memory.access import (
     WINDOWS,
     Access,
@@ -118,25 +122,32 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
     targets = [binding.destination(e) for e in elements]
     type_ = instruction.types[0]
     finish = [(t.slot, _extend(type_, t.dtype)) for t in targets]
-    if len(finish) == 1:
-        slot, extend = finish[0]
-
-        def scalar(chunk: Chunk) -> None:
-            value = load(chunk, access)[0]
-            chunk.write(slot, value if extend is None else extend(value))
-
-        return scalar
     unused = frozenset(i for i, e in enumerate(elements) if not binding.is_read(e))
-    names = [next(iter(names_of((each,))), "") for each in elements]
-    may_drop = functools.cache(lambda i: may_be_dropped(binding.linked.code, placed, names[i]))
-    access = access._replace(unused=unused, may_drop=may_drop)
+    dropped = frozenset(i for i, e in enumerate(elements) if binding.may_drop(e) and not access.order.strong)
+    access = access._replace(
+        unused=unused if len(elements) > 1 else frozenset(),
+        dropped=dropped,
+        is_padding=binding.is_padding(instruction),
+    )
 
     def step(chunk: Chunk) -> None:
-        values = load(chunk, access)
+        held: list[HeldLoad] = []
+        values = load(chunk, access, held)
         for (slot, extend), value in zip(finish, values, strict=True):
             chunk.write(slot, value if extend is None else extend(value))
+        for element, lanes, bits, check in held:
+            target = targets[element]
+            chunk.undefined.put(target.slot, lanes, _extended(bits, type_, target.dtype), check)
 
     return step
+
+
+def _extended(bits: Array, type_: str, dtype: np.dtype[Any]) -> Array:
+    """Return the undefined bits of a loaded value as those of the register that keeps it."""
+    wide = bits.astype(f"u{dtype.itemsize}")
+    if type_[0] != "s" or wide.itemsize == bits.itemsize:
+        return wide
+    return bits.view(f"i{bits.itemsize}").astype(f"i{dtype.itemsize}").view(wide.dtype)
 
 
 def _extend(type_: str, dtype: np.dtype[Any]) -> Callable[[Array], Array] | None:
@@ -153,42 +164,55 @@ def _extend(type_: str, dtype: np.dtype[Any]) -> Callable[[Array], Array] | None
     return lambda a: a.astype(dtype)
 
 
-def load(chunk: Chunk, access: Access) -> list[Array]:
-    """The elements that the active lanes load, each as an array of bits."""
+def load(chunk: Chunk, access: Access, held: list[HeldLoad] | None = None) -> list[Array]:
+    """The elements that the active lanes load, each as an array of bits.
+
+    Args:
+        chunk, access: The blocks that run together, and the access of their active lanes.
+        held: Gets what is undefined of the elements, and the checks that are due; None: they are made now.
+    """
     if access.order.strong:
         chunk.watch(access.placed)
-    parts = resolve(chunk, access)
+    return load_parts(chunk, access, resolve(chunk, access), held)
+
+
+def load_parts(
+    chunk: Chunk, access: Access, parts: Sequence[AccessPart], held: list[HeldLoad] | None = None
+) -> list[Array]:
+    """The same, of the parts of an access that are in bounds."""
     if len(parts) == 1 and parts[0].positions is None:
-        return _load_part(parts[0])
+        return _load_part(parts[0], held)
     results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.elements)]
     for part in parts:
-        for result, values in zip(results, _load_part(part), strict=True):
+        for result, values in zip(results, _load_part(part, held), strict=True):
             result[part.positions] = values
     return results
 
 
-def _load_part(part: AccessPart) -> list[Array]:
+def _load_part(part: AccessPart, held: list[HeldLoad] | None) -> list[Array]:
     values, access = [], part.access
     for element in range(access.elements):
         index = part.indices + element if element else part.indices
         if element not in access.unused:
-            check_there(part, index, element)
-            if part.races is not None:
+            if held is not None and element in access.dropped and part.races is not None:
+                held.append(hold_read(part, index, element))
+            elif part.races is not None:
                 check_read(part, index)
+            check_there(part, index, element, held)
         values.append(part.view.take(index))
     return values
 
 
-def check_there(part: AccessPart, index: Array, element: int = 0) -> None:
+def check_there(part: AccessPart, index: Array, element: int = 0, held: list[HeldLoad] | None = None) -> None:
     """Report lanes that read elements that nothing wrote, or that an asynchronous copy holds.
 
     Args:
-        part, index, element: As of `check_written`.
+        part, index, element, held: As of `check_written`.
     """
     if part.chunk.in_flight is not None and check_in_flight(part, index):
         return  # what was reported of the copy says why the bytes may not be written yet
     if part.shadow is not None:
-        check_written(part, index, element)
+        check_written(part, index, element, held)
 
 
 def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
@@ -218,19 +242,25 @@ def bind_st(placed: FlatInstruction, binding: Binding) -> Step:
     elements = elements_of(instruction.operands[1])
     access = access_of(placed, instruction.operands[0], space, len(elements), "write", binding)
     sources = [binding.narrow_source(e, instruction.types[0]) for e in elements]
+    slots = [source.slot for source in sources]
 
     def step(chunk: Chunk) -> None:
-        store_elements(chunk, access, [source.read(chunk) for source in sources])
+        values = [source.read(chunk) for source in sources]
+        undefined = chunk.undefined.stored(slots, chunk.numbers()) if chunk.undefined.slots else None
+        store_elements(chunk, access, values, undefined)
 
     return step
 
 
-def store_elements(chunk: Chunk, access: Access, values: Sequence[Array]) -> None:
+def store_elements(
+    chunk: Chunk, access: Access, values: Sequence[Array], undefined: Sequence[UndefinedBits] | None = None
+) -> None:
     """Store the elements of the active lanes, each an array of bits: one a lane, or one for all.
 
     Args:
         chunk, access: The blocks that run together, and the access of their active lanes.
         values: Arrays of bits, one for each element.
+        undefined: For each element what is undefined of it; None: nothing is.
     """
     if access.space != "local":
         chunk.grid.progress += 1
@@ -239,6 +269,8 @@ def store_elements(chunk: Chunk, access: Access, values: Sequence[Array]) -> Non
             if chunk.in_flight is not None:
                 check_in_flight(part, part.indices + element if element else part.indices)
             _store_element(part, element, value)
+        if undefined is not None:
+            store_undefined(part, undefined)
 
 
 def _store_element(part: AccessPart, element: int, value: Array) -> None:

@@ -155,3 +155,9 @@ def test_a_power_of_two_is_cut(execute: Any, type_: str, name: str) -> None:
     inf = float("inf")
     ends = np.array([largest, inf, 150, -largest, -inf], KINDS[type_]).view("u2")
     assert real(execute(f"{name} %r0, %a;", ends, result="u2"), type_) == [inf, inf, inf, 0, 0]
+
+
+def test_a_product_is_flushed_before_it_is_rounded(execute: Any) -> None:
+    a, b = np.array([0x07FF, 0x0800], "u2"), np.array([0xB800, 0xB800], "u2")  # just below 2^-14, and that
+    assert execute("mul.rn.ftz.f16 %r0, %a, %b;", a, b, result="u2").tolist() == [0x8000, 0x8400]
+    assert execute("mul.rn.f16 %r0, %a, %b;", a, b, result="u2").tolist() == [0x8400, 0x8400]

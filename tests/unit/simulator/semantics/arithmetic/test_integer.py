@@ -195,6 +195,31 @@ def test_carry_chain_adds_and_subtracts_128_bits(execute: Any) -> None:
         assert (hi << 64) + lo == (w - x + ((y - z) << 64)) % (1 << 128)
 
 
+def test_a_subtraction_leaves_the_carry_of_the_hardware(execute: Any) -> None:
+    a, b = pairs(32)
+    got = execute("sub.cc.u32 %r0, %a, %b; addc.u32 %r1, 0, 0;", a, b, results=["u4", "u4"])[1]
+    assert got.tolist() == (a >= b).tolist()
+    got = execute("add.cc.u32 %r0, %a, %b; subc.u32 %r1, 0, 0;", a, b, results=["u4", "u4"])[1]
+    carries = a.astype("u8") + b >= 1 << 32
+    assert got.tolist() == np.where(carries, 0, 0xFFFFFFFF).tolist()
+
+
+@pytest.mark.parametrize("op", ["div", "rem"])
+@pytest.mark.parametrize("type_", ["s32", "u64"])
+def test_a_division_by_zero_is_found(run_kernel: Any, op: str, type_: str) -> None:
+    word = {"s32": "int", "u64": "unsigned long long"}[type_]
+    sign = {"div": "/", "rem": "%"}[op]
+    source = f"""extern "C" __global__ void k({word}* x, {word}* out) {{
+      int i = threadIdx.x;
+      out[i] = x[i + 32] {sign} x[i];
+    }}"""
+    x = np.arange(64, dtype={"s32": "i4", "u64": "u8"}[type_])
+    result = run_kernel(source, {"x": x, "out": np.zeros(32, x.dtype)}, collect=True)
+    (finding,) = result.findings
+    assert (finding.kind, finding.line, finding.lanes) == ("division-by-zero", 3, 1)
+    assert finding.thread == (0, 0, 0)
+
+
 def test_carry_goes_through_multiply_add(execute: Any) -> None:
     a, b = pairs(32)
     c = b[::-1].copy()

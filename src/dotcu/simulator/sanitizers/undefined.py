@@ -1,0 +1,486 @@
+"""Undefined values: what lanes hold of bytes that nothing wrote, until something depends on it.
+
+A load of unwritten bytes is no fault by itself: C++ copies the padding of structs, a store to a bit-field
+loads the rest of its word, and compilers move loads out of their guards. So the bits that are undefined go
+with a value through moves, logic, arithmetic, selects and shuffles, and into shared and local memory. The
+fault is reported, at the load, where a branch, an address, an atomic or a result in global memory depends
+on them. The same machinery holds back the check of a read for races while the kernel may still drop what
+it read, and that of a shuffle from a lane that takes no part.
+
+Nothing of this runs while no register holds such a value.
+
+Source: J. Seward, N. Nethercote, "Using Valgrind to detect undefined value errors with bit-precision" (2005).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dotcu.ptx.dataflow import registers_of
+from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand
+from dotcu.simulator.decoding.liveness import has_result
+from dotcu.simulator.machine.shape import WARP, Array, Lanes
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding
+    from dotcu.simulator.decoding.decode import DecodedBlock
+    from dotcu.simulator.decoding.inlining import FlatInstruction
+    from dotcu.simulator.machine.chunk import Chunk
+    from dotcu.simulator.semantics.table import Step
+
+NOBODY = -1
+PARTLY, PADDING = -1, -2
+"""Of what was loaded with a value some was written; it is bytes that C++ copies with wider members."""
+
+
+class HeldCheck(NamedTuple):
+    """A check of some lanes' values, made once something depends on these.
+
+    Attributes:
+        report: Makes the check for some of its lanes.
+        lanes: Ascending; those whose check it is. Others of their warps may have got their value.
+        done: For each lane of the chunk whether it was made.
+        within_block: It is made at the end of the basic block, for the lanes that keep the value.
+        place: For each lane the address of what it loaded, or `PARTLY` or `PADDING`. None: no memory.
+    """
+
+    report: Callable[[Lanes], None]
+    lanes: Lanes
+    done: Array
+    within_block: bool = False
+    place: Array | None = None
+
+
+class UndefinedBits(NamedTuple):
+    """What is undefined of one register.
+
+    Attributes:
+        bits: For each lane of the chunk, as an unsigned integer of the register's size.
+        checks: For each lane the number of the check that is due.
+    """
+
+    bits: Array
+    checks: Array
+
+    def of(self, positions: Array) -> UndefinedBits:
+        """Return what is undefined in some lanes."""
+        return UndefinedBits(self.bits[positions], self.checks[positions])
+
+
+class UndefinedValues:
+    """The undefined bits of a chunk's registers, by slot, and the checks that they are held for."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self.slots: dict[int, UndefinedBits] = {}
+        self.checks: list[HeldCheck] = []
+        # By a check: others of values that went into one value with its own, and in which lanes.
+        self._joined: dict[int, dict[int, Array]] = {}
+
+    def hold(self, check: HeldCheck) -> int:
+        """Return the number of a new check."""
+        self.checks.append(check)
+        return len(self.checks) - 1
+
+    def put(self, slot: int, lanes: Lanes, bits: Array, checks: Array | int) -> None:
+        """Set the undefined bits of a register in some lanes.
+
+        Args:
+            slot, lanes: The register, and the lanes.
+            bits, checks: For each lane, or for all.
+        """
+        known = self.slots.get(slot)
+        if not bits.any():
+            if known is not None:
+                known.bits[lanes] = 0
+                if not known.bits.any():
+                    del self.slots[slot]
+            return
+        if known is None or known.bits.dtype != bits.dtype:
+            known = UndefinedBits(np.zeros(self.lanes, bits.dtype), np.full(self.lanes, NOBODY, np.int32))
+            self.slots[slot] = known
+        known.bits[lanes] = bits
+        known.checks[lanes] = checks
+
+    def of(self, slot: int, lanes: Lanes) -> UndefinedBits | None:
+        """Return what is undefined of a register in some lanes; None if nothing is."""
+        known = self.slots.get(slot)
+        if known is None:
+            return None
+        known = known.of(lanes)
+        return known if known.bits.any() else None
+
+    def stored(self, slots: Sequence[int], lanes: Lanes) -> list[UndefinedBits] | None:
+        """Return what is undefined of registers that lanes store, or None; check held reads of these."""
+        for slot in slots:
+            known = self.of(slot, lanes)
+            if known is not None:
+                self.use(slot, lanes[self.are_held(known.checks) & (known.bits != 0)])
+        found = [self.of(slot, lanes) for slot in slots]
+        if not any(found):
+            return None
+        none = UndefinedBits(np.zeros(len(lanes), np.uint8), np.full(len(lanes), NOBODY, np.int32))
+        return [none if known is None else known for known in found]
+
+    def are_held(self, checks: Array) -> Array:
+        """Return the mask of checks that are of reads, and made at the end of the basic block."""
+        return np.array([*(check.within_block for check in self.checks), False])[checks]
+
+    def places(self, checks: Array, lanes: Lanes) -> Array:
+        """Return for each lane the address that its check is about, as `HeldCheck.place`."""
+        found = np.full(len(lanes), PARTLY, np.int64)
+        for number in np.unique(checks[checks != NOBODY]).tolist():
+            place, here = self.checks[number].place, checks == number
+            if place is not None:
+                found[here] = place[lanes[here]]
+        return found
+
+    def use(self, slot: int, lanes: Lanes) -> None:
+        """Make the checks that are due for a register in some lanes; its value counts as defined then."""
+        known = self.of(slot, lanes)
+        if known is None:
+            return
+        due = known.bits != 0
+        self.settle(known.checks[due], lanes[due])
+        self.put(slot, lanes, np.zeros(1, known.bits.dtype), NOBODY)
+
+    def settle(self, checks: Array, lanes: Lanes) -> None:
+        """Make checks of lanes, one for each, that were not made yet."""
+        for number in np.unique(checks).tolist():
+            check, users = self.checks[number], lanes[checks == number]
+            own = users[np.isin(users, check.lanes)]
+            warps = users[~np.isin(users, check.lanes)] // WARP
+            own = np.union1d(own, check.lanes[np.isin(check.lanes // WARP, warps)])
+            own = own[~check.done[own]]
+            if len(own):
+                check.done[own] = True
+                check.report(own)
+                for other, joined in self._joined.get(number, {}).items():
+                    also = own[joined[own]]
+                    self.settle(np.full(len(also), other), also)
+
+    def join(self, checks: Array, others: Array, lanes: Lanes) -> None:
+        """Note that who makes a check of a lane is to make another one, too."""
+        for number, other in np.unique(np.stack((checks, others)), axis=1).T.tolist():
+            joined = self._joined.setdefault(number, {}).setdefault(other, np.zeros(self.lanes, bool))
+            joined[lanes[(checks == number) & (others == other)]] = True
+
+    def end_block(self, lanes: Lanes, kept: frozenset[int]) -> None:
+        """Drop what no later instruction reads, and make the checks that are due at the end of a basic block.
+
+        Args:
+            lanes: The lanes that were in the block.
+            kept: The registers that are read later.
+        """
+        for slot in tuple(self.slots):
+            known = self.slots[slot]
+            if slot in kept:
+                self.use(slot, lanes[self.are_held(known.checks[lanes]) & (known.bits[lanes] != 0)])
+            else:
+                self.put(slot, lanes, np.zeros(1, known.bits.dtype), NOBODY)
+        if not self.slots:
+            self.checks.clear()
+            self._joined.clear()
+
+
+def carry_on(chunk: Chunk, block: DecodedBlock, first: int) -> None:
+    """Run the rest of a block's steps, from one on, with what is undefined carried along."""
+    carriers, ending, kept = block.carriers()
+    for carrier in carriers[first:]:
+        carrier(chunk)
+    lanes = chunk.numbers()
+    for slot in ending:
+        chunk.undefined.use(slot, lanes)
+    chunk.undefined.end_block(lanes, kept)
+
+
+# Instructions: how what is undefined of the sources makes the results undefined.
+
+
+_MOVES_BITS = frozenset(
+    {"mov", "and", "or", "xor", "not", "lop3", "selp", "prmt", "bfi", "bfe", "shl", "shr", "shf", "cvta"}
+    | {"brev", "cnot"}
+)
+"""Each bit of the result depends on single bits of the sources: what changes if these are flipped."""
+_SUMS = frozenset({"add", "sub", "mul", "mad", "neg"})
+"""Of integers: a bit of the result depends on those of the sources that are no higher."""
+_EFFECTS = frozenset(
+    {"red", "atom", "cp", "call", "enter", "assertfail", "mbarrier", "wgmma", "stmatrix", "st", "tensormap"}
+    | {"setmaxnreg", "stackrestore", "alloca", "bar", "barrier", "wmma", "match", "redux", "multimem"}
+)
+"""What they are given has an effect, which is not followed further."""
+_LOADS = frozenset({"ld", "ldu", "ldmatrix"})
+MAY_BE_UNDEFINED = _LOADS | {"shfl"}
+_OWN = frozenset({"st", "mma"})
+"""Their steps carry what is undefined themselves, as those of loads do."""
+
+
+class _Carried(NamedTuple):
+    """An instruction, and the slots of its guard, its values, what it uses (addresses), and its results."""
+
+    placed: FlatInstruction
+    step: Step
+    guard: tuple[int, bool]
+    sources: tuple[int, ...]
+    used: tuple[int, ...]
+    targets: tuple[int, ...]
+
+
+def carrier(placed: FlatInstruction, plain: Step, outer: Step, binding: Binding) -> Step:
+    """Return the step that carries what is undefined, and runs an instruction.
+
+    Args:
+        placed, binding: The instruction, and where its registers are.
+        plain, outer: Its step, and the same under its guard.
+    """
+    instruction = placed.instruction
+    opcode, operands = instruction.opcode, instruction.operands
+    targets = _slots(operands[:1], binding) if has_result(instruction) or opcode == "wmma" else ()
+    values = operands[1:] if targets else operands
+    addresses = tuple(operand for operand in operands if isinstance(operand, Address))
+    sources = _slots((o for o in values if not isinstance(o, Address)), binding)
+    used = _slots(addresses, binding)
+    if opcode in _EFFECTS - _OWN:
+        sources, used = (), (*sources, *used)
+    this = _Carried(placed, plain, binding.guard(instruction), sources, used, targets)
+    spread = _rule(instruction)
+    involved = frozenset((*sources, *used, *targets, this.guard[0]))
+
+    def run(chunk: Chunk) -> None:
+        if chunk.undefined.slots.keys().isdisjoint(involved):
+            outer(chunk)
+            return
+        lanes = _executing(chunk, this)
+        for slot in used:
+            chunk.undefined.use(slot, lanes)
+        if opcode in _OWN or opcode in _LOADS or not sources:
+            for slot in targets if opcode not in _OWN else ():
+                chunk.undefined.put(slot, lanes, np.zeros(1, np.uint8), NOBODY)
+            outer(chunk)
+            return
+        results = spread(chunk, this, lanes) if len(lanes) else []
+        for slot, (bits, checks) in zip(targets, results, strict=False):
+            chunk.undefined.put(slot, lanes, bits, checks)
+        outer(chunk)
+
+    return run
+
+
+def registers_read(instruction: Instruction, binding: Binding) -> tuple[int, ...]:
+    """Return the slots of the registers that an instruction reads, its guard among them."""
+    guard = () if instruction.guard is None else (binding.guard(instruction)[0],)
+    return (*_slots(instruction.operands[has_result(instruction) :], binding), *guard)
+
+
+def _slots(operands: Iterable[Operand], binding: Binding) -> tuple[int, ...]:
+    return tuple(
+        binding.register(register).slot for operand in operands for register in registers_of(operand)
+    )
+
+
+def _executing(chunk: Chunk, this: _Carried) -> Lanes:
+    """Return the lanes whose guard holds; what it depends on is used."""
+    lanes, (slot, negated) = chunk.numbers(), this.guard
+    if slot < 0:
+        return lanes
+    chunk.undefined.use(slot, lanes)
+    holds = np.broadcast_to(chunk.read(slot) ^ negated, lanes.shape)
+    return lanes if holds.all() else lanes[holds]
+
+
+_Spread = Callable[["Chunk", _Carried, Lanes], list[UndefinedBits]]
+
+
+def _rule(instruction: Instruction) -> _Spread:
+    opcode, types = instruction.opcode, instruction.types
+    if opcode == "shfl":
+        return _shuffled
+    if opcode == "vote":
+        return _voted
+    if opcode in _MOVES_BITS or (opcode == "cvt" and all(t[0] in "bus" for t in types)):
+        return _flipped
+    if opcode in ("setp", "set") and len(instruction.operands) > 3:
+        return _compared
+    if opcode in _SUMS and types and types[-1][0] in "bus" and "hi" not in instruction.flags:
+        return _summed
+    if types and types[-1].endswith("x2") and TYPE_BYTES.get(types[-1]) == 4:
+        return _by_half
+    return _all_of_it
+
+
+def _given(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    known = (chunk.undefined.of(slot, lanes) for slot in dict.fromkeys(this.sources))
+    return [each for each in known if each is not None]
+
+
+def _checks_of(chunk: Chunk, given: Sequence[UndefinedBits], lanes: Lanes) -> Array:
+    """Return for each lane the check that is due for a result.
+
+    Where two are, an unwritten value goes before a read that is held back, and a later read before an earlier
+    one, of which it is then known that its value is used. Of two unwritten values, both are reported.
+    """
+    undefined, checks = chunk.undefined, np.full(len(lanes), NOBODY, np.int32)
+    for bits, numbers in given:
+        here = bits != 0
+        both = here & (checks != NOBODY) & (checks != numbers)
+        if both.any():
+            held = undefined.are_held(np.stack((checks, numbers)))
+            is_first = np.where(held[0] == held[1], checks > numbers, held[1])
+            keeps, loses = np.where(is_first, checks, numbers), np.where(is_first, numbers, checks)
+            due = both & np.where(is_first, held[1], held[0])
+            undefined.settle(loses[due], lanes[due])
+            also = both & ~held.any(axis=0)
+            undefined.join(keeps[also], loses[also], lanes[also])
+            checks = np.where(both, keeps, np.where(here, numbers, checks))
+        else:
+            checks = np.where(here, numbers, checks)
+    return checks
+
+
+def _full(chunk: Chunk, slot: int) -> int:
+    dtype = chunk.registers[slot].dtype
+    return 1 if dtype == np.bool_ else (1 << 8 * dtype.itemsize) - 1
+
+
+def _bits_dtype(chunk: Chunk, slot: int) -> np.dtype[np.unsignedinteger[np.typing.NBitBase]]:
+    return np.dtype(f"u{chunk.registers[slot].dtype.itemsize}")
+
+
+def _all_of_it(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    """All bits of the results are undefined where any of a source is."""
+    given = _given(chunk, this, lanes)
+    checks = _checks_of(chunk, given, lanes)
+    bad = checks != NOBODY
+    return [
+        UndefinedBits(np.where(bad, _full(chunk, slot), 0).astype(_bits_dtype(chunk, slot)), checks)
+        for slot in this.targets
+    ]
+
+
+def _compared(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    """A comparison that is combined with a predicate, which may decide alone."""
+    *_, last = this.sources
+    flags = this.placed.instruction.flags
+    combine = next((f for f in flags if f in ("and", "or", "xor")), "xor")
+    results = _all_of_it(chunk, this, lanes)
+    predicate = chunk.undefined.of(last, lanes)
+    if combine == "xor" or predicate is not None:
+        return results
+    active, chunk.active = chunk.active, lanes
+    value = np.broadcast_to(chunk.read(last), lanes.shape)
+    chunk.active = active
+    operand = this.placed.instruction.operands[-1]
+    value = value ^ bool(getattr(operand, "negated", False))
+    open_ = value if combine == "and" else ~value
+    return [UndefinedBits(np.where(open_, bits, 0).astype(bits.dtype), checks) for bits, checks in results]
+
+
+def _summed(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    """Integers: what is below the lowest undefined bit is defined."""
+    given = _given(chunk, this, lanes)
+    lowest = np.zeros(len(lanes), np.uint64)
+    for bits, _ in given:
+        lowest |= bits.astype(np.uint64)
+    lowest |= np.uint64(0) - lowest
+    checks = _checks_of(chunk, given, lanes)
+    return [UndefinedBits(lowest.astype(_bits_dtype(chunk, slot)), checks) for slot in this.targets]
+
+
+def _by_half(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    """Pairs of 16 bits, each on its own."""
+    given = _given(chunk, this, lanes)
+    halves = np.zeros((len(lanes), 2), np.uint16)
+    for bits, _ in given:
+        if bits.dtype.itemsize != 4:
+            return _all_of_it(chunk, this, lanes)
+        halves |= np.where(np.ascontiguousarray(bits).view(np.uint16).reshape(-1, 2) != 0, 0xFFFF, 0).astype(
+            np.uint16
+        )
+    checks, whole = _checks_of(chunk, given, lanes), halves.view(np.uint32).reshape(-1)
+    return [UndefinedBits(whole.astype(_bits_dtype(chunk, slot)), checks) for slot in this.targets]
+
+
+_FLIPS = 3
+"""Sources of which all combinations are tried."""
+
+
+def _flipped(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    """The bits of the results that change where undefined bits of the sources do."""
+    given = {slot: known for slot in this.sources if (known := chunk.undefined.of(slot, lanes)) is not None}
+    counts = range(1, len(given) + 1) if len(given) <= _FLIPS else (1, len(given))
+    plain = _tried(chunk, this, lanes, {})
+    changed = [value ^ value for value in plain]
+    relevant = []
+    for some in (some for n in counts for some in itertools.combinations(given, n)):
+        flipped = _tried(chunk, this, lanes, {slot: given[slot].bits for slot in some})
+        differs = [one ^ other for one, other in zip(plain, flipped, strict=True)]
+        changed = [known | bits for known, bits in zip(changed, differs, strict=True)]
+        if len(some) == 1:
+            depends = np.any([bits != 0 for bits in differs], axis=0)
+            relevant.append(UndefinedBits(depends, given[some[0]].checks))
+    checks = _checks_of(chunk, relevant, lanes)
+    if len(given) > 1:
+        together = [
+            UndefinedBits((checks == NOBODY) & (known.bits != 0), known.checks) for known in given.values()
+        ]
+        checks = np.where(checks == NOBODY, _checks_of(chunk, together, lanes), checks)
+    return [UndefinedBits(bits, checks) for bits in changed]
+
+
+def _tried(chunk: Chunk, this: _Carried, lanes: Lanes, flips: Mapping[int, Array]) -> list[Array]:
+    """Return the bits of the results if some bits of sources were others; nothing is changed."""
+    registers, active = chunk.registers, chunk.active
+    kept = {slot: registers[slot] for slot in (*this.targets, *flips)}
+    for slot in this.targets:
+        registers[slot] = kept[slot].copy()
+    for slot, bits in flips.items():
+        value = np.broadcast_to(kept[slot], chunk.lanes).copy()
+        if value.dtype == np.bool_:
+            value[lanes] ^= bits != 0
+        else:
+            value.view(bits.dtype)[lanes] ^= bits
+        registers[slot] = value
+    chunk.active, chunk.repeats = lanes, True
+    this.step(chunk)
+    results = []
+    for slot in this.targets:
+        value = np.broadcast_to(registers[slot], chunk.lanes)[lanes]
+        results.append(np.ascontiguousarray(value).view(f"u{value.itemsize}"))
+    chunk.active, chunk.repeats = active, False
+    for slot, value in kept.items():
+        registers[slot] = value
+    return results
+
+
+def _shuffled(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    """A shuffle: the bits of the lane that is read, and its check."""
+    slot = this.sources[0]
+    known = chunk.undefined.slots.get(slot)
+    if known is None or any(chunk.undefined.of(other, lanes) for other in this.sources[1:]):
+        return _all_of_it(chunk, this, lanes)
+    kept = chunk.registers[slot]
+    moved = []
+    for row in (known.bits, known.checks):
+        chunk.registers[slot] = np.ascontiguousarray(row).view(kept.dtype)
+        moved.append(_tried(chunk, this, lanes, {})[0])
+    chunk.registers[slot] = kept
+    bits, checks = moved[0], moved[1].view(np.int32)
+    inside = [UndefinedBits(np.zeros(len(lanes), np.uint8), checks) for _ in this.targets[1:]]
+    return [UndefinedBits(bits, checks), *inside]
+
+
+def _voted(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+    """A vote: the results that change if the undefined votes do, in every lane of the warp."""
+    slot = this.sources[0]
+    known = chunk.undefined.of(slot, lanes)
+    if known is None:
+        return _all_of_it(chunk, this, lanes)
+    own = np.where(known.bits != 0, known.checks, NOBODY)
+    latest = np.full(chunk.lanes // WARP, NOBODY, np.int32)
+    np.maximum.at(latest, lanes // WARP, own)
+    trials = [_tried(chunk, this, lanes, {slot: known.bits}), _tried(chunk, this, lanes, {})]
+    return [UndefinedBits(one ^ other, latest[lanes // WARP]) for one, other in zip(*trials, strict=True)]
