@@ -43,7 +43,6 @@ FINDS: Mapping[Level, Mapping[str, str]] = {
         "sharding": "declares a sharding that gives wrong values",
         "ranks": "gives wrong values on several ranks of a group",
         "compile": "breaks or changes under torch.compile",
-        "call-cache": "gives other values from the call cache than its body",
         "stream": "runs on another stream than torch's current one",
         "graph": "cannot be captured in a CUDA graph, or not be replayed",
         "devices": "runs on another GPU than its tensors",

@@ -32,7 +32,6 @@ from dotcu.checking.target import WORKER, TrialRequest, request_for, resolve
 from dotcu.checking.trial import START_S, Failed, Outcome, Result, Skipped, Trial, Verdict, limit_s
 from dotcu.checking.trials import (
     call,
-    call_cache,
     compiled,
     errors,
     fake,
@@ -65,7 +64,6 @@ _PLANS = (
     sharding.plan,
     ranks.plan,
     compiled.plan,
-    call_cache.plan,
     gpu.plan,
     large.plan,
     compute_sanitizer.plan,

@@ -65,14 +65,6 @@ def test_what_needs_a_body_is_not_applicable_and_says_so(right: CheckReport, che
     ]
 
 
-def test_the_call_cache_needs_a_body_too() -> None:
-    name = foreign(CPU=scaled)
-    report = dotcu.check(described(name), device="cpu", only=f"{name}/call-cache")
-    assert outcomes(report, "call-cache") == [
-        Skipped(reason="a library computes it, so there is no body to trace")
-    ]
-
-
 def test_without_a_backward_of_its_own_or_a_given_one_it_says_what_becomes_of_gradients(
     right: CheckReport,
 ) -> None:

@@ -49,7 +49,6 @@ __global__ void barrier_in_a_branch(const float* x, float* out, long long n) {
     __syncthreads();
 }
 """)
-calls: list[int] = []
 
 
 def launch(kernel: dotcu.Kernel, x: Tensor) -> Tensor:
@@ -145,18 +144,10 @@ def index_of_64_bits(x: Tensor) -> Tensor:
     return launch(kernels.twice[x.dtype], x)
 
 
-@dotcu.op("wrong_gpu::drifting")
-def drifting(x: Tensor) -> Tensor:
-    calls.append(1)
-    out, n = torch.empty_like(x), x.numel()
-    kernels.twice[x.dtype](x, out, n, grid=dotcu.cdiv(n, 128) + len(calls), block=128)
-    return out
-
-
 for operator in (
     sound, side_stream_that_waits, side_stream_that_is_waited_for, default_stream, synchronizing,
     illegal_address, one_beyond, reads_unwritten, diverging, current_device, index_of_32_bits,
-    index_of_64_bits, drifting,
+    index_of_64_bits,
 ):  # fmt: skip
     operator.reference(lambda x: 2 * x)
     operator.samples(sized(100, 1000))
