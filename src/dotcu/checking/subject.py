@@ -15,7 +15,7 @@ from torch import Tensor
 from dotcu.checking.budget import Budget
 from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
 from dotcu.checking.catalogue import Level
-from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory
+from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory, same_bits
 from dotcu.checking.numerics import Oracle, oracle, outputs
 from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
@@ -249,6 +249,24 @@ class Subject:
             return sample
         outs = self.overload.signature.outs
         return Sample(*sample.args, **{name: v for name, v in sample.kwargs.items() if name not in outs})
+
+    def reference_draws(self, inputs: Sample) -> bool:
+        """Return whether the reference gives random values, as its operator is declared to.
+
+        Args:
+            inputs: As `for_reference` gives them; they are left alone.
+
+        Raises:
+            Exception: What the reference raises.
+        """
+        if self.reference is None or not self.declares(torch.Tag.nondeterministic_seeded):
+            return False
+        results = []
+        for seed in range(2):
+            sample = inputs.map_tensors(torch.clone)
+            with self.seeded(f"{self.name}/{seed}"):
+                results.append(outputs(self.reference(*sample.args, **sample.kwargs)))
+        return not same_bits(*results)
 
     def reference_error(self, sample: Sample) -> Exception | None:
         """Return the error that the reference raises on a call; None if it computes, or there is none.

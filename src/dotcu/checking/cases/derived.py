@@ -55,6 +55,11 @@ def has_indices(sample: Sample, dtype: torch.dtype) -> bool:
     return any(is_integer(t.dtype) and t.dtype != dtype for t in sample.tensors)
 
 
+def has_integers(sample: Sample) -> bool:
+    """Return whether a call has whole numbers, which may be indices."""
+    return any(is_integer(tensor.dtype) for tensor in sample.tensors)
+
+
 def is_integer(dtype: torch.dtype) -> bool:
     """Return whether it is a type of whole numbers; bool is none."""
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)

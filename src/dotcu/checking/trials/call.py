@@ -240,7 +240,7 @@ def _values(
     try:
         if subject.reference is None:
             yield "numerics", Skipped(reason="no reference")
-        elif _draws(subject, case, inputs):
+        elif subject.reference_draws(inputs):
             yield "numerics", Skipped(reason="declared random, and so is its reference")
         else:
             expected = known or numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
@@ -269,19 +269,6 @@ def _values(
             if id(each.tensor) in written and each.tensor.numel() and each.tensor._version == each.version
         )
         yield "mutation", _none([*idle, *uncounted])
-
-
-def _draws(subject: Subject, case: Case, inputs: Sample) -> bool:
-    """Return whether the reference gives random values, as its operator is declared to."""
-    if not subject.declares(torch.Tag.nondeterministic_seeded):
-        return False
-    assert subject.reference is not None
-    results = []
-    for seed in range(2):
-        sample = inputs.map_tensors(torch.clone)
-        with subject.seeded(f"{case.name}/{seed}"):
-            results.append(numerics.outputs(subject.reference(*sample.args, **sample.kwargs)))
-    return not same_bits(*results)
 
 
 def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: numerics.Oracle) -> Iterator[str]:

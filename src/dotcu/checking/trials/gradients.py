@@ -178,7 +178,8 @@ def _checked(subject: Subject, case: Case, order: int) -> Outcome:
         given = dict(zip(doubles, inputs, strict=True))
         positions = iter(range(len(sample.tensors)))
         call = sample.map_tensors(lambda tensor: given.get(next(positions), tensor))
-        return subject.overload(*call.args, **call.kwargs)
+        with subject.seeded(case.name):  # the same random numbers at each call
+            return subject.overload(*call.args, **call.kwargs)
 
     check = gradcheck if order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
     # Not bit by bit: torch's own operators, which a backward may call, differ in last places on a GPU.
@@ -219,6 +220,8 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     needs = _differentiable(sample)
     ending, _, alone = mode.partition("-")
     needs = (needs[int(alone)],) if alone else needs
+    if subject.reference_draws(subject.for_reference(sample)):
+        return Skipped(reason="declared random, and so is its reference")
     with subject.place():
         own, _ = _results(subject, sample, needs)
     derivative = Derivative(
