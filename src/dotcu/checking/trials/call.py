@@ -243,7 +243,8 @@ def _values(
         elif subject.reference_draws(inputs):
             yield "numerics", Skipped(reason="declared random, and so is its reference")
         else:
-            expected = known or numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
+            tolerance = subject.tolerance(case.dtype)
+            expected = known or numerics.oracle(subject.reference, inputs, tolerance, sharp=case.sharp)
             worst = numerics.judge(made.results, expected)
             if worst.passed:
                 yield "numerics", Passed(ratio=worst.ratio)

@@ -246,7 +246,8 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     if tolerance is None and case.dtype == torch.float64:  # where no oracle is more exact
         tolerance = _DOUBLE
     try:
-        expected = numerics.oracle(derivative.of(subject.reference), copies, tolerance, floor=_ROUNDING)
+        function = derivative.of(subject.reference)
+        expected = numerics.oracle(function, copies, tolerance, floor=_ROUNDING, rounded_once=False)
     except Exception as error:  # it may compute by what torch cannot differentiate
         return Skipped(reason=f"the reference cannot be differentiated: {one_line(error)}")
     worst = numerics.judge(gradients, expected)
