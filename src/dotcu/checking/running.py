@@ -31,6 +31,7 @@ from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for, resolve
 from dotcu.checking.trial import START_S, Failed, Outcome, Result, Skipped, Trial, Verdict, limit_s
 from dotcu.checking.trials import (
+    autocast,
     call,
     compiled,
     errors,
@@ -54,12 +55,14 @@ from dotcu.workers import Channel, Worker, WorkerCrash
 _PLANS = (
     reference.plan,
     lambda subject: call.plan(subject, choose(subject)),
+    call.plan_kept,
     errors.plan,
     fake.plan,
     fresh_values.plan,
     call.plan_simulated,
     registration.plan,
     gradients.plan,
+    autocast.plan,
     vmap.plan,
     sharding.plan,
     ranks.plan,

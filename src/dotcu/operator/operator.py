@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import torch
 from torch.compiler import is_dynamo_compiling
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dotcu import settings, stopwatch
 from dotcu.call_cache.native import entry
@@ -187,9 +187,18 @@ class LaunchingOverload(Overload):
             self._fill([kwargs[name] for name in outs], values)
             return None
         if self.signature.mutates:
-            return reference(*args, **kwargs)
-        allocated = execution.allocate(self.signature, self._fake or self.body, args, kwargs)
-        self._fill(allocated, reference(*args, **kwargs))
+            reference(*args, **kwargs)  # it may return what it wrote, as x.mul_(a) does
+            return None
+        values = None
+        try:
+            allocated = execution.allocate(self.signature, self._fake or self.body, args, kwargs)
+        except AttributeError:  # torch.library.get_ctx() is None outside of a trace: sizes depend on values
+            if self._fake is None:
+                raise
+            values = reference(*args, **kwargs)
+            new = tree_map_only(torch.Tensor, torch.empty_like, values)
+            allocated = execution.checked(self.signature, new, args, kwargs)
+        self._fill(allocated, reference(*args, **kwargs) if values is None else values)
         return allocated
 
     def _fill(self, into: Any, values: Any) -> None:

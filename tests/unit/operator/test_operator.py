@@ -190,6 +190,29 @@ class TestOnTheCpu:
         a = torch.randn(3, 5).t()
         assert scale_add(a, a).is_contiguous()
 
+    def test_a_shape_that_depends_on_values_is_the_references(self) -> None:
+        @dotcu.op(next(_names))
+        def positives(a: Tensor) -> Tensor:
+            return a[a > 0]
+
+        positives.fake(lambda a: a.new_empty(torch.library.get_ctx().new_dynamic_size()))
+        positives.reference(lambda a: a[a > 0])
+        assert positives(torch.tensor([1.0, -1.0, 2.0])).tolist() == [1.0, 2.0]
+        positives.reference(lambda a: a[1:])  # a view: a result has memory of its own
+        a = torch.ones(3)
+        positives(a).zero_()
+        assert a.tolist() == [1.0] * 3
+
+    def test_what_a_reference_that_writes_returns_is_left_aside(self) -> None:
+        @dotcu.op(next(_names), mutates_args=("a",))
+        def doubled(a: Tensor) -> None:
+            a *= 2
+
+        doubled.reference(lambda a: a.mul_(2))
+        a = torch.ones(3)
+        assert doubled(a) is None
+        assert a.tolist() == [2.0] * 3
+
     def test_a_reference_of_another_dtype_is_a_mismatch(self) -> None:
         operator = make_scale_add()
         operator.reference(lambda a, b, alpha=1.0: (a + b).double())

@@ -7,6 +7,8 @@ then the reference computes, from inputs of its own.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dotcu.checking import numerics
+from dotcu.checking.cases.derived import arguments
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import (
@@ -33,7 +36,7 @@ from dotcu.checking.memory import (
     writes_outside,
 )
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Passed, Skipped, Trial, Verdict, skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict, skipped, trial
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
@@ -278,6 +281,49 @@ def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: nume
     for argument, old, new, want in zip(arguments, before, made.results, expected.plain, strict=False):
         if same_bits([new.cpu()], [old]) and not same_bits([want], [old]):
             yield f"does not change {_position(made.sample, argument)}, which it declares as mutated"
+
+
+# ------------------------------------------------------------------ after the call
+
+
+def plan_kept(subject: Subject) -> Iterator[Trial]:
+    """A trial of what the smallest call of the first dtype keeps."""
+    case = subject.smallest(subject.overload.dtypes[0])
+    if case is not None:
+        yield trial(subject, "inputs", f"{case.name}-kept", _keeps, case)
+
+
+def _keeps(subject: Subject, case: Case) -> Outcome:
+    """Call, and see whether anything still has the memory of the arguments."""
+    try:
+        memory = _memory_of_a_call(subject, case)
+    except (FindingError, UsageError, EnvironmentFault):
+        raise
+    except Exception as error:
+        return Skipped(reason=f"the call fails: {one_line(error)}")
+    if any(storage() is not None for storage in memory.values()):
+        gc.collect()
+    kept = [name for name, storage in memory.items() if storage() is not None]
+    if not kept:
+        return Passed()
+    return Failed(
+        reason=f"{' and '.join(kept)} stays in memory after the call and its last reference",
+        evidence="A body keeps no tensor, in no global and no cache: the next call has others.",
+    )
+
+
+def _memory_of_a_call(subject: Subject, case: Case) -> dict[str, weakref.ref[torch.UntypedStorage]]:
+    """Make a call, and return the memory of each argument, which nothing here refers to any more."""
+    sample = case.make()
+    given = arguments(subject.overload.signature, sample)
+    memory = {
+        name: weakref.ref(tensor.untyped_storage())
+        for name, value in given.items()
+        for tensor in Sample(value).tensors
+    }
+    with subject.seeded(case.name), subject.place():
+        subject.call(sample)
+    return memory
 
 
 # --------------------------------- on a machine with a GPU: the simulator's sanitizers, on the smallest calls
