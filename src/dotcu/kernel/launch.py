@@ -90,7 +90,10 @@ class GpuDevice:
         )
         if config.blocks:  # on torch's current stream
             cuda.launch(code.library(kernel), code.symbol(kernel), self.index, config, parameters, kernel)
-            count_writes(written)
+            if (
+                current_scope().policy is not LaunchPolicy.BODY
+            ):  # there the operator's schema says what counts
+                count_writes(written)
 
 
 LaunchDevice = GpuDevice | SimulatedDevice

@@ -29,6 +29,7 @@ from dotcu.errors import CompileError, SimulationError, UsageError
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
+from dotcu.kernel.scope import LaunchPolicy, current_scope
 from dotcu.simulator import CHECKS
 from dotcu.tracebacks import caller_line
 
@@ -305,8 +306,11 @@ class SimulatedDevice:
         finally:  # also after a finding, which may come late in the kernel
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on
                 sys.stdout.write(line if line.endswith("\n") else line + "\n")
-            for _, written in packed:
-                count_writes(written)
+            if (
+                current_scope().policy is not LaunchPolicy.BODY
+            ):  # there the operator's schema says what counts
+                for _, written in packed:
+                    count_writes(written)
 
 
 def simulated_device() -> SimulatedDevice:

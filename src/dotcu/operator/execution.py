@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from dotcu import settings
 from dotcu.errors import BodyError, LaunchError
 from dotcu.kernel import active_run
+from dotcu.kernel.arguments.pack import count_writes
 from dotcu.kernel.driver.cuda import fault_story
 from dotcu.kernel.scope import (
     LaunchPolicy,
@@ -105,6 +106,9 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
         raise
     finally:
         scope_variable.reset(token)
+    if signature.mutates:
+        tensors = tree_leaves(signature.written(args, kwargs))
+        count_writes([tensor for tensor in tensors if isinstance(tensor, torch.Tensor)])
     return checked(signature, result, args, kwargs)
 
 

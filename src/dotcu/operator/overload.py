@@ -176,7 +176,18 @@ class Overload:
         """Let `torch.autocast` cast floating inputs, float64 apart, to `dtype`.
 
         The call alone has this effect; as a decorator it returns the decorated function.
+
+        Raises:
+            SchemaError: The operator writes its arguments, and would write copies of another dtype.
+            UsageError: autocast knows no such dtype.
         """
+        if self.signature.mutates:
+            raise SchemaError(
+                f"{self.signature} writes {', '.join(self.signature.mutates)}, and a cast would be a copy, "
+                "whose write is lost.\n"
+                "A rule for autocast is for an operator that returns its result. In the body, cast what is "
+                "read only: y.to(x.dtype)."
+            )
         if dtype not in (torch.bfloat16, torch.float16, torch.float32):
             raise UsageError(
                 f"{self.qualified_name}.autocast takes bfloat16, float16 or float32 (got {dtype!r}).\n"

@@ -627,6 +627,39 @@ class TestDeclarations:
             assert operator(a, a).dtype == torch.float16
         assert operator(a, a).dtype == torch.float32
 
+    def test_an_operator_that_writes_its_arguments_has_no_rule_for_autocast(self) -> None:
+        @dotcu.op(next(_names), mutates_args=("a",))
+        def add_(a: Tensor, b: Tensor) -> None:
+            a += b
+
+        with pytest.raises(errors.SchemaError, match="writes a, and a cast would be a copy"):
+            add_.autocast(torch.bfloat16)
+
+    @pytest.mark.parametrize("const", ["", "const "])
+    def test_the_schema_says_what_a_call_writes_and_not_a_pointer_without_const(self, const) -> None:
+        source = f'extern "C" __global__ void twice({const}float* x, float* y) {{ y[0] = 2 * x[0]; }}'
+        kernels = dotcu.load_inline(source)
+
+        @dotcu.op(next(_names))
+        def twice(x: Tensor) -> Tensor:
+            y = torch.empty_like(x)
+            kernels.twice(x, y, grid=1, block=1)
+            return y
+
+        @dotcu.op(next(_names), mutates_args=("y",))
+        def twice_into(x: Tensor, y: Tensor) -> None:
+            kernels.twice(x, y, grid=1, block=1)
+
+        x, y = torch.ones(1), torch.zeros(1)
+        with dotcu.simulate():
+            twice(x)
+            twice_into(x, y)
+            assert (x._version, y._version > 0) == (0, True)
+            with torch.inference_mode():
+                before = y._version
+                twice_into(x, y)
+        assert (x._version, y._version > before) == (0, True)
+
     def test_an_overload_is_picked_by_its_arguments(self, device) -> None:
         operator = make_scale_add()
 
