@@ -171,7 +171,7 @@ JUMP = 1 / 16
 
 
 def _jumps(own: Tensor, exact: Tensor, change: Tensor) -> Tensor:
-    """Return where a result jumps next to the inputs; of whole numbers and bools, each that is certain.
+    """Return where a result jumps next to the inputs; not where it may be rounded to either whole number.
 
     Args:
         own: The result of the reference in its own dtype.
@@ -180,7 +180,7 @@ def _jumps(own: Tensor, exact: Tensor, change: Tensor) -> Tensor:
     """
     given = real(own).double()
     if is_whole(own):
-        return given == exact
+        return (given == exact) | (own.dtype == torch.bool) | ((given - exact).abs() > 1)
     far = _far(exact)
     finite = given.isfinite() & exact.isfinite()
     return finite & ((change > far) | ((given - exact).abs() > far))

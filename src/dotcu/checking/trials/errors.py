@@ -254,10 +254,26 @@ def wrong_calls(subject: Subject, case: Case) -> Iterator[Case]:
             build = partial(_replaced, subject, case, name, change)
             never = word == "none" and types[name] == "Tensor"  # and not one that may be None
             yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
+    for name, default in _omitted(subject, case.sample).items():
+        for word, change in _instead(subject, name, default):
+            build = partial(_added, case, name, change(default))
+            yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build)
     for word, reform in _CALLS.items():
         if reform(subject, case.sample) is not None:
             again = partial(_reformed, subject, case, reform)
             yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=again, never=True)
+
+
+def _omitted(subject: Subject, sample: Sample) -> dict[str, Any]:
+    """Return the defaults of the arguments that a call leaves out, by name: a kernel may know these alone."""
+    given = arguments(subject.overload.signature, sample)
+    schema = subject.overload.torch_op._schema.arguments
+    return {a.name: a.default_value for a in schema if a.has_default_value() and a.name not in given}
+
+
+def _added(case: Case, name: str, value: Any) -> Sample:
+    sample = case.make()
+    return Sample(*sample.args, **{**sample.kwargs, name: value})
 
 
 def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
@@ -273,6 +289,10 @@ def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Cal
         reference = subject.overload.reference_function
         ignored = reference is not None and name not in inspect.signature(reference).parameters  # **launch
         others = {str(number): number for number in (*NUMBERS, *([FAR] if ignored else []))}
+        if not ignored:
+            others |= {"one-more": value + 1, "threefold": 3 * value}
+    elif isinstance(value, (list, tuple)) and value and all(type(item) is int for item in value):
+        others = {"each-one-more": [n + 1 for n in value], "last-one-more": [*value[:-1], value[-1] + 1]}
     elif isinstance(value, float):
         others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0}
     yield from ((word, partial(_always, other)) for word, other in others.items() if other != value)

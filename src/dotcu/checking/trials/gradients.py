@@ -423,7 +423,10 @@ def _keeps(subject: Subject, case: Case) -> Outcome:
     first = _Recorded(subject, case, needs)
     if not first.ends:
         return Skipped(reason="no result has a gradient")
+    before = [result.detach().clone() for result in first.results]
     gradients = first.differentiate(retain_graph=True)
+    if not same_bits([result.detach() for result in first.results], before):
+        return Failed(reason="its backward changes a result", evidence="A backward writes new memory only.")
     if wrong := _unlike(subject, first.differentiate(), gradients):
         reason = "a second backward through the same graph gives another gradient"
         return Failed(reason=reason, evidence=wrong)
