@@ -167,13 +167,29 @@ class Subject:
 
     def takes(self, case: Case) -> bool:
         """Return whether there is such a call: of a doubtful one, whether a reference computes it."""
-        if not case.doubtful:
+        if not case.doubtful and not case.finite:
             return True
         sample = case.build()
+        if case.finite and (sample is None or not self._stays_finite(sample)):
+            return False
         try:
             return sample is not None and self.reference is not None and self.reference_error(sample) is None
         except ReferenceCalls:  # the check of the reference says so
             return False
+
+    def _stays_finite(self, sample: Sample) -> bool:
+        """Return whether the reference of a call gives finite numbers, and of its sizes too."""
+        if self.reference is None:
+            return False
+        for change in (torch.clone, lambda tensor: tensor.abs() if tensor.is_floating_point() else tensor):
+            inputs = self.for_reference(sample).map_tensors(change)
+            try:
+                results = outputs(self.reference(*inputs.args, **inputs.kwargs))
+            except Exception:
+                return False
+            if not all(bool(result.isfinite().all()) for result in results):
+                return False
+        return True
 
     def refuses(self, error: BaseException) -> bool:
         """Return whether the operator refuses a call by an error; a library's checks raise RuntimeError."""

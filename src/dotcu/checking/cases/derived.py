@@ -427,8 +427,14 @@ def _values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case
         full_name = f"{case.name}-{name}"
         build = partial(_filled, subject, case, full_name, table[name])
         doubtful = subject.reference is not None
-        sharp = name in SHARP
-        yield Case(name=full_name, dtype=case.dtype, build=build, doubtful=doubtful, sharp=sharp)
+        yield Case(
+            name=full_name,
+            dtype=case.dtype,
+            build=build,
+            doubtful=doubtful,
+            sharp=name in SHARP,
+            finite=name == "largest",
+        )
 
 
 def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | None:

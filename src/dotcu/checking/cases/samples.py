@@ -32,6 +32,8 @@ class Case:
             dotcu made, say, which a body does not look at. `Subject.takes` finds out.
         sharp: Whether a result that jumps at its values, as that of x > 0 does at 0, is to be on the
             reference's side.
+        finite: Whether there is such a call only if its reference adds up finite sizes, so that no sum
+            overflows, in whatever order.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Case:
     never: bool = False
     doubtful: bool = False
     sharp: bool = False
+    finite: bool = False
 
     @property
     def sample(self) -> Sample:
