@@ -20,6 +20,7 @@ class Level(enum.IntEnum):
 FINDS: Mapping[Level, Mapping[str, str]] = {
     Level.QUICK: {
         "reference": "has a reference that fails, varies, or does not serve calls on CPU tensors",
+        "call": "raises an error on a sample, or launches a kernel that does not compile",
         "numerics": "computes wrong values, or loses more precision than torch does",
         "written": "leaves part of its result unwritten",
         "bounds": "writes outside its result and its inputs",

@@ -79,6 +79,7 @@ class Overload:
         self._vmap: Callable[..., Any] | None = None
         self._work: WorkFunction | None = None
         self._sharding: Sharding | None = None
+        self.waived: dict[str, str] = {}
         self._call: Callable[..., Any] = registration.operator
         self.__name__ = self.signature.name
 
@@ -142,6 +143,24 @@ class Overload:
         """Set the arguments for `check` and `bench`: `function(device, dtype)` yields `Sample`s."""
         self._samples = function
         return function
+
+    def waive(self, case: str, reason: str) -> None:
+        """Let `check` leave out a case that this overload is known to fail, and report it with the reason.
+
+        Args:
+            case: The end of the name of a trial: `nan` for `mylib::scale/call/float32-s0-nan` in each dtype,
+                or all of it behind the overload: `call/float32-s0-nan`.
+            reason: Why this case need not hold: "padding has the weight 0, and 0 * NaN is 0 here".
+
+        Raises:
+            UsageError: One of the two is empty.
+        """
+        if not (case.strip() and reason.strip()):
+            raise UsageError(
+                f"{self.qualified_name}.waive takes a case and a reason (got {case!r}, {reason!r}).\n"
+                f'Type: {self.__name__}.waive("nan", "why it need not hold")'
+            )
+        self.waived[case] = reason
 
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Set the fake kernel, for a result whose shape depends on values, which the body cannot give."""

@@ -62,6 +62,10 @@ def _look(subject: Subject, case: Case) -> Outcome:
     differences = {how: _difference(subject, got, expected) for how, expected in wanted.items()}
     if "" in differences.values() or not differences:
         return Passed()
+    if not subject.overload.autocasts:
+        again = _call(subject, case, case.make())
+        if _difference(subject, again, wanted["its own dtype"]):
+            return Skipped(reason="a plain call gives other results each time, which other checks report")
     how, evidence = next(iter(differences.items()))
     reason = f"it gives other results under torch.autocast than in {how}"
     return Failed(

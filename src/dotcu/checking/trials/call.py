@@ -98,7 +98,7 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
 
 def plan(subject: Subject, cases: Sequence[Case]) -> Iterator[Trial]:
     """A trial for each case."""
-    names = ("numerics", "written", "bounds", "inputs", "mutation", "result", "determinism", "errors")
+    names = ("call", "numerics", "written", "bounds", "inputs", "mutation", "result", "determinism", "errors")
     checks = (*names, *SANITIZERS) if subject.simulated else names
     if subject.bounded:  # large ones last: they may be left out
         sizes = {case.name: case.elements for case in cases}
@@ -132,6 +132,7 @@ def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> 
             reason = "a second call with equal arguments fails"
             yield "determinism", Failed(reason=reason, evidence=describe(error))
         return
+    yield "call", Passed()
     yield from _memory(subject, calls)
     if any(one.opaque for one in calls):
         return
@@ -152,7 +153,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
     if isinstance(error, BodyError):
         return "result", Failed(reason="the body returns an invalid result", evidence=describe(error))
     if isinstance(error, SimulationError):
-        return "numerics", Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
+        return "call", Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
         raise error
     if subject.refuses(error) or subject.reference_error(case.make()) is not None:

@@ -47,7 +47,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if case is None:
         yield skipped(subject, "errors", "no sample whose tensors have elements")
         return
-    checks = ("errors", *SANITIZERS, "numerics") if subject.simulated else ("errors",)
+    checks = ("errors", *SANITIZERS, "call") if subject.simulated else ("errors",)
     for each in wrong_calls(subject, case):
         run = partial(look, subject, each, case)
         yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
