@@ -317,6 +317,11 @@ class LaunchingOperator(LaunchingOverload, Operator):
 
         return decorate
 
+    @property
+    def is_in_force(self) -> bool:
+        """True until the same name is defined again."""
+        return register.is_live(self._registration)
+
     def install_entries(self, device: torch.device) -> None:
         """Let native code take calls on tensors of a GPU: at the first call, and after overloads change."""
         self.entries_installed = True
@@ -375,6 +380,21 @@ def _redirect_earlier(operator: LaunchingOperator) -> None:
     definitions.add(operator)
     for earlier in definitions:
         earlier._call = operator._call
+
+
+def defined(where: Callable[[register.Origin], bool]) -> list[LaunchingOperator]:
+    """Return the operators in force that are defined in some places, whatever refers to them.
+
+    Args:
+        where: Tells whether a place is one of these.
+    """
+    origins = register.origins()
+    return [
+        operator
+        for name, definitions in _operators.items()
+        for operator in definitions
+        if name in origins and where(origins[name]) and operator.is_in_force
+    ]
 
 
 class ExistingOperator(Operator):
