@@ -135,7 +135,15 @@ def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict
     Raises:
         BodyError: It returned another number of tensors, something else, or memory that is not new.
     """
+    if signature.lists == (True,) and isinstance(result, tuple):
+        result = list(result)
     several = signature.returns > 1 and isinstance(result, (tuple, list))
+    if several:
+        pairs = zip(result, signature.lists, strict=False)
+        result = (
+            *(list(v) if of and isinstance(v, tuple) else v for v, of in pairs),
+            *result[len(signature.lists) :],
+        )
     values = tuple(result) if several else () if result is None else (result,)
     fits = len(values) == signature.returns and all(map(_fits, values, signature.lists))
     if not fits:

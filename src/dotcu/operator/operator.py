@@ -292,6 +292,12 @@ class LaunchingOperator(LaunchingOverload, Operator):
             tags: torch's tags for it.
         """
 
+        if not name:
+            raise UsageError(
+                f"{self.qualified_name}.overload takes a name (got {name!r}).\n"
+                f'Type: @{self.__name__}.overload("Scalar")'
+            )
+
         def decorate(body: Body) -> LaunchingOverload:
             added = LaunchingOverload(
                 body,

@@ -759,6 +759,30 @@ class TestDeclarations:
         with pytest.raises(errors.BodyError, match="memory of another of its results"):
             twice(torch.ones(2))
 
+    def test_a_list_may_be_returned_as_a_tuple_as_in_torch(self) -> None:
+        @dotcu.op(next(_names))
+        def parts(a: Tensor) -> list[Tensor]:
+            return a[:1].clone(), a[1:].clone()  # type: ignore[return-value]
+
+        @dotcu.op(next(_names))
+        def parts_and_all(a: Tensor) -> tuple[list[Tensor], Tensor]:
+            return [(a[:1].clone(),), a.clone()]  # type: ignore[return-value]
+
+        @dotcu.op(next(_names))
+        def none(a: Tensor) -> list[Tensor]:
+            return []
+
+        a = torch.ones(3)
+        with dotcu.simulate():
+            assert [type(parts(a)), len(parts(a)), none(a)] == [list, 2, []]
+            first, second = parts_and_all(a)
+            assert ([len(part) for part in first], second.tolist()) == ([1], [1.0] * 3)
+        assert [type(parts(a.to("meta"))), len(parts(a.to("meta")))] == [list, 2]
+
+    def test_an_overload_needs_a_name(self) -> None:
+        with pytest.raises(errors.UsageError, match="takes a name"):
+            make_scale_add().overload("")
+
     def test_deepcopy_and_pickle_keep_an_operator(self, scale_add) -> None:
         assert copy.deepcopy(scale_add) is scale_add
         assert pickle.loads(pickle.dumps(add)) is add
