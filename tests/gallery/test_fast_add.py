@@ -12,7 +12,7 @@ from torch.testing import make_tensor
 
 import dotcu
 from dotcu.compile import CompileOptions, Target, build, read_source
-from dotcu.gallery import fast_add
+from dotcu.gallery import add, fast_add
 from dotcu.gallery.fast_add import op as module
 from quick import quick, quick_pairs
 
@@ -154,3 +154,17 @@ def test_the_gradient_of_what_was_broadcast_is_summed(
 def test_two_dtypes_are_refused_by_name(device: torch.device) -> None:
     with pytest.raises(TypeError, match=r"float32 and torch.float64"):
         fast_add(torch.ones(3, device=device), torch.ones(3, dtype=torch.float64, device=device))
+
+
+@pytest.mark.parametrize("operator", [add, fast_add], ids=["add", "fast_add"])
+def test_it_compiles_for_a_size_that_depends_on_values(operator: dotcu.operator.Operator) -> None:
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), dotcu.simulate():
+
+        def positive_twice(x: torch.Tensor) -> torch.Tensor:
+            kept = x[x > 0]
+            result: torch.Tensor = operator(kept, kept)
+            return result
+
+        compiled = torch.compile(positive_twice, backend="aot_eager", fullgraph=True)
+        assert compiled(torch.tensor([1.0, -1.0, 2.0, 3.0])).tolist() == [2.0, 4.0, 6.0]

@@ -64,8 +64,8 @@ FOUND = {
         "unwritten_scratch": "sanitizer-init",
         "without_a_barrier": "sanitizer-race",
         "barrier_for_some": "sanitizer-barrier",
-        "ends_the_process": "numerics",
-        "raises": "numerics",
+        "ends_the_process": "call",
+        "raises": "call",
     },
 }
 CASES = [(file, name, check) for file, found in FOUND.items() for name, check in found.items()]

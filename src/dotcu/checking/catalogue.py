@@ -19,11 +19,12 @@ class Level(enum.IntEnum):
 
 FINDS: Mapping[Level, Mapping[str, str]] = {
     Level.QUICK: {
-        "reference": "has a reference that fails or gives other values each time",
+        "reference": "has a reference that fails, varies, or does not serve calls on CPU tensors",
+        "call": "raises an error on a sample, or launches a kernel that does not compile",
         "numerics": "computes wrong values, or loses more precision than torch does",
         "written": "leaves part of its result unwritten",
         "bounds": "writes outside its result and its inputs",
-        "inputs": "changes an input that it does not declare as mutated",
+        "inputs": "changes an input that it does not declare as mutated, or keeps one",
         "mutation": "declares a mutation that does not happen, or does not count it",
         "result": "returns a subclass, memory of another tensor, or too little memory",
         "fake": "reports a wrong shape, stride, dtype or device to torch.compile",
@@ -35,7 +36,8 @@ FINDS: Mapping[Level, Mapping[str, str]] = {
         "sanitizer-barrier": "has barriers that not all threads reach, or never ends",
         "errors": "accepts wrong arguments, or fails on them without a clear error",
         "registration": "is registered with torch in a way that opcheck refuses",
-        "gradients": "has a wrong gradient",
+        "gradients": "has a wrong gradient, or one that writes or keeps what it must not",
+        "autocast": "changes or fails under torch.autocast",
     },
     Level.STANDARD: {
         "second-gradients": "has a wrong second gradient",

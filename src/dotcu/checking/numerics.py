@@ -31,6 +31,9 @@ MARGIN = 8.0
 NORM_MARGIN = 4.0
 """The allowed error of many elements as a multiple of torch's own operator's, in the 2-norm."""
 
+ROUNDED_MARGIN = 1.5
+"""The same where a result of 16 bits is rounded once; the errors of such are 0.3 of a last place."""
+
 MOST = 0.25
 """The largest share of an element that those units may be: in 8 bits, 8 units are the whole element."""
 
@@ -102,6 +105,8 @@ def oracle(
     *,
     floor: float = 0.0,
     trials: int = TRIALS,
+    rounded_once: bool = True,
+    sharp: bool = False,
 ) -> Oracle:
     """Compute what a sample's result should be, and its bounds, where its tensors are; these are left alone.
 
@@ -112,6 +117,9 @@ def oracle(
             all of a result of another dtype is below it, and so zero but for rounding, each element may be
             off by some units in the last place of the largest of all, or of 1, in float32.
         trials: How often inputs are moved at random.
+        rounded_once: A result of 16 bits is to be near one that was computed in float32 and then rounded.
+        sharp: Where a result of 32 bits or more jumps between the inputs and what is next to them, it is to
+            be on the side of the reference in its own dtype.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
     exact = _compute(reference, sample.map_tensors(to_double), plain)
@@ -130,14 +138,20 @@ def oracle(
     floor, lost = floor * largest_of_all, MARGIN * _SINGLE * largest_of_all
     values, bounds, norms = [], [], []
     for i, (own, value) in enumerate(zip(plain, exact, strict=True)):
+        jumps = torch.zeros_like(value, dtype=torch.bool)
+        if sharp and (is_whole(own) or real(own).dtype.itemsize >= 4):
+            jumps = _jumps(own, value, most[i])
+            value = torch.where(jumps, real(own).double(), value)
         if is_whole(own):  # another integer or bool only where the inputs' last places decide it
+            low[i], high[i] = torch.where(jumps, value, low[i]), torch.where(jumps, value, high[i])
             least, largest = low[i].minimum(own.double()), high[i].maximum(own.double())
             value, bound, whole = (least + largest) / 2, (largest - least) / 2, 0.0
         else:
             if tolerance is not None:
                 bound, whole = _declared_limits(real(own).dtype, value, tolerance, floor)
             else:
-                bound, whole = _limits(real(own), value, most[i], in_single[i])
+                change = most[i].masked_fill(jumps, 0.0)
+                bound, whole = _limits(real(own), value, change, in_single[i], rounded_once=rounded_once)
             if floor and own.dtype != torch.float64 and bool((_finite(value).abs() <= floor).all()):
                 bound, whole = bound + lost, whole + lost * math.sqrt(value.numel())
         values.append(value)
@@ -150,6 +164,31 @@ def oracle(
         plain=plain,
         zeros=_signed_zeros(reference, sample, plain, exact),
     )
+
+
+JUMP = 1 / 16
+"""The part of an element and of the root mean square of all that no last place of an input changes it by."""
+
+
+def _jumps(own: Tensor, exact: Tensor, change: Tensor) -> Tensor:
+    """Return where a result jumps next to the inputs; not where it may be rounded to either whole number.
+
+    Args:
+        own: The result of the reference in its own dtype.
+        exact: The same in float64.
+        change: How far moved inputs move it.
+    """
+    given = real(own).double()
+    if is_whole(own):
+        return (given == exact) | (own.dtype == torch.bool) | ((given - exact).abs() > 1)
+    far = _far(exact)
+    finite = given.isfinite() & exact.isfinite()
+    return finite & ((change > far) | ((given - exact).abs() > far))
+
+
+def _far(exact: Tensor) -> Tensor:
+    """Return how far an element must move, at least, to have jumped."""
+    return JUMP * (_finite(exact).abs() + norm(exact) / math.sqrt(max(exact.numel(), 1)))
 
 
 def _errors_in_single(reference: Reference, sample: Sample, plain: Sequence[Tensor]) -> list[Tensor | None]:
@@ -203,18 +242,24 @@ def _declared_limits(
     return bound, 2 * (tolerance * norm(exact) + least * math.sqrt(exact.numel()))
 
 
-def _limits(own: Tensor, exact: Tensor, change: Tensor, in_single: Tensor | None) -> tuple[Tensor, float]:
+def _limits(
+    own: Tensor, exact: Tensor, change: Tensor, in_single: Tensor | None, *, rounded_once: bool
+) -> tuple[Tensor, float]:
     """Return how far each element may be, and the whole: a multiple of the error that it cannot avoid.
 
     That error is a unit in its last place, and what the last places of the inputs do to it. The
     multiple is what torch's own operator needs at its worst element, so a large element's error
     excuses no small one; and where that loses more than half of the digits, it excuses itself alone.
     Where most elements do, those that torch has right by luck may be as wrong as half of all are.
+
+    A result of 16 bits that is rounded once is within half a last place of each element, so that many
+    elements show an error of one or two hundredths, which the bound of each one allows.
     """
     if not own.numel():
         return torch.zeros_like(exact), 0.0
     dtype = torch.finfo(own.dtype)
-    unit = (dtype.eps * (_finite(exact).abs() + dtype.smallest_normal)).maximum(change)
+    last = dtype.eps * (_finite(exact).abs() + dtype.smallest_normal)
+    unit = last.maximum(change)
     error = _finite((own.double() - exact).abs())
     needed = _finite(error / unit).amax()
     if in_single is not None:
@@ -225,6 +270,10 @@ def _limits(own: Tensor, exact: Tensor, change: Tensor, in_single: Tensor | None
     margin = min(MARGIN, max(1.0, MOST / dtype.eps))
     whole = min(margin, NORM_MARGIN + (MARGIN - NORM_MARGIN) / math.sqrt(own.numel()))
     lost = norm(error) if in_single is None else norm(in_single) / wider
+    if rounded_once and dtype.bits == 16:
+        whole = min(margin, ROUNDED_MARGIN + (MARGIN - ROUNDED_MARGIN) / math.sqrt(own.numel()))
+        rounded = torch.where(change > _far(exact), unit, last)
+        return margin * error.maximum(at_least), whole * max(lost, norm(rounded))
     return margin * error.maximum(at_least), whole * max(lost, norm(unit))
 
 

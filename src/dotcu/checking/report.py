@@ -25,6 +25,7 @@ VERSION = 3
 """The version of the JSON form; docs/reference/reports.md has its keys."""
 
 _COMPARING = {"numerics", "written"}  # the checks of a call that look at its values
+_SAMPLE = re.compile(r"\w+-s\d+")  # the name of a case that is a sample itself
 _DERIVED = re.compile(r"\w+-s\d+-")  # how the name of a case begins that is no sample itself
 
 
@@ -306,26 +307,64 @@ def cause_of(result: Result) -> tuple[str, ...]:
 
 
 _LOCATED = re.compile(r"^(?:caused by )?(\S.*?:\d+): ([\w.-]+)(.*)", re.MULTILINE)
-_NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
+_NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?(?:, -?\d+)*")  # or several: an index
 
 
 def _failures(report: CheckReport) -> Iterator[Text]:
-    """Yield the first failure of each cause, those of a kernel or of a body first, and count what follows."""
+    """Yield the first failure of each cause, those of the author's samples first, and count what follows.
+
+    Then come those of a kernel or of a body. Last are wrong arguments that an operator takes, of which a few
+    are shown: they are many where it looks at none.
+    """
     order = list(CHECKS)
     causes: dict[tuple[str, ...], list[Result]] = {}
-    for result in sorted(report.failures, key=lambda result: order.index(result.check)):
+    failures = sorted(report.failures, key=lambda result: (not _of_sample(result), order.index(result.check)))
+    for result in failures:
         causes.setdefault(cause_of(result), []).append(result)
+    broken = {result.overload for result in failures if _of_sample(result)}
 
     def rank(cause: tuple[str, ...]) -> int:
         """Return 0 for a line of CUDA C++ or for what a body returns, 1 for a line of Python, 2 for none."""
         leads = not cause[0].rpartition(":")[0].endswith(".py") or cause[1] == "CompileError"
         return 2 if len(cause) > 2 else 1 - leads
 
-    for cause in sorted(causes, key=rank):
+    def last(cause: tuple[str, ...]) -> bool:
+        return all(_is_of(result, "errors") for result in causes[cause])
+
+    shown = sorted(causes, key=lambda cause: (last(cause), not _of_sample(causes[cause][0]), rank(cause)))
+    arguments = [cause for cause in shown if last(cause)]
+    hidden = [
+        cause
+        for i, cause in enumerate(arguments)
+        if i >= SHOWN or (causes[cause][0].overload in broken and _compares(causes[cause][0]))
+    ]
+    for cause in shown:
+        if cause in hidden:
+            continue
+        if arguments and cause == arguments[0]:
+            yield Text("Calls with wrong arguments:", style="bold")
         first = causes[cause][0]
         head, _, rest = failure_text(first).partition("\n")
         more = _followers(first, causes[cause])
         yield Text.assemble((head, "bold"), *(f"\n{text}" for text in (rest, more) if text))
+    if hidden:
+        count = sum(len(causes[cause]) for cause in hidden)
+        yield Text(f"{_count(count, 'more call')} with wrong arguments failed: --json has all", style="dim")
+
+
+def _is_of(result: Result, kind: str) -> bool:
+    return result.trial.startswith(f"{result.overload}/{kind}/")
+
+
+def _of_sample(result: Result) -> bool:
+    """Return whether it is a failure of a plain call of a sample of the author's."""
+    return _is_of(result, "call") and _SAMPLE.fullmatch(_case(result)) is not None
+
+
+def _compares(result: Result) -> bool:
+    """Return whether a wrong call gave wrong values: as its samples do, where these are wrong too."""
+    assert isinstance(result.outcome, Failed)
+    return result.check == "errors" and "elements" in result.outcome.reason
 
 
 def _followers(first: Result, results: Sequence[Result]) -> str:

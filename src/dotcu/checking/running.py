@@ -31,6 +31,7 @@ from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for, resolve
 from dotcu.checking.trial import START_S, Failed, Outcome, Result, Skipped, Trial, Verdict, limit_s
 from dotcu.checking.trials import (
+    autocast,
     call,
     compiled,
     errors,
@@ -54,12 +55,14 @@ from dotcu.workers import Channel, Worker, WorkerCrash
 _PLANS = (
     reference.plan,
     lambda subject: call.plan(subject, choose(subject)),
+    call.plan_kept,
     errors.plan,
     fake.plan,
     fresh_values.plan,
     call.plan_simulated,
     registration.plan,
     gradients.plan,
+    autocast.plan,
     vmap.plan,
     sharding.plan,
     ranks.plan,
@@ -79,7 +82,17 @@ def plan(subject: Subject) -> Iterator[Trial]:
     wanted = set(of_level(subject.level))
     for plan_kind in _PLANS:
         chosen = (trial for trial in plan_kind(subject) if wanted & set(trial.checks))
-        yield from (ranks.in_group(subject, trial) for trial in chosen)
+        yield from (_unless_waived(subject, ranks.in_group(subject, trial)) for trial in chosen)
+
+
+def _unless_waived(subject: Subject, trial: Trial) -> Trial:
+    """Return the trial; one that only gives the author's reason where the author waives it."""
+    case = trial.name.removeprefix(f"{subject.name}/")
+    for name, reason in subject.overload.waived.items():
+        if case == name or case.endswith(f"-{name}"):
+            verdict = trial.checks[0], Skipped(reason=f"waived: {reason}")
+            return replace(trial, run=functools.partial(iter, [verdict]))
+    return trial
 
 
 # ---------------------------------------------------------------- in this process
@@ -225,7 +238,7 @@ _FINDINGS = {
 def _finding(trial: Trial, error: FindingError) -> Iterator[Verdict]:
     """Yield the failure of the check that a finding is of, whichever trial made the call that has it."""
     kind = error.finding.kind
-    check = _FINDINGS.get(kind, "numerics")
+    check = _FINDINGS.get(kind, "call")
     yield check, Failed(reason=f"{kind} in the simulator", evidence=str(error))
     if check not in trial.checks:
         yield trial.checks[0], Skipped(reason=f"its call has a fault in the simulator: see {check}")

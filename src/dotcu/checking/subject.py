@@ -15,7 +15,7 @@ from torch import Tensor
 from dotcu.checking.budget import Budget
 from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
 from dotcu.checking.catalogue import Level
-from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory
+from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory, same_bits
 from dotcu.checking.numerics import Oracle, oracle, outputs
 from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
@@ -167,13 +167,29 @@ class Subject:
 
     def takes(self, case: Case) -> bool:
         """Return whether there is such a call: of a doubtful one, whether a reference computes it."""
-        if not case.doubtful:
+        if not case.doubtful and not case.finite:
             return True
         sample = case.build()
+        if case.finite and (sample is None or not self._stays_finite(sample)):
+            return False
         try:
             return sample is not None and self.reference is not None and self.reference_error(sample) is None
         except ReferenceCalls:  # the check of the reference says so
             return False
+
+    def _stays_finite(self, sample: Sample) -> bool:
+        """Return whether the reference of a call gives finite numbers, and of its sizes too."""
+        if self.reference is None:
+            return False
+        for change in (torch.clone, lambda tensor: tensor.abs() if tensor.is_floating_point() else tensor):
+            inputs = self.for_reference(sample).map_tensors(change)
+            try:
+                results = outputs(self.reference(*inputs.args, **inputs.kwargs))
+            except Exception:
+                return False
+            if not all(bool(result.isfinite().all()) for result in results):
+                return False
+        return True
 
     def refuses(self, error: BaseException) -> bool:
         """Return whether the operator refuses a call by an error; a library's checks raise RuntimeError."""
@@ -249,6 +265,24 @@ class Subject:
             return sample
         outs = self.overload.signature.outs
         return Sample(*sample.args, **{name: v for name, v in sample.kwargs.items() if name not in outs})
+
+    def reference_draws(self, inputs: Sample) -> bool:
+        """Return whether the reference gives random values, as its operator is declared to.
+
+        Args:
+            inputs: As `for_reference` gives them; they are left alone.
+
+        Raises:
+            Exception: What the reference raises.
+        """
+        if self.reference is None or not self.declares(torch.Tag.nondeterministic_seeded):
+            return False
+        results = []
+        for seed in range(2):
+            sample = inputs.map_tensors(torch.clone)
+            with self.seeded(f"{self.name}/{seed}"):
+                results.append(outputs(self.reference(*sample.args, **sample.kwargs)))
+        return not same_bits(*results)
 
     def reference_error(self, sample: Sample) -> Exception | None:
         """Return the error that the reference raises on a call; None if it computes, or there is none.

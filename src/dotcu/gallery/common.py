@@ -29,6 +29,11 @@ def sum_type(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def is_multiple(n: int | torch.SymInt, of: int) -> bool:
+    """Return whether a number is a multiple of another; of a symbol, for which nothing is launched, False."""
+    return isinstance(n, int) and n % of == 0
+
+
 def vector_lanes(tensors: tuple[Tensor, ...], block_size: int, vector_bytes: int = VECTOR_BYTES) -> int:
     """Return the elements of the widest vector at whose multiples all tensors start.
 

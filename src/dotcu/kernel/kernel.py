@@ -59,6 +59,12 @@ class KernelAttributes:
     max_threads_per_block: int
 
 
+def _restored(module: Module, name: str, arguments: tuple[str, ...]) -> Kernel:
+    """Return a kernel that was pickled, of a module that was."""
+    kernel = module.kernels[name]
+    return kernel[arguments] if arguments else kernel
+
+
 class Kernel:
     """A `__global__` function: a plain one, a template, or an instantiation of one.
 
@@ -331,6 +337,9 @@ class Kernel:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         return self  # like a function: there is one of it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._module, self._declaration.name, self._arguments)
 
     def __repr__(self) -> str:
         line = f":{self._declaration.line}" if self._declaration.line else ""

@@ -163,6 +163,9 @@ class Module:
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
         return self  # compiled code has no second copy
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.source, self.options, self.instantiate, dict(self.contents))
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.kernels]
 
@@ -292,6 +295,23 @@ class Module:
         if known is None:
             raise KernelNotFound(not_found(self.name, name, "variable", names))
         return DeviceVariable(self, known)
+
+
+def _restored(
+    source: Source, options: CompileOptions, instantiate: Instantiations, contents: Mapping[str, bytes]
+) -> Module:
+    """Return a module that was pickled: the one that is here, or a new one of the same text.
+
+    Args:
+        contents: What was written to variables.
+    """
+    wanted = source, options, instantiate
+    for module in list(live_modules):
+        if (module.source, module.options, module.instantiate) == wanted:
+            return module
+    module = Module(source, options, instantiate)
+    module.contents.update(contents)
+    return module
 
 
 _DEFINED = r"^[ \t]*#[ \t]*define\b(?:\\\r?\n|[^\n])*?"

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from dotcu import settings, torch_compat
 from dotcu.errors import BodyError, LaunchError
 from dotcu.kernel import active_run
+from dotcu.kernel.arguments.pack import count_writes
 from dotcu.kernel.driver.cuda import fault_story
 from dotcu.kernel.scope import (
     LaunchPolicy,
@@ -105,6 +106,9 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
         raise
     finally:
         scope_variable.reset(token)
+    if signature.mutates:
+        tensors = tree_leaves(signature.written(args, kwargs))
+        count_writes([tensor for tensor in tensors if isinstance(tensor, torch.Tensor)])
     return checked(signature, result, args, kwargs)
 
 
@@ -131,7 +135,15 @@ def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict
     Raises:
         BodyError: It returned another number of tensors, something else, or memory that is not new.
     """
+    if signature.lists == (True,) and isinstance(result, tuple):
+        result = list(result)
     several = signature.returns > 1 and isinstance(result, (tuple, list))
+    if several:
+        pairs = zip(result, signature.lists, strict=False)
+        result = (
+            *(list(v) if of and isinstance(v, tuple) else v for v, of in pairs),
+            *result[len(signature.lists) :],
+        )
     values = tuple(result) if several else () if result is None else (result,)
     fits = len(values) == signature.returns and all(map(_fits, values, signature.lists))
     if not fits:

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import torch
 from torch.compiler import is_dynamo_compiling
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
@@ -148,7 +148,7 @@ class LaunchingOverload(Overload):
         signature, name = self.signature, self.signature.qualified_name
         kinds, defaults = schema.kinds_of(self.torch_op._schema), schema.defaults_of(self.body)
         library = native.library()
-        if isinstance(library, str) or len(kinds) > schema.MAX_NATIVE_ARGUMENTS:
+        if isinstance(library, str):
             return None
         calls = library.Operator(
             body=self.body,
@@ -196,9 +196,18 @@ class LaunchingOverload(Overload):
             self._fill([kwargs[name] for name in outs], values)
             return None
         if self.signature.mutates:
-            return reference(*args, **kwargs)
-        allocated = execution.allocate(self.signature, self._fake or self.body, args, kwargs)
-        self._fill(allocated, reference(*args, **kwargs))
+            reference(*args, **kwargs)  # it may return what it wrote, as x.mul_(a) does
+            return None
+        values = None
+        try:
+            allocated = execution.allocate(self.signature, self._fake or self.body, args, kwargs)
+        except AttributeError:  # torch.library.get_ctx() is None outside of a trace: sizes depend on values
+            if self._fake is None:
+                raise
+            values = reference(*args, **kwargs)
+            new = tree_map_only(torch.Tensor, torch.empty_like, values)
+            allocated = execution.checked(self.signature, new, args, kwargs)
+        self._fill(allocated, reference(*args, **kwargs) if values is None else values)
         return allocated
 
     def _fill(self, into: Any, values: Any) -> None:
@@ -289,6 +298,12 @@ class LaunchingOperator(LaunchingOverload, Operator):
             tags: torch's tags for it.
         """
 
+        if not name:
+            raise UsageError(
+                f"{self.qualified_name}.overload takes a name (got {name!r}).\n"
+                f'Type: @{self.__name__}.overload("Scalar")'
+            )
+
         def decorate(body: Body) -> LaunchingOverload:
             added = LaunchingOverload(
                 body,
@@ -313,6 +328,11 @@ class LaunchingOperator(LaunchingOverload, Operator):
             return added
 
         return decorate
+
+    @property
+    def is_in_force(self) -> bool:
+        """True until the same name is defined again."""
+        return register.is_live(self._registration)
 
     def warm(self, samples: Iterable[Sample] | None = None, *, progress: Progress | None = None) -> None:
         """Compile and load every kernel that the samples of the operator and of its overloads reach.
@@ -366,6 +386,21 @@ def _redirect_earlier(operator: LaunchingOperator) -> None:
     definitions.add(operator)
     for earlier in definitions:
         earlier._call, earlier._direct = operator._call, operator._direct
+
+
+def defined(where: Callable[[register.Origin], bool]) -> list[LaunchingOperator]:
+    """Return the operators in force that are defined in some places, whatever refers to them.
+
+    Args:
+        where: Tells whether a place is one of these.
+    """
+    origins = register.origins()
+    return [
+        operator
+        for name, definitions in _operators.items()
+        for operator in definitions
+        if name in origins and where(origins[name]) and operator.is_in_force
+    ]
 
 
 class ExistingOperator(Operator):

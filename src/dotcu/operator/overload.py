@@ -78,6 +78,7 @@ class Overload:
         self._vmap: Callable[..., Any] | None = None
         self._work: WorkFunction | None = None
         self._sharding: Sharding | None = None
+        self.waived: dict[str, str] = {}
         self._call: Callable[..., Any] = registration.operator
         self.__name__ = self.signature.name
 
@@ -142,6 +143,24 @@ class Overload:
         self._samples = function
         return function
 
+    def waive(self, case: str, reason: str) -> None:
+        """Let `check` leave out a case that this overload is known to fail, and report it with the reason.
+
+        Args:
+            case: The end of the name of a trial: `nan` for `mylib::scale/call/float32-s0-nan` in each dtype,
+                or all of it behind the overload: `call/float32-s0-nan`.
+            reason: Why this case need not hold: "padding has the weight 0, and 0 * NaN is 0 here".
+
+        Raises:
+            UsageError: One of the two is empty.
+        """
+        if not (case.strip() and reason.strip()):
+            raise UsageError(
+                f"{self.qualified_name}.waive takes a case and a reason (got {case!r}, {reason!r}).\n"
+                f'Type: {self.__name__}.waive("nan", "why it need not hold")'
+            )
+        self.waived[case] = reason
+
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Set the fake kernel, for a result whose shape depends on values, which the body cannot give."""
         self._fake = function
@@ -175,7 +194,18 @@ class Overload:
         """Let `torch.autocast` cast floating inputs, float64 apart, to `dtype`.
 
         The call alone has this effect; as a decorator it returns the decorated function.
+
+        Raises:
+            SchemaError: The operator writes its arguments, and would write copies of another dtype.
+            UsageError: autocast knows no such dtype.
         """
+        if self.signature.mutates:
+            raise SchemaError(
+                f"{self.signature} writes {', '.join(self.signature.mutates)}, and a cast would be a copy, "
+                "whose write is lost.\n"
+                "A rule for autocast is for an operator that returns its result. In the body, cast what is "
+                "read only: y.to(x.dtype)."
+            )
         if dtype not in (torch.bfloat16, torch.float16, torch.float32):
             raise UsageError(
                 f"{self.qualified_name}.autocast takes bfloat16, float16 or float32 (got {dtype!r}).\n"

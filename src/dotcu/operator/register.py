@@ -196,6 +196,16 @@ def withdraw(registration: Registration) -> None:
     _live.pop(registration.signature.qualified_name, None)
 
 
+def is_live(registration: Registration) -> bool:
+    """Return whether an overload is the one in force of its name."""
+    return _live.get(registration.signature.qualified_name) is registration
+
+
+def origins() -> dict[str, Origin]:
+    """Return where each operator that is in force was defined, by its qualified name."""
+    return {name: registration.origin for name, registration in _live.items()}
+
+
 def withdraw_of(modules: Container[str]) -> None:
     """Remove every overload that functions of some modules define, and what these modules added to others."""
     for registration in [each for each in _live.values() if each.origin.module in modules]:

@@ -30,6 +30,9 @@ class Sample:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Sample is not changed after it is made (got {name}={value!r})")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.args, dict(self.kwargs))
+
     def map_tensors(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Sample:
         """Return the call with `change` applied to each tensor, also to those in lists."""
         return Sample(
@@ -47,6 +50,11 @@ class Sample:
         words = [describe(value) for value in self.args]
         words += [f"{name}={describe(value)}" for name, value in self.kwargs.items()]
         return f"Sample({', '.join(words)})"
+
+
+def _restored(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sample:
+    """Return a sample that was copied or pickled."""
+    return Sample(*args, **kwargs)
 
 
 SampleFunction = Callable[[torch.device, torch.dtype], Iterable[Sample]]

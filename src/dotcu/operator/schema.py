@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ Body = Callable[..., Any]
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)", re.ASCII)
 _QUALIFIED_NAME = re.compile(rf"{_NAME.pattern}(?:\.(\w+))?", re.ASCII)
+_OVERLOAD = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _RESERVED = {"aten", "prim", "prims"}
 
 
@@ -72,7 +74,8 @@ class Signature:
         return self.qualified_name + self.text
 
 
-MAX_NATIVE_ARGUMENTS = 64
+MAX_ARGUMENTS = 64
+"""The most that an operator of torch takes, and native code. Source: torch 2.13, the dispatcher's own message."""
 
 _KINDS = {
     "Tensor": 1, "int": 4, "SymInt": 4, "float": 8, "number": 12, "bool": 16, "str": 32, "ScalarType": 64,
@@ -152,6 +155,8 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
     except (ValueError, NameError, TypeError, RuntimeError, IndexError) as error:
         raise SchemaError(_explain(body, name, mutates_args, str(error))) from error
     _require_few(name, parsed)
+    _require_overload(name, overload)
+    _require_tensors(f"{name}{text}", text, parsed, body)
     _require_defaults(f"{name}{text}", parsed)
     _require_names(f"{name}{text}", parsed)
     if mutates_args and parsed.returns:
@@ -161,24 +166,48 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
             "An operator that writes its arguments returns nothing: annotate the body `-> None`."
         )
     _require_use(f"{name}{text}", parsed)
-    for value in parsed.returns:
-        if "Tensor" not in str(value.type):
-            raise SchemaError(
-                f"{name}{text} returns {value.type}, and an operator returns tensors.\n"
-                "Return the number in a tensor of one element: x.new_full((), n), annotated -> Tensor."
-            )
     return _signature((namespace, short, overload), text, parsed)
 
 
-_MOST_ARGUMENTS = 64
-"""The most that an operator of torch takes. Source: torch 2.13, the dispatcher's own message."""
-
-
 def _require_few(name: str, parsed: Any) -> None:
-    if len(parsed.arguments) > _MOST_ARGUMENTS:
+    if len(parsed.arguments) > MAX_ARGUMENTS:
         raise SchemaError(
             f"{name} takes {len(parsed.arguments)} arguments, and torch registers operators of at most "
-            f"{_MOST_ARGUMENTS}.\nPass several as one: xs: Sequence[Tensor], or numbers: Sequence[int]."
+            f"{MAX_ARGUMENTS}.\nPass several as one: xs: Sequence[Tensor], or numbers: Sequence[int]."
+        )
+
+
+_RESERVED_OVERLOADS = frozenset({"default", *dir(torch.ops.aten.add)})
+"""Attributes of what `torch.ops` gives for a name, and torch's own name for an overload without one."""
+
+
+def _is_overload(name: str) -> bool:
+    named = _OVERLOAD.fullmatch(name) and not keyword.iskeyword(name)
+    return bool(named) and name not in _RESERVED_OVERLOADS
+
+
+def _require_overload(name: str, overload: str) -> None:
+    if overload and not _is_overload(overload):
+        raise SchemaError(
+            f"{name}: {overload!r} cannot name an overload.\n"
+            "A name has ASCII letters, digits and underscores, begins with a letter, is no word of Python, "
+            'and is no attribute of torch.ops.mylib.op, such as `default` or `op`: @op.overload("Scalar")'
+        )
+
+
+def _require_tensors(schema: str, text: str, parsed: Any, body: Body) -> None:
+    """Raise for results that torch could pass on, and that no kernel writes."""
+    others = [str(value.type) for value in parsed.returns if "Tensor" not in str(value.type)]
+    if others:
+        raise SchemaError(
+            f"{schema} returns {', '.join(others)}, and an operator of dotcu returns tensors.\n"
+            f"Return a tensor, which no one has to wait for: def {body.__name__}(...) -> Tensor. "
+            "The caller may ask for its .item()."
+        )
+    if text.endswith("-> ((Tensor))"):
+        raise SchemaError(
+            f"{schema} returns a tuple of one tensor.\n"
+            f"Return the tensor itself: def {body.__name__}(...) -> Tensor"
         )
 
 

@@ -21,6 +21,7 @@ from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.module import find_macro_made, live_modules
 from dotcu.operator import Operator
 from dotcu.operator.configurations import Configurations
+from dotcu.operator.operator import defined
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 from dotcu.shipping.project import Project
 from dotcu.tracebacks import as_user_error
@@ -50,10 +51,13 @@ def trace(
     """
     machine = [target for target in targets if target.kind == "sm"]
     architectures = (*map(str, machine), SIMULATED)
-    operators = []
+    operators: list[Operator] = []
     for name in project.modules:
         with importing(project.root, name):
             operators += [operator for _, operator in resolve(name, verb="build")]
+    # and those that only a backward or another body calls, which no module need export
+    registered = defined(lambda origin: _is_in(Path(origin.file), project.root))
+    operators = list(dict.fromkeys([*operators, *registered]))
     units: dict[CompilationUnit, dict[str, None]] = {}
     notes: dict[str, None] = {}
     for target in machine:
@@ -85,7 +89,7 @@ def _reached(
 ) -> Iterator[CompilationUnit]:
     replies = []
     with as_user_error(UsageError, f"An operator could not be traced for {target}", _TRACEBACK):
-        replies.append(trace_operators(operators, target, report))
+        replies.append(trace_operators(operators, target, report, backwards=True))
         for operator, tunable, configuration in _tuned(operators, target):
             with tunable.trying(configuration):
                 replies.append(trace_operators([operator], target))

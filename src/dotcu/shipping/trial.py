@@ -18,13 +18,17 @@ from dotcu.checking.memory import fresh
 from dotcu.checking.target import resolve
 from dotcu.errors import DotcuError
 from dotcu.kernel import simulate
-from dotcu.operator import Overload, Sample
+from dotcu.operator import Operator, Overload, Sample
+from dotcu.operator.operator import defined
 
 
 def rows(modules: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Run every sample; yield a row for each overload and dtype."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    operators = [operator for module in modules for _, operator in resolve(module)]
+    named = [operator for module in modules for _, operator in resolve(module)]
+    packages = {module.partition(".")[0] for module in modules if ":" not in module}
+    registered = defined(lambda origin: origin.module.partition(".")[0] in packages)
+    operators: list[Operator] = list(dict.fromkeys([*named, *registered]))
     for overload in (overload for operator in operators for overload in operator.overloads.values()):
         here = "simulator" if overload.body is not None else "cpu"
         for dtype in overload.dtypes:
@@ -54,7 +58,19 @@ def _fault(overload: Overload, sample: Sample, device: torch.device) -> str:
     expected = _values(judge(*wanted.args, **wanted.kwargs), wanted)
     with simulate() if device.type == "cpu" else nullcontext():
         got = _values(overload(*inputs.args, **inputs.kwargs), inputs)
+        if overload.has_backward:
+            _differentiate(overload, fresh(sample))
     return next((f"{sample}: {text}" for text in map(_difference, got, expected) if text), "")
+
+
+def _differentiate(overload: Overload, sample: Sample) -> None:
+    """Compute the gradients of a call, by the kernels that the backward reaches."""
+    call = sample.map_tensors(lambda tensor: tensor.requires_grad_(tensor.is_floating_point()))
+    results = tree_leaves(overload(*call.args, **call.kwargs))
+    ends = [value for value in results if isinstance(value, torch.Tensor) and value.requires_grad]
+    leaves = [tensor for tensor in call.tensors if tensor.requires_grad]
+    if ends and leaves:
+        torch.autograd.grad(ends, leaves, list(map(torch.ones_like, ends)), allow_unused=True)
 
 
 def _values(result: Any, sample: Sample) -> list[torch.Tensor]:

@@ -328,3 +328,67 @@ def test_a_gradient_that_vanishes_may_be_off_by_rounding(error: float, passes: b
     expected = numerics.oracle(lambda x: x - x, sample, floor=1e-13)
     assert numerics.judge(torch.full((2, 7), error), expected).passed is passes
     assert not numerics.judge(torch.full((2, 7), error), numerics.oracle(lambda x: x - x, sample)).passed
+
+
+def rounded(scale: float, dtype: torch.dtype) -> torch.Tensor:
+    return (noise(dtype=dtype).float() * scale).to(dtype)
+
+
+class TestRounding:
+    """A result of 16 bits is computed in float32 and rounded once: many elements show a systematic error."""
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_a_result_that_is_rounded_once_holds(self, dtype: torch.dtype) -> None:
+        assert judge(lambda x: x * 1.7, rounded(1.7, dtype), noise(dtype=dtype)).ratio < 0.5
+
+    @pytest.mark.parametrize("error", [0.02, -0.03])
+    def test_a_systematic_error_of_a_few_percent_in_bfloat16_fails(self, error: float) -> None:
+        x = noise(dtype=torch.bfloat16)
+        result = judge(lambda x: x * 1.7, rounded(1.7 * (1 + error), torch.bfloat16), x)
+        assert "as a whole" in result.what
+        gelu = torch.nn.functional.gelu
+        assert not judge(gelu, (gelu(x.float()) * (1 + error)).bfloat16(), x).passed
+
+    def test_an_intermediate_of_16_bits_holds(self) -> None:
+        x, y, z = (noise(dtype=torch.bfloat16).roll(i) for i in range(3))
+        assert judge(lambda x, y, z: (x.float() * y + z).bfloat16(), x * y + z, x, y, z).passed
+
+
+class TestJumps:
+    """At a tie, or where a value is equal to a scalar, a result is on the side of the reference."""
+
+    x = torch.arange(-4, 5).float() / 2
+
+    def judge(self, reference: numerics.Reference, result: object, x: torch.Tensor) -> bool:
+        return numerics.judge(result, numerics.oracle(reference, Sample(x), sharp=True)).passed
+
+    def test_a_comparison_that_takes_equal_values_to_the_other_side_fails(self) -> None:
+        for threshold in (0.5, -1.0):
+            x = self.x
+            above = torch.where(x > threshold, x, 7.0)
+            assert self.judge(lambda x, t=threshold: torch.where(x > t, x, 7.0), above, x)
+            from_it_on = torch.where(x >= threshold, x, 7.0)
+            assert not self.judge(lambda x, t=threshold: torch.where(x > t, x, 7.0), from_it_on, x)
+            assert not self.judge(lambda x, t=threshold: x > t, x >= threshold, x)
+
+    def test_a_threshold_that_the_dtype_rounds_is_the_rounded_one(self) -> None:
+        x = torch.tensor([0.1, 0.2, 0.0])
+        assert self.judge(lambda x: torch.where(x > 0.1, x, 7.0), torch.tensor([7.0, 0.2, 7.0]), x)
+        assert not self.judge(lambda x: torch.where(x > 0.1, x, 7.0), torch.tensor([0.1, 0.2, 7.0]), x)
+
+    def test_half_a_step_is_rounded_as_the_reference_rounds_it(self) -> None:
+        away = self.x.sign() * (self.x.abs() + 0.5).floor()
+        assert not self.judge(torch.round, away, self.x)
+        assert self.judge(torch.round, self.x.round(), self.x)
+
+    def test_the_first_of_equal_maxima_is_not_the_last(self) -> None:
+        x = torch.tensor([1.0, 2.0, 2.0, 0.5])
+        assert self.judge(torch.argmax, torch.tensor(1), x)
+        assert not self.judge(torch.argmax, torch.tensor(2), x)
+
+    def test_what_cancels_is_no_jump(self) -> None:
+        rows = self.x.repeat(20, 1) + torch.arange(20)[:, None]
+        reference = torch.nn.functional.layer_norm
+        mean = rows.mean(-1, keepdim=True)
+        own = (rows - mean) / (rows.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+        assert self.judge(lambda x: reference(x, (9,)), own, rows)

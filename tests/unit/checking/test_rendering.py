@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dotcu.checking.report import EVIDENCE_LINES, TOO_FEW_ACCEPTED, CheckedOverload, CheckReport, failure_text
-from dotcu.checking.trial import Passed
+from dotcu.checking.trial import Failed, Passed, Result
 from reports import NAME, failed, named, passed, report, skipped
 
 
@@ -22,7 +22,9 @@ def row(found: CheckReport, label: str) -> str:
 def test_the_head_names_level_place_seed_and_every_check_of_the_level() -> None:
     found = report(passed("numerics"), level="full", device="cuda:0", seed=4)
     head = str(found).partition("\n\n")[0]
-    assert head.startswith(f"full on cuda:0, seed 4, {len(found.checks)} checks:\n    reference, numerics")
+    assert head.startswith(
+        f"full on cuda:0, seed 4, {len(found.checks)} checks:\n    reference, call, numerics"
+    )
     assert " ".join(head.split()).endswith(", ".join(found.checks))
 
 
@@ -209,6 +211,39 @@ def test_a_failure_at_a_line_of_a_kernel_comes_first() -> None:
 def test_shortfalls_come_in_the_order_of_the_checks() -> None:
     shown = str(report(failed("written"), failed("numerics")))
     assert shown.index("FAILED numerics") < shown.index("FAILED written")
+
+
+def test_the_authors_own_sample_comes_first_and_wrong_arguments_come_last() -> None:
+    own = named(
+        "written", Failed(reason="leaves 1 of 700 elements unwritten, the first at [0, 0]"), "float32-s0"
+    )
+    alike = named(
+        "written", Failed(reason="leaves 1 of 9 elements unwritten, the first at [0]"), "float32-s0-n9"
+    )
+    found = Failed(reason="out-of-bounds in the simulator", evidence="k.cu:5: out-of-bounds: it reads `x`[3]")
+    at_a_line = [named("sanitizer-bounds", found, "float32-s0-n33")]
+    taken = [
+        Result(
+            overload=NAME,
+            check="errors",
+            trial=f"{NAME}/errors/float32-s0-{word}",
+            outcome=Failed(reason=reason),
+        )
+        for word, reason in {
+            "x-0d": "it accepts arguments that it must refuse",
+            "x-wider": "1 of 701 elements are wrong",
+            "x-bool": "it fails with IndexError, and its reference accepts the call",
+        }.items()
+    ]
+    shown = str(report(taken, at_a_line, [alike], [own]))
+    heads = [
+        line.partition(" FAILED")[0].rpartition("/")[2] for line in shown.splitlines() if " FAILED " in line
+    ]
+    assert heads[-4:] == ["float32-s0", "float32-s0-n33", "float32-s0-x-0d", "float32-s0-x-bool"]
+    first, last = shown.index("leaves 1 of 700"), shown.index("Calls with wrong arguments:")
+    assert first < shown.index("1 more case failed alike") < shown.index("out-of-bounds") < last
+    assert last < shown.index("it accepts arguments")
+    assert "1 more call with wrong arguments failed: --json has all" in shown, "as wrong as the sample"
 
 
 def test_an_overload_that_was_not_tried_says_what_to_do() -> None:

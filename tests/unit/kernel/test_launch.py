@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import pickle
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from dotcu import process
 from dotcu.errors import (
     ArgumentError,
     FindingError,
@@ -312,6 +316,25 @@ def test_a_bool_macro_is_a_number(device: torch.device) -> None:
     out = torch.zeros(1, dtype=torch.int32, device=device)
     module.fill(out, grid=1, block=1)
     assert out.item() == 10
+
+
+def test_modules_and_kernels_are_pickled_by_their_source(tmp_path: Path) -> None:
+    text = "template <typename T> __global__ void fill(T* x) { x[threadIdx.x] = 7; }"
+    module = load_inline(text)
+    assert pickle.loads(pickle.dumps(module)) is module
+    assert pickle.loads(pickle.dumps(module.fill)) is module.fill
+    kernel = module.fill[torch.float32]
+    assert pickle.loads(pickle.dumps(kernel)) is kernel
+    (tmp_path / "kernel.pkl").write_bytes(pickle.dumps({"kernel": kernel}))
+    script = (
+        "import pickle, pathlib, sys, torch, dotcu\n"
+        "kernel = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())['kernel']\n"
+        "x = torch.zeros(2)\n"
+        "kernel(x, grid=1, block=2)\n"
+        "print(x.tolist())\n"
+    )
+    done = process.run([sys.executable, "-c", script, str(tmp_path / "kernel.pkl")])
+    assert done.stdout.strip() == "[7.0, 7.0]", done
 
 
 def test_modules_and_kernels_survive_a_deepcopy() -> None:

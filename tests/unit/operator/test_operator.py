@@ -190,6 +190,29 @@ class TestOnTheCpu:
         a = torch.randn(3, 5).t()
         assert scale_add(a, a).is_contiguous()
 
+    def test_a_shape_that_depends_on_values_is_the_references(self) -> None:
+        @dotcu.op(next(_names))
+        def positives(a: Tensor) -> Tensor:
+            return a[a > 0]
+
+        positives.fake(lambda a: a.new_empty(torch.library.get_ctx().new_dynamic_size()))
+        positives.reference(lambda a: a[a > 0])
+        assert positives(torch.tensor([1.0, -1.0, 2.0])).tolist() == [1.0, 2.0]
+        positives.reference(lambda a: a[1:])  # a view: a result has memory of its own
+        a = torch.ones(3)
+        positives(a).zero_()
+        assert a.tolist() == [1.0] * 3
+
+    def test_what_a_reference_that_writes_returns_is_left_aside(self) -> None:
+        @dotcu.op(next(_names), mutates_args=("a",))
+        def doubled(a: Tensor) -> None:
+            a *= 2
+
+        doubled.reference(lambda a: a.mul_(2))
+        a = torch.ones(3)
+        assert doubled(a) is None
+        assert a.tolist() == [2.0] * 3
+
     def test_a_reference_of_another_dtype_is_a_mismatch(self) -> None:
         operator = make_scale_add()
         operator.reference(lambda a, b, alpha=1.0: (a + b).double())
@@ -605,6 +628,39 @@ class TestDeclarations:
             assert operator(a, a).dtype == torch.float16
         assert operator(a, a).dtype == torch.float32
 
+    def test_an_operator_that_writes_its_arguments_has_no_rule_for_autocast(self) -> None:
+        @dotcu.op(next(_names), mutates_args=("a",))
+        def add_(a: Tensor, b: Tensor) -> None:
+            a += b
+
+        with pytest.raises(errors.SchemaError, match="writes a, and a cast would be a copy"):
+            add_.autocast(torch.bfloat16)
+
+    @pytest.mark.parametrize("const", ["", "const "])
+    def test_the_schema_says_what_a_call_writes_and_not_a_pointer_without_const(self, const) -> None:
+        source = f'extern "C" __global__ void twice({const}float* x, float* y) {{ y[0] = 2 * x[0]; }}'
+        kernels = dotcu.load_inline(source)
+
+        @dotcu.op(next(_names))
+        def twice(x: Tensor) -> Tensor:
+            y = torch.empty_like(x)
+            kernels.twice(x, y, grid=1, block=1)
+            return y
+
+        @dotcu.op(next(_names), mutates_args=("y",))
+        def twice_into(x: Tensor, y: Tensor) -> None:
+            kernels.twice(x, y, grid=1, block=1)
+
+        x, y = torch.ones(1), torch.zeros(1)
+        with dotcu.simulate():
+            twice(x)
+            twice_into(x, y)
+            assert (x._version, y._version > 0) == (0, True)
+            with torch.inference_mode():
+                before = y._version
+                twice_into(x, y)
+        assert (x._version, y._version > before) == (0, True)
+
     def test_an_overload_is_picked_by_its_arguments(self, device) -> None:
         operator = make_scale_add()
 
@@ -703,6 +759,30 @@ class TestDeclarations:
 
         with pytest.raises(errors.BodyError, match="memory of another of its results"):
             twice(torch.ones(2))
+
+    def test_a_list_may_be_returned_as_a_tuple_as_in_torch(self) -> None:
+        @dotcu.op(next(_names))
+        def parts(a: Tensor) -> list[Tensor]:
+            return a[:1].clone(), a[1:].clone()  # type: ignore[return-value]
+
+        @dotcu.op(next(_names))
+        def parts_and_all(a: Tensor) -> tuple[list[Tensor], Tensor]:
+            return [(a[:1].clone(),), a.clone()]  # type: ignore[return-value]
+
+        @dotcu.op(next(_names))
+        def none(a: Tensor) -> list[Tensor]:
+            return []
+
+        a = torch.ones(3)
+        with dotcu.simulate():
+            assert [type(parts(a)), len(parts(a)), none(a)] == [list, 2, []]
+            first, second = parts_and_all(a)
+            assert ([len(part) for part in first], second.tolist()) == ([1], [1.0] * 3)
+        assert [type(parts(a.to("meta"))), len(parts(a.to("meta")))] == [list, 2]
+
+    def test_an_overload_needs_a_name(self) -> None:
+        with pytest.raises(errors.UsageError, match="takes a name"):
+            make_scale_add().overload("")
 
     def test_deepcopy_and_pickle_keep_an_operator(self, scale_add) -> None:
         assert copy.deepcopy(scale_add) is scale_add

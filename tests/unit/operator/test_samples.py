@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -35,3 +38,17 @@ def test_the_repr_reports_layouts() -> None:
 def test_tensors_come_in_the_order_of_the_arguments() -> None:
     first, second, named = torch.zeros(1), torch.zeros(2), torch.zeros(3)
     assert [t.numel() for t in dotcu.Sample(first, [second], named=named).tensors] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda sample: pickle.loads(pickle.dumps(sample))]
+)
+def test_a_sample_is_copied_and_pickled(again: object) -> None:
+    sample = dotcu.Sample(torch.ones(3), [torch.zeros(2)], alpha=0.5)
+    assert callable(again)
+    other = again(sample)
+    assert repr(other) == repr(sample)
+    assert torch.equal(other.args[0], sample.args[0])
+    assert dict(other.kwargs) == {"alpha": 0.5}
+    with pytest.raises(AttributeError, match="not changed after it is made"):
+        other.args = ()

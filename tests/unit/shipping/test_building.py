@@ -33,6 +33,42 @@ def test_the_lock_has_what_samples_reach(tmp_path: Path) -> None:
     assert names(made) == {"scale<float>", "scale<__nv_bfloat16>"}
 
 
+HIDDEN = """
+
+def _make():
+    @dotcu.op("{name}::scaled", dtypes=(torch.float16,))
+    def scaled(x: Tensor, by: float) -> Tensor:
+        out, n = torch.empty_like(x), x.numel()
+        kernels.scale[x.dtype](x, out, by, n, grid=dotcu.cdiv(n, 128), block=128)
+        return out
+
+    scaled.reference(lambda x, by: x * by)
+    scaled.samples(lambda device, dtype: [dotcu.Sample(torch.ones(300, device=device, dtype=dtype), 3.0)])
+    return {{"scaled": scaled}}
+
+
+_made = _make()
+
+
+@scale.backward
+def _(ctx, grad):
+    return _made["scaled"](grad.double(), ctx.by).to(grad.dtype), None
+
+
+@scale.setup_context
+def _(ctx, inputs, output):
+    ctx.by = inputs[1]
+"""
+
+
+def test_the_lock_has_what_only_a_backward_reaches(tmp_path: Path) -> None:
+    made = shipped.make(tmp_path, ops=shipped.OPS + HIDDEN)
+    shipped.lock(made)
+    of_samples, of_an_operator_that_nothing_exports, of_the_backward = "float", "__half", "double"
+    reached = {of_samples, of_an_operator_that_nothing_exports, of_the_backward}
+    assert names(made) == {f"scale<{each}>" for each in reached}
+
+
 def test_the_lock_has_what_instantiate_names(tmp_path: Path) -> None:
     ops = shipped.OPS.replace(
         '"scale.cu"', '"scale.cu", instantiate={{"scale": [torch.float64, (torch.float16,)]}}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,50 @@ def _(x: Tensor) -> Tensor:
 @shifted.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(torch.ones(8, device=device, dtype=dtype))
+
+
+def _hide() -> dict[str, Any]:
+    @dotcu.op("test_trial::hidden")
+    def hidden(x: Tensor) -> Tensor:
+        return x.clone()
+
+    hidden.samples(lambda device, dtype: [dotcu.Sample(torch.ones(8, device=device, dtype=dtype))])
+    return {"hidden": hidden}
+
+
+_hidden = _hide()
+
+
+@dotcu.op("test_trial::differentiated")
+def differentiated(x: Tensor) -> Tensor:
+    """As x; its backward calls an operator that fails."""
+    out = torch.empty_like(x)
+    kernels.copy(x, out, x.numel(), grid=1, block=32)
+    return out
+
+
+differentiated.reference(torch.clone)
+differentiated.samples(lambda device, dtype: [dotcu.Sample(torch.ones(8, device=device, dtype=dtype))])
+
+
+@differentiated.backward
+def _(ctx: Any, grad: Tensor) -> Tensor:
+    return copied(grad.double())
+
+
+def test_a_gradient_that_cannot_be_computed_is_reported() -> None:
+    (row,) = trial.rows([f"{__name__}:differentiated"])
+    assert "takes a contiguous float32 tensor" in row["fault"]
+
+
+def test_every_operator_that_a_package_registers_is_tried() -> None:
+    rows = [row["operator"] for row in trial.rows([__name__])]
+    assert sorted(row for row in rows if row.startswith("test_trial::")) == [
+        "test_trial::copied",
+        "test_trial::differentiated",
+        "test_trial::hidden",
+        "test_trial::shifted",
+    ]
 
 
 def test_a_kernel_that_is_wrong_is_reported() -> None:

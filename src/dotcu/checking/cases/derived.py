@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from dotcu.checking.cases.samples import Case, seed_of, with_outs
 from dotcu.checking.catalogue import Level
@@ -55,6 +56,11 @@ def has_indices(sample: Sample, dtype: torch.dtype) -> bool:
     return any(is_integer(t.dtype) and t.dtype != dtype for t in sample.tensors)
 
 
+def has_integers(sample: Sample) -> bool:
+    """Return whether a call has whole numbers, which may be indices."""
+    return any(is_integer(tensor.dtype) for tensor in sample.tensors)
+
+
 def is_integer(dtype: torch.dtype) -> bool:
     """Return whether it is a type of whole numbers; bool is none."""
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
@@ -67,6 +73,8 @@ def generator_for(name: str, seed: int) -> torch.Generator:
 
 # --------------------- the same call at other sizes: empty, one, primes, each side of a warp, a block, a tile
 
+Shape = tuple[int, ...]
+
 WARP = 32
 _EDGES = tuple(n + d for n in (16, WARP, 64, 128, 256, 512, 1024) for d in (-1, 0, 1))
 """Each side of what blocks and tiles measure."""
@@ -77,8 +85,14 @@ FEWEST_SIZES = (0, 1, WARP + 1)
 IN_EVERY_DTYPE = (*FEWEST_SIZES, 257)
 """The sizes that are tried in each dtype, aligned: the last one ends in a second block."""
 
-RANKS = {"0d": (), "2d": (6, 10), "4d": (2, 3, 4, 5)}
+RANKS = {"0d": (), "1d": (60,), "2d": (6, 10), "3d": (3, 4, 5), "4d": (2, 3, 4, 5)}
 """Shapes for a call whose tensors all have one shape."""
+
+DEPTHS: Mapping[str, Callable[[Shape], Shape]] = {
+    "deeper": lambda shape: (2, *shape),
+    "flatter": lambda shape: shape[1:],
+}
+"""For any other call: the new shape of those of its tensors that have the most dimensions."""
 
 LARGEST = {"cpu": 2**17, "cuda": 2**20}
 """Elements of a case's largest tensor, by where kernels run: the simulator is slow."""
@@ -91,8 +105,6 @@ QUICK_WORK = 2**16
 
 CAPS = (1000, 250, 36, 10, 2)
 """Other symbols shrink to these where it would be more: to this, or one more for each, no two being equal."""
-
-Shape = tuple[int, ...]
 
 
 def symbols(sample: Sample) -> tuple[int, ...]:
@@ -164,11 +176,51 @@ def _within(subject: Subject, inputs: Sample, wanted: dict[int, int]) -> dict[in
 
 
 def _ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
-    """A case whose tensors have one shape, in shapes of other ranks, by their names."""
+    """A case in shapes of other ranks, by their names: of all tensors, or of those of the highest rank."""
     shapes = {tuple(tensor.shape) for tensor in subject.inputs(case.sample).tensors}
-    for name in names if len(shapes) == 1 else ():
-        if any(len(RANKS[name]) != len(shape) for shape in shapes):
+    highest = max(map(len, shapes), default=0)
+    for name in names:
+        if name in DEPTHS and len(shapes) > 1 and highest > 1:
+            change = {shape: DEPTHS[name](shape) if len(shape) == highest else shape for shape in shapes}
+            yield from _reshaped(subject, case, name, change)
+        elif name in RANKS and len(shapes) == 1 and len(RANKS[name]) != highest:
             yield from _reshaped(subject, case, name, dict.fromkeys(shapes, RANKS[name]))
+
+
+LISTS = {"list-of-1": 1, "list-of-17": 17}
+"""The lengths of lists of tensors, by the case's name."""
+
+
+def _lists(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+    """A case whose lists of tensors have another length each, all those of one length the same."""
+    signature = subject.overload.signature
+
+    def resized(length: int) -> Sample | None:
+        sample = subject.inputs(case.sample)
+        lists = {
+            name: value
+            for name, value in arguments(signature, sample).items()
+            if isinstance(value, (list, tuple)) and Sample(value).tensors
+        }
+        if len({len(value) for value in lists.values()}) != 1:
+            return None
+        changed = {
+            name: [value[i] if i < len(value) else value[i % len(value)].clone() for i in range(length)]
+            for name, value in lists.items()
+        }
+        return completed(subject, with_arguments(signature, sample, changed))
+
+    for name in names:
+        if resized(LISTS[name]) is not None:
+            build = partial(resized, LISTS[name])
+            yield Case(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
+
+
+def numbers_in(sample: Sample) -> tuple[float, ...]:
+    """The numbers among a call's arguments, also those in lists, each once."""
+    given = tree_leaves(([*sample.args], dict(sample.kwargs)))
+    numbers = (v for v in given if isinstance(v, (int, float)) and not isinstance(v, bool))
+    return tuple(dict.fromkeys(numbers))
 
 
 def around_integers(case: Case) -> tuple[int, ...]:
@@ -266,6 +318,16 @@ def _small(low: float, high: float, shape: Shape, dtype: torch.dtype, generator:
     return _between(low * least, high * least, shape, generator)
 
 
+def _largest(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Finite values whose squares and sums are not."""
+    return _between(torch.finfo(dtype).max / 2, torch.finfo(dtype).max, shape, generator)
+
+
+def _ties(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Halves from -2 to 2: most are equal to others, and half of them lie between two whole numbers."""
+    return torch.randint(-4, 5, shape, generator=generator).double() / 2
+
+
 def _spread(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """Values of every magnitude from 1e-6 to 1e6, as far as their squares are finite."""
     widest = min(20.0, math.log2(torch.finfo(dtype).max) / 2)
@@ -293,6 +355,8 @@ FLOATS: Mapping[str, Fill] = {
     "normal": _noise,
     "spread": _spread,
     "large": _large,
+    "largest": _largest,
+    "ties": _ties,
     "tiny": partial(_small, 1, 4),
     "denormal": partial(_small, 1 / 4, 1 / 2),
     "inf": partial(_sprinkled, (torch.inf, -torch.inf)),
@@ -322,8 +386,26 @@ INTEGERS: Mapping[str, Fill] = {
 
 BOOLS: Mapping[str, Fill] = {"true": partial(_constant, True), "false": partial(_constant, False)}
 
-EVERY_VALUE = (*FLOATS, *INTEGERS, *BOOLS)
-FEW_VALUES = ("spread", "nan", "inf", "large", "tiny", "minus-zero", "extremes", "true")
+SCALARS = "scalars"
+"""The name of a case in which some values are equal to a number among its arguments."""
+
+SHARP = ("ties", SCALARS)
+"""The cases that are to show on which side of a jump a result is."""
+
+
+def _with_scalars(numbers: Sequence[float], dtype: torch.dtype) -> Fill:
+    """Return what gives values of which some are equal to one of some numbers, as the dtype holds them."""
+    if dtype.is_floating_point:
+        return partial(_sprinkled, numbers)
+    info = torch.iinfo(dtype)
+    whole = (int(number) + d for number in numbers for d in (-1, 0, 1) if math.isfinite(number))
+    near = torch.tensor([n for n in whole if info.min <= n <= info.max] or [0], dtype=dtype)
+    return lambda shape, dtype, generator: near[torch.randint(len(near), shape, generator=generator)]
+
+
+EVERY_VALUE = (*FLOATS, *INTEGERS, *BOOLS, SCALARS)
+FEWER_VALUES = ("spread", "nan", "inf", "large", "tiny", "minus-zero", "extremes", "true")
+FEW_VALUES = (*FEWER_VALUES, "largest", *SHARP)
 FEWEST_VALUES = ("nan", "extremes")
 
 
@@ -336,13 +418,23 @@ def _values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case
         table = FLOATS
     else:
         table = BOOLS if case.dtype == torch.bool else INTEGERS if is_integer(case.dtype) else {}
+    numbers = numbers_in(case.sample)
+    if numbers and table and case.dtype != torch.bool:
+        table = {**table, SCALARS: _with_scalars(numbers, case.dtype)}
     for name in (name for name in names if name in table):
         if subject.reference is None and not case.dtype.is_floating_point:
             continue  # integers may be indices
         full_name = f"{case.name}-{name}"
         build = partial(_filled, subject, case, full_name, table[name])
         doubtful = subject.reference is not None
-        yield Case(name=full_name, dtype=case.dtype, build=build, doubtful=doubtful)
+        yield Case(
+            name=full_name,
+            dtype=case.dtype,
+            build=build,
+            doubtful=doubtful,
+            sharp=name in SHARP,
+            finite=name == "largest",
+        )
 
 
 def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | None:
@@ -406,6 +498,9 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "reversed": partial(_in_order, lambda rank: range(rank)[::-1] if rank >= 3 else ()),
     "permuted": partial(_in_order, lambda rank: (*range(1, rank), 0) if rank >= 3 else ()),
+    "outer-swapped": partial(
+        _in_order, lambda rank: (*range(rank - 3), rank - 2, rank - 3, rank - 1) if rank >= 3 else ()
+    ),
     "channels-last": partial(_in_order, lambda rank: (0, 2, 3, 1) if rank == 4 else ()),
     "sliced": partial(_sliced, 2, 0),
     "rows-sliced": partial(_sliced, 1, GAP),
@@ -468,17 +563,26 @@ def _placed(tensor: Tensor) -> tuple[object, ...]:
 # ---------------------------------------------------------------- which of these a level tries
 
 Selection = Mapping[str, Sequence[Any]]
-"""What is derived from one sample: sizes, ranks, layouts of all tensors at once and of one alone, values."""
+"""What is derived from one sample: sizes, ranks, lengths of lists, layouts of all tensors at once and of one
+alone, values."""
 
-FEW: Selection = {
+FEWER: Selection = {
     "sizes": FEW_SIZES,
     "ranks": ("0d",),
     "layouts": ("transposed", "sliced", "rows-sliced", "expanded", "offset-1", "offset-3", "channels-last"),
+    "values": FEWER_VALUES,
+}
+FEW: Selection = {
+    "sizes": (*FEW_SIZES, 4099),
+    "ranks": ("0d", "1d", "3d", *DEPTHS),
+    "lists": tuple(LISTS),
+    "layouts": (*FEWER["layouts"], "outer-swapped"),
     "values": FEW_VALUES,
 }
 EVERY: Selection = {
     "sizes": EVERY_SIZE,
-    "ranks": tuple(RANKS),
+    "ranks": (*RANKS, *DEPTHS),
+    "lists": tuple(LISTS),
     "layouts": tuple(LAYOUTS),
     "alone": ("transposed", "rows-sliced", "channels-last", "sliced", "expanded", "offset-1", "offset-4"),
     "values": EVERY_VALUE,
@@ -519,7 +623,8 @@ def choose(subject: Subject) -> tuple[Case, ...]:
         hand = deriving.index(dtype) if dtype in deriving else -1
         for i, case in enumerate(bases(subject, dtype) if hand >= 0 else ()):
             if i == 0:
-                cases += _of(subject, case, first, hand, hands)
+                less = subject.level == Level.QUICK and hand > 0
+                cases += _of(subject, case, FEWER if less else first, hand, hands)
             elif others is not None and (i - hand) % len(deriving) == 0:
                 cases += _of(subject, case, others)
         if subject.bounded:  # where every sample is left out, this is what is tried of the dtype
@@ -560,10 +665,12 @@ def _of(subject: Subject, case: Case, selection: Selection, hand: int = 0, hands
 
     around = around_integers(case) if subject.level == Level.FULL else ()
     yield from _sizes(subject, case, sorted({*selection["sizes"], *around}), hand, hands)
-    yield from _ranks(subject, case, [name for i, name in enumerate(selection.get("ranks", ())) if falls(i)])
     less = modest(subject, case)
+    ranks = [name for i, name in enumerate(selection.get("ranks", ())) if falls(i)]
+    yield from _ranks(subject, less or case, ranks if less else [name for name in ranks if name in RANKS])
     if less is None:
         return
+    yield from _lists(subject, less, [name for i, name in enumerate(selection.get("lists", ())) if falls(i)])
     # for layouts that its own rank does not have
     shaped = [less, *map(_kept, filter(subject.takes, _ranks(subject, less, ("2d", "4d"))))]
     for name in selection["layouts"]:

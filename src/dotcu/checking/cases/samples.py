@@ -30,6 +30,10 @@ class Case:
         never: Whether there can be no such call, whatever the reference says.
         doubtful: Whether there is such a call only if its reference computes it: of indices or values that
             dotcu made, say, which a body does not look at. `Subject.takes` finds out.
+        sharp: Whether a result that jumps at its values, as that of x > 0 does at 0, is to be on the
+            reference's side.
+        finite: Whether there is such a call only if its reference adds up finite sizes, so that no sum
+            overflows, in whatever order.
     """
 
     name: str
@@ -38,6 +42,8 @@ class Case:
     derived: bool = True
     never: bool = False
     doubtful: bool = False
+    sharp: bool = False
+    finite: bool = False
 
     @property
     def sample(self) -> Sample:

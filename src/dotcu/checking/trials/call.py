@@ -7,6 +7,8 @@ then the reference computes, from inputs of its own.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dotcu.checking import numerics
+from dotcu.checking.cases.derived import arguments
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import (
@@ -33,7 +36,7 @@ from dotcu.checking.memory import (
     writes_outside,
 )
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Passed, Skipped, Trial, Verdict, skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict, skipped, trial
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
@@ -95,7 +98,7 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
 
 def plan(subject: Subject, cases: Sequence[Case]) -> Iterator[Trial]:
     """A trial for each case."""
-    names = ("numerics", "written", "bounds", "inputs", "mutation", "result", "determinism", "errors")
+    names = ("call", "numerics", "written", "bounds", "inputs", "mutation", "result", "determinism", "errors")
     checks = (*names, *SANITIZERS) if subject.simulated else names
     if subject.bounded:  # large ones last: they may be left out
         sizes = {case.name: case.elements for case in cases}
@@ -129,6 +132,7 @@ def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> 
             reason = "a second call with equal arguments fails"
             yield "determinism", Failed(reason=reason, evidence=describe(error))
         return
+    yield "call", Passed()
     yield from _memory(subject, calls)
     if any(one.opaque for one in calls):
         return
@@ -149,7 +153,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
     if isinstance(error, BodyError):
         return "result", Failed(reason="the body returns an invalid result", evidence=describe(error))
     if isinstance(error, SimulationError):
-        return "numerics", Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
+        return "call", Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
         raise error
     if subject.refuses(error) or subject.reference_error(case.make()) is not None:
@@ -240,10 +244,11 @@ def _values(
     try:
         if subject.reference is None:
             yield "numerics", Skipped(reason="no reference")
-        elif _draws(subject, case, inputs):
+        elif subject.reference_draws(inputs):
             yield "numerics", Skipped(reason="declared random, and so is its reference")
         else:
-            expected = known or numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
+            tolerance = subject.tolerance(case.dtype)
+            expected = known or numerics.oracle(subject.reference, inputs, tolerance, sharp=case.sharp)
             worst = numerics.judge(made.results, expected)
             if worst.passed:
                 yield "numerics", Passed(ratio=worst.ratio)
@@ -271,25 +276,55 @@ def _values(
         yield "mutation", _none([*idle, *uncounted])
 
 
-def _draws(subject: Subject, case: Case, inputs: Sample) -> bool:
-    """Return whether the reference gives random values, as its operator is declared to."""
-    if not subject.declares(torch.Tag.nondeterministic_seeded):
-        return False
-    assert subject.reference is not None
-    results = []
-    for seed in range(2):
-        sample = inputs.map_tensors(torch.clone)
-        with subject.seeded(f"{case.name}/{seed}"):
-            results.append(numerics.outputs(subject.reference(*sample.args, **sample.kwargs)))
-    return not same_bits(*results)
-
-
 def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: numerics.Oracle) -> Iterator[str]:
     """Name the arguments that should be written and are as they were, although the reference changes them."""
     arguments = subject.written(made.sample)
     for argument, old, new, want in zip(arguments, before, made.results, expected.plain, strict=False):
         if same_bits([new.cpu()], [old]) and not same_bits([want], [old]):
             yield f"does not change {_position(made.sample, argument)}, which it declares as mutated"
+
+
+# ------------------------------------------------------------------ after the call
+
+
+def plan_kept(subject: Subject) -> Iterator[Trial]:
+    """A trial of what the smallest call of the first dtype keeps."""
+    case = subject.smallest(subject.overload.dtypes[0])
+    if case is not None:
+        yield trial(subject, "inputs", f"{case.name}-kept", _keeps, case)
+
+
+def _keeps(subject: Subject, case: Case) -> Outcome:
+    """Call, and see whether anything still has the memory of the arguments."""
+    try:
+        memory = _memory_of_a_call(subject, case)
+    except (FindingError, UsageError, EnvironmentFault):
+        raise
+    except Exception as error:
+        return Skipped(reason=f"the call fails: {one_line(error)}")
+    if any(storage() is not None for storage in memory.values()):
+        gc.collect()
+    kept = [name for name, storage in memory.items() if storage() is not None]
+    if not kept:
+        return Passed()
+    return Failed(
+        reason=f"{' and '.join(kept)} stays in memory after the call and its last reference",
+        evidence="A body keeps no tensor, in no global and no cache: the next call has others.",
+    )
+
+
+def _memory_of_a_call(subject: Subject, case: Case) -> dict[str, weakref.ref[torch.UntypedStorage]]:
+    """Make a call, and return the memory of each argument, which nothing here refers to any more."""
+    sample = case.make()
+    given = arguments(subject.overload.signature, sample)
+    memory = {
+        name: weakref.ref(tensor.untyped_storage())
+        for name, value in given.items()
+        for tensor in Sample(value).tensors
+    }
+    with subject.seeded(case.name), subject.place():
+        subject.call(sample)
+    return memory
 
 
 # --------------------------------- on a machine with a GPU: the simulator's sanitizers, on the smallest calls

@@ -12,15 +12,24 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dotcu.checking import numerics
-from dotcu.checking.cases.derived import arguments, bases, has_indices, is_integer, with_arguments
+from dotcu.checking.cases.derived import (
+    arguments,
+    bases,
+    has_indices,
+    has_integers,
+    is_integer,
+    with_arguments,
+)
 from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.memory import NAN_BYTE
 from dotcu.checking.subject import ReferenceCalls, Subject
@@ -38,14 +47,21 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if case is None:
         yield skipped(subject, "errors", "no sample whose tensors have elements")
         return
-    checks = ("errors", *SANITIZERS, "numerics") if subject.simulated else ("errors",)
+    checks = ("errors", *SANITIZERS, "call") if subject.simulated else ("errors",)
     for each in wrong_calls(subject, case):
-        run = partial(look, subject, each)
+        run = partial(look, subject, each, case)
         yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
 
 
-def look(subject: Subject, case: Case) -> Iterator[Verdict]:
-    """Make a wrong call, and say whether the operator took it as it must."""
+def look(subject: Subject, case: Case, good: Case) -> Iterator[Verdict]:
+    """Make a wrong call, and say whether the operator took it as it must.
+
+    Args:
+        good: The call that it differs from in one argument.
+    """
+    if has_integers(good.sample) and _refused_by_values(subject, case, good):
+        yield "errors", _OF_VALUES  # without a call: where an index fits no more, it may read anywhere
+        return
     sample = case.sample
     called: tuple[Tensor, ...] | Exception
     with warnings.catch_warnings():
@@ -63,22 +79,25 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
             raise
         except Exception as error:
             called = error
-        yield "errors", _outcome(subject, case, called)
+        yield "errors", _outcome(subject, case, good, called)
 
 
-def _outcome(subject: Subject, case: Case, called: tuple[Tensor, ...] | Exception) -> Outcome:
+def _outcome(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...] | Exception) -> Outcome:
     how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
     remedy = f"Refuse such a call {how} that says what is required, or compute it."
     if isinstance(called, Exception) and subject.refuses(called):
         return Passed.refused(called)
     expected = _expected(subject, case)
     if expected is None:
-        return Skipped(reason="no reference")
+        without = "no reference" if subject.reference is None else "the reference computes no tensors on meta"
+        return Skipped(reason=without)
     if isinstance(called, Exception):
         if isinstance(expected, str):
             return Passed.refused(called)
         reason = f"it fails with {type(called).__name__}, and its reference accepts the call"
         return Failed(reason=reason, evidence=f"{describe(called)}\n{remedy}")
+    if isinstance(expected, str) and _refused_by_values(subject, case, good):
+        return _OF_VALUES
     if isinstance(expected, str):
         gave = ", ".join(map(_kind, called)) or "nothing"
         evidence = f"{expected}\nThe call gave {gave}.\n{remedy}"
@@ -99,14 +118,70 @@ def _expected(subject: Subject, case: Case) -> tuple[Tensor, ...] | str | None:
     if subject.reference is None:
         return None
     inputs = subject.inputs(case.sample)
+    given = _computed(subject, case, inputs)
+    devices = {tensor.device for tensor in inputs.tensors}
+    if isinstance(given, Exception) and len(devices) == 1:  # it may compute on the CPU alone, with NumPy say
+        if inputs.tensors[0].is_meta:
+            return None
+        given = _computed(subject, case, subject.for_reference(case.sample))
+        if not isinstance(given, Exception):
+            given = tuple(tensor.to(inputs.tensors[0].device) for tensor in given)
+    elif isinstance(given, Exception) and any(tensor.is_meta for tensor in inputs.tensors):
+        on_meta = inputs.map_tensors(lambda tensor: tensor.to("meta"))
+        if isinstance(_computed(subject, case, on_meta), Exception):  # so not for the devices that differ
+            return None
+    if isinstance(given, Exception):
+        return f"the reference raises {type(given).__name__}: {one_line(given)}"
+    return _unfit(subject, case.sample, given) or given
+
+
+def _computed(subject: Subject, case: Case, inputs: Sample) -> tuple[Tensor, ...] | Exception:
+    """Return what the reference gives, or the error that it raises.
+
+    Raises:
+        ReferenceCalls: It has an operator compute.
+    """
+    assert subject.reference is not None
     try:
-        with torch.no_grad():
-            results = numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs))
+        with subject.seeded(case.name), torch.no_grad():
+            return numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs))
     except ReferenceCalls:
         raise
     except Exception as error:
-        return f"the reference raises {type(error).__name__}: {one_line(error)}"
-    return _unfit(subject, case.sample, results) or results
+        return error
+
+
+_OF_VALUES = Skipped(reason="the reference refuses values, which a body does not read")
+
+
+def _refused_by_values(subject: Subject, case: Case, good: Case) -> bool:
+    """Return whether the reference refuses a call for its values: an index beyond the end, say.
+
+    Only another size or number makes values unfit. A reference that refuses it on tensors without values too
+    does so for shapes. One that cannot compute the good call without values may have refused indices.
+    """
+    if case.never or subject.reference is None or _amounts(case.sample) == _amounts(good.sample):
+        return False
+    if subject.reference_error(case.sample) is None:
+        return False
+    if _computes_without_values(subject, good):
+        return _computes_without_values(subject, case)
+    return has_integers(good.sample)
+
+
+def _amounts(sample: Sample) -> tuple[object, ...]:
+    """The numbers of elements, and the other arguments of a call."""
+    counted = sample.map_tensors(lambda tensor: torch.empty(tensor.numel(), device="meta"))
+    return tuple(map(repr, (counted.args, dict(counted.kwargs))))
+
+
+def _computes_without_values(subject: Subject, case: Case) -> bool:
+    """Return whether the reference computes on fake tensors, which have no values."""
+    mode = FakeTensorMode()
+    with suppress(Exception), mode:
+        fakes = subject.inputs(case.sample).map_tensors(lambda t: mode.from_tensor(t.detach().cpu()))
+        return not isinstance(_computed(subject, case, fakes), Exception)
+    return False
 
 
 def _unfit(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> str:
@@ -134,6 +209,8 @@ def _compared(
         return Failed(reason=f"it gives {', '.join(got)}, its reference {', '.join(wanted)}")
     if any(tensor.is_meta for tensor in (*expected, *case.sample.tensors)):
         return Passed(note="agrees in shape")
+    if subject.reference_draws(subject.for_reference(case.sample)):
+        return Passed(note="agrees in shape")  # both draw random numbers, and not the same ones
     if any(tensor.is_complex() for tensor in expected):  # which have no oracle
         if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
             return Passed(note="agrees")
@@ -177,10 +254,26 @@ def wrong_calls(subject: Subject, case: Case) -> Iterator[Case]:
             build = partial(_replaced, subject, case, name, change)
             never = word == "none" and types[name] == "Tensor"  # and not one that may be None
             yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
+    for name, default in _omitted(subject, case.sample).items():
+        for word, change in _instead(subject, name, default):
+            build = partial(_added, case, name, change(default))
+            yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build)
     for word, reform in _CALLS.items():
         if reform(subject, case.sample) is not None:
             again = partial(_reformed, subject, case, reform)
             yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=again, never=True)
+
+
+def _omitted(subject: Subject, sample: Sample) -> dict[str, Any]:
+    """Return the defaults of the arguments that a call leaves out, by name: a kernel may know these alone."""
+    given = arguments(subject.overload.signature, sample)
+    schema = subject.overload.torch_op._schema.arguments
+    return {a.name: a.default_value for a in schema if a.has_default_value() and a.name not in given}
+
+
+def _added(case: Case, name: str, value: Any) -> Sample:
+    sample = case.make()
+    return Sample(*sample.args, **{**sample.kwargs, name: value})
 
 
 def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
@@ -196,6 +289,10 @@ def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Cal
         reference = subject.overload.reference_function
         ignored = reference is not None and name not in inspect.signature(reference).parameters  # **launch
         others = {str(number): number for number in (*NUMBERS, *([FAR] if ignored else []))}
+        if not ignored:
+            others |= {"one-more": value + 1, "threefold": 3 * value}
+    elif isinstance(value, (list, tuple)) and value and all(type(item) is int for item in value):
+        others = {"each-one-more": [n + 1 for n in value], "last-one-more": [*value[:-1], value[-1] + 1]}
     elif isinstance(value, float):
         others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0}
     yield from ((word, partial(_always, other)) for word, other in others.items() if other != value)

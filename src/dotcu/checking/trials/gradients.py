@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,11 +17,12 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.gradcheck import GradcheckError
 
+from dotcu import settings
 from dotcu.checking import numerics
 from dotcu.checking.cases.derived import arguments, derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
-from dotcu.checking.memory import NAN_BYTE, without_repeats
+from dotcu.checking.memory import NAN_BYTE, same_bits, without_repeats
 from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
@@ -78,6 +81,8 @@ def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Itera
             yield from ((case, "dense") for case in cases[:2])
         return
     yield from ((case, ending) for case in cases for ending in ENDINGS)
+    yield from _ordered(subject, dtypes)
+    yield from ((case, KEPT) for case in cases[:1])
     for case in cases[:1]:
         several = len(_differentiable(case.sample))
         yield from ((case, f"dense-{alone}") for alone in range(several if several > 1 else 0))
@@ -89,6 +94,21 @@ def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Itera
             others += of_some_size(subject, dtype)[: some - 1] if dtype != main else []
         others += [case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors)]
     yield from ((case, "dense") for case in others)
+
+
+def _ordered(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[Case, str]]:
+    """Yield a case of several dimensions for each order of these in which a gradient may lie."""
+    given = [case for dtype in dtypes for case in subject.whole(dtype)]
+    rank = min(3, max(map(_rank, given), default=0))
+    cases = [case for case in given if _rank(case) >= rank]
+    if rank < 2:
+        cases = derived_cases(subject, dtypes[0], ("4d-outer-swapped",))
+    for case in cases[:1]:
+        yield from ((case, order) for order in ORDERS if _rank(case) > 2 or order == "transposed")
+
+
+def _rank(case: Case) -> int:
+    return max((tensor.dim() for tensor in case.sample.tensors), default=0)
 
 
 def _differentiable(sample: Sample) -> tuple[int, ...]:
@@ -115,6 +135,8 @@ def _look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None
                 outcome = Skipped(reason="its backward is declared once_differentiable")
             elif mode == "gradcheck":
                 outcome = _checked(subject, case, order)
+            elif mode == KEPT:
+                outcome = _keeps(subject, case)
             else:
                 outcome = _compared(subject, case, order, mode)
     except GradientError as error:
@@ -178,7 +200,8 @@ def _checked(subject: Subject, case: Case, order: int) -> Outcome:
         given = dict(zip(doubles, inputs, strict=True))
         positions = iter(range(len(sample.tensors)))
         call = sample.map_tensors(lambda tensor: given.get(next(positions), tensor))
-        return subject.overload(*call.args, **call.kwargs)
+        with subject.seeded(case.name):  # the same random numbers at each call
+            return subject.overload(*call.args, **call.kwargs)
 
     check = gradcheck if order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
     # Not bit by bit: torch's own operators, which a backward may call, differ in last places on a GPU.
@@ -219,12 +242,14 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     needs = _differentiable(sample)
     ending, _, alone = mode.partition("-")
     needs = (needs[int(alone)],) if alone else needs
+    if subject.reference_draws(subject.for_reference(sample)):
+        return Skipped(reason="declared random, and so is its reference")
     with subject.place():
         own, _ = _results(subject, sample, needs)
     derivative = Derivative(
         needs=needs,
         outputs=tuple(i for i, result in enumerate(own) if result.requires_grad),
-        ending=ENDINGS[ending],
+        ending={**ENDINGS, **ORDERS}[ending],
         order=order,
     )
     if not derivative.outputs:
@@ -239,11 +264,14 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
             # On a GPU torch would run the backward on its own thread, which no poison reaches.
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         gradients = derivative.of(subject.overload)(*call.args, **call.kwargs)
+    if written := _written(subject, sample, call, copies):
+        return Failed(reason=f"its backward changes {written}", evidence="A backward writes new memory only.")
     tolerance = subject.tolerance(case.dtype)
     if tolerance is None and case.dtype == torch.float64:  # where no oracle is more exact
         tolerance = _DOUBLE
     try:
-        expected = numerics.oracle(derivative.of(subject.reference), copies, tolerance, floor=_ROUNDING)
+        function = derivative.of(subject.reference)
+        expected = numerics.oracle(function, copies, tolerance, floor=_ROUNDING, rounded_once=False)
     except Exception as error:  # it may compute by what torch cannot differentiate
         return Skipped(reason=f"the reference cannot be differentiated: {one_line(error)}")
     worst = numerics.judge(gradients, expected)
@@ -252,6 +280,23 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     where = worst.where.replace("output", "gradient")
     where += _missing(subject, sample, needs, gradients) if order == 1 else ""
     return Failed(reason=f"a {GRADIENTS[order]} is not that of the reference: {worst.what}", evidence=where)
+
+
+def _written(subject: Subject, sample: Sample, call: Sample, copies: Sample) -> str:
+    """Name the first tensor of the call of a derivative that is not as it was; empty if there is none.
+
+    Args:
+        sample: The operator's call in it.
+        copies: Its tensors as they were.
+    """
+    pairs = zip(call.tensors, copies.tensors, strict=True)
+    changed = [i for i, (now, was) in enumerate(pairs) if not same_bits([now.detach().cpu()], [was])]
+    if not changed:
+        return ""
+    given = arguments(subject.overload.signature, sample)
+    names = [name for name, value in given.items() for _ in Sample(value).tensors]
+    by_position = len(Sample(*sample.args).tensors)
+    return names[changed[0]] if changed[0] < by_position else "the gradient that it gets"
 
 
 def _missing(subject: Subject, sample: Sample, needs: Sequence[int], gradients: Sequence[Tensor]) -> str:
@@ -280,6 +325,13 @@ ENDINGS: dict[str, Ending] = {
     "strided": lambda result: torch.stack([torch.zeros_like(result), result], -1),
 }
 """The functions behind the operator, by the kind of gradient that they give it."""
+
+
+ORDERS: dict[str, Ending] = {
+    "transposed": lambda result: result.mT if result.dim() > 1 else result.clone(),
+    "swapped": lambda result: result.transpose(-3, -2) if result.dim() > 2 else result.clone(),
+}
+"""Those that give it a gradient whose dimensions lie in another order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,6 +405,125 @@ def _grad(
     return torch.autograd.grad(
         ends, inputs, weights, create_graph=create_graph, allow_unused=True, materialize_grads=True
     )
+
+
+# ---------------------- what a recorded call keeps: autograd knows of it, and it ends with its last reference
+
+KEPT = "kept"
+"""The mode of `_look` that differentiates a call twice, and one whose arguments have changed since."""
+
+
+def _keeps(subject: Subject, case: Case) -> Outcome:
+    """Differentiate a call again, and one of which arguments and results are written before its backward.
+
+    What `ctx.save_for_backward` saves is copied meanwhile; an attribute of `ctx` changes with the argument,
+    where torch would raise for the former.
+    """
+    needs = _differentiable(case.sample)
+    first = _Recorded(subject, case, needs)
+    if not first.ends:
+        return Skipped(reason="no result has a gradient")
+    before = [result.detach().clone() for result in first.results]
+    gradients = first.differentiate(retain_graph=True)
+    if not same_bits([result.detach() for result in first.results], before):
+        return Failed(reason="its backward changes a result", evidence="A backward writes new memory only.")
+    if wrong := _unlike(subject, first.differentiate(), gradients):
+        reason = "a second backward through the same graph gives another gradient"
+        return Failed(reason=reason, evidence=wrong)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+        late = _Recorded(subject, case, needs)
+    with torch.no_grad():
+        for tensor in (*late.call.tensors, *late.results):
+            _overwrite(without_repeats(tensor))
+    if _unlike(subject, late.differentiate(), gradients):
+        return Failed(
+            reason="its gradient changes without an error if a tensor of the call is written before backward",
+            evidence=f"{late.attributes()}Save tensors with ctx.save_for_backward(x), and read them from "
+            "ctx.saved_tensors: torch then raises for such a write.",
+        )
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        alive = _alive_results(subject, case, needs)
+    finally:
+        if collecting:
+            gc.enable()
+    if alive:
+        return Failed(
+            reason=f"{alive} stays in memory after its last reference, until Python collects cycles",
+            evidence="Save a result with ctx.save_for_backward(output), and not as an attribute of ctx.",
+        )
+    return Passed()
+
+
+class _Recorded:
+    """A call with tensors that require a gradient.
+
+    Attributes:
+        ends: Those of its results that have one.
+    """
+
+    def __init__(self, subject: Subject, case: Case, needs: Sequence[int]) -> None:
+        self.subject = subject
+        self.call, self.leaves = requiring(case.make(), needs)
+        with subject.seeded(case.name), subject.place():
+            self.results = outputs(subject.overload(*self.call.args, **self.call.kwargs))
+        self.ends = [result for result in self.results if result.requires_grad]
+        with subject.seeded(f"{case.name}/weights"):
+            self._weights = list(map(random_like, self.ends))
+
+    def differentiate(self, *, retain_graph: bool = False) -> tuple[Tensor, ...]:
+        """Return the gradient of each tensor that requires one."""
+        with self.subject.place():
+            return torch.autograd.grad(
+                self.ends,
+                self.leaves,
+                self._weights,
+                retain_graph=retain_graph,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+
+    def attributes(self) -> str:
+        """Name the attributes of `ctx` that hold memory of the call, each in a line."""
+        memory = {t.untyped_storage().data_ptr() for t in (*self.call.tensors, *self.results) if t.numel()}
+        lines = [
+            f"ctx.{name} holds an argument or a result.\n"
+            for name, value in getattr(self.ends[0].grad_fn, "__dict__", {}).items()
+            if any(t.untyped_storage().data_ptr() in memory for t in Sample(value).tensors)
+        ]
+        return "".join(lines)
+
+
+def _unlike(subject: Subject, got: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
+    """Say how gradients differ: in a bit, or by more than the order of sums makes."""
+    return "" if same_bits(got, expected) else numerics.unlike(got, expected)
+
+
+def _overwrite(tensor: Tensor) -> None:
+    """Write other values: of whole numbers those that it has, as indices go on to fit."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        tensor.fill_(torch.nan)
+    elif tensor.numel():
+        tensor.copy_(tensor.flatten().roll(1).view(tensor.shape))
+
+
+def _alive_results(subject: Subject, case: Case, needs: Sequence[int]) -> str:
+    """Name the first result of a call that lives on after it; empty if there is none.
+
+    The simulator keeps some itself until Python collects cycles, so the reference computes.
+    """
+    if subject.simulated and subject.reference is None:
+        return ""
+    call, _ = requiring(case.make(), needs)
+    with settings.override(simulate=False), subject.seeded(case.name):
+        try:
+            results = outputs(subject.overload(*call.args, **call.kwargs))
+        except Exception:  # which the check of the reference reports
+            return ""
+    storages = [weakref.ref(result.untyped_storage()) for result in results]
+    del results
+    return next((f"output {i}" for i, storage in enumerate(storages) if storage() is not None), "")
 
 
 # ---------- whether an operator without a backward says so: a gradient that is dropped silently is wrong

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from dotcu import settings
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import bits, fresh, same_bits
 from dotcu.checking.numerics import outputs, values_at
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import of_some_size
-from dotcu.tracebacks import describe
+from dotcu.tracebacks import describe, one_line
 
 CHECK = "reference"
 
@@ -38,6 +39,9 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield skipped(subject, CHECK, "no samples")
     for case in cases:
         yield trial(subject, CHECK, case.name, look, case)
+    smallest = subject.smallest(first)
+    if subject.has_body and smallest is not None:
+        yield trial(subject, CHECK, f"{smallest.name}-called", _called, smallest)
 
 
 def look(subject: Subject, case: Case) -> Outcome:
@@ -61,6 +65,31 @@ def look(subject: Subject, case: Case) -> Outcome:
     evidence = next(filter(None, where), f"{len(first)} and {len(second)} tensors")
     return Failed(
         reason="the reference gives different values at a second call with equal inputs", evidence=evidence
+    )
+
+
+def _called(subject: Subject, case: Case) -> Outcome:
+    """Call the operator on CPU tensors as a program does, without the simulator: the reference computes."""
+    sample = case.make().map_tensors(Tensor.cpu)
+    try:
+        expected, _ = _run(subject, case, "")
+    except Exception as error:  # which the trial of the case itself reports
+        return Skipped(reason=f"the reference fails: {one_line(error)}")
+    try:
+        with settings.override(simulate=False), subject.seeded(case.name):
+            got = subject.call(sample)
+    except ReferenceCalls:
+        raise
+    except Exception as error:
+        return Failed(
+            reason="a call on CPU tensors, outside of the simulator, fails", evidence=describe(error)
+        )
+    if all(map(equal, got, expected)) and len(got) == len(expected):
+        return Passed()
+    where = (_difference(i, a, b) for i, (a, b) in enumerate(zip(expected, got, strict=False)))
+    return Failed(
+        reason="a call on CPU tensors, outside of the simulator, gives another result than the reference",
+        evidence=next(filter(None, where), f"{len(expected)} and {len(got)} tensors"),
     )
 
 

@@ -14,6 +14,7 @@ import dotcu
 from dotcu.gallery.common import (
     REAL,
     contiguous_like,
+    is_multiple,
     random_tensors,
     require_block,
     require_dtype,
@@ -105,7 +106,7 @@ def _choose(block_size: int, *tensors: Tensor) -> tuple[dotcu.Kernel, int, int]:
     out = tensors[-1]
     lanes, share = vector_lanes(tensors, block_size, WORD_BYTES), THREAD_BYTES // out.element_size()
     n, tile = out.numel(), share * block_size
-    steps, exact, grid = share // lanes, bool(n % tile == 0), dotcu.cdiv(n, tile)
+    steps, exact, grid = share // lanes, is_multiple(n, tile), dotcu.cdiv(n, tile)
     if len(tensors) == 3:
         return kernels.add[out.dtype, lanes, steps, exact], n, grid
     return kernels.add_number[out.dtype, sum_type(out.dtype), lanes, steps, exact], n, grid

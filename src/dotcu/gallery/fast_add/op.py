@@ -12,6 +12,7 @@ import dotcu
 from dotcu.gallery.common import (
     REAL,
     contiguous_like,
+    is_multiple,
     random_tensors,
     require_block,
     require_operands,
@@ -72,7 +73,7 @@ def _choose(
     """The kernel, elements, and blocks."""
     n, lanes, share = out.numel(), vector_lanes((a, b, out), block_size), THREAD_BYTES // out.element_size()
     tile = share * block_size
-    grid, exact = _grid(dotcu.cdiv(n, tile), grid_size), grid_size == -1 and bool(n % tile == 0)
+    grid, exact = _grid(dotcu.cdiv(n, tile), grid_size), grid_size == -1 and is_multiple(n, tile)
     return kernels.fast_add[out.dtype, lanes, share // lanes, exact], n, grid
 
 

@@ -7,7 +7,7 @@ recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.utils._pytree import tree_leaves
 
 from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
@@ -58,6 +59,20 @@ class SampleCall:
     def run(self) -> None:
         """Call the overload with the sample."""
         self.overload(*self.sample.args, **self.sample.kwargs)
+
+
+class BackwardCall(SampleCall):
+    """The same call, and the gradients of its results."""
+
+    def run(self) -> None:
+        """Call the overload with the sample, and differentiate. Every body is run for its shapes alone."""
+        call = self.sample.map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()))
+        with torch.enable_grad():
+            results = tree_leaves(self.overload(*call.args, **call.kwargs))
+            ends = [value for value in results if isinstance(value, torch.Tensor) and value.requires_grad]
+            leaves = [tensor for tensor in call.tensors if tensor.requires_grad]
+            if ends and leaves:
+                torch.autograd.grad(ends, leaves, list(map(torch.ones_like, ends)), allow_unused=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +140,11 @@ def kernels_of(
 
 
 def trace_operators(
-    operators: Sequence[Operator], target: Target, report: Callable[[str], object] = lambda _: None
+    operators: Sequence[Operator],
+    target: Target,
+    report: Callable[[str], object] = lambda _: None,
+    *,
+    backwards: bool = False,
 ) -> TracedKernels:
     """Trace every sample of some operators, in each of their dtypes.
 
@@ -136,6 +155,7 @@ def trace_operators(
         operators: The operators.
         target: The architecture.
         report: Is called with each overload that is traced.
+        backwards: Whether to differentiate each call too.
 
     Raises:
         OperatorError: The `samples` function of one failed.
@@ -155,7 +175,14 @@ def trace_operators(
         has_samples = False
         for label, sample in samples_on_cpu(overload):
             has_samples = True
-            _trace(SampleCall(overload=overload, name=f"{name}, {label}", sample=sample), target, traced)
+            call = SampleCall(overload=overload, name=f"{name}, {label}", sample=sample)
+            _trace(call, target, traced)
+            if backwards and overload.has_backward:
+                _trace(
+                    BackwardCall(overload=overload, name=f"the backward of {call.name}", sample=sample),
+                    target,
+                    traced,
+                )
         if not has_samples:
             traced.notes.append(
                 f"{name} has no samples, so what it launches is not known: "
@@ -238,6 +265,14 @@ def _requests(
     """Return the launches of a body; one that reads values runs in the simulator."""
     requests: list[KernelRequest] = []
     name, bodies = call.overload.qualified_name, around_bodies(around, skipped=True)
+    if isinstance(call, BackwardCall):
+        with (
+            listening_for_kernels(requests.append),
+            simulate(arch=arch),
+            around_bodies(partial(_skipped, name, around), skipped=True),
+        ):
+            call.run()
+        return requests
     with listening_for_kernels(requests.append), simulate(arch=arch), torch.no_grad(), bodies:
         skipped = entering_scope(LaunchPolicy.SKIP, operator=name)
         if not call.overload.has_fake:
@@ -258,6 +293,13 @@ def _requests(
             with suppress(Exception), entering_scope(LaunchPolicy.SKIP, operator=name), around():
                 body(*call.sample.args, **call.sample.kwargs)  # it may read what they would write
     return requests
+
+
+@contextmanager
+def _skipped(name: str, around: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Run a body without its launches, also where a backward calls it, which leaves the scope of a call."""
+    with entering_scope(LaunchPolicy.SKIP, operator=name), around():
+        yield
 
 
 def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, SimulatedCounts], list[str]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import product
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -59,8 +59,8 @@ def test_standard_derives_in_every_dtype() -> None:
     assert {name.split("-")[0] for name in tried if "-n33" in name} == {"float32", "float64", "float16"}
 
 
-@pytest.mark.parametrize("level", [Level.QUICK, Level.STANDARD])
-def test_below_full_each_dtype_that_is_derived_in_has_every_case(level: Level) -> None:
+def test_below_full_each_dtype_that_is_derived_in_has_every_case() -> None:
+    level = Level.STANDARD
     tried = names(level, pair(40, 24), dtypes=(F32, F16))
     words = {
         dtype: {n.partition("-")[2] for n in tried if n.startswith(dtype)} for dtype in ("float32", "float16")
@@ -151,3 +151,46 @@ def test_full_deals_the_structures_of_calls_among_the_dtypes() -> None:
     assert {tuple(name.split("-")[:2]) for name in tried if name.endswith("-nan")} == {
         ("float32", "s0"), ("float64", "s0"), ("float64", "s1"), ("float32", "s2")
     }  # fmt: skip
+
+
+def test_quick_tries_what_is_rarer_in_the_first_dtype_alone() -> None:
+    tried = names(Level.QUICK, pair(40), dtypes=(F32, F64, F16))
+    for word in ("4d-outer-swapped", "ties", "largest", "n4099", "3d"):
+        assert {name.split("-")[0] for name in tried if name.endswith(f"-{word}")} == {"float32"}
+
+
+def test_a_call_of_several_shapes_comes_with_one_dimension_more_and_one_less() -> None:
+    made = operator(scaled_rows, dotcu.Sample(torch.ones(6, 8), torch.ones(8)), reference=scaled_rows)
+    shapes = {
+        case.name.removeprefix("float32-s0-"): [tuple(t.shape) for t in case.sample.tensors]
+        for case in choose(subject(made, Level.QUICK))
+    }
+    assert shapes["deeper"] == [(2, 6, 8), (8,)]
+    assert shapes["flatter"] == [(8,), (8,)]
+
+
+def scaled_rows(x: Tensor, weight: Tensor) -> Tensor:
+    return x * weight
+
+
+def summed(xs: Sequence[Tensor], ys: Sequence[Tensor], alpha: float) -> Tensor:
+    return torch.stack([x.sum() + alpha * y.sum() for x, y in zip(xs, ys, strict=True)])
+
+
+def test_lists_come_in_other_lengths_together() -> None:
+    lists = [torch.ones(3), torch.ones(4)], [torch.ones(3), torch.ones(4)]
+    made = operator(summed, dotcu.Sample(*lists, 0.5), reference=summed)
+    lengths = {
+        case.name.removeprefix("float32-s0-"): [len(value) for value in case.sample.args[:2]]
+        for case in choose(subject(made, Level.QUICK))
+    }
+    assert lengths["list-of-1"] == [1, 1]
+    assert lengths["list-of-17"] == [17, 17]
+
+
+def test_some_values_are_equal_to_a_number_of_the_call() -> None:
+    lists = [torch.zeros(300)], [torch.zeros(300)]
+    made = operator(summed, dotcu.Sample(*lists, 0.5), reference=summed)
+    (case,) = (c for c in choose(subject(made, Level.QUICK)) if c.name.endswith("-scalars"))
+    assert case.sharp
+    assert int((case.sample.tensors[0] == 0.5).sum()) >= 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -124,3 +126,16 @@ def test_without_a_reference_integers_stay_as_they_are() -> None:
     one = subject(operator(copied, dtypes=(torch.int32,)))
     case = Case(name="s", dtype=torch.int32, build=lambda: dotcu.Sample(torch.ones(9, dtype=torch.int32)))
     assert not list(_values(one, case, EVERY_VALUE))
+
+
+@pytest.mark.parametrize(
+    ("function", "tried"), [(torch.abs, True), (torch.sum, False), (torch.square, False)]
+)
+def test_the_largest_values_are_for_what_overflows_in_no_order(function: Any, tried: bool) -> None:
+    def body(a: Tensor) -> Tensor:
+        return function(a).clone()
+
+    one = subject(operator(body, reference=function))
+    case = Case(name="s", dtype=torch.float32, build=lambda: dotcu.Sample(torch.ones(300)))
+    (largest,) = _values(one, case, ["largest"])
+    assert one.takes(largest) is tried

@@ -92,7 +92,16 @@ class TestTheOrder:
 class TestASoundCall:
     def test_holds_in_every_check_that_applies(self) -> None:
         outcomes = looked(operator(torch.clone))
-        always = {"numerics", "written", "bounds", "inputs", "result", "determinism", *call.SANITIZERS}
+        always = {
+            "call",
+            "numerics",
+            "written",
+            "bounds",
+            "inputs",
+            "result",
+            "determinism",
+            *call.SANITIZERS,
+        }
         assert set(outcomes) == always
         assert all(isinstance(outcome, Passed) for outcome in outcomes.values())
         assert outcomes["numerics"] == Passed(ratio=0.0)
@@ -188,7 +197,7 @@ class TestMutation:
 
 class TestACallThatFails:
     def test_on_the_authors_sample_fails(self) -> None:
-        assert looked(operator(fails))["numerics"].reason == "it raises RuntimeError"  # type: ignore[union-attr]
+        assert looked(operator(fails))["call"].reason == "it raises RuntimeError"  # type: ignore[union-attr]
 
     def test_on_dotcus_own_sample_may_refuse(self) -> None:
         outcomes = looked(operator(refuses), derived=True)
@@ -214,7 +223,7 @@ class TestACallThatFails:
             raise errors.UnsupportedInstruction("wgmma is not simulated\nUse a GPU.")
 
         outcomes = looked(operator(lacks))
-        assert outcomes == {"numerics": Skipped(reason="the simulator cannot run it: wgmma is not simulated")}
+        assert outcomes == {"call": Skipped(reason="the simulator cannot run it: wgmma is not simulated")}
 
     def test_at_the_second_time_is_not_determinate(self) -> None:
         times = itertools.count()
@@ -257,4 +266,4 @@ def test_the_plan_has_a_trial_for_each_case_and_runs_nothing() -> None:
     (trial,) = call.plan(subject(operator(fails)), [case()])
     assert trial.name.endswith("/call/float32-s0")
     assert set(call.SANITIZERS) < set(trial.checks)
-    assert trial.checks[0] == "numerics"
+    assert trial.checks[0] == "call"

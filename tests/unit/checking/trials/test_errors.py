@@ -194,3 +194,57 @@ def test_a_name_alone_makes_the_same_call() -> None:
     one, again = ([trial.name for trial in errors.plan(subject(made))] for _ in range(2))
     assert one == again
     assert len(set(one)) == len(one)
+
+
+def above(x: Tensor, t: float) -> Tensor:
+    if x.dtype != torch.float32:
+        raise TypeError("float32")
+    return (x > t).sum().to(torch.int32)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x, t: torch.tensor(len(x[x > t]), dtype=torch.int32),
+        lambda x, t: torch.tensor(int((x.numpy() > t).sum()), dtype=torch.int32),
+        lambda x, t: torch.tensor(sum(v > t for v in x.flatten().tolist()), dtype=torch.int32),
+        lambda x, t: torch.bincount((x > t).flatten().long(), minlength=2)[1].to(torch.int32),
+    ],
+    ids=["mask", "numpy", "tolist", "bincount"],
+)
+def test_a_reference_that_reads_values_says_nothing_of_a_call_on_meta(reference: Callable[..., Any]) -> None:
+    found = of(above, A, 2.5, reference=reference)
+    assert short(found) == {}
+    assert found["x-on-meta"][1] == Skipped(reason="the reference computes no tensors on meta")
+
+
+def rows_of(ptr: Tensor, n: int) -> Tensor:
+    return torch.repeat_interleave(torch.arange(ptr.numel() - 1), ptr.diff(), output_size=n)
+
+
+def segment_sum(v: Tensor, ptr: Tensor, scale: int) -> Tensor:
+    """A sum for each row of a CSR matrix, by a body that cannot look at the values of `ptr`."""
+    if v.dtype != torch.float32 or ptr.dtype != torch.int64 or v.dim() != 1 or ptr.dim() != 1:
+        raise ValueError("v is float32[n], ptr is int64[rows + 1]")
+    cut = ptr.clamp(0, v.numel())
+    sums = torch.cat([v.new_zeros(1), v.cumsum(0)])
+    return scale * (sums[cut[1:]] - sums[cut[:-1]]) if ptr.numel() else v.new_empty(0)
+
+
+def csr(v: Tensor, ptr: Tensor, scale: int) -> Tensor:
+    if int(ptr[0]) != 0 or int(ptr[-1]) != v.numel() or bool((ptr.diff() < 0).any()):
+        raise ValueError("ptr must ascend from 0 to len(v)")
+    return scale * v.new_zeros(ptr.numel() - 1).index_add(0, rows_of(ptr, v.numel()), v)
+
+
+def test_a_size_that_must_fit_the_values_of_an_index_need_not_be_refused() -> None:
+    found = of(segment_sum, torch.randn(7), torch.tensor([0, 3, 3, 7]), 2, reference=csr)
+    assert short(found) == {}
+
+
+def test_a_shape_that_the_reference_refuses_whatever_the_values_must_be_refused() -> None:
+    def lenient(x: Tensor, index: Tensor) -> Tensor:
+        return x.flatten()[: index.numel()].clone()
+
+    found = short(of(lenient, A[0], torch.tensor([0, 1]), reference=lambda x, i: x.index_select(0, i)))
+    assert found["index-unsqueezed"] == "it accepts arguments that it must refuse"

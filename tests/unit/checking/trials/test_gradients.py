@@ -32,6 +32,8 @@ def test_a_right_gradient_holds_in_every_way() -> None:
         "float64-s0-gradcheck",
         "float64-s1-gradcheck",
         *(f"float64-s{i}-{ending}" for i in (0, 1) for ending in ("dense", "expanded", "strided")),
+        "float32-s1-transposed",
+        "float64-s0-kept",
         "float32-s0-dense",
     ]
     assert list(of("second-gradients", outcomes)) == ["float64-s0-gradcheck", "float64-s1-gradcheck"]

@@ -10,23 +10,25 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.trial import Failed, Passed, Skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import errors
 from dotcu.checking.trials.reference import plan
+from subjects import operator as described
+from subjects import subject
 from trying import multiply, name, said, squaring
 
 
 def test_a_right_reference_holds_for_every_sample_of_the_first_dtype() -> None:
     operator = squaring(dtypes=(torch.float32, torch.int32))
     quick = said(plan, operator, Level.QUICK)
-    assert list(quick) == [("reference", "float32-s0"), ("reference", "float32-s1")]
+    assert list(quick) == [("reference", f"float32-{word}") for word in ("s0", "s1", "s0-called")]
     assert set(quick.values()) == {Passed()}
 
 
 def test_other_dtypes_come_with_the_levels() -> None:
     operator = squaring(dtypes=(torch.float32, torch.int32))
-    assert len(said(plan, operator)) == 3
-    assert len(said(plan, operator, Level.FULL)) == 4
+    assert len(said(plan, operator)) == 4
+    assert len(said(plan, operator, Level.FULL)) == 5
 
 
 def test_without_a_reference_it_is_said_what_still_runs() -> None:
@@ -125,3 +127,27 @@ def test_a_reference_that_fails_is_blamed_with_its_line() -> None:
     assert isinstance(outcome, Failed)
     assert outcome.reason == "the reference fails on a sample"
     assert "test_reference.py:" in outcome.evidence
+
+
+def test_a_call_on_cpu_tensors_outside_of_the_simulator_is_made_too() -> None:
+    def named_in_the_simulator(x: Tensor) -> Tensor:
+        return x * 2
+
+    made = described(named_in_the_simulator, dotcu.Sample(torch.ones(5)), reference=lambda x: 2 * x)
+    assert called(made) == Passed()
+
+    @made.fake
+    def _(x: Tensor) -> Tensor:
+        raise ValueError("no shapes here")
+
+    outcome = called(made)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason == "a call on CPU tensors, outside of the simulator, fails"
+    assert "no shapes here" in outcome.evidence
+
+
+def called(made: dotcu.operator.Operator) -> Outcome:
+    """The outcome of the trial of a plain call."""
+    (trial,) = (trial for trial in plan(subject(made)) if trial.case.endswith("-called"))
+    ((_, outcome),) = trial.run()
+    return outcome

@@ -87,7 +87,8 @@ def test_shapes_that_a_rank_does_not_have_are_left_out() -> None:
 def test_a_far_number_is_only_given_where_no_reference_reads_it(pair: tuple[Tensor, Tensor]) -> None:
     made = of(*pair, 2, block_size=64)
     numbers = [name for name in made if name.startswith(("alpha", "block_size"))]
-    assert numbers == ["alpha-0", "alpha--1", "block_size-0", "block_size--1", f"block_size-{2**40}"]
+    own = ["alpha-0", "alpha--1", "alpha-one-more", "alpha-threefold"]
+    assert numbers == [*own, "block_size-0", "block_size--1", f"block_size-{2**40}"]
     assert made["block_size-0"].sample.kwargs == {"block_size": 0}
 
 
