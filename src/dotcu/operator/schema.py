@@ -75,7 +75,7 @@ class Signature:
 
 
 MAX_ARGUMENTS = 64
-"""The most that an operator of torch takes, and native code. Source: torch 2.13, the dispatcher's own message."""
+"""The most that an operator of torch takes, as native code does. Source: torch 2.13, its dispatcher."""
 
 _KINDS = {
     "Tensor": 1, "int": 4, "SymInt": 4, "float": 8, "number": 12, "bool": 16, "str": 32, "ScalarType": 64,
@@ -177,7 +177,7 @@ def _require_few(name: str, parsed: Any) -> None:
         )
 
 
-_RESERVED_OVERLOADS = frozenset({"default", *dir(torch.ops.aten.add)})
+_RESERVED_OVERLOADS = frozenset({"default", *dir(type(torch.ops.aten.add))})
 """Attributes of what `torch.ops` gives for a name, and torch's own name for an overload without one."""
 
 
