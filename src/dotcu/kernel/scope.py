@@ -48,7 +48,12 @@ class LaunchRecorder(Protocol):
     """Records a body that runs without its launches, and answers its questions about tensors and GPU."""
 
     def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> None:
-        """Record a launch: `shape` is block, dynamic shared memory, cluster, cooperative, programmatic."""
+        """Record a launch that is skipped.
+
+        Args:
+            kernel, args, grid: As the body has launched it.
+            shape: Block, dynamic shared memory, cluster, cooperative, programmatic.
+        """
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
         """Return whether a tensor is aligned to `bytes`, which the recording then depends on."""

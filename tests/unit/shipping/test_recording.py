@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -41,8 +42,9 @@ def record(body: Callable[..., Any], *values: Any, arch: str = "sm_80") -> Recor
 
 def recording(body: Callable[..., Any], *values: Any, arch: str = "sm_80") -> tuple[Recording, RecordedCall]:
     signature = schema.infer(body, name="test_recording::body", overload="", mutates_args=())
+    overload: Any = SimpleNamespace(body=body, signature=signature, qualified_name=signature.qualified_name)
     made = Recording(Target.parse(arch))
-    return made, made.run(body, signature, dict(zip(signature.arguments, values, strict=True)))
+    return made, made.run(overload, dict(zip(signature.arguments, values, strict=True)))
 
 
 def holds(call: RecordedCall, values: dict[str, float]) -> bool:

@@ -30,7 +30,7 @@ from dotcu.kernel.config import LaunchConfig, limits, read_config, require_fit
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
-from dotcu.operator.schema import Body, Signature
+from dotcu.operator import Overload
 from dotcu.shipping.cpp.expressions import Expr, is_expressible
 from dotcu.tracebacks import caller_line, quiet
 
@@ -153,7 +153,7 @@ class Recording:
         self._allocations: list[Allocation] = []
         self._launched: list[tuple[Kernel, Sequence[Any], Any, tuple[Any, ...]]] = []
 
-    def run(self, body: Body, signature: Signature, arguments: Mapping[str, Any]) -> RecordedCall:
+    def run(self, overload: Overload, arguments: Mapping[str, Any]) -> RecordedCall:
         """Record a body, which runs once, with a value for each argument of its schema, in its order.
 
         Raises:
@@ -161,7 +161,9 @@ class Recording:
             DotcuError: The body, or a launch of it, is wrong.
         """
         arch, fakes = str(self._target).replace("compute_", "sm_"), FakeTensorMode(shape_env=self._shapes)
-        scope = entering_scope(LaunchPolicy.SKIP, operator=signature.qualified_name, recording=self)
+        body, signature = overload.body, overload.signature
+        assert body is not None
+        scope = entering_scope(LaunchPolicy.SKIP, operator=overload.qualified_name, recording=self)
         with quiet(), simulate(arch=arch), torch.no_grad(), fakes:
             rows = [self._argument(index, value) for index, value in enumerate(arguments.values())]
             given = {name: value for name, (_, value) in zip(arguments, rows, strict=True)}
