@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from dotcu.compile import Target
 from dotcu.kernel import Kernel, TensorMap, simulate
@@ -32,6 +31,7 @@ from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
 from dotcu.operator import Overload
 from dotcu.shipping.cpp.expressions import Expr, is_expressible
+from dotcu.torch_compat import storage_of
 from dotcu.tracebacks import caller_line, quiet
 
 ALLOCATOR_ALIGNMENT, PARAMETER_ALIGNMENT = 16, 16
@@ -247,7 +247,7 @@ class Recording:
         if math.prod(sizes) != numel:
             return tensor.view(*shape)  # which raises torch's error
         made = torch.empty(sizes, dtype=tensor.dtype, device=_GPU)
-        self._memory[_storage(made)] = made, self._place(tensor)
+        self._memory[storage_of(made)] = made, self._place(tensor)
         return made
 
     def _function(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -261,12 +261,12 @@ class Recording:
     # Tensors of the body, and their places in memory.
 
     def _add(self, tensor: Tensor, *, argument: bool, source: int) -> None:
-        self._memory[_storage(tensor)] = tensor, Pointer(argument=argument, source=source)
+        self._memory[storage_of(tensor)] = tensor, Pointer(argument=argument, source=source)
         self._roots[argument, source] = tensor
 
     def _place(self, tensor: Tensor) -> Pointer:
         """Return where a tensor's first element is."""
-        known = self._memory.get(_storage(tensor))
+        known = self._memory.get(storage_of(tensor))
         if known is None:
             raise Unrecorded("it has a tensor of unknown origin.")
         start = _expr(_aten.sym_storage_offset.default(tensor))
@@ -425,10 +425,6 @@ def _refuse(reason: str) -> NoReturn:
 
 def _refuse_list(data: bytes, name: str, writable: bool) -> NoReturn:
     raise Unrecorded(f"it passes a list for {name}, and C++ makes no array of it.")
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(StorageWeakRef(tensor.untyped_storage()).cdata)
 
 
 def _expr(number: Any) -> Expr:
