@@ -274,7 +274,8 @@ class Recording:
 
     def _is_contiguous(self, tensor: Tensor) -> bool:
         """Ask as torch does, and guard the answer, unless it is the same for all sizes."""
-        step, strides = 1, list[Expr]()
+        step: Any = 1
+        strides: list[Expr] = []
         for size in reversed(tensor.shape):
             strides.insert(0, _expr(step))
             step *= torch.sym_max(size, 1)
