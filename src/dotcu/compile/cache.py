@@ -216,6 +216,7 @@ def _size(folder: Path) -> int:
 
 _guard = threading.Lock()
 _thread_locks: dict[Path, threading.Lock] = {}
+_owners: set[tuple[int, Path]] = set()  # threads of this process, and locks that they hold or wait for
 _locked: set[IO[bytes]] = set()
 # Under _guard, and by str: a Path is hashed in Python, so that other threads, or a fork, come in between.
 _memory: OrderedDict[tuple[str, str], CacheEntry] = OrderedDict()
@@ -226,6 +227,7 @@ def _after_fork() -> None:
     global _guard
     _guard = threading.Lock()
     _thread_locks.clear()
+    _owners.clear()
     for file in _locked:  # a file that stays open keeps the lock when the parent dies
         file.close()
     _locked.clear()
@@ -612,12 +614,17 @@ class Store:
             digest: The key.
             until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
-        locked = False
+        locked, path = False, self.lock_file(digest)
+        own = (threading.get_ident(), path)
         with contextlib.ExitStack() as stack:
             with _guard:
                 thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
+            if own in _owners:  # a signal's handler, in the thread that it has interrupted
+                yield False
+                return
             stack.enter_context(thread_lock)
-            path = self.lock_file(digest)
+            _owners.add(own)
+            stack.callback(_owners.discard, own)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(path.open("a+b", buffering=0))
