@@ -135,8 +135,9 @@ from dotcu.compile import CompileOptions, Target, build, inline_source, nvrtc
 def make(text):
     source, target = inline_source(text), Target.parse("compute_80")
     return build(source, options=CompileOptions(), target=target, names=["k"])
-threading.Thread(target=make, args=({ENDLESS!r},), daemon=True).start()
-while nvrtc._idle or not nvrtc._loaded:
+thread = threading.Thread(target=make, args=({ENDLESS!r},), daemon=True)
+thread.start()
+while thread.is_alive() and (nvrtc._idle or not nvrtc._loaded):
     time.sleep(0.01)
 """
 
