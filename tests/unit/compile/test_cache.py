@@ -668,7 +668,6 @@ def test_a_lock_that_is_held_for_a_second_is_told_of_once(
 def test_a_note_in_a_lock_of_another_machine_is_not_trusted(
     store: Store, tmp_path: Path, note: bytes, name: str
 ) -> None:
-    (tmp_path / "a.lock").write_bytes(note)
-    with (tmp_path / "a.lock").open("rb") as file:
-        found = cache._holder(file)
+    (tmp_path / "a.holder").write_bytes(note)
+    found = cache._holder(tmp_path / "a.lock")
     assert (found.process, found.state) == (name, "elsewhere")
