@@ -74,7 +74,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
         constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
         is_tile=compiler.tile.is_tile(texts),
-        is_pytorchs=any(name.endswith("left_out/torch") for name in graph.system),
+        is_pytorchs=any(name.endswith(("left_out/torch", "left_out/float8")) for name in graph.system),
     )
 
 
@@ -148,7 +148,12 @@ CXX_TYPES = {
 }
 """The C++ type of each dtype, by the name that the dtype has in torch."""
 
-PYTORCHS_TYPES = CXX_TYPES | {"float16": "c10::Half", "bfloat16": "c10::BFloat16"}
+PYTORCHS_TYPES = CXX_TYPES | {
+    "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16",
+    **{name: f"c10::{name.capitalize()}" for name in CXX_TYPES if name.startswith("float8")},
+    **{name: f"c10::{name.capitalize()}" for name in ("float8_e4m3fnuz", "float8_e5m2fnuz")},
+}
 """The same for device code in PyTorch's words, which `AT_DISPATCH` macros instantiate with its own types.
 Source: torch/headeronly/core/ScalarType.h."""
 
@@ -159,6 +164,7 @@ TYPE_HEADERS = {
     "__nv_fp8_e5m2": "cuda_fp8.h",
     "__nv_fp8_e8m0": "cuda_fp8.h",
     "(c10|at)::(Half|BFloat16)": "left_out/torch",
+    r"(c10|at)::Float8_\w+": "left_out/float8",
 }
 """The header that declares a C++ type which the language does not have, by a pattern of its name."""
 

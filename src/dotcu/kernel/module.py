@@ -317,9 +317,10 @@ SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text i
 
 def spelling(dtype: torch.dtype, *, is_pytorchs: bool = False) -> str:
     """Return the C++ type of a torch dtype, for device code of PyTorch's or of CUDA's own types."""
-    if dtype in SPELLINGS:
-        name = str(dtype).removeprefix("torch.")
-        return PYTORCHS_TYPES[name] if is_pytorchs else SPELLINGS[dtype]
+    known = PYTORCHS_TYPES if is_pytorchs else CXX_TYPES
+    name = known.get(str(dtype).removeprefix("torch."))
+    if name is not None:
+        return name
     if dtype.is_complex:
         part = str(dtype.to_real()).removeprefix("torch.")
         remedy = f'Pass torch.view_as_real(t) to a kernel of {part}, or name a C++ type: ["float2"].'
