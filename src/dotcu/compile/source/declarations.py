@@ -241,7 +241,7 @@ class _Scanner(CodeTokens):
 
     def function_name(self, begin: int, end: int) -> str:
         """Return the name before a function's parameters, without template arguments; "" for none."""
-        template, index = self.template(begin)
+        template, index = self.template(self.after_calls(begin))
         if template is None and self.at(index + 1) != "<":
             return ""  # an instantiation
         opening = self.parameter_list(index, end)
@@ -251,8 +251,17 @@ class _Scanner(CodeTokens):
             last -= 1
         return self.at(last)
 
+    def after_calls(self, index: int) -> int:
+        """Return the first token of a statement behind calls of macros that end in no semicolon."""
+        while self.at(index).isidentifier() and self.at(index) not in _CALL_ATTRIBUTES:
+            after = self.close(index + 1) + 1
+            if self.at(index + 1) != "(" or not self.at(after).isidentifier():
+                break
+            index = after
+        return index
+
     def kernel(self, begin: int, end: int, scope: tuple[str, ...]) -> Iterator[_ScannedKernel]:
-        template, index = self.template(begin)
+        template, index = self.template(self.after_calls(begin))
         opening = self.parameter_list(index, end) if template is not None else None
         if template is None or opening is None or self.at(opening - 1) == ">":
             return
