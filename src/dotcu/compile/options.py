@@ -23,7 +23,7 @@ class CompileOptions:
     """The options that a user gives to the compiler.
 
     Attributes:
-        std: The C++ standard, as nvcc names it.
+        std: The C++ standard, as nvcc names it. One before C++17 is taken as C++17.
         define: Macros; None defines one as nvcc's bare `-DNAME` does, to 1.
         options: More options, passed on as they are; include folders belong to the `Source`.
         debug: Compile for cuda-gdb: no optimization, full debug information.
@@ -148,8 +148,8 @@ def _require_option(option: object) -> None:
         )
 
 
-_BEFORE_TILE = ("c++03", "c++11", "c++14", "c++17")
-"""The standards that `cuda_tile.h` does not take: it asks for C++20."""
+_STANDARDS = ("c++03", "c++11", "c++14", "c++17", "c++20")
+"""In order: headers of dotcu and of CCCL ask for C++17 at least, `cuda_tile.h` for C++20."""
 
 
 def arguments(
@@ -159,6 +159,7 @@ def arguments(
     simulated: bool = False,
     lines: bool = True,
     tile: bool = False,
+    implicit: bool = False,
 ) -> tuple[str, ...]:
     """Return NVRTC's options for a target, in the order in which they are given.
 
@@ -168,9 +169,11 @@ def arguments(
         simulated: Compile for the simulator.
         lines: Let the code name source lines.
         tile: The source has tile kernels, so its standard is C++20 at least.
+        implicit: What has no annotation is device code.
     """
-    if tile and options.std in _BEFORE_TILE:
-        options = replace(options, std="c++20")
+    least = _STANDARDS.index("c++20" if tile else "c++17")
+    if options.std in _STANDARDS[:least]:
+        options = replace(options, std=_STANDARDS[least])
     rows = tuple(
         option.format(options=options, target=target)
         for option, applies in TABLE
@@ -178,7 +181,7 @@ def arguments(
     )
     values = {name: 1 if value is None else value for name, value in options.define.items()}
     macros = tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
-    rows += (ENABLE_TILE,) if tile else ()
+    rows += (ENABLE_TILE,) * tile + (_DEFAULT_DEVICE[1],) * implicit
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)
 
 
@@ -201,6 +204,7 @@ def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, 
 
 _NVCC = {
     "-no-source-include": "",
+    _DEFAULT_DEVICE[1]: "",  # nvcc has no such option
     "--ptxas-options=-v": "-Xptxas=-v",
     "--ptxas-options=-warn-spills": "-Xptxas=-warn-spills",
 }

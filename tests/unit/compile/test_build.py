@@ -455,9 +455,9 @@ def test_headers_that_include_each_other_are_named_as_the_user_does(make: Build,
 
 def test_of_one_line_a_name_that_is_not_known_comes_first_with_its_header(make: Build) -> None:
     with pytest.raises(CompileError) as error:
-        make("__global__ void k(int64_t* x, __half* y) { }")
+        make("__global__ void k(__nv_bfloat16* x, __half* y) { }")
     shown = str(error.value).split("\n\n")
-    assert shown[1].endswith("int64_t comes with: #include <cstdint>")
+    assert shown[1].endswith("__nv_bfloat16 comes with: #include <cuda_bf16.h>")
     assert shown[2].endswith("__half comes with: #include <cuda_fp16.h>")
     assert 'attribute "__global__" does not apply here' in shown[3]  # what follows is as the compiler has it
 

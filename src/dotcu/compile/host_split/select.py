@@ -43,6 +43,7 @@ from dotcu.compile.host_split.detect import (
     Texts,
     is_host_include,
     macros_of,
+    may_define,
     sign_of,
     stand_ins,
     with_macro_words,
@@ -55,7 +56,7 @@ _NAMESPACE = re.compile(r"\bnamespace\s+(\w+)\s*(?:::|\{)")
 _DEFINED_NAME = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b")
 _LIBRARY = re.compile(r"(cub|thrust)/")
-_LATE_INCLUDE = re.compile(r"#include <(cuda_\w+\.h|left_out/torch)>")
+_LATE_INCLUDE = re.compile(r"#include <(cuda_\w+\.h|left_out/(torch|float8))>")
 """Matches the `#include` of a header that a template argument needs, behind the text."""
 
 _KNOWN = re.compile(
@@ -105,7 +106,11 @@ def _parsed_file(name: str, texts: Texts, defined: frozenset[str], of_torch: boo
 
 @functools.lru_cache(maxsize=64)
 def device_parts(
-    texts: Texts, defined: frozenset[str], looked: frozenset[str], refused: frozenset[Refusal] = frozenset()
+    texts: Texts,
+    defined: frozenset[str],
+    looked: frozenset[str],
+    refused: frozenset[Refusal] = frozenset(),
+    wanted: frozenset[str] = frozenset(),
 ) -> DeviceParts:
     """Remove from some texts, which are compiled together, what only a host compiler can take.
 
@@ -114,6 +119,7 @@ def device_parts(
         defined: Macros known to be defined.
         looked: The files that may have host code; the others stay as they are.
         refused: Pieces that the compiler did not take.
+        wanted: Names of types and constants that stay although no device code names them.
     """
     of_torch = any(
         TORCH_HEADER.match(include.spelled) for _, text in texts for include in scan_includes(text)
@@ -121,7 +127,10 @@ def device_parts(
     files = [_parsed_file(name, texts, defined, of_torch) for name, _ in texts if name in looked]
     own = frozenset(name for _, text in texts for name in _NAMESPACE.findall(code_only(text)))
     whole = [code_only(text) for name, text in texts if name not in looked]
-    selection = _Selection(files, whole, _macros(texts, of_torch), refused, own)
+    named = {include for _, text in texts for include in scan_includes(text)}
+    unread = (one for one in named if not any(name.endswith(f"/{one.spelled}") for name, _ in texts))
+    is_complete = not any(may_define(one.spelled, one.quoted) for one in unread)
+    selection = _Selection(files, whole, _macros(texts, of_torch), refused, own, wanted, is_complete)
     aliases = frozenset(
         each.name for file in files for each in file.declarations
         if each.verdict == "shared" and each.name and OF_TORCH.search(each.text)
@@ -333,11 +342,15 @@ class _Selection:
         macros: Macros,
         refused: frozenset[Refusal],
         own: frozenset[str],
+        wanted: frozenset[str],
+        is_complete: bool,
     ) -> None:
         """Choose of all files' declarations.
 
         `whole` is the code of the texts that stay as they are, `own` the namespaces that the texts declare.
+        `is_complete` tells that no header which may define macros is unread.
         """
+        self._is_complete = is_complete
         self._macros = macros
         self._whole = self._words(whole)
         self._hosts = HOST_NAMESPACES - own
@@ -352,7 +365,7 @@ class _Selection:
             for each in (one, *one.methods)
             for form in forms.get((file.name, each.start), ())
         }  # fmt: skip
-        self.kept, self.used = self._choose(declarations)
+        self.kept, self.used = self._choose(declarations, wanted)
         names = [name for each in self.kept for name in each.names]
         self._outside = frozenset(names) | self._whole
         self._inside = self._outside | {name for each in self.kept for name in each.members}
@@ -390,7 +403,8 @@ class _Selection:
                 instead = self.instead.get(one)
                 forms = [] if instead is None else [_HEAD if instead == _HEAD else "stand-in"]
                 is_free = one in self.kept and one not in self._fixed
-                if is_free and (one.verdict == "shared" or one.is_guessed):
+                is_guessed = one.is_guessed and not (one.verdict == "unclear" and self._is_complete)
+                if is_free and (one.verdict == "shared" or is_guessed):
                     forms.append(_form(one))
                 for form in forms:
                     yield (file.name, one.start, form), file.line(one.start), file.line(one.end - 1)
@@ -400,11 +414,11 @@ class _Selection:
         return with_macro_words(words, self._macros)
 
     def _choose(
-        self, declarations: Sequence[ParsedDeclaration]
+        self, declarations: Sequence[ParsedDeclaration], wanted: frozenset[str]
     ) -> tuple[frozenset[ParsedDeclaration], frozenset[str]]:
         left = [each for each in declarations if (each, _form(each)) not in self._refused]
         kept = {each for each in left if each.verdict in ("device", "unclear")}
-        used = self._whole | self._words(each.text for each in kept)
+        used = self._whole | wanted | self._words(each.text for each in kept)
         able = [
             each for each in left
             if each.verdict == "shared" and not sign_of(CODE, each.text) and not self._is_hosts(each)
@@ -508,6 +522,8 @@ def _include_instead(used: frozenset[str], of_torch: bool) -> str:
         of_torch: It is a header of PyTorch.
     """
     needed = headers_of(used)
+    if of_torch and "<c10/util/Float8_e4m3fn.h>" in needed:
+        return "left_out/float8"
     if of_torch and "<torch/extension.h>" in needed:
         return "left_out/torch"
     for header, instead in _INSTEAD.items():
