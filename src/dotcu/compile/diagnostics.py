@@ -485,7 +485,7 @@ def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
     first: dict[str, Diagnostic] = {}
     for error in errors:
         expression = error.source.partition("nv_mangled_name")[2].strip()
-        plain = expression.removeprefix(f"{PROBE}<decltype(&").removesuffix(")>")
+        plain = expression.removeprefix(f"{PROBE}<decltype(").removesuffix(")>").removeprefix("&")
         first.setdefault(plain, error)
     return list(first.values())
 

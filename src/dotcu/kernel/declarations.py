@@ -14,7 +14,9 @@ from typing import Any
 
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, Source
+from dotcu.compile.host_split.detect import WORD
 from dotcu.compile.include_graph import include_graph, system_headers
+from dotcu.compile.source.declarations import split_overload
 from dotcu.compile.source.lexer import macro_names, without_comments
 from dotcu.errors import ArgumentError
 
@@ -171,7 +173,20 @@ TYPE_HEADERS = {
 
 def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:
     """Return an instantiation's name expression: `scale_add<float>`; with empty brackets for defaults."""
-    return f"{declaration.name}<{', '.join(arguments)}>"
+    types, name = split_overload(declaration.name)
+    if types:
+        values = dict(zip(map(_parameter_name, declaration.template_parameters), arguments, strict=False))
+        for text in declaration.template_parameters[len(arguments) :]:
+            values[_parameter_name(text)] = text.partition("=")[2].strip()
+        types = WORD.sub(lambda match: values.get(match[0], match[0]), types)
+        return f"(void(*)({types})){name}<{', '.join(arguments)}>"
+    return f"{name}<{', '.join(arguments)}>"
+
+
+def _parameter_name(text: str) -> str:
+    """Return the name of a template parameter, `N` of `int N = 4`."""
+    words: list[str] = WORD.findall(text.partition("=")[0])
+    return words[-1] if words else ""
 
 
 def require_argument_count(declaration: Declaration, values: Sequence[Any]) -> None:
@@ -195,7 +210,7 @@ def template_usage(declaration: Declaration) -> str:
 
 def template_head(declaration: Declaration) -> str:
     """Return a template's head, as in the source."""
-    return f"template <{', '.join(declaration.template_parameters)}> {declaration.name}"
+    return f"template <{', '.join(declaration.template_parameters)}> {overload_key(declaration.name)}"
 
 
 def template_example(declaration: Declaration) -> str:
@@ -228,7 +243,14 @@ _NUMBER = re.compile(r"auto|const|constexpr|std|template|u?int\w*|s?size_t|(un)?
 
 def kernel_access(name: str) -> str:
     """Return the Python text for the kernel of a qualified name."""
-    return f'module.kernels["{name}"]' if "::" in name else f"module.{name}"
+    shown = overload_key(name)
+    return f"module.{shown}" if shown.isidentifier() else f'module.kernels["{shown}"]'
+
+
+def overload_key(name: str) -> str:
+    """Return `k(float*)` for the name of an overload, `(void(*)(float *))k`; another name as it is."""
+    types, plain = split_overload(name)
+    return f"{plain}({re.sub(r' (?=[*&<>,:]|[][])', '', types)})" if types else plain
 
 
 def with_headers(source: Source, arguments: Sequence[str]) -> Source:

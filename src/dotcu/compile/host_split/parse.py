@@ -101,6 +101,7 @@ class ParsedDeclaration:
         is_implicit: It is called without its name: a constructor or a virtual function.
         is_inline: Its head says inline or virtual.
         is_own: It declares its name, and does not repeat a declaration of another scope.
+        annotated: Where member functions with an annotation stand.
         is_guessed: The parser did not understand it, and it stays unless the compiler refuses it. If it is
             unclear, it is the call of a macro that no text defines.
     """
@@ -124,6 +125,7 @@ class ParsedDeclaration:
     is_implicit: bool = False
     is_inline: bool = False
     is_own: bool = False
+    annotated: tuple[tuple[int, int], ...] = ()
     is_guessed: bool = False
 
 
@@ -389,7 +391,7 @@ class _StatementReader(CodeTokens):
         return {"verdict": "host", "what": "a function without __device__", **head}
 
     def _type(self, node: Node, words: frozenset[str]) -> dict[str, Any]:
-        methods, marks = [], set()
+        methods, marks, annotated = [], set(), []
         for member, owner in _member_functions(node):
             body = next((part for part in _walk(member) if part.type == "compound_statement"), None)
             end = body.start_byte if body is not None else member.end_byte
@@ -398,6 +400,8 @@ class _StatementReader(CodeTokens):
             start = self.before(member.start_byte)
             own = self.words(min(begin, start), end)
             is_defaulted = any(each.type in _CHOSEN for each in _walk(member))
+            if own & DEVICE_WORDS:
+                annotated.append((start, member.end_byte))
             if own & DEVICE_WORDS or (is_defaulted and "virtual" not in own):
                 continue
             if is_defaulted or (own & _CONSTEXPR and "__host__" not in own):
@@ -424,6 +428,7 @@ class _StatementReader(CodeTokens):
                 if each.type in _INSIDE and each != node for name in _declared(each)
             ),
             "is_forward": node.child_by_field_name("body") is None,
+            "annotated": tuple(annotated),
             "methods": tuple(methods), "marks": tuple(sorted(marks)), "types": _types(node, removed),
         }  # fmt: skip
 

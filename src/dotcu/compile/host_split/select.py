@@ -404,10 +404,11 @@ class _Selection:
                 forms = [] if instead is None else [_HEAD if instead == _HEAD else "stand-in"]
                 is_free = one in self.kept and one not in self._fixed
                 is_guessed = one.is_guessed and not (one.verdict == "unclear" and self._is_complete)
-                if is_free and (one.verdict == "shared" or is_guessed):
+                if is_free and (one.verdict == "shared" or is_guessed or one.annotated):
                     forms.append(_form(one))
-                for form in forms:
-                    yield (file.name, one.start, form), file.line(one.start), file.line(one.end - 1)
+                for first, last in _lines_of_host(file, one):
+                    for form in forms:
+                        yield (file.name, one.start, form), first, last
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
         words = frozenset(word for text in texts for word in WORD.findall(text))
@@ -417,7 +418,13 @@ class _Selection:
         self, declarations: Sequence[ParsedDeclaration], wanted: frozenset[str]
     ) -> tuple[frozenset[ParsedDeclaration], frozenset[str]]:
         left = [each for each in declarations if (each, _form(each)) not in self._refused]
-        kept = {each for each in left if each.verdict in ("device", "unclear")}
+        refused = "|".join(re.escape(e.name) for e, form in self._refused if form == "whole" and e.annotated)
+        member = re.compile(rf"\b(?:{refused})\s*(?:<[^;{{}}]*>\s*)?::\s*~?\w+\s*\(") if refused else None
+        kept = {
+            each for each in left
+            if each.verdict in ("device", "unclear")
+            and not (member and each.what == "a function" and member.search(each.text.partition("{")[0]))
+        }  # fmt: skip
         used = self._whole | wanted | self._words(each.text for each in kept)
         able = [
             each for each in left
@@ -507,6 +514,20 @@ class _Selection:
             return any(map(self._is_known, function.needs)) or "template" in function.head
         is_anothers = name in self._outside or bool(_COMPILERS.fullmatch(name))
         return name in self._called and (is_anothers or self._is_probed)
+
+
+def _lines_of_host(file: _ParsedFile, declaration: ParsedDeclaration) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last line of what is refused with a declaration.
+
+    An error in a member function with an annotation is the device's, if a line is its own.
+    """
+    first, end = file.line(declaration.start), file.line(declaration.end - 1)
+    for start, behind in declaration.annotated if first < end else ():
+        if first < file.line(start):
+            yield first, file.line(start) - 1
+        first = file.line(behind - 1) + 1
+    if first <= end:
+        yield first, end
 
 
 def _form(declaration: ParsedDeclaration) -> str:

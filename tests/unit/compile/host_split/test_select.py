@@ -551,6 +551,16 @@ AS_THEY_ARE = {
         "#include <cufftXt.h>\n#include <complex>\ntypedef cufftComplex Complex;\n"
         "__global__ void j(Complex* x, cufftReal by) { x->x *= by; }\n"
     ),
+    "a host class with members for the device": (
+        "#include <memory>\n#include <vector>\n#include <torch/extension.h>\n#include <cublas_v2.h>\n"
+        "template <class T> class Pool {\n  std::shared_ptr<std::vector<T>> blocks;\n  T* data;\n public:\n"
+        "  Pool() : blocks(std::make_shared<std::vector<T>>()), data(nullptr) {}\n"
+        "  __host__ __device__ T* begin() const { return data; }\n  __device__ T* end() const;\n};\n"
+        "template <class T> __device__ T* Pool<T>::end() const { return data + 1; }\n"
+        "class Handle {\n  cublasHandle_t handle;\n  FILE* log;\n  torch::Tensor x;\n public:\n"
+        "  __device__ static int one() { return 1; }\n};\n"
+        "void launch(Pool<int>& pool) { k<<<1, 32>>>(pool.begin()); }\n"
+    ),
     "a macro of one's own around that of a binding": (
         "#include <torch/all.h>\n#define EACH(LIB, KEY, M) TORCH_LIBRARY_IMPL(LIB, KEY, M)\n"
         "#define OURS(M) EACH(ours, CUDA, M)\nvoid run(torch::Tensor x) {}\n"
@@ -654,6 +664,14 @@ def test_files_of_others_compile_as_they_are(case: str, make: Build) -> None:
     text = AS_THEY_ARE[case]
     names = ("k", "j") if "void j(" in text else ("k",)
     assert set(make(f"{text}{KERNEL}", names=names).lowered) == set(names)
+
+
+def test_an_error_in_a_device_member_is_not_the_hosts(make: Build) -> None:
+    type_of_device = "struct A {\n  int a;\n  __device__ int f() { return b; }\n};\n"
+    text = f"#include <vector>\n{type_of_device}{KERNEL}int main() {{}}\n"
+    with pytest.raises(CompileError) as error:
+        make(text)
+    assert [one.line for one in error.value.diagnostics] == [4]
 
 
 def test_with_its_headers_an_export_of_tvm_ffi_is_host_code_too(make: Build, tmp_path: Path) -> None:
