@@ -862,6 +862,8 @@ def _finish(
         tile_ir=entry.tile_ir,
         tile_cubins={} if entry.tile_cubin is None else {tile.host(): entry.tile_cubin},
     )
+    if outcome != "in memory":
+        _show_warnings(plan, code.warnings)
     caller = ""
     if cause is not None:
         caller = f"; {', '.join(plan.kernels)}, called from {cause['caller'] or 'no line of yours'}"
@@ -889,6 +891,29 @@ def _warn_of_absent(plan: BuildPlan, log: str) -> None:
             "%s compiles without headers that were not found: %s. If its kernels need them: "
             "load(..., include=[FOLDER])", plan.display, ", ".join(absent),
         )  # fmt: skip
+
+
+_shown_warnings: set[tuple[str, int, str]] = set()
+
+
+def _show_warnings(plan: BuildPlan, warnings: Sequence[Diagnostic]) -> None:
+    """Log what the compiler warns of in the user's files, each once in a process."""
+    for one in warnings:
+        place = plan.includes.main.original, one.line, f"{one.file} {one.message}"
+        if place not in _shown_warnings and not _is_known(plan, one):
+            _shown_warnings.add(place)
+            _log.warning("%s", one)
+
+
+_SPILLS = "Registers are spilled"
+_UNUSED = re.compile(r"\[#(?:177|550)-D\]$")
+
+
+def _is_known(plan: BuildPlan, warning: Diagnostic) -> bool:
+    """Return whether a warning tells nothing: of a header, a spill, or what removed host code used."""
+    is_users = not warning.file or warning.file in plan.shown_files.values()
+    is_unused = bool(plan.includes.parts.texts and _UNUSED.search(warning.message))
+    return not is_users or warning.message.startswith(_SPILLS) or is_unused
 
 
 def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -626,3 +627,38 @@ def test_an_application_that_traces_sees_spans(
         {"dotcu.outcome": "cache hit"},
     ]
     assert (failed.name, failed.status.is_ok, failed.events[0].name) == ("dotcu.compile", False, "exception")
+
+
+WARNED = {
+    "extern declaration of the entity gain is treated as a static definition": (
+        "extern __constant__ float gain;\n__global__ void k(float* x) { *x = gain; }"
+    ),
+    "dynamic initialization is not supported for a function-scope static __shared__ variable": (
+        "struct A { float v; __device__ A() { v = 3; } };\n"
+        "__global__ void k(float* x) { __shared__ A a[4]; *x = a[0].v; }"
+    ),
+    "missing return statement": (
+        "__device__ float g(float x) { if (x > 5) return 1; }\n__global__ void k(float* x) { *x = g(*x); }"
+    ),
+    'use of "=" where "==" may have been intended': (
+        "\n__global__ void k(float* x) { int a = 0; if (a = 5) *x = a; }"
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WARNED)
+def test_a_warning_of_the_compiler_is_shown_once_with_its_line(
+    make: Build, caplog: pytest.LogCaptureFixture, message: str
+) -> None:
+    for target in ("sm_80", "compute_80", "sm_90"):
+        make(f"// {message}\n{WARNED[message]}\n", target=target)
+    (warning,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+    assert message in warning
+    assert re.match(r"inline\.cu:[23]:", warning)
+
+
+def test_a_warning_that_only_the_removal_of_host_code_causes_is_not_shown(
+    make: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(f'#include <vector>\nstatic constexpr const char* name = "a";\n{KERNEL}void f() {{ g(name); }}\n')
+    assert not [one for one in caplog.records if one.levelname == "WARNING"]
