@@ -37,7 +37,7 @@ from dotcu.compile.host_split.detect import (
 )
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.lexer import Include, blanks, rewrite_includes, scan_includes
-from dotcu.compile.source.source import Source, read_text
+from dotcu.compile.source.source import Source, archived, in_archive, read_text
 
 VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
@@ -295,6 +295,7 @@ class _GraphBuilder:
     device_texts: Mapping[str, str]
     virtual: dict[Path, str] = field(default_factory=dict)
     found: dict[tuple[Path, str], bool] = field(default_factory=dict)
+    archived: dict[Path, bool] = field(default_factory=dict)
     real: dict[Path, Path] = field(default_factory=dict)
     headers: dict[str, UserFile] = field(default_factory=dict)
     waiting: list[tuple[str, Path]] = field(default_factory=list)
@@ -371,7 +372,10 @@ class _GraphBuilder:
         """Return whether a folder has a file, looked up once."""
         key = (folder, spelled)
         if key not in self.found:
-            self.found[key] = (folder / spelled).is_file()
+            path = folder / spelled
+            if folder not in self.archived:
+                self.archived[folder] = in_archive(folder / spelled)
+            self.found[key] = path.is_file() or (self.archived[folder] and archived(path) is not None)
         return self.found[key]
 
     @functools.cached_property
