@@ -82,7 +82,7 @@ PACKAGES = (
     (r"crt/", "nvidia-cuda-crt", "nvidia-cuda-nvcc-cu12"),
     (r"(cub|cuda|nv|thrust)/", "nvidia-cuda-cccl", "nvidia-cuda-cccl-cu12"),
     (r"(cuda_\w+|mma|cooperative_groups|cuComplex)\.h", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
-    (r"curand\w*\.h", "nvidia-curand", "nvidia-curand-cu12"),
+    (r"curand\w*\.h", "dotcu[curand]", "nvidia-curand-cu12"),
 )
 
 _UNCHOSEN = "cannot determine which instance of function template"
@@ -124,7 +124,7 @@ HEADERS_OF_NAMES = {
     "<c10/util/Float8_e4m3fn.h>": r"Float8_\w+",
     "<torch/extension.h>": (
         r"c10|torch|at|ceil_div|gpuAtomic\w+|fastAtomicAdd|C10_\w+|CUDA_KERNEL_(LOOP|ASSERT)\w*|WARP_(SHFL\w*|BALLOT|SYNC)"
-        r"|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
+        r"|ScalarType|TORCH_(CHECK|INTERNAL_ASSERT)\w*|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
         r"|PhiloxCudaState|CustomClassHolder"
     ),
 }

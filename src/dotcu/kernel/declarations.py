@@ -14,7 +14,7 @@ from typing import Any
 
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, Source
-from dotcu.compile.host_split.detect import WORD
+from dotcu.compile.host_split.detect import FOR_NVRTC_TOO, WORD
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.compile.source.declarations import split_overload
 from dotcu.compile.source.lexer import macro_names, without_comments
@@ -56,7 +56,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
     """Scan a source and the user's headers that it reaches, without their host part."""
     defined = options.defined
     graph = include_graph(source, system_headers(()), options=options)
-    texts = [file.text for file in graph.files]
+    texts = [file.text for file in graph.files if not FOR_NVRTC_TOO.search(file.virtual)]
     macros = frozenset(name for text in texts for name in macro_names(text))
     own = compiler.kernels(texts[0], defined, macros)
     named: dict[str, tuple[Declaration, ...]] = {}

@@ -340,7 +340,7 @@ def test_a_header_that_is_nowhere_is_named_with_what_to_do(make: Build) -> None:
         make('#include "mine.h"\n__device__ Mine mine;\n' + KERNEL)
     with pytest.raises(CompileError, match='pip install "nvidia-cuda-cccl'):
         make("#include <cuda/no_such_header>\n" + KERNEL)
-    with pytest.raises(CompileError, match=r'pip install "nvidia-curand(-cu12)?"'):
+    with pytest.raises(CompileError, match=r'pip install "(dotcu\[curand\]|nvidia-curand-cu12)"'):
         make("#include <curand_no_such_header.h>\n" + KERNEL)
 
 

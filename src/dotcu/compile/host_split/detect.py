@@ -112,7 +112,8 @@ CODE = {
         r"\b(torch|at|c10)::(\w*Tensor(?!Accessor)\w*|empty|zeros|ones|cuda(?!::(detail|philox|ATenCeilDiv)))\b"
     ),
     "the host's standard library": (
-        r"\bstd::(vector|string|cout|cerr|map|unique_ptr|shared_ptr|thread|runtime_error|[io]fstream)\b"
+        r"\bstd::(vector|string(_view)?|to_string|[io]?stringstream|cout|cerr|map|unordered_map|set|variant|any"
+        r"|function|unique_ptr|shared_ptr|make_(shared|unique)|thread|mutex|exception|runtime_error|[io]fstream)\b"
     ),
 }
 BUNDLED_FOLDER = Path(__file__).parents[2] / "include"
@@ -178,7 +179,7 @@ def may_define(name: str, quoted: bool) -> bool:
 
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2|THC)/")
 OF_TORCH = re.compile(
-    r"\b(?:torch|at|c10)::(?!(?:Half|BFloat16|Float8_\w+|complex\w*|polar|acc_type|opmath_type|OpMathType|AccumulateType|ceil_div"
+    r"\b(?:torch|at|c10)::(?!(?:Half|BFloat16|Float8_\w+|ScalarType|k(?:Half|BFloat16|Float\w*|Double|Bool|Byte|Char|Short|Int|Long)|complex\w*|polar|acc_type|opmath_type|OpMathType|AccumulateType|ceil_div"
     r"|numeric_limits|CustomClassHolder|PhiloxCudaState|\w*TensorAccessor\w*|\w+PtrTraits|native::fastAtomicAdd"
     r"|cuda::(?:ATenCeilDiv|philox|detail::(?:TensorInfo|IndexToOffset|CUDA_NUM_THREADS)))\b)\w+"
 )
@@ -225,12 +226,17 @@ def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLi
     )
 
 
+FOR_NVRTC_TOO = re.compile(r"/(?:cutlass|cute)/")
+"""Matches the names of headers that guard what NVRTC does not take, and that take seconds to look through."""
+
+
 @functools.lru_cache(maxsize=64)
 def files_with_host_code(texts: Texts, defined: frozenset[str]) -> frozenset[str]:
     """Return the files that show host code: a line or a function that only a host takes.
 
     These signs are cheap to look for, so that a file of kernels alone is never parsed.
     """
+    texts = tuple((name, text) for name, text in texts if not FOR_NVRTC_TOO.search(name))
     macros = macros_of(tuple(text for _, text in texts))
     device = {name for name in macros if with_macro_words(frozenset({name}), macros) & DEVICE_WORDS}
     return frozenset(

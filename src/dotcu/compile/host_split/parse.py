@@ -101,6 +101,8 @@ class ParsedDeclaration:
         is_implicit: It is called without its name: a constructor or a virtual function.
         is_inline: Its head says inline or virtual.
         is_own: It declares its name, and does not repeat a declaration of another scope.
+        of_both: Where the annotations of a variable stand that have `__host__` in them, which NVRTC takes of
+            functions alone.
         annotated: Where member functions with an annotation stand.
         is_guessed: The parser did not understand it, and it stays unless the compiler refuses it. If it is
             unclear, it is the call of a macro that no text defines.
@@ -126,6 +128,7 @@ class ParsedDeclaration:
     is_inline: bool = False
     is_own: bool = False
     annotated: tuple[tuple[int, int], ...] = ()
+    of_both: tuple[int, int] | None = None
     is_guessed: bool = False
 
 
@@ -372,7 +375,10 @@ class _StatementReader(CodeTokens):
         is_for_both = kind == "function" and "__host__" in words
         head = self.text[whole.start_byte : _body_of(whole)] if is_for_both else ""
         if words & DEVICE_WORDS and not _HOSTS_TYPE.search(head):
-            return fields | {"verdict": "device", "what": f"a {kind}"}
+            start = _inner(whole).start_byte
+            both = kind == "variable" and "__host__" in self.words(self.before(start), start)
+            of_both = (self.before(start), start) if both else None
+            return fields | {"verdict": "device", "what": f"a {kind}", "of_both": of_both}
         if kind == "function":
             more = self._function(whole, words)
             return fields | more if more else {}
@@ -404,7 +410,8 @@ class _StatementReader(CodeTokens):
                 annotated.append((start, member.end_byte))
             if own & DEVICE_WORDS or (is_defaulted and "virtual" not in own):
                 continue
-            if is_defaulted or (own & _CONSTEXPR and "__host__" not in own):
+            is_constexpr = own & _CONSTEXPR and not _HOSTS_TYPE.search(self.text[start : member.end_byte])
+            if is_defaulted or (is_constexpr and "__host__" not in own):
                 marks.add(self.before(_inner(member).start_byte))
                 continue
             text, name = self.text[start : member.end_byte], _name(_inner(member))

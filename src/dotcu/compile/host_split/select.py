@@ -90,6 +90,7 @@ _INSTEAD = {
 }
 """By the header that declares names of device code, what stands for a host's header with them."""
 
+_CHECK = re.compile(r"\bTORCH_(?:CHECK|INTERNAL_ASSERT)\b")
 _HEAD = "head"
 
 
@@ -215,7 +216,7 @@ class _ParsedFile:
             )
         }  # fmt: skip
         if not host_includes and all(
-            each in kept and not each.methods and not each.marks for each in self.declarations
+            each in kept and not (each.methods or each.marks or each.of_both) for each in self.declarations
         ):
             return self.text
         self.kept, self.added = bytearray(len(self.text)), {}
@@ -244,6 +245,10 @@ class _ParsedFile:
             for method in declaration.methods:
                 self._keep(variant, begin, max(begin, method.start))
                 begin = max(begin, method.end)
+            if declaration.of_both is not None:
+                start, end = declaration.of_both
+                self._keep(variant, begin, start)
+                self.added[start], begin = _DEVICE, end
             self._keep(variant, begin, declaration.end)
             self.added |= dict.fromkeys(declaration.marks, _DEVICE)
         for one in (declaration, *declaration.methods):
@@ -428,7 +433,8 @@ class _Selection:
         used = self._whole | wanted | self._words(each.text for each in kept)
         able = [
             each for each in left
-            if each.verdict == "shared" and not sign_of(CODE, each.text) and not self._is_hosts(each)
+            if each.verdict == "shared" and not self._is_hosts(each)
+            and not sign_of(CODE, _CHECK.sub(" ", each.text))  # which a constexpr function may have
         ]  # fmt: skip
         shared = {each for each in declarations if each.verdict == "shared"}
         gone = {each.name for each in declarations if each.verdict == "host"}

@@ -561,6 +561,29 @@ AS_THEY_ARE = {
         "  __device__ static int one() { return 1; }\n};\n"
         "void launch(Pool<int>& pool) { k<<<1, 32>>>(pool.begin()); }\n"
     ),
+    "a constant of host and device, of a class with constexpr members that check": (
+        "#include <torch/all.h>\n#include <variant>\n#define BOTH C10_HOST_DEVICE\n"
+        "template <class T>\nBOTH static constexpr T most = std::numeric_limits<T>::max();\n"
+        "class Kind {\n public:\n  constexpr Kind(int bits) : bits(bits) {}\n"
+        '  static constexpr Kind of(int bits) { TORCH_CHECK(bits > 0, "bits"); return Kind(bits); }\n'
+        "  constexpr std::variant<int, double> largest() const { return bits; }\n"
+        "  std::string str() const { return std::to_string(bits); }\n"
+        "  constexpr int id() const {\n"
+        "    return std::get<1>(std::tuple_cat(std::make_tuple(1), std::make_tuple(bits)));\n  }\n"
+        "  int bits;\n};\n"
+        "static inline constexpr auto kU4 = Kind::of(4);\n"
+        "template <int id> __device__ int sized() { return id == kU4.id() ? most<short> : 0; }\n"
+        "__global__ void j(int* x) { *x = sized<kU4.id()>(); }\nvoid run(torch::Tensor x) {}\n"
+    ),
+    "a dtype by its number, and a bfloat16 of CUDA's for PyTorch's": (
+        "#include <torch/all.h>\n"
+        "struct Parameters { at::ScalarType dtype{at::ScalarType::Undefined}; int n; };\n"
+        "template <torch::ScalarType dtype> __device__ int size() { return dtype == torch::kHalf ? 2 : 4; }\n"
+        "__device__ c10::BFloat16 converted(float x) { return __float2bfloat16(x); }\n"
+        "__global__ void j(float* x, Parameters p) {\n"
+        "  *x = converted(p.n) + size<torch::ScalarType::Half>();\n}\n"
+        "void run(torch::Tensor x) {}\n"
+    ),
     "a macro of one's own around that of a binding": (
         "#include <torch/all.h>\n#define EACH(LIB, KEY, M) TORCH_LIBRARY_IMPL(LIB, KEY, M)\n"
         "#define OURS(M) EACH(ours, CUDA, M)\nvoid run(torch::Tensor x) {}\n"
@@ -664,6 +687,16 @@ def test_files_of_others_compile_as_they_are(case: str, make: Build) -> None:
     text = AS_THEY_ARE[case]
     names = ("k", "j") if "void j(" in text else ("k",)
     assert set(make(f"{text}{KERNEL}", names=names).lowered) == set(names)
+
+
+def test_headers_of_cutlass_are_not_searched_for_host_code(tmp_path: Path, make: Build) -> None:
+    (tmp_path / "cutlass").mkdir()
+    guarded = "#ifndef __CUDACC_RTC__\nint host();\n#endif\nint f() { return 1; }\n"
+    (tmp_path / "cutlass" / "array.h").write_text(guarded)
+    source = inline_source(f"#include <cutlass/array.h>\n{KERNEL}int main() {{}}\n", include=[tmp_path])
+    plan = plan_build(source, options=CompileOptions(), target=Target.parse("sm_80"), names=("k",))
+    assert plan.includes.parts.looked == {"/dotcu/inline.cu"}
+    assert make(source).lowered == {"k": "_Z1kPi"}  # but the compiler's refusal still leaves some out
 
 
 def test_an_error_in_a_device_member_is_not_the_hosts(make: Build) -> None:
