@@ -107,7 +107,8 @@ class BuildPlan(BuildInputs):
         build_digest: The digest of all that decides the code: the cache's key.
         ingredients: All that the build depends on, by a name to show.
         tile: The compiler of its tile kernels; None if it has none.
-        found: What calls of the compiler have found out, as `include_graph` takes it.
+        found: What calls of the compiler have found out, as `include_graph` takes it; and `implicit` where
+            functions without annotation are device code.
         before: Included before the source, since they did: what nvcc has from the host.
         aliases: By the name that the compiler asks for, what it gets.
     """
@@ -211,6 +212,7 @@ def _plan(
             simulated=request.simulated,
             lines=request.lines,
             tile=of_tiles is not None,
+            implicit="implicit" in found,
         ),
         build_digest=_digest(ingredients),
         ingredients={**files, **ingredients},
@@ -227,7 +229,8 @@ def _reach(
     """Return a compiler, by default that of ordinary kernels, its headers, and what a source reaches."""
     used = compiler or toolchain.nvrtc()
     headers = system_headers(used.include)
-    return used, headers, include_graph(request.source, headers, options=request.options, **found)
+    known = {name: value for name, value in found.items() if name != "implicit"}
+    return used, headers, include_graph(request.source, headers, options=request.options, **known)
 
 
 def _tile_compiler(request: BuildInputs) -> Compiler:
@@ -578,11 +581,52 @@ _FROM_THE_HOST = (
     (r"\b__extension__\b", "#define __extension__\n"),
     (r'"__(asm|volatile)__" is undefined', "#define __asm__ asm\n#define __volatile__ volatile\n"),
     (r'"CLOCKS_PER_SEC" is undefined', "#define CLOCKS_PER_SEC 1000000\n"),
+    (r'use of the "register" storage class specifier', "#define register\n"),
 )
+
+# What builds of PyTorch's extensions define, where CUDA's half types and PyTorch's are ambiguous otherwise.
+# Source: COMMON_NVCC_FLAGS in torch/utils/cpp_extension.py.
+_OF_PYTORCHS_BUILDS = (
+    (
+        (
+            r"more than one (?:operator|user-defined|conversion|instance|constructor)[^$]{0,2000}?"
+            r"\b__(?:half|nv_bfloat16)\b|operator[^\n]*__half[^\n]*has already been defined"
+        ),
+        (
+            "#define __CUDA_NO_HALF_OPERATORS__ 1\n#define __CUDA_NO_HALF_CONVERSIONS__ 1\n"
+            "#define __CUDA_NO_HALF2_OPERATORS__ 1\n#define __CUDA_NO_BFLOAT16_CONVERSIONS__ 1\n"
+        ),
+    ),
+    # some undefine those of operators
+    (
+        r'no operator "[^"]+" matches these operands[^$]{0,200}?\b__half2?\b',
+        "#undef __CUDA_NO_HALF_OPERATORS__\n#undef __CUDA_NO_HALF2_OPERATORS__\n",
+    ),
+)
+
+_BEFORE_THE_FIRST_LINE = (
+    "algorithm",
+    "climits",
+    "cmath",
+    "cstddef",
+    "cstdint",
+    "cstdlib",
+    "limits",
+    "type_traits",
+    "utility",
+)
+"""Headers that nvcc has included before a source's first line: by its `cuda_runtime.h`, and by what that
+includes of the host's library. Source: cuda_runtime.h and driver_types.h of CUDA 13.0; <cmath> of GCC 13."""
 _UNRESOLVED = "Unresolved extern function"
 _EXTERN = re.compile(r"^\.extern \.func[^;]*\b_Z\w+", re.MULTILINE)
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
+_FOR_LAMBDAS = re.compile(
+    r"inferred to be __host__ \(based on context\)"
+    r"|is considered a host function[^\n]*\n[^\n]*\]\s*(?:<[^\n]*>)?\s*\([^\n]*\bauto\b"
+)
+"""A lambda outside of functions, or a generic one, which NVRTC takes with an option alone."""
 _NO_MEMBER = re.compile(r'namespace "std" has no member "(\w+)"')
+_DECLARED = re.compile(r"(?:\busing (?:::)?|\bstruct |#define )(\w+)|\b(\w+)\(")
 _FROM_THE_HOST_NAME = f"{VIRTUAL_ROOT}/@host"
 
 
@@ -630,14 +674,40 @@ def _following(plan: BuildPlan, log: str) -> BuildPlan | None:
 
     missing = unopened(log)
     if missing is None:
-        seen = "\n".join([log, *(file.text for file in plan.includes.files)])
-        before = "".join(text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen))
-        return (
-            _without_refused(plan, log)
-            if before in plan.before
-            else replace(plan, before=plan.before + before)
-        )
+        return _with_hosts(plan, log) or _with_wanted(plan, log) or _without_refused(plan, log)
     return None if missing[1] in plan.aliases else _with_header(plan, *missing)
+
+
+def _with_hosts(plan: BuildPlan, log: str) -> BuildPlan | None:
+    """Give the compiler what nvcc has from the host's compiler and by its own options, if it lacks that."""
+    from dotcu.compile.diagnostics import undefined_names
+
+    if _FOR_LAMBDAS.search(log) and "implicit" not in plan.found:
+        files = frozenset(file.virtual for file in plan.includes.files)
+        return _with(plan, implicit=True, suspects=plan.found.get("suspects", frozenset()) | files)
+    seen = "\n".join([log, *(file.text for file in plan.includes.files)])
+    before = [text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen)]
+    if any(name.endswith(("left_out/torch", "left_out/float8")) for name in plan.includes.system):
+        before += [text for pattern, text in _OF_PYTORCHS_BUILDS if re.search(pattern, log)]
+    named = [plan.system_headers.find(header) for header in _BEFORE_THE_FIRST_LINE]
+    headers = plan.system_headers.reachable([name for name in named if name])
+    declared = itertools.chain.from_iterable(_DECLARED.findall(text.decode()) for text in headers.values())
+    if undefined_names(log).intersection(itertools.chain.from_iterable(declared)):
+        before.append("".join(f'#include "{name}"\n' for name in named))
+    new = "".join(text for text in before if text not in plan.before)
+    if not new:
+        return None
+    return replace(plan, before=plan.before + new, aliases={**plan.aliases, **headers})
+
+
+def _with_wanted(plan: BuildPlan, log: str) -> BuildPlan | None:
+    """Keep what was left out since no device code names it, and a template argument does."""
+    from dotcu.compile.diagnostics import undefined_names
+
+    known = plan.found.get("wanted", frozenset())
+    removed = {one.name for one in plan.includes.parts.removed if "__device__" not in one.what}
+    wanted = removed.intersection(undefined_names(log)) - known
+    return _with(plan, wanted=known | wanted) if wanted else None
 
 
 def _with(plan: BuildPlan, **found: Any) -> BuildPlan:
@@ -793,6 +863,8 @@ def _finish(
         tile_ir=entry.tile_ir,
         tile_cubins={} if entry.tile_cubin is None else {tile.host(): entry.tile_cubin},
     )
+    if outcome != "in memory":
+        _show_warnings(plan, code.warnings)
     caller = ""
     if cause is not None:
         caller = f"; {', '.join(plan.kernels)}, called from {cause['caller'] or 'no line of yours'}"
@@ -820,6 +892,29 @@ def _warn_of_absent(plan: BuildPlan, log: str) -> None:
             "%s compiles without headers that were not found: %s. If its kernels need them: "
             "load(..., include=[FOLDER])", plan.display, ", ".join(absent),
         )  # fmt: skip
+
+
+_shown_warnings: set[tuple[str, int, str]] = set()
+
+
+def _show_warnings(plan: BuildPlan, warnings: Sequence[Diagnostic]) -> None:
+    """Log what the compiler warns of in the user's files, each once in a process."""
+    for one in warnings:
+        place = plan.includes.main.original, one.line, f"{one.file} {one.message}"
+        if place not in _shown_warnings and not _is_known(plan, one):
+            _shown_warnings.add(place)
+            _log.warning("%s", one)
+
+
+_SPILLS = "Registers are spilled"
+_UNUSED = re.compile(r"\[#(?:177|550)-D\]$")
+
+
+def _is_known(plan: BuildPlan, warning: Diagnostic) -> bool:
+    """Return whether a warning tells nothing: of a header, a spill, or what removed host code used."""
+    is_users = not warning.file or warning.file in plan.shown_files.values()
+    is_unused = bool(plan.includes.parts.texts and _UNUSED.search(warning.message))
+    return not is_users or warning.message.startswith(_SPILLS) or is_unused
 
 
 def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:

@@ -38,8 +38,22 @@ def blanks(text: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def without_comments(text: str) -> str:
-    """Return the text with comments blanked; literals stay."""
-    return _COMMENT_OR_LITERAL.sub(lambda m: blanks(m[0]) if m["comment"] else m[0], text)
+    """Return the text with comments blanked; literals stay, but for the inside of those over several lines.
+
+    What looks like a directive in these is none.
+    """
+    return _COMMENT_OR_LITERAL.sub(_without_lines, text)
+
+
+def _without_lines(match: re.Match[str]) -> str:
+    if match["comment"]:
+        return blanks(match[0])
+    text, mark = match[0], match["mark"]
+    if "\n" not in text:
+        return text
+    begin = text.index('"' if mark is None else "(") + 1
+    end = len(text) - (1 if mark is None else len(mark) + 2)
+    return text[:begin] + blanks(text[begin:end]) + text[end:]
 
 
 def code_only(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import difflib
+import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def _folders(include: object, base: Path | None, *, required: bool = True) -> tu
         raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{shown!r}].")
     folders = tuple(_absolute(folder, "include", 'include=["include"]', base) for folder in include)
     for folder in folders:
-        if required and not folder.is_dir():
+        if required and not (folder.is_dir() or in_archive(folder / "header")):
             raise SourceNotFound(
                 f"The include folder {folder} does not exist.\n"
                 "It was named in include=[...]; load() counts a relative one from the folder of the file "
@@ -147,10 +148,13 @@ def read_text(path: Path) -> str:
         SourceNotFound: It is missing, a folder, without permission, or not text.
     """
     try:
-        data = path.read_bytes()
+        data = archived(path)
+        data = path.read_bytes() if data is None else data
     except FileNotFoundError as error:
         raise SourceNotFound(_missing(path)) from error
     except OSError as error:
+        if in_archive(path):
+            raise SourceNotFound(_missing(path)) from error
         raise SourceNotFound(
             f"{path} cannot be read: {(error.strerror or str(error)).lower()}.\n"
             f"A text file of CUDA C++ is required there; see it with: ls -ld {quoted(path)}"
@@ -158,6 +162,28 @@ def read_text(path: Path) -> str:
     text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     _require_text(text, str(path))
     return text
+
+
+def in_archive(path: Path) -> bool:
+    """Return whether a path leads into a zip archive, which a package may be imported from."""
+    above = next((parent for parent in path.parents if parent.exists()), path)
+    if not above.is_file():
+        return False
+    import zipfile  # most sources are in folders
+
+    return zipfile.is_zipfile(above)
+
+
+def archived(path: Path) -> bytes | None:
+    """Return the bytes of a file in a zip archive; None for others, and where it has no such file."""
+    if not in_archive(path):
+        return None
+    import zipfile
+
+    archive = next(parent for parent in path.parents if parent.exists())
+    with zipfile.ZipFile(archive) as members, suppress(KeyError):
+        return members.read(posixpath.normpath(path.relative_to(archive).as_posix()))
+    return None
 
 
 def _require_text(text: str, name: str) -> None:
