@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.pyproject import FILE, enclosing, section
+from dotcu.pyproject import FILE, enclosing, required, section
 
 __all__ = ["ScaffoldPlan", "add", "create", "plan_operator", "plan_project"]
 
@@ -120,12 +120,7 @@ def find(folder: Path) -> tuple[Path, Path, bool]:
     Raises:
         UsageError: There is none, or its pyproject.toml does not say where its operators are.
     """
-    root = enclosing(folder)
-    if root is None:
-        raise UsageError(
-            f"{folder} is not in a dotcu project: no pyproject.toml here or above has [tool.dotcu].\n"
-            "Go to one, or make one: dotcu new NAME"
-        )
+    root = required(folder, "Go to one, or make one: dotcu new NAME")
     table = section(root / FILE) or {}
     modules = table.get("modules")
     names = [each for each in modules if isinstance(each, str)] if isinstance(modules, list) else []
