@@ -45,7 +45,7 @@ def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, is_mine:
     Raises:
         OSError: It is missing, cannot be read, is not a regular file, or is too large.
     """
-    with open(open_regular(path), "rb", buffering=0) as file:
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if is_mine and not is_trusted(status):
             raise OSError(errno.EPERM, f"It belongs to {owner(status)}", str(path))

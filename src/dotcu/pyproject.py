@@ -27,9 +27,10 @@ def parse_toml(text: str) -> dict[str, Any]:
         ValueError: It is none, or is nested too deeply.
     """
     try:
-        return tomllib.loads(text)
+        values: dict[str, Any] = tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("its values are nested too deeply") from error
+    return values
 
 
 def enclosing(folder: Path) -> Path | None:

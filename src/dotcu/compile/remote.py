@@ -26,9 +26,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dotcu import files as regular
 from dotcu import settings
 from dotcu.compile import cache, packs
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
+from dotcu.pyproject import FILE
 from dotcu.telemetry import count
 
 _log = logging.getLogger("dotcu")
@@ -128,11 +130,9 @@ def _opened(data: bytes, digest: str, expected: str | None) -> tuple[CacheEntry,
     if opened is None:
         raise DamagedEntry("entry.json is missing")
     index, whole = opened
-    if expected is not None and index["itself"] != expected:
-        raise DamagedEntry(f"it is not the object that {LOCK} has")
     if index["about"].get("build_digest") != digest:
         raise DamagedEntry("it is another entry")
-    return cache.entry_of(index, whole, digest=digest), files
+    return cache.entry_of(index, whole, digest=digest, expected=expected), files
 
 
 def _name(digest: str) -> str:
@@ -149,11 +149,34 @@ def _is_trusted(url: str) -> bool:
 
 
 def locked_digest(source: Path | None, digest: str) -> str | None:
-    """Return the content digest that the nearest dotcu.lock above a source has for a key, if any."""
-    for folder in source.parents if source is not None else ():
-        file = folder / LOCK
-        with contextlib.suppress(OSError):
-            return _objects(file, file.stat().st_mtime_ns).get(digest)
+    """Return the content digest that the lock of a source's project has for a key, if any."""
+    folder = lock_folder(source)
+    with contextlib.suppress(OSError):
+        return _objects(folder / LOCK, (folder / LOCK).stat().st_mtime_ns).get(digest) if folder else None
+    return None
+
+
+def lock_folder(source: Path | None) -> Path | None:
+    """Return the nearest folder around a source that has a dotcu.lock, up to the project's root.
+
+    That is the folder of a pyproject.toml or the root of a repository. A lock that another user may have put
+    there gives no right to what a store sends: it is left out, with a warning.
+    """
+    if source is None or not any((folder / LOCK).is_file() for folder in source.parents):
+        return None  # most sources have none, and pay for nothing else
+    for folder in regular.upwards(source.parent):
+        lock = folder / LOCK
+        if lock.is_file():
+            owner = regular.others(lock)
+            if not owner:
+                return folder
+            _say(
+                str(lock), "owner", "%s belongs to %s, so it is not used. If you trust it, make it yours: "
+                "sudo chown $(id -un) %s", lock, owner, lock,
+            )  # fmt: skip
+            return None
+        if (folder / FILE).is_file():
+            return None
     return None
 
 
@@ -161,7 +184,7 @@ def locked_digest(source: Path | None, digest: str) -> str | None:
 def _objects(lock: Path, changed_ns: int) -> Mapping[str, str]:
     """Return the digests of objects in a lock, by key; none if it cannot be read."""
     try:
-        sources = json.loads(lock.read_bytes())["sources"]
+        sources = json.loads(regular.read(lock))["sources"]
         return {key: str(value) for each in sources for key, value in each.get("objects", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _log.warning(
@@ -196,7 +219,7 @@ def _ask(store: Store, url: str, work: Callable[[], _T]) -> _T | None:
     _left_alone[url] = time.time() + REST_S
     with contextlib.suppress(OSError):
         mark = _mark(store, url)
-        mark.parent.mkdir(parents=True, exist_ok=True)
+        store.make(mark.parent)
         mark.touch()
     reason = f"it did not answer within {limit_s} s" if is_slow else str(error) or type(error).__name__
     _say(
@@ -227,7 +250,9 @@ def _absence(url: str, digest: str) -> bytes:
 def _note_absent(store: Store, url: str, digest: str) -> None:
     """Tell the next holder of an entry's lock, in the file that is locked, that the store lacks the entry."""
     with contextlib.suppress(OSError):
-        store.lock_file(digest).write_bytes(_absence(url, digest))
+        descriptor = regular.open_regular(store.lock_file(digest), os.O_WRONLY | os.O_TRUNC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_absence(url, digest))
 
 
 def _is_absent(store: Store, url: str, digest: str) -> bool:
@@ -235,7 +260,7 @@ def _is_absent(store: Store, url: str, digest: str) -> bool:
     file = store.lock_file(digest)
     with contextlib.suppress(OSError):
         is_new = 0 <= time.time() - file.stat().st_mtime < ABSENT_S
-        return is_new and file.read_bytes() == _absence(url, digest)
+        return is_new and regular.read(file) == _absence(url, digest)
     return False
 
 

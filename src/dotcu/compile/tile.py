@@ -270,9 +270,9 @@ def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> di
             (assembler_identity(using), hashlib.sha256(bytecode).hexdigest(), target.number, processor)
         )
         digest = hashlib.sha256(f"tile cubin {key}".encode()).hexdigest()
-        kept = store.get(digest, cache.open_entry)
+        kept = store.get(digest, _read_cubin)
         if kept is not None:
-            cubins[processor] = kept[1][_CUBIN]
+            cubins[processor] = kept
             continue
         cubin, log, command = assemble(using, bytecode, target, processor=processor, lines=False)
         if cubin is None:
@@ -289,6 +289,11 @@ def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> di
 
 
 _CUBIN = "tile.cubin"
+
+
+def _read_cubin(folder: Path) -> bytes | None:
+    entry = cache.open_entry(folder, is_mine=True)
+    return None if entry is None else entry[1][_CUBIN]
 
 
 def as_nvrtc(log: str) -> str:

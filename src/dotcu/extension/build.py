@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dotcu import process, serialize, settings
 from dotcu.compile import cache, diagnostics
@@ -209,8 +209,16 @@ def _require_jit(name: str, doing: str) -> None:
         )
 
 
+MOST_BYTES = 4 << 30
+"""The most bytes of an object or a library that are read: those with machine code for many GPUs are large."""
+
+
+def _open(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+    return cache.open_entry(folder, is_mine=True, most_bytes=MOST_BYTES)
+
+
 def _read_object(folder: Path) -> CompiledObject | None:
-    entry = cache.open_entry(folder)
+    entry = _open(folder)
     return None if entry is None else (entry[1][_OBJECT], _read_state(entry[1][_DEPENDENCIES]))
 
 
@@ -278,10 +286,10 @@ def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: 
     digests += [content(path) for path in link_inputs(request)]
     digest = key("link", words, [request.name, *digests], tools)
     name = f"{request.name}.so" if tools.torch else request.name
-    if store.get(digest, cache.open_entry) is None:
+    if store.get(digest, _open) is None:
         _require_jit(request.name, "linking")
         with store.lock(digest) as locked:
-            if store.get(digest, cache.open_entry, again=True) is None:
+            if store.get(digest, _open, again=True) is None:
                 files = {name: _link(store, request.name, name, words, objects, digest)}
                 about = {"source": name, "target": "library" if tools.torch else "program", "names": ""}
                 if not store.put(digest, cache.with_index(files, about=about), locked=locked):
@@ -334,17 +342,13 @@ def precompiled_header(request: NativeRequest, tools: NativeTools) -> Precompile
 
 def _read_header(folder: Path) -> PrecompiledHeader | None:
     """Read a header, checked by its index and size: reading all of it costs more than a second."""
-    about = cache.read_about(folder)
-    if not about:
+    opened = cache.open_entry(folder, is_mine=True, unread=_PRECOMPILED)
+    if opened is None:
         return None
-    try:
-        size = (folder / _PRECOMPILED).stat().st_size
-        state = _read_state((folder / _DEPENDENCIES).read_bytes())
-    except (OSError, ValueError) as error:
-        raise DamagedEntry(f"{_PRECOMPILED} or {_DEPENDENCIES} cannot be read") from error
-    if str(size) != about["bytes"]:
+    (index, files), size = opened, (folder / _PRECOMPILED).stat().st_size
+    if str(size) != index["about"]["bytes"]:
         raise DamagedEntry(f"{_PRECOMPILED} is not what was written")
-    return folder / _TEXT, state
+    return folder / _TEXT, _read_state(files[_DEPENDENCIES])
 
 
 def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Mapping[str, bytes] | None:

@@ -114,9 +114,7 @@ def find(start: Path) -> Project:
     Raises:
         UsageError: There is none, or its pyproject.toml does not say what is needed.
     """
-    remedy = (
-        f"Make a project, dotcu new mylib, or write into the pyproject.toml that there is:\n{_TABLE}"
-    )
+    remedy = f"Make a project, dotcu new mylib, or write into the pyproject.toml that there is:\n{_TABLE}"
     return read(pyproject.required(start, remedy))
 
 

@@ -152,6 +152,85 @@ def test_what_the_lock_has_is_taken_from_a_store_that_nobody_trusts_and_nothing_
     assert "it is not the object that dotcu.lock has" in warnings(caplog)[0]
 
 
+def evil(folder: Path, made: ObjectCode) -> dict[str, bytes]:
+    """The files of another kernel's code under the key of an entry, with digests that are right."""
+    opened = cache.open_entry(Store(folder).path(made.build_digest))
+    assert opened is not None
+    index, whole = opened
+    changed = {**whole, "kernel.ptx": whole["kernel.ptx"] + b"// evil"}
+    return cache.with_index(changed, about=index["about"], lowered=index["lowered"])
+
+
+@pytest.mark.parametrize("place", ["layer", "pack", "cache", "memory"])
+def test_what_the_lock_has_binds_a_layer_a_pack_the_cache_and_memory(
+    make: Build, cache_dir: Path, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, layer = tmp_path / "project" / "k.cu", tmp_path / "layer"
+    source.parent.mkdir()
+    source.write_text(KERNEL)
+    with settings.override(cache_dir=tmp_path / "first"):
+        made = make(read_source(source))
+    entry = cache.read_entry(Store(tmp_path / "first").path(made.build_digest))
+    assert entry is not None
+    files = evil(tmp_path / "first", made)
+    if place == "pack":
+        with (tmp_path / "evil.tar").open("wb") as out:
+            packs.write(out, {made.build_digest: files})
+        assert packs.unpack(tmp_path / "evil.tar", cache_dir) == (1, 0)
+    else:
+        Store(layer if place == "layer" else cache_dir).put(made.build_digest, files, locked=True)
+    layers = (layer,) if place == "layer" else ()
+    with settings.override(cache_dirs=layers):
+        if place == "memory":
+            assert "evil" in make(read_source(source)).ptx  # no lock yet: a cache is trusted
+        with_lock(source.parent, {made.build_digest: entry.digest})
+        caplog.clear()
+        assert "evil" not in make(read_source(source)).ptx
+    if place != "memory":
+        assert "it is not the object that dotcu.lock has" in warnings(caplog)[0]
+    cache.forget()
+    with settings.override(cache_dirs=layers):
+        assert make(read_source(source)).cached  # what was compiled is what the lock has
+
+
+def test_a_lock_of_another_object_than_the_compilers_is_said_and_does_not_stop_work(
+    make: Build, cache_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text(KERNEL)
+    made = make(read_source(source))
+    with_lock(tmp_path, {made.build_digest: "0" * 64})
+    for _ in range(2):
+        cache.forget()
+        caplog.clear()
+        assert make(read_source(source)).ptx == made.ptx
+        assert "Write the digests again: dotcu cache pack TARGET --lock" in caplog.text
+
+
+@pytest.mark.parametrize("why", ["another user", "repository", "project", "shared folder"])
+def test_a_lock_outside_of_the_users_own_project_gives_no_right(
+    tmp_path: Path, why: str, of_another_user: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = tmp_path / "shared" / "project" / "src" / "k.cu"
+    source.parent.mkdir(parents=True)
+    source.write_text(KERNEL)
+    with_lock(tmp_path / "shared", {"ab": "cd"})
+    assert remote.locked_digest(source, "ab") == "cd"
+    if why == "another user":
+        of_another_user(tmp_path / "shared" / "dotcu.lock")
+    elif why == "repository":
+        (tmp_path / "shared" / "project" / ".git").mkdir()
+    elif why == "project":
+        (tmp_path / "shared" / "project" / "pyproject.toml").write_text("")
+    else:
+        (tmp_path / "shared").chmod(0o1777)
+    for _ in range(2):
+        assert remote.locked_digest(source, "ab") is None
+    assert len(warnings(caplog)) == (why == "another user")
+    with_lock(source.parents[1], {"ab": "ef"})
+    assert remote.locked_digest(source, "ab") == "ef"
+
+
 def test_a_lock_that_cannot_be_read_covers_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "dotcu.lock").write_text("[" * 10_000)
     assert remote.locked_digest(tmp_path / "k.cu", "ab") is None
