@@ -34,7 +34,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, is_mine: bool = False) -> bytes:
+def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, is_mine: bool = False) -> bytes:
     """Return the bytes of a regular file.
 
     Args:
@@ -57,6 +57,16 @@ def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, is_mine:
     if not left or status.st_size > most_bytes:
         raise OSError(errno.EFBIG, f"It has more than {most_bytes:,} bytes", str(path))
     return b"".join(parts)
+
+
+def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
+    """Return the text of a regular file in UTF-8, its line ends as one character each.
+
+    Raises:
+        OSError: As `read_file`.
+        UnicodeDecodeError: It is not UTF-8, and `errors` does not say what to do.
+    """
+    return read_file(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def is_trusted(status: os.stat_result) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dotcu import files
 from dotcu.errors import UsageError
+from dotcu.files import read_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,7 +77,7 @@ def section(path: Path) -> dict[str, Any] | None:
         UsageError: The file cannot be read.
     """
     try:
-        tool = parse_toml(files.read(path, MOST_BYTES).decode("utf-8")).get("tool", {})
+        tool = parse_toml(read_file(path, MOST_BYTES).decode("utf-8")).get("tool", {})
     except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
         raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
     table = tool.get("dotcu") if isinstance(tool, dict) else None

@@ -16,9 +16,9 @@ Give = Callable[[Path], None]
 def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"12345678")
-    assert files.read(file, 8) == b"12345678"
+    assert files.read_file(file, 8) == b"12345678"
     with pytest.raises(OSError, match="more than 7 bytes"):
-        files.read(file, 7)
+        files.read_file(file, 7)
 
 
 def test_ten_gigabytes_of_nothing_are_not_read(tmp_path: Path) -> None:
@@ -26,30 +26,30 @@ def test_ten_gigabytes_of_nothing_are_not_read(tmp_path: Path) -> None:
     file.touch()
     os.truncate(file, 10 << 30)
     with pytest.raises(OSError, match="more than"):
-        files.read(file)
+        files.read_file(file)
 
 
 def test_a_file_that_is_longer_than_it_says_is_bounded_too() -> None:
     with pytest.raises(OSError, match="more than 10 bytes"):
-        files.read("/proc/self/status", 10)  # its size is 0
+        files.read_file("/proc/self/status", 10)  # its size is 0
 
 
 def test_no_fifo_device_or_folder_is_read_or_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
         with pytest.raises(OSError, match="Not a regular file"):
-            files.read(path)
+            files.read_file(path)
     with pytest.raises(IsADirectoryError):
-        files.read(tmp_path)
+        files.read_file(tmp_path)
 
 
 def test_a_file_of_another_user_is_not_read_as_mine(tmp_path: Path, of_another_user: Give) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"1")
-    assert files.read(file, is_mine=True) == b"1"
+    assert files.read_file(file, is_mine=True) == b"1"
     of_another_user(file)
     with pytest.raises(PermissionError, match="belongs to"):
-        files.read(file, is_mine=True)
+        files.read_file(file, is_mine=True)
 
 
 def test_a_project_ends_at_its_repository_and_at_folders_of_others(

@@ -43,6 +43,7 @@ from typing import IO, Any, TypeVar
 from dotcu import files as regular
 from dotcu import settings
 from dotcu.errors import CacheError
+from dotcu.files import read_file
 from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
@@ -442,7 +443,7 @@ def _read_file(path: Path, *, is_mine: bool, most_bytes: int = regular.MOST_BYTE
         OSError: It cannot be read.
     """
     try:
-        return regular.read(path, most_bytes, is_mine=is_mine)
+        return read_file(path, most_bytes, is_mine=is_mine)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -452,7 +453,7 @@ def _read_file(path: Path, *, is_mine: bool, most_bytes: int = regular.MOST_BYTE
 
 
 _IN_PLACE_OF_A_FILE = {errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ENXIO, errno.ELOOP}
-"""Why `files.read` reads none: a FIFO, a device, a socket, a folder, a circle of links, too large a file."""
+"""Why `read_file` reads none: a FIFO, a device, a socket, a folder, a circle of links, too large a file."""
 
 
 def open_files(
@@ -485,7 +486,7 @@ def open_files(
 def read_about(folder: Path) -> Mapping[str, str]:
     """Return the description of an entry, without its files; empty if it is damaged."""
     try:
-        about: Mapping[str, str] = _read_index(regular.read(folder / _INDEX))["about"]
+        about: Mapping[str, str] = _read_index(read_file(folder / _INDEX))["about"]
     except (OSError, DamagedEntry):
         return {}
     return about
@@ -773,7 +774,7 @@ class Store:
         if not self._is_usable():
             return records
         with contextlib.suppress(OSError):
-            text = regular.read(self.root / "recent" / source, MOST_READ_OF_NOTES, is_mine=self.private)
+            text = read_file(self.root / "recent" / source, MOST_READ_OF_NOTES, is_mine=self.private)
             for line in reversed(text.decode("ascii", "replace").splitlines()):
                 if len(records) == NOTES_OF_A_SOURCE:
                     break

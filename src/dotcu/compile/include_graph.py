@@ -38,6 +38,7 @@ from dotcu.compile.host_split.detect import (
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.lexer import Include, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, read_text
+from dotcu.files import read_file
 
 VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
@@ -87,7 +88,7 @@ class SystemHeaders:
     def _read(self, virtual: str) -> tuple[bytes, tuple[str, ...]]:
         path = self.path(virtual)
         assert path is not None, virtual
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_file(path).decode("utf-8", "surrogateescape")
         folder = posixpath.dirname(virtual)
         leads = {}
         for include in scan_includes(text, exact=False):
@@ -114,7 +115,7 @@ def bundled_headers_identity() -> str:
     digest = hashlib.sha256()
     for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if path.is_file()):
         name = file.relative_to(BUNDLED_FOLDER).as_posix()
-        digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+        digest.update(name.encode() + b"\0" + read_file(file) + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -243,7 +244,7 @@ def _splitter_identity() -> bytes:
     """Return the code that decides what host code is."""
     folder = Path(__file__).parent
     files = sorted([*folder.glob("host_split/*.py"), *folder.glob("source/*.py")])
-    parts = [file.read_bytes() for file in (*files, folder / "diagnostics.py")]
+    parts = [read_file(file) for file in (*files, folder / "diagnostics.py")]
     return b"\0".join([*parts, bundled_headers_identity().encode()])
 
 

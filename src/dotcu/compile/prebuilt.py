@@ -31,6 +31,7 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import Source
 from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
+from dotcu.files import read_file
 
 FORMAT = 3
 FOLDER = "__dotcu__"
@@ -300,7 +301,7 @@ def find_prebuilt(
     changed = [source.name] * (text_digest(source) != built.text)
     for name, digest in load.headers.items():
         header = folder.parent / name
-        if not changed and not (header.is_file() and digest_of(header.read_bytes()) == digest):
+        if not changed and not (header.is_file() and digest_of(read_file(header)) == digest):
             changed = [name]
     if changed:
         return (f"{changed[0]} is not what {folder} was compiled from",)
@@ -347,7 +348,7 @@ def is_prebuilt(path: Path) -> bool:
 def _manifest(folder: Path) -> PrebuiltManifest | None:
     """Return the manifest of a folder of code, read once; None if there is none."""
     try:
-        raw = (folder / INDEX).read_bytes()
+        raw = read_file(folder / INDEX)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -361,7 +362,7 @@ def _pack(folder: Path, name: str) -> bytes:
     manifest = _manifest(folder)
     assert manifest is not None, folder
     try:
-        data = (folder / name).read_bytes()
+        data = read_file(folder / name)
     except OSError as error:
         raise damaged_package(folder / name, (error.strerror or str(error)).lower()) from error
     return decompress_records(data, folder / name, manifest)

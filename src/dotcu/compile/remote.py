@@ -30,6 +30,7 @@ from dotcu import files as regular
 from dotcu import settings
 from dotcu.compile import cache, packs
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
+from dotcu.files import read_file
 from dotcu.pyproject import FILE
 from dotcu.telemetry import count
 
@@ -184,7 +185,7 @@ def lock_folder(source: Path | None) -> Path | None:
 def _objects(lock: Path, changed_ns: int) -> Mapping[str, str]:
     """Return the digests of objects in a lock, by key; none if it cannot be read."""
     try:
-        sources = json.loads(regular.read(lock))["sources"]
+        sources = json.loads(read_file(lock))["sources"]
         return {key: str(value) for each in sources for key, value in each.get("objects", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _log.warning(
@@ -260,7 +261,7 @@ def _is_absent(store: Store, url: str, digest: str) -> bool:
     file = store.lock_file(digest)
     with contextlib.suppress(OSError):
         is_new = 0 <= time.time() - file.stat().st_mtime < ABSENT_S
-        return is_new and regular.read(file) == _absence(url, digest)
+        return is_new and read_file(file) == _absence(url, digest)
     return False
 
 

@@ -32,6 +32,7 @@ from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.compile.toolchain import Compiler
 from dotcu.elf import machine_within
 from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
+from dotcu.files import read_file
 
 FIRST_NVRTC: Version = (13, 3)
 FIRST_DRIVER: Version = (13, 0)
@@ -248,7 +249,7 @@ def assemble(
             timeout_s=TIMEOUT_S,
             environment=dict.fromkeys(_TOOLKIT_VARIABLES, str(program.parent.parent)),
         )  # fmt: skip
-        cubin = result.read_bytes() if done.status == 0 and result.is_file() else None
+        cubin = read_file(result) if done.status == 0 and result.is_file() else None
     log = (done.stdout + done.stderr).replace(scratch, "")
     return cubin, as_nvrtc(log), done.line.replace(f"{scratch}/", "")
 

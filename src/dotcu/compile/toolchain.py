@@ -24,6 +24,7 @@ from dotcu.compile import driver
 from dotcu.compile.nvrtc import builtin_libraries, load
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
+from dotcu.files import read_file, read_text
 
 # Platforms that NVRTC is published for and that dotcu runs on. Source: PyPI, nvidia-cuda-nvrtc.
 PLATFORMS = {("Linux", "x86_64"), ("Linux", "aarch64")}
@@ -175,7 +176,7 @@ class Compiler:
             entries = sorted((file.name, file.stat().st_size) for file in files)
             digest.update(repr(entries).encode())
             version = folder / _CCCL_VERSION
-            digest.update(version.read_bytes() if version.is_file() else b"")
+            digest.update(read_file(version) if version.is_file() else b"")
         return digest.hexdigest()[:16]
 
 
@@ -351,7 +352,7 @@ def find_torch() -> TorchBuild | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        return parse_torch_version((Path(spec.origin).parent / "version.py").read_text())
+        return parse_torch_version(read_text(Path(spec.origin).parent / "version.py"))
     except OSError:
         return None
 
@@ -459,7 +460,7 @@ def _header_rows() -> list[ToolchainRow]:
     for name, file, macro, package in _HEADERS:
         folder = next((each for each in compiler.include if (each / file).is_file()), None)
         if folder is not None:
-            match = re.search(rf"#define {macro} +(\d+)", (folder / file).read_text(errors="replace"))
+            match = re.search(rf"#define {macro} +(\d+)", read_text(folder / file, "replace"))
             version = _spelled(int(match[1])) if match else ""
             rows.append(ToolchainRow(name=name, version=version, path=folder))
         else:

@@ -39,6 +39,7 @@ from dotcu.extension.plan import (
     link_words,
     units,
 )
+from dotcu.files import read_file, read_text
 from dotcu.process import Finished
 
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/share")
@@ -82,7 +83,7 @@ class Dependencies:
 def content(path: str | Path) -> str:
     """Return the digest of a file, "" where it cannot be read."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(path, MOST_BYTES)).hexdigest()
     except OSError:
         return ""
 
@@ -127,7 +128,7 @@ def _absent(users: Sequence[str], files: Iterable[str], folders: Sequence[Path])
     candidates = set()
     for file in users:
         with suppress(OSError):
-            for name in _HAS_INCLUDE.findall(Path(file).read_text(errors="replace")):
+            for name in _HAS_INCLUDE.findall(read_text(file, "replace")):
                 candidates |= {f"{place}/{name}" for place in (*siblings, *searched)}
     for file in files:
         index = next((index for index, place in enumerate(searched) if file.startswith(f"{place}/")), None)
@@ -271,8 +272,8 @@ def _compile(
             raise explain(unit.source.name, done, store, unit.key)
         if done.stderr.strip():
             _log.info("%s: %s", unit.source.name, done.stderr.strip())
-        files = read_depfile(depfile.read_text(errors="surrogateescape"))
-        data = target.read_bytes()
+        files = read_depfile(read_text(depfile, "surrogateescape"))
+        data = read_file(target, MOST_BYTES)
     # GCC names no header that it read in precompiled form
     if header:
         files = tuple(file for file in dict.fromkeys((*files, *header[1].files)) if file != str(header[0]))
@@ -313,7 +314,7 @@ def _link(
         done = process.run([*words[:first], *files, *words[first:], "-o", target], timeout_s=COMPILE_S)
         if done.status != 0 or not target.is_file():
             raise explain(f"linking {shown}", done, store, digest)
-        return target.read_bytes()
+        return read_file(target, MOST_BYTES)
 
 
 def precompiled_header(request: NativeRequest, tools: NativeTools) -> PrecompiledHeader | None:
@@ -369,11 +370,11 @@ def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Map
             log = f"{done.line}\n{done.stdout}{done.stderr}"
             keep_log(store, key("log", words, [], tools), log)
             return None
-        read = [file for file in read_depfile(depfile.read_text()) if file != str(source)]
+        read = [file for file in read_depfile(read_text(depfile)) if file != str(source)]
         state = gather(read, folders=(), toolkits=tools.folders())
         files = {
-            _TEXT: source.read_bytes(),
-            _PRECOMPILED: target.read_bytes(),
+            _TEXT: read_file(source),
+            _PRECOMPILED: read_file(target, MOST_BYTES),
             _DEPENDENCIES: serialize.to_json(state).encode(),
         }
     size = len(files[_PRECOMPILED])
@@ -414,11 +415,11 @@ def free_bytes() -> int | None:
     """Return the free memory of the machine, or what a container may still take; None where unknown."""
     known = []
     with suppress(OSError, ValueError):
-        amounts = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        amounts = re.search(r"^MemAvailable: +(\d+) kB", read_text("/proc/meminfo"), re.MULTILINE)
         known += [int(amounts[1]) << 10] if amounts else []
     with suppress(OSError, ValueError):  # without a limit it says "max"
-        limit = int((_CGROUP / "memory.max").read_text())
-        known.append(max(0, limit - int((_CGROUP / "memory.current").read_text())))
+        limit = int(read_text(_CGROUP / "memory.max"))
+        known.append(max(0, limit - int(read_text(_CGROUP / "memory.current"))))
     return min(known, default=None)
 
 
@@ -546,6 +547,6 @@ def _of_tools(lines: Sequence[str]) -> list[Diagnostic]:
 
 def _lines(file: str) -> list[str]:
     try:
-        return Path(file).read_text(errors="replace").splitlines()
+        return read_text(file, "replace").splitlines()
     except OSError:
         return []

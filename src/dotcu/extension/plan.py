@@ -15,6 +15,7 @@ from dotcu import pyproject, settings
 from dotcu.compile.target import Target
 from dotcu.errors import SourceNotFound, UsageError
 from dotcu.extension.tools import STANDARD, HostCompiler, Nvcc, TorchInstall
+from dotcu.files import read_file
 
 FORMAT = 1
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
@@ -141,7 +142,7 @@ def units(request: NativeRequest, tools: NativeTools) -> tuple[TranslationUnit, 
 
 def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> TranslationUnit:
     try:
-        text = source.read_bytes()
+        text = read_file(source)
     except OSError as error:
         raise SourceNotFound(
             f"{source} cannot be read: {error.strerror}.\nCheck the path: ls {source}"

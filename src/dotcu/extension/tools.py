@@ -17,6 +17,7 @@ from dotcu import process, settings
 from dotcu.compile import toolchain
 from dotcu.compile.target import Rejected, Version, dotted
 from dotcu.errors import EnvironmentFault, ToolchainError
+from dotcu.files import read_file, read_text
 
 HOSTS = ("c++", "g++", "clang++")
 """Looked for on PATH in this order, where CXX names none."""
@@ -123,7 +124,7 @@ def _version(words: tuple[str, ...]) -> str:
 
 
 def _identity(path: Path, text: str) -> str:
-    digest = hashlib.sha256(path.resolve().read_bytes())
+    digest = hashlib.sha256(read_file(path.resolve(), 4 << 30))
     digest.update(text.encode())
     return digest.hexdigest()
 
@@ -276,6 +277,6 @@ def find_torch() -> TorchInstall:
     folder = Path(spec.origin).parent
     # the commit that version.py names, and the sizes of the libraries
     sizes = sorted((file.name, file.stat().st_size) for file in (folder / "lib").glob("lib*.so"))
-    text = (folder / "version.py").read_text(errors="replace")
+    text = read_text(folder / "version.py", "replace")
     identity = hashlib.sha256(repr((build.version, sizes, text)).encode()).hexdigest()
     return TorchInstall(version=build.version, cuda=build.cuda, folder=folder, identity=identity)

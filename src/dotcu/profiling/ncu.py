@@ -41,6 +41,7 @@ from typing import Any, Literal
 from dotcu import errors, process, serialize
 from dotcu.compile.toolchain import find_tool
 from dotcu.errors import DotcuError, OperatorError, ToolchainError
+from dotcu.files import read_text
 from dotcu.profiling import report_reader
 from dotcu.profiling.kernel import SECTIONS, Instructions, KernelLaunch, Listing, SampledInstruction
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
@@ -225,7 +226,7 @@ def _rebuilds() -> list[str]:
 
 def _text(path: Path) -> str:
     with suppress(OSError):
-        return path.read_text(errors="replace")
+        return read_text(path, "replace")
     return ""
 
 
@@ -310,7 +311,7 @@ def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, Any]:
         child.status()
         output.append(relevant_output(child.stderr_tail()))
     try:
-        return "\n".join(output), json.loads(path.read_text())
+        return "\n".join(output), json.loads(read_text(path))
     except (OSError, ValueError):
         return "\n".join(output), None
 
@@ -490,7 +491,7 @@ def _lines_by_module(ncu: Path, report: Path) -> list[LinesByAddress]:
         words = [sys.executable, "-I", report_reader.__file__, str(module), str(report), str(file)]
         with suppress(ToolchainError):
             process.run(words, timeout_s=PAGE_S)
-        return parse_lines(file.read_text() if file.is_file() else "")
+        return parse_lines(read_text(file) if file.is_file() else "")
 
 
 def parse_lines(text: str) -> list[LinesByAddress]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.files import read_file, read_text
 from dotcu.pyproject import FILE, enclosing, required, section
 
 __all__ = ["ScaffoldPlan", "add", "create", "plan_operator", "plan_project"]
@@ -86,7 +87,7 @@ def own_names() -> set[str]:
 
 
 def _read(template: str) -> str:
-    return (_FOLDER / f"{template}.template").read_text(encoding="utf-8")
+    return read_text(_FOLDER / f"{template}.template")
 
 
 def _fill(text: str, names: Mapping[str, str]) -> str:
@@ -370,7 +371,7 @@ def add(plan: ScaffoldPlan) -> None:
             (stage / "new" / path).rename(goal)
         for path, (before, _) in plan.changed.items():
             goal, staged = plan.folder / path, stage / "changed" / path
-            if goal.read_bytes() != before.encode("utf-8"):
+            if read_file(goal) != before.encode("utf-8"):
                 raise UsageError(f"{goal} was changed just now.\nType the command again.")
             shutil.copymode(goal, staged)
             staged.replace(goal.resolve())  # where it is a link, what that leads to
@@ -526,7 +527,7 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
     root, folder, native = find(start)
     path, package = folder / "__init__.py", folder.name
     try:
-        before = path.read_bytes().decode("utf-8")  # line ends as they are
+        before = read_file(path).decode("utf-8")  # line ends as they are
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
     _require_new(name, folder, bound(before, path))

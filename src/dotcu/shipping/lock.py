@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dotcu import files
 from dotcu.compile import CompileOptions, Source, Target, read_source
 from dotcu.compile.include_graph import IncludeGraph, include_graph, system_headers
 from dotcu.compile.object_code import is_kernel
 from dotcu.errors import UsageError
+from dotcu.files import read_file
 
 NAME = "dotcu.lock"
 FORMAT = 1
@@ -150,7 +150,7 @@ def read(root: Path) -> Lock:
     """
     file = root / NAME
     try:
-        values = json.loads(files.read(file))
+        values = json.loads(read_file(file))
         if values.get("format") != FORMAT:
             raise ValueError(f"its format is {values.get('format')!r}, and this dotcu reads {FORMAT}")
         architectures = tuple(values["architectures"])

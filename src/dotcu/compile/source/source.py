@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.errors import SourceNotFound, UsageError
+from dotcu.files import read_file
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def read_text(path: Path) -> str:
         SourceNotFound: It is missing, a folder, without permission, or not text.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError as error:
         raise SourceNotFound(_missing(path)) from error
     except OSError as error:
