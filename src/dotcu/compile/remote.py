@@ -141,12 +141,13 @@ def _name(digest: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return a store's address without a password in it."""
-    return re.sub(r"//[^/@]*@", "//", url)
+    """Return a store's address without a user and a password in it."""
+    return re.sub(r"//[^/]*@", "//", url)
 
 
 def _is_trusted(url: str) -> bool:
-    return (settings.current().cache_trust or "").rstrip("/") == url.rstrip("/")
+    """Return whether `DOTCU_CACHE_TRUST` names a store, by whichever user it is asked."""
+    return shown(settings.current().cache_trust or "").rstrip("/") == shown(url).rstrip("/")
 
 
 def locked_digest(source: Path | None, digest: str) -> str | None:
@@ -313,14 +314,25 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _http(url: str, name: str, data: bytes | None = None) -> bytes:
-    """Get a file by HTTP, or put one: fsspec's own client wants a package more, and reads without a bound."""
+    """Get a file by HTTP, or put one: fsspec's own client wants a package more, and reads without a bound.
+
+    A user and a password in the address are sent as basic authentication (RFC 7617).
+    """
     import urllib.error  # forty modules, which no process without such a store needs
     import urllib.request
 
-    request = urllib.request.Request(f"{url.rstrip('/')}/{name}", data=data, method="PUT" if data else "GET")
+    class SamePlace(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, request: Any, *given: Any) -> Any:
+            _require_same_place(request.full_url, given[-1])
+            return super().redirect_request(request, *given)
+
+    request = urllib.request.Request(
+        f"{shown(url).rstrip('/')}/{name}", data=data, method="PUT" if data else "GET", headers=_user(url)
+    )
+    opener = urllib.request.build_opener(SamePlace)
     for pause_s in (*_PAUSES_S, None):
         try:
-            with urllib.request.urlopen(request, timeout=settings.current().cache_timeout_s + 1) as reply:
+            with opener.open(request, timeout=settings.current().cache_timeout_s + 1) as reply:
                 return _bounded(reply)
         except urllib.error.HTTPError as error:
             if error.code in {404, 410} and data is None:
@@ -329,6 +341,35 @@ def _http(url: str, name: str, data: bytes | None = None) -> bytes:
                 raise
             time.sleep(pause_s)
     raise AssertionError
+
+
+def _user(url: str) -> dict[str, str]:
+    """Return the header that names the user of an address, if it has one."""
+    import base64
+    from urllib.parse import unquote, urlsplit
+
+    user, at, _ = urlsplit(url).netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    pair = f"{unquote(name)}:{unquote(password)}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"} if at else {}
+
+
+def _require_same_place(before: str, after: str) -> None:
+    """Refuse to be sent on: trust is in one host, and in https where its address says so.
+
+    Raises:
+        PermissionError: The new address is on another host or port, or not as safe.
+    """
+    from urllib.parse import urlsplit
+
+    old, new = urlsplit(before), urlsplit(after)
+    is_safer = (old.scheme, new.scheme) == ("http", "https")
+    is_same = (old.scheme, old.port) == (new.scheme, new.port)
+    if old.hostname != new.hostname or not (is_safer or is_same):
+        raise PermissionError(
+            f"it leads to {new.scheme}://{new.hostname}, which is not the place that was named. If you know "
+            "that place, name it itself: export DOTCU_CACHE_REMOTE=ADDRESS"
+        )
 
 
 def _bounded(file: Any) -> bytes:

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from dotcu.compile.target import Target
-from dotcu.errors import CompileError, SimulationError, UsageError
+from dotcu.errors import CompileError, SimulationError, UsageError, escaped
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, count_writes, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
@@ -304,7 +304,7 @@ class SimulatedDevice:
                 )
         finally:  # also after a finding, which may come late in the kernel
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on
-                sys.stdout.write(line if line.endswith("\n") else line + "\n")
+                sys.stdout.write(escaped(line if line.endswith("\n") else line + "\n"))
             for _, written in packed:
                 count_writes(written)
 

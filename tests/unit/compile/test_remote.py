@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.server
 import io
@@ -386,6 +387,94 @@ def test_a_store_that_is_busy_is_asked_again(cache_dir: Path, serve: Callable[..
         assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert len(server.asked) == 3
     assert remote._left_alone == {}
+
+
+def sent_to(address: str) -> Answer:
+    def send_on(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(302)
+        request.send_header("Location", address.replace("PATH", request.path))
+        request.end_headers()
+
+    return send_on
+
+
+def test_a_store_that_sends_on_to_another_place_is_left_alone(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = serve()
+    server = serve(sent_to(elsewhere.url.removesuffix("/cache") + "PATH"))
+    with settings.override(cache_remote=server.url, cache_trust=server.url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert elsewhere.asked == []
+    assert "it leads to http://127.0.0.1, which is not the place that was named" in warnings(caplog)[0]
+
+
+def test_a_store_may_send_on_within_its_place(cache_dir: Path, serve: Callable[..., Server]) -> None:
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        if "moved" in request.path:
+            request.send_response(404)
+            request.end_headers()
+        else:
+            sent_to("/moved")(request)
+
+    server = serve(answer)
+    with settings.override(cache_remote=server.url, cache_trust=server.url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert server.asked[-1] == "/moved"
+    assert remote._left_alone == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "may"),
+    [
+        ("https://a/x", "https://a/y", True),
+        ("http://a/x", "https://a/x", True),
+        ("https://a/x", "http://a/x", False),
+        ("https://a/x", "https://b/x", False),
+        ("https://a/x", "https://a:444/x", False),
+        ("http://a/x", "http://b/x", False),
+        ("http://a/x", "ftp://a/x", False),
+        ("https://a/x", "https://a@b/x", False),
+    ],
+)
+def test_where_a_store_may_send_on_to(before: str, after: str, may: bool) -> None:
+    with contextlib.nullcontext() if may else pytest.raises(PermissionError, match="DOTCU_CACHE_REMOTE="):
+        remote._require_same_place(before, after)
+
+
+def test_the_user_in_an_address_is_sent_and_its_trust_is_named_without(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = []
+
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        seen.append(request.headers["Authorization"])
+        request.send_response(404)
+        request.end_headers()
+
+    url = serve(answer).url.replace("//", "//alice:s%40cret@")
+    with settings.override(cache_remote=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    (warning,) = warnings(caplog)
+    assert "s%40cret" not in warning
+    advice = warning.rpartition("DOTCU_CACHE_TRUST=")[2]
+    for trust in (advice, url, f"{url}/"):
+        with settings.override(cache_remote=url, cache_trust=trust):
+            assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert seen == ["Basic " + base64.b64encode(b"alice:s@cret").decode()] * 3
+
+
+def test_what_a_server_answers_cannot_write_on_a_terminal(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.0 403 \x1b]0;owned\x1b\\\r\n\r\n")
+
+    url = serve(answer).url
+    with settings.override(cache_remote=url, cache_trust=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert "\x1b" not in caplog.text
+    assert "\\x1b]0;owned" in caplog.text
 
 
 def deny(request: http.server.BaseHTTPRequestHandler) -> None:

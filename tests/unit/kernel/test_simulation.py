@@ -282,3 +282,14 @@ print(out.sum())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "tensor(8.)\n", "")
+
+
+def test_what_a_kernel_prints_cannot_write_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    kernels = dotcu.load_inline(
+        r"""__global__ void say(int* out) { printf("\x1b]0;owned\x1b\\\\ of \t%d\n", *out = 1); }"""
+    )
+    with dotcu.simulate():
+        kernels.say(torch.zeros(1, dtype=torch.int32), grid=1, block=1)
+    printed = capfd.readouterr().out
+    assert "\x1b" not in printed
+    assert "\\x1b]0;owned\\x1b\\ of \t1\n" in printed
