@@ -41,6 +41,7 @@ KINDS = {
 _SUFFIXES = {0x10_0000: "a", 0x20_0000: "f"}
 _COMPRESSED = 0x1000 | 0x2000 | 0x8000  # two of LZ4's kind, and Zstandard
 
+_ANYTHING = re.compile(rb"[^\0]")
 _CONTAINER = struct.Struct("<IHHQ")
 # kind, version, header's size, payload with padding, compressed size, offset of options, minor, major,
 # architecture, offset and size of the name, flags, nothing, size before compression
@@ -116,10 +117,8 @@ def in_elf(image: Image) -> tuple[Fatbin, ...]:
 
 
 def _containers(image: Image, position: int, end: int, *, relocatable: bool = False) -> Iterator[Fatbin]:
-    while position < end:
-        if not any(image.data[position : position + 8]):  # padding
-            position += 8
-            continue
+    while (found := _ANYTHING.search(image.data, position, end)) is not None:  # behind padding
+        position += (found.start() - position) // 8 * 8
         magic, _, header, size = image.unpack(_CONTAINER, position, "a fatbin's header")
         if magic != MAGIC:
             raise UsageError(
