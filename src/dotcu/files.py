@@ -69,6 +69,24 @@ def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
     return read_file(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is there, for this user: in a folder that may not be entered there is none."""
+    return os.path.isfile(path)  # noqa: PTH113 - before Python 3.14, Path raises PermissionError
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Return whether a folder is there, for this user."""
+    return os.path.isdir(path)  # noqa: PTH112 - as above
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches a pattern in a folder, sorted; of a folder that may not be read, nothing."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
 def is_trusted(status: os.stat_result) -> bool:
     """Return whether a file belongs to the user of this process, or to root, who can replace any file."""
     return status.st_uid in (os.geteuid(), 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dotcu import files
 from dotcu.errors import UsageError
-from dotcu.files import read_file
+from dotcu.files import is_file, read_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,7 +41,7 @@ def enclosing(folder: Path) -> Path | None:
     """
     for each in files.upwards(folder):
         file = each / FILE
-        if file.is_file() and not files.others(file) and section(file) is not None:
+        if is_file(file) and not files.others(file) and section(file) is not None:
             return each
     return None
 
@@ -63,7 +63,7 @@ def required(folder: Path, remedy: str) -> Path:
     for each in (folder, *folder.parents):
         with contextlib.suppress(OSError):
             owner = files.others(each) or files.others(each / FILE)
-            if owner and (each / FILE).is_file():
+            if owner and is_file(each / FILE):
                 why = f"{each / FILE} belongs to {owner}, so it is not followed"
                 remedy = f"If you trust it, make it yours: sudo chown -R $(id -un) {each}\n{remedy}"
                 break

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from dotcu import files
+from dotcu import files, settings
+from dotcu.compile import inline_source, toolchain
+from dotcu.errors import SourceNotFound
 
 Give = Callable[[Path], None]
 
@@ -71,3 +74,36 @@ def test_a_folder_in_which_any_user_may_put_files_is_in_no_project(tmp_path: Pat
     own.mkdir(parents=True)
     shared.chmod(0o1777)
     assert list(files.upwards(own)) == [own]
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[Path]:
+    """A folder that may not be read or entered, with a file in it."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    (folder / "file").touch()
+    folder.chmod(0)
+    if os.access(folder, os.X_OK):
+        folder.chmod(0o700)
+        pytest.skip("needs a user who is not root, whom nothing is denied")
+    yield folder
+    folder.chmod(0o700)
+
+
+def test_in_a_folder_that_may_not_be_entered_there_is_nothing(closed: Path) -> None:
+    assert not files.is_file(closed / "file")
+    assert not files.is_folder(closed / "file")
+    assert files.matching(closed, "nvidia/*") == []
+    with pytest.raises(SourceNotFound, match=r"cannot be read: permission denied.\n.*ls -ld"):
+        inline_source("", include=[closed])
+
+
+def test_a_compiler_is_found_beside_folders_that_may_not_be_entered(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for clear in (toolchain._nvrtc, toolchain._compilers):
+        clear.cache_clear()
+    monkeypatch.setattr(sys, "path", [str(closed), *sys.path])
+    with settings.override(cuda_home=closed):
+        assert toolchain.nvrtc().path
+        assert toolchain.report()

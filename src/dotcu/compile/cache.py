@@ -43,7 +43,7 @@ from typing import IO, Any, TypeVar
 from dotcu import files as regular
 from dotcu import settings
 from dotcu.errors import CacheError
-from dotcu.files import read_file
+from dotcu.files import is_folder, read_file
 from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
@@ -430,7 +430,7 @@ def open_entry(
 
     opened = open_files(read, unread=unread)
     # where there is a folder now, another process may just have put it there
-    if opened is None and folder.is_dir() and (opened := open_files(read, unread=unread)) is None:
+    if opened is None and is_folder(folder) and (opened := open_files(read, unread=unread)) is None:
         raise DamagedEntry(f"{_INDEX} is missing")
     return opened
 
@@ -528,7 +528,7 @@ def _note_digest(source: str, body: str) -> str:
 def _remove(path: Path) -> None:
     """Remove a folder, or what lies in its place, as far as that is allowed."""
     with contextlib.suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
+        if is_folder(path) and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink()
@@ -577,7 +577,7 @@ class Store:
         if not self._is_usable():
             raise PermissionError(errno.EPERM, "It belongs to another user", str(self.root))
         for each in reversed((folder, *folder.parents)):
-            if not each.is_dir():
+            if not is_folder(each):
                 each.mkdir(mode=0o700 if self.private else 0o755, exist_ok=True)
 
     def path(self, digest: str) -> Path:
@@ -677,7 +677,7 @@ class Store:
         self.make(trash.parent)
         with contextlib.suppress(FileNotFoundError):
             folder.rename(trash)
-            shutil.rmtree(trash) if trash.is_dir() and not trash.is_symlink() else trash.unlink()
+            shutil.rmtree(trash) if is_folder(trash) and not trash.is_symlink() else trash.unlink()
 
     @contextlib.contextmanager
     def lock(self, digest: str, until: Callable[[], bool] = lambda: False) -> Iterator[bool]:

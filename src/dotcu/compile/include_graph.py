@@ -38,7 +38,7 @@ from dotcu.compile.host_split.detect import (
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.lexer import Include, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, read_text
-from dotcu.files import read_file
+from dotcu.files import is_file, read_file
 
 VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
@@ -60,7 +60,7 @@ class SystemHeaders:
     def find(self, spelled: str) -> str | None:
         """Return the virtual name that `#include <spelled>` leads to, None if no folder has it."""
         if spelled not in self._found:
-            roots = (name for name, folder in self._roots.items() if (folder / spelled).is_file())
+            roots = (name for name, folder in self._roots.items() if is_file(folder / spelled))
             root = next(roots, None)
             self._found[spelled] = root and posixpath.normpath(f"{root}/{spelled}")
         return self._found[spelled]
@@ -94,7 +94,7 @@ class SystemHeaders:
         for include in scan_includes(text, exact=False):
             sibling = posixpath.normpath(f"{folder}/{include.spelled}")
             beside = self.path(sibling) if include.quoted else None
-            is_beside = beside is not None and beside.is_file()
+            is_beside = beside is not None and is_file(beside)
             leads[include] = sibling if is_beside else self.find(include.spelled)
         body = rewrite_includes(text, leads)
         return body.encode("utf-8", "surrogateescape"), tuple(dict.fromkeys(filter(None, leads.values())))
@@ -113,7 +113,7 @@ def system_headers(folders: tuple[Path, ...]) -> SystemHeaders:
 def bundled_headers_identity() -> str:
     """Return a digest of all headers of dotcu, read once in a process."""
     digest = hashlib.sha256()
-    for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if path.is_file()):
+    for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if is_file(path)):
         name = file.relative_to(BUNDLED_FOLDER).as_posix()
         digest.update(name.encode() + b"\0" + read_file(file) + b"\0")
     return digest.hexdigest()[:16]
@@ -338,7 +338,7 @@ class _GraphBuilder:
         """Return whether a folder has a file, looked up once."""
         key = (folder, spelled)
         if key not in self.found:
-            self.found[key] = (folder / spelled).is_file()
+            self.found[key] = is_file(folder / spelled)
         return self.found[key]
 
     @functools.cached_property

@@ -15,6 +15,7 @@ from pathlib import Path
 from dotcu import stopwatch
 from dotcu.compile.cache import CacheEntry
 from dotcu.errors import ToolchainError
+from dotcu.files import matching
 
 FIRST_WITH_A_CACHE = (12, 9)
 WITHOUT_A_CACHE = ("--no-cache",)
@@ -41,7 +42,7 @@ SUCCESS = 0
 
 def builtin_libraries(library: Path) -> tuple[Path, ...]:
     """Return the library of built-in functions that is next to a libnvrtc."""
-    return tuple(sorted(library.parent.glob("libnvrtc-builtins.so.*.*")))[:1]
+    return tuple(matching(library.parent, "libnvrtc-builtins.so.*.*"))[:1]
 
 
 class Nvrtc:

@@ -31,7 +31,7 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import Source
 from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
-from dotcu.files import MOST_BYTES, read_file
+from dotcu.files import MOST_BYTES, is_file, read_file
 
 FORMAT = 3
 FOLDER = "__dotcu__"
@@ -299,7 +299,7 @@ def decompress_records(data: bytes, path: Path, manifest: PrebuiltManifest) -> b
 def damaged_package(path: Path, why: str) -> PrebuiltCodeError:
     """Return the error for code that differs from the file in its wheel."""
     package = path.parent.parent
-    while (package.parent / "__init__.py").is_file():
+    while is_file(package.parent / "__init__.py"):
         package = package.parent
     return PrebuiltCodeError(
         f"{path} differs from the file in its wheel: {why}.\n"
@@ -346,7 +346,7 @@ def find_prebuilt(
     changed = [source.name] * (text_digest(source) != built.text)
     for name, digest in load.headers.items():
         header = folder.parent / name
-        if not changed and not (header.is_file() and digest_of(read_file(header)) == digest):
+        if not changed and not (is_file(header) and digest_of(read_file(header)) == digest):
             changed = [name]
     if changed:
         return (f"{changed[0]} is not what {folder} was compiled from",)

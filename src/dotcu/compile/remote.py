@@ -30,7 +30,7 @@ from dotcu import files as regular
 from dotcu import settings
 from dotcu.compile import cache, packs
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
-from dotcu.files import read_file
+from dotcu.files import is_file, read_file
 from dotcu.pyproject import FILE
 from dotcu.telemetry import count
 
@@ -164,11 +164,11 @@ def lock_folder(source: Path | None) -> Path | None:
     That is the folder of a pyproject.toml or the root of a repository. A lock that another user may have put
     there gives no right to what a store sends: it is left out, with a warning.
     """
-    if source is None or not any((folder / LOCK).is_file() for folder in source.parents):
+    if source is None or not any(is_file(folder / LOCK) for folder in source.parents):
         return None  # most sources have none, and pay for nothing else
     for folder in regular.upwards(source.parent):
         lock = folder / LOCK
-        if lock.is_file():
+        if is_file(lock):
             owner = regular.others(lock)
             if not owner:
                 return folder
@@ -177,7 +177,7 @@ def lock_folder(source: Path | None) -> Path | None:
                 "sudo chown $(id -un) %s", lock, owner, lock,
             )  # fmt: skip
             return None
-        if (folder / FILE).is_file():
+        if is_file(folder / FILE):
             return None
     return None
 

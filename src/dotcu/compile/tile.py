@@ -32,7 +32,7 @@ from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.compile.toolchain import Compiler
 from dotcu.elf import machine_within
 from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
-from dotcu.files import read_file
+from dotcu.files import is_file, read_file
 
 FIRST_NVRTC: Version = (13, 3)
 FIRST_DRIVER: Version = (13, 0)
@@ -128,7 +128,7 @@ def find() -> Compiler | Rejected:
     """Return the newest compiler of tile kernels whose code the driver loads, or why there is none."""
     known = (*toolchain.installed(), *_apart())
     override, wanted = settings.current().nvrtc, driver.version()
-    if override is not None and override.is_file():
+    if override is not None and is_file(override):
         known = (toolchain.compiler_at(override, known), *known)
     most = wanted[0] if wanted is not None else FIRST_NVRTC[0]
     fitting = [one for one in known if one.version >= FIRST_NVRTC and one.version[0] <= max(most, 13)]
@@ -161,7 +161,7 @@ def beside(nvrtc: Compiler, name: str) -> Path | None:
     """Return a program or library of the toolkit that an NVRTC belongs to."""
     home = nvrtc.path.parent.parent
     places = (home / "bin", home / "lib", home / "lib64", home / "nvvm" / "lib64")
-    return next((place / name for place in places if (place / name).is_file()), None)
+    return next((place / name for place in places if is_file(place / name)), None)
 
 
 def host() -> str:
@@ -249,7 +249,7 @@ def assemble(
             timeout_s=TIMEOUT_S,
             environment=dict.fromkeys(_TOOLKIT_VARIABLES, str(program.parent.parent)),
         )  # fmt: skip
-        cubin = read_file(result) if done.status == 0 and result.is_file() else None
+        cubin = read_file(result) if done.status == 0 and is_file(result) else None
     log = (done.stdout + done.stderr).replace(scratch, "")
     return cubin, as_nvrtc(log), done.line.replace(f"{scratch}/", "")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.files import read_file, read_text
+from dotcu.files import is_file, is_folder, read_file, read_text
 from dotcu.pyproject import FILE, enclosing, required, section
 
 __all__ = ["ScaffoldPlan", "add", "create", "plan_operator", "plan_project"]
@@ -132,7 +132,7 @@ def find(folder: Path) -> tuple[Path, Path, bool]:
             'A new operator is imported by the package, so let it have that: modules = ["NAME"]'
         )
     for sources in ("src", "."):
-        if (root / sources / package / "__init__.py").is_file():
+        if is_file(root / sources / package / "__init__.py"):
             return root, root / sources / package, "native" in table
     raise UsageError(
         f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
@@ -216,7 +216,7 @@ def _require_place(folder: Path) -> None:
     if os.path.lexists(folder):
         raise UsageError(f"{folder} exists already.\ndotcu new creates a new folder: choose another name.")
     parent = folder.parent
-    if not parent.is_dir():
+    if not is_folder(parent):
         problem = "is not a folder" if os.path.lexists(parent) else "does not exist"
         raise UsageError(f"{parent} {problem}.\nMake it first: mkdir -p {parent}")
     around = enclosing(parent)
@@ -401,7 +401,7 @@ def _undone_on_failure() -> Iterator[list[Path]]:
     except BaseException:
         for path in reversed(created):
             with suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()
+                path.rmdir() if is_folder(path) else path.unlink()
         raise
 
 
@@ -554,7 +554,7 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
 
 def _require_new(name: str, package: Path, taken: set[str]) -> None:
     """Refuse a name that the package has, or nearly has: some file systems ignore case."""
-    stems = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix in (".py", ".cu")}
+    stems = {path.stem for path in package.iterdir() if is_folder(path) or path.suffix in (".py", ".cu")}
     for other in sorted(taken | stems):
         if alike(other) == alike(name):
             near = "" if other == name else ", which differs in case, - or _ alone"

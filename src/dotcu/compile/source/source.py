@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.errors import SourceNotFound, UsageError
-from dotcu.files import read_file
+from dotcu.files import is_folder, matching, read_file
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,16 @@ def _folders(include: object, base: Path | None, *, required: bool = True) -> tu
         raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{shown!r}].")
     folders = tuple(_absolute(folder, "include", 'include=["include"]', base) for folder in include)
     for folder in folders:
-        if required and not folder.is_dir():
+        if required and not is_folder(folder):
             raise SourceNotFound(
                 f"The include folder {folder} does not exist.\n"
                 "It was named in include=[...]; load() counts a relative one from the folder of the file "
                 "that calls it."
+            )
+        if required and not os.access(folder, os.X_OK):
+            raise SourceNotFound(
+                f"The include folder {folder} cannot be read: permission denied.\n"
+                f"It was named in include=[...]. See whose it is, and what you may: ls -ld {folder}"
             )
     return folders
 
@@ -175,10 +181,12 @@ def printable(text: str) -> str:
 
 def _missing(path: Path) -> str:
     """Return the message for a file that is not there, with the nearest names where it should be."""
-    folder = next(parent for parent in path.parents if parent.is_dir())
+    folder = next(parent for parent in path.parents if is_folder(parent))
     by_name: dict[str, Path] = {}
     with suppress(OSError):
-        for file in sorted({*folder.glob("*.cu"), *folder.glob("*.cuh"), *folder.glob("*/*.cu")}):
+        for file in sorted(
+            {*matching(folder, "*.cu"), *matching(folder, "*.cuh"), *matching(folder, "*/*.cu")}
+        ):
             by_name.setdefault(file.name, file)
     near = difflib.get_close_matches(path.name, by_name, n=3, cutoff=0.4) or list(by_name)[:3]
     if near:
