@@ -248,6 +248,14 @@ def _splitter_identity() -> bytes:
     return b"\0".join([*parts, bundled_headers_identity().encode()])
 
 
+def _quotable(name: str) -> str:
+    """Return a name as it stands between quotes, in an `#include` and in PTX: some characters as `%22`."""
+    return _UNQUOTABLE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+
+
+_UNQUOTABLE = re.compile(r'["\\%\x00-\x1f\x7f]')
+
+
 @dataclass
 class _GraphBuilder:
     """A walk over the files that a source reaches.
@@ -274,7 +282,7 @@ class _GraphBuilder:
     unread: bool = False
 
     def build(self) -> IncludeGraph:
-        main_name = f"{VIRTUAL_ROOT}/{self.source.name.lstrip('/')}"
+        main_name = f"{VIRTUAL_ROOT}/{_quotable(self.source.name.lstrip('/'))}"
         if self.source.path:
             self.virtual[self.source.path.resolve()] = main_name
         main = self.file(main_name, self.source.path, self.source.text)
@@ -360,6 +368,6 @@ class _GraphBuilder:
             inside = (one for one in self.roots if real.is_relative_to(one[0]))
             folder, root = next(inside, self.roots[0])
             relative = Path(os.path.relpath(real, folder)).as_posix().replace("../", "@up/")
-            self.virtual[real] = f"{root}/{relative}"
+            self.virtual[real] = f"{root}/{_quotable(relative)}"
             self.waiting.append((self.virtual[real], real))
         return self.virtual[real]
