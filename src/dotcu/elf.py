@@ -253,7 +253,7 @@ def read_sections(image: Image) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def machine_within(data: bytes, name: str) -> str:
+def machine_within(data: Data, name: str) -> str:
     """Return the processor of the ELF file in a section, such as `x86_64`; "" without that section."""
     image = Image(name="the code", data=data)
     for section in read_sections(image):
@@ -262,6 +262,10 @@ def machine_within(data: bytes, name: str) -> str:
             machine = read_header(inner).machine
             return _MACHINES.get(machine, f"machine {machine}")
     return ""
+
+
+HOST_CODE = ".nv.host"
+"""The section of a cubin of tile kernels that has code for the processor of the host."""
 
 
 def section_bytes(data: bytes, name: str) -> int:

@@ -169,6 +169,12 @@ def private_imports(text: str) -> list[str]:
     return [n for n in taken if n.split(".")[0] == "dotcu" and n not in public and not n.startswith(own)]
 
 
+def test_the_tests_that_the_threat_model_names_are_there() -> None:
+    named = re.findall(r"`(tests/[^`]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert named
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
 USERS = sorted([*(PACKAGE / "gallery").rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
 
 

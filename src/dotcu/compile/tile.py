@@ -30,7 +30,7 @@ from dotcu.compile.include_graph import VIRTUAL_ROOT
 from dotcu.compile.source.lexer import without_comments
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.compile.toolchain import Compiler
-from dotcu.elf import machine_within
+from dotcu.elf import HOST_CODE, machine_within
 from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
 from dotcu.files import is_file, read_file
 
@@ -48,7 +48,6 @@ HOSTS = ("x86_64", "aarch64")
 """The processors that tileiras makes the host code of a cubin for."""
 
 _WORDS = re.compile(r'\b__tile(?:_global)?__\b|^[ \t]*#[ \t]*include[ \t]*[<"]cuda_tile\.h[>"]', re.MULTILINE)
-_HOST_CODE = ".nv.host"
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 """Where tileiras looks for ptxas first, also for an older one that cannot read its PTX (13.5, tried)."""
 _LOCATED = re.compile(r'^loc\("([^"]+)":(\d+):\d+\): (error|warning|remark): :? ?', re.MULTILINE)
@@ -372,7 +371,7 @@ def require_loadable(cubin: bytes, name: str) -> None:
     Raises:
         UsageError: It is not this machine's; or it is damaged.
     """
-    found, here = machine_within(cubin, _HOST_CODE), host()
+    found, here = machine_within(cubin, HOST_CODE), host()
     if found not in ("", here):
         raise UsageError(
             f"The tile kernels of {name} are compiled for hosts of {found}, and this machine is {here}.\n"

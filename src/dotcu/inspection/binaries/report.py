@@ -61,6 +61,7 @@ VERSION = 2
 Kind: TypeAlias = Literal["cubin", "ptx", "fatbin", "elf", "wheel"]
 
 _HOW = {"native": "natively on", "jit": "by JIT on", "no": "not on"}
+HOST_CODE_RUNS = "it runs in the process that loads this, with all that the process may do"
 _LABEL = 13  # characters of the first column of every table of words
 _FILES = {"cubin": "cubin", "ptx": "PTX", "fatbin": "fatbin", "wheel": "wheel", "elf": "ELF file"}
 
@@ -104,6 +105,7 @@ class BinaryReport(report_base.Report):
         modules: The device code; of a cubin or a PTX file, one module with one entry; of a wheel, none.
         kernels: By architecture, of those that were asked for; of a cubin or a PTX file always.
         host: The host's side, None if there is none.
+        host_code: Of a cubin of tile kernels, the processor that its host code is for, such as `x86_64`.
         wheel: The name and tags of a wheel.
         members: The binaries in a wheel.
         damaged: What is wrong with each member of a wheel that cannot be read.
@@ -116,6 +118,7 @@ class BinaryReport(report_base.Report):
     modules: tuple[Fatbin, ...] = ()
     kernels: Mapping[str, tuple[BinaryKernel, ...]]
     host: HostBinary | None = None
+    host_code: str = ""
     wheel: Wheel | None = None
     members: tuple[BinaryReport, ...] = ()
     damaged: tuple[str, ...] = ()
@@ -172,6 +175,7 @@ class BinaryReport(report_base.Report):
                 for arch, found in self.kernels.items()
             },
             "host": _host_json(self.host) if self.host else None,
+            "host_code": self.host_code,
             "wheel": asdict(self.wheel) if self.wheel else None,
             "members": [member.to_json() for member in self.members],
             "damaged": list(self.damaged),
@@ -199,6 +203,7 @@ def _parts(report: BinaryReport) -> Iterator[RenderableType]:
         yield _gpus(report)
     wheel = report.wheel
     rows = [*_host_rows(report.host)] if report.host else []
+    rows += [("host code", f"for {report.host_code}: {HOST_CODE_RUNS}")] if report.host_code else []
     rows += [("tags", ", ".join(wheel.tags) or "none")] if wheel else []
     rows += [("lowest tag", wheel.lowest)] if wheel and wheel.lowest else []
     if rows:
@@ -380,6 +385,7 @@ def _image_report(image: Image, kind: Kind, archs: frozenset[str]) -> BinaryRepo
         modules=modules,
         kernels=kernels,
         host=read_host_binary(image) if kind == "elf" else None,
+        host_code=elf.machine_within(image.data, elf.HOST_CODE) if kind == "cubin" else "",
         notes=tuple(notes),
     )
 
