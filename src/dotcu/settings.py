@@ -93,6 +93,12 @@ class Settings:
     cpp: Path | None = _variable(
         "DOTCU_CPP", None, "set by `dotcu build --cpp`: the folder of C++ that a wheel gets"
     )
+    check_channel: str | None = _variable(
+        "DOTCU_CHECK_CHANNEL", None, "set by `dotcu check`: where the process that checks says that it ends"
+    )
+    check_apart: bool = _variable(
+        "DOTCU_CHECK_APART", False, "set by `dotcu check`, after a crash: each trial runs in a worker"
+    )
     nvtx_injection: Path | None = _variable(
         "NVTX_INJECTION64_PATH", None, "set by a profiler that sees NVTX ranges"
     )

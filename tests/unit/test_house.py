@@ -103,6 +103,8 @@ MAKE_DESCRIPTORS = (
     "compile/cache.py",
     "compile/packs.py",
     "compile/remote.py",
+    "inspection/binaries/report.py",
+    "process.py",
 )
 
 

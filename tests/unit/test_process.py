@@ -119,3 +119,22 @@ def test_a_program_that_is_handed_over_to_reports_how_it_ended(script: str, expe
 def test_what_cannot_be_handed_over_to_is_an_error() -> None:
     with pytest.raises(ToolchainError, match="could not be started"):
         process.hand_over(["/nowhere/program"])
+
+
+END = "import os, sys; from dotcu import process; descriptor = int(os.environ['CHANNEL']); "
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("process.say_end(descriptor)", (0, True)),
+        ("process.say_end(descriptor); sys.exit(3)", (3, True)),
+        ("os._exit(0)", (0, False)),
+        ("os.kill(os.getpid(), 9)", (-9, False)),
+        ("process.adopt_channel(descriptor); os.execv('/bin/true', ['true'])", (0, False)),
+    ],
+)
+def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(
+    text: str, result: tuple[int, bool]
+) -> None:
+    assert process.supervise([sys.executable, "-c", END + text], "CHANNEL") == result

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
 import typer
@@ -39,7 +41,11 @@ _READER_LEFT = 141  # 128 + SIGPIPE
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
     console.never_fail_on_letters()
+    channel = None
     try:
+        channel = _channel()
+        if channel is None and _is_check(sys.argv[1:]):
+            sys.exit(_check_apart())
         with process.collecting_rarely():
             parser()(prog_name="dotcu")
     except SystemExit as end:
@@ -53,6 +59,55 @@ def main() -> None:
         if _debugging():
             raise
         sys.exit(_explain(error))
+    finally:
+        if channel is not None:
+            process.say_end(channel)
+
+
+def _channel() -> int | None:
+    """Return the descriptor on which this process says that it ends, if it is one that checks."""
+    text = settings.current().check_channel
+    if text is None:
+        return None
+    process.adopt_channel(int(text))
+    return int(text)
+
+
+def _is_check(words: Sequence[str]) -> bool:
+    """Return whether a command line checks, and does not just show its help."""
+    verb = next((word for word in words if not word.startswith("-")), "")
+    return verb == "check" and not {"-h", "--help"} & {*words}
+
+
+def _check_apart() -> int:
+    """Check in another process, so that code that ends it or crashes is not a check that passed.
+
+    After a crash, it is done again with each trial in a worker: then the report names the trial.
+    """
+    command = [sys.executable, "-m", "dotcu", *sys.argv[1:]]
+    variable, apart = "DOTCU_CHECK_CHANNEL", {"DOTCU_CHECK_APART": "1"}
+    status, has_ended = process.supervise(command, variable)
+    if has_ended or -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        return status if status >= 0 else 128 - status
+    console.note(
+        f"the code that is checked ended the process of the check ({_how(status)}); "
+        "the check begins again, with each trial in a process of its own"
+    )
+    status, has_ended = process.supervise(command, variable, apart)
+    if not has_ended:
+        message = (
+            f"The code that is checked ended the process of the check again ({_how(status)}): there is no "
+            "report.\nRequired: a module and samples that let the process live. Look for os._exit there, or "
+            "for the crash: python -X faulthandler FILE"
+        )
+        _explain_as_json("CheckEnded", message)
+        console.print_error(message)
+        return errors.EXIT_FAILED
+    return status or errors.EXIT_FAILED  # what ended the process once does not pass
+
+
+def _how(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 def _end(end: SystemExit) -> NoReturn:
