@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -44,7 +45,7 @@ def main() -> None:
     channel = None
     try:
         channel = _channel()
-        if channel is None and _is_check(sys.argv[1:]):
+        if channel is None and _is_program() and _is_check(sys.argv[1:]):
             sys.exit(_check_apart())
         with process.collecting_rarely():
             parser()(prog_name="dotcu")
@@ -71,6 +72,12 @@ def _channel() -> int | None:
         return None
     process.adopt_channel(int(text))
     return int(text)
+
+
+def _is_program() -> bool:
+    """Return whether this process is the command itself, and not one that calls `main`."""
+    file = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+    return file.name == "dotcu" or file.parts[-2:] == ("dotcu", "__main__.py")
 
 
 def _is_check(words: Sequence[str]) -> bool:

@@ -152,7 +152,10 @@ def _default_location() -> Path:
             return folder
     import tempfile
 
-    return Path(tempfile.gettempdir()) / f"dotcu-{os.geteuid()}"
+    place = "/tmp"
+    with contextlib.suppress(FileNotFoundError):  # no folder for temporary files can be written
+        place = tempfile.gettempdir()
+    return Path(place) / f"dotcu-{os.geteuid()}"
 
 
 def layers() -> tuple[Store, ...]:

@@ -44,6 +44,7 @@ ABSENT_S = 10.0
 """The time for which processes that compile believe another one that the store lacks an entry."""
 
 _CHUNK = 1 << 20
+_MOST_OF_LOCK = 64 << 20
 _BUSY = {429, 500, 502, 503, 504}
 """Answers after which the same request may succeed (RFC 9110); fsspec's stores try again by themselves."""
 
@@ -186,7 +187,7 @@ def lock_folder(source: Path | None) -> Path | None:
 def _objects(lock: Path, changed_ns: int) -> Mapping[str, str]:
     """Return the digests of objects in a lock, by key; none if it cannot be read."""
     try:
-        sources = json.loads(read_file(lock))["sources"]
+        sources = json.loads(read_file(lock, _MOST_OF_LOCK, is_mine=True))["sources"]
         return {key: str(value) for each in sources for key, value in each.get("objects", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _log.warning(
