@@ -66,6 +66,8 @@ def escaped(text: str) -> str:
     These are control characters, by which a name or a source could move the cursor, hide what was printed or
     write on the clipboard, and those that turn the direction of text. Line ends and tabs stay.
     """
+    if text.strip(" ").isprintable():  # most are, and some are padding of 100,000 blanks
+        return text
     return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

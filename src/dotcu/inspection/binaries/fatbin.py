@@ -41,7 +41,6 @@ KINDS = {
 _SUFFIXES = {0x10_0000: "a", 0x20_0000: "f"}
 _COMPRESSED = 0x1000 | 0x2000 | 0x8000  # two of LZ4's kind, and Zstandard
 
-_ANYTHING = re.compile(rb"[^\0]")
 _CONTAINER = struct.Struct("<IHHQ")
 # kind, version, header's size, payload with padding, compressed size, offset of options, minor, major,
 # architecture, offset and size of the name, flags, nothing, size before compression
@@ -117,8 +116,7 @@ def in_elf(image: Image) -> tuple[Fatbin, ...]:
 
 
 def _containers(image: Image, position: int, end: int, *, relocatable: bool = False) -> Iterator[Fatbin]:
-    while (found := _ANYTHING.search(image.data, position, end)) is not None:  # behind padding
-        position += (found.start() - position) // 8 * 8
+    while (position := _behind_padding(image, position, end)) < end:
         magic, _, header, size = image.unpack(_CONTAINER, position, "a fatbin's header")
         if magic != MAGIC:
             raise UsageError(
@@ -134,6 +132,20 @@ def _containers(image: Image, position: int, end: int, *, relocatable: bool = Fa
         image.require(after, f"the fatbin at byte {position}")
         yield Fatbin(relocatable=relocatable, entries=tuple(_entries(image, first, after)))
         position = after
+
+
+_CHUNK_BYTES = 1 << 20
+
+
+def _behind_padding(image: Image, position: int, end: int) -> int:
+    """Return where something stands again, in steps of 8 bytes; the end where nothing does."""
+    while position < end:
+        part = image.data[position : min(position + _CHUNK_BYTES, end)]
+        padding = len(part) - len(part.lstrip(b"\0"))
+        if padding < len(part):
+            return position + padding // 8 * 8
+        position += len(part)
+    return end
 
 
 def _entries(image: Image, position: int, end: int) -> Iterator[FatbinEntry]:
