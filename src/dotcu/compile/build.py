@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, stopwatch
 from dotcu.compile import cache, nvrtc, tile, toolchain
-from dotcu.compile.cache import CacheEntry, Store
+from dotcu.compile.cache import CacheEntry, DamagedEntry, Store
 from dotcu.compile.host_split.detect import NOT_FOUND, Refusal, is_host_include
 from dotcu.compile.include_graph import (
     VIRTUAL_ROOT,
@@ -34,6 +34,7 @@ from dotcu.compile.include_graph import (
 from dotcu.compile.nvrtc_server import FIRST_WITH_A_SEED
 from dotcu.compile.object_code import (
     ObjectCode,
+    Resources,
     is_kernel,
     parse_resources,
     probe_of,
@@ -42,17 +43,27 @@ from dotcu.compile.object_code import (
     with_probes,
 )
 from dotcu.compile.options import CompileOptions, arguments, command_line
-from dotcu.compile.remote import fetch, push, shown
+from dotcu.compile.remote import LOCK, fetch, locked_digest, push, shown
 from dotcu.compile.source.declarations import device_arrays, offset_in_tile_code
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.compile.toolchain import Compiler
-from dotcu.errors import CompileError, DotcuError, JitDisabled, KernelNotFound, SourceError, ToolchainError
+from dotcu.errors import (
+    CompileError,
+    DotcuError,
+    JitDisabled,
+    KernelNotFound,
+    SourceError,
+    ToolchainError,
+    UsageError,
+)
 from dotcu.ptx.debug_info import TypeRow, parameter_types
 from dotcu.telemetry import count, span
 from dotcu.tracebacks import caller_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dotcu.compile.diagnostics import Diagnostic
 
 _log = logging.getLogger("dotcu")
@@ -308,6 +319,11 @@ def layout_inputs(inputs: BuildInputs, names: Sequence[str]) -> BuildInputs:
     )  # fmt: skip
 
 
+def is_reproducible(inputs: BuildInputs) -> bool:
+    """Return whether every machine compiles this to the same bytes."""
+    return _plan(inputs).is_reproducible
+
+
 def parameter_layouts(
     source: Source, options: CompileOptions, target: Target, names: Sequence[str], *, simulated: bool
 ) -> Mapping[str, Sequence[TypeRow]]:
@@ -396,11 +412,23 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
         if not is_covered:
             outcome = "compiled, not cached: a macro expands to the name of a header"
             return _finish(plan, entry, started, outcome, cause=cause)
+        _warn_of_lock(plan, entry)
         store.put(plan.build_digest, entry.files(), locked=locked)
         store.add_history(builds, plan.ingredients)
     if remote:
         push(store, plan.build_digest, entry.files())
     return _finish(plan, entry, started, f"compiled: {reason}", store, cause)
+
+
+def _warn_of_lock(plan: BuildPlan, entry: CacheEntry) -> None:
+    """Warn where a lock has another object than this machine compiles: each process compiles it again."""
+    if locked_digest(plan.source.path, plan.build_digest) not in (None, entry.digest):
+        _log.warning(
+            "%s has another object for %s (%s, %s) than this machine compiles of the same source, with the "
+            "same compiler. The one that was compiled here is used, and compiled again in each process. "
+            "Write the digests again: dotcu cache pack TARGET --lock",
+            LOCK, plan.display, ", ".join(plan.names), plan.target,
+        )  # fmt: skip
 
 
 def _about_span(plan: BuildPlan) -> dict[str, str]:
@@ -444,8 +472,17 @@ def note_compile(cause: Mapping[str, Any]) -> None:
 
 def last_compile() -> Mapping[str, Any] | None:
     """Return the cause of the last compile into this cache, by any process; None if none is noted."""
-    known = {"file", "kernels", "target", "arguments", "reason", "caller", "seconds", "looked_in", "time"}
-    return next((one for one in Store(cache.location()).history(_LAST) if known <= one.keys()), None)
+    return next((one for one in Store(cache.location()).history(_LAST) if _is_cause(one)), None)
+
+
+_CAUSE = dict.fromkeys(("file", "target", "arguments", "reason", "caller"), str) | {
+    "kernels": list, "looked_in": list, "seconds": float, "time": float,
+}  # fmt: skip
+
+
+def _is_cause(noted: Mapping[str, Any]) -> bool:
+    are_typed = all(isinstance(noted.get(name), kind) for name, kind in _CAUSE.items())
+    return are_typed and all(isinstance(each, str) for each in (*noted["kernels"], *noted["looked_in"]))
 
 
 def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
@@ -463,27 +500,50 @@ def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
 
 def _fits(plan: BuildPlan, entry: CacheEntry) -> bool:
     """Return whether an entry of someone else has all that is wanted, for this machine."""
+    is_loadable = entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)
+    return is_loadable and _is_of(plan, entry)
+
+
+def _is_of(plan: BuildPlan, entry: CacheEntry) -> bool:
+    """Return whether an entry has all that a build makes."""
     names = with_probes(plan.names) if plan.probed else plan.names
     has_code = (entry.cubin is not None) == (plan.target.kind == "sm")
-    is_loadable = entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)
     has_types = not plan.layouts or entry.layouts.keys() >= set(plan.kernels)
-    return has_code and is_loadable and has_types and entry.lowered.keys() >= set(names)
+    try:
+        _resources(entry)
+    except (UsageError, ValueError):  # of a file that is no cubin, and a number of more digits than any has
+        return False
+    return has_code and has_types and entry.lowered.keys() >= set(names)
+
+
+def _resources(entry: CacheEntry) -> dict[str, Resources]:
+    return parse_resources(entry.log, entry.cubin) | tile_resources(entry.tile_cubin)
 
 
 def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEntry | None, str]:
     """Return what is in memory, in the store or in a layer, and which of them has it."""
+    expected = locked_digest(plan.source.path, plan.build_digest)
     entry = cache.get_from_memory(store.directory, plan.build_digest)
-    if entry is not None:
+    if entry is not None and expected in (None, entry.digest):
         count("cache_hits", place="memory")
         return entry, "in memory"
     outcome = "cache hit, compiled meanwhile by another" if again else "cache hit"
     for place in (store, *(() if again else cache.layers())):
-        entry = place.get(plan.build_digest, cache.read_entry, again=again)
+        read = functools.partial(_read_whole, plan, expected, is_mine=place.private)
+        entry = place.get(plan.build_digest, read, again=again)
         # not one of another machine that shares the directory: it would end this process
         if entry is not None and (entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)):
             count("cache_hits", place="disk" if place is store else "layer")
             return entry, outcome if place is store else f"cache hit in the layer {place.directory}"
     return None, ""
+
+
+def _read_whole(plan: BuildPlan, expected: str | None, folder: Path, *, is_mine: bool) -> CacheEntry | None:
+    """Return the entry in a folder; a damaged one is what whoever wrote it has not compiled of this build."""
+    entry = cache.read_entry(folder, is_mine=is_mine, expected=expected)
+    if entry is not None and not _is_of(plan, entry):
+        raise DamagedEntry("it lacks what this build has")
+    return entry
 
 
 # The message for a changed ingredient, in the order in which they are looked for.
@@ -846,7 +906,7 @@ def _finish(
         signatures={
             name: entry.lowered[probe_of(name)] for name in plan.names if plan.probed and is_kernel(name)
         },
-        resources=parse_resources(entry.log, entry.cubin) | tile_resources(entry.tile_cubin),
+        resources=_resources(entry),
         warnings=tuple(one for one in _diagnostics(plan, entry.log) if one.severity == "warning")
         if "warning" in entry.log  # most have none, and are not parsed
         else (),

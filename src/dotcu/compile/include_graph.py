@@ -38,6 +38,7 @@ from dotcu.compile.host_split.detect import (
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.lexer import Include, blanks, rewrite_includes, scan_includes
 from dotcu.compile.source.source import Source, archived, in_archive, read_text
+from dotcu.files import is_file, read_file
 
 VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(ssize_t|uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
@@ -65,7 +66,7 @@ class SystemHeaders:
     def find(self, spelled: str) -> str | None:
         """Return the virtual name that `#include <spelled>` leads to, None if no folder has it."""
         if spelled not in self._found:
-            roots = (name for name, folder in self._roots.items() if (folder / spelled).is_file())
+            roots = (name for name, folder in self._roots.items() if is_file(folder / spelled))
             root = next(roots, None)
             self._found[spelled] = root and posixpath.normpath(f"{root}/{spelled}")
         return self._found[spelled]
@@ -93,13 +94,13 @@ class SystemHeaders:
     def _read(self, virtual: str) -> tuple[bytes, tuple[str, ...]]:
         path = self.path(virtual)
         assert path is not None, virtual
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_file(path).decode("utf-8", "surrogateescape")
         folder = posixpath.dirname(virtual)
         leads = {}
         for include in scan_includes(text, exact=False):
             sibling = posixpath.normpath(f"{folder}/{include.spelled}")
             beside = self.path(sibling) if include.quoted else None
-            is_beside = beside is not None and beside.is_file()
+            is_beside = beside is not None and is_file(beside)
             leads[include] = sibling if is_beside else self.find(include.spelled)
         body = rewrite_includes(text, leads)
         return body.encode("utf-8", "surrogateescape"), tuple(dict.fromkeys(filter(None, leads.values())))
@@ -118,9 +119,9 @@ def system_headers(folders: tuple[Path, ...]) -> SystemHeaders:
 def bundled_headers_identity() -> str:
     """Return a digest of all headers of dotcu, read once in a process."""
     digest = hashlib.sha256()
-    for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if path.is_file()):
+    for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if is_file(path)):
         name = file.relative_to(BUNDLED_FOLDER).as_posix()
-        digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+        digest.update(name.encode() + b"\0" + read_file(file) + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -255,7 +256,7 @@ def _splitter_identity() -> bytes:
     """Return the code that decides what host code is."""
     folder = Path(__file__).parent
     files = sorted([*folder.glob("host_split/*.py"), *folder.glob("source/*.py")])
-    parts = [file.read_bytes() for file in (*files, folder / "diagnostics.py")]
+    parts = [read_file(file) for file in (*files, folder / "diagnostics.py")]
     return b"\0".join([*parts, bundled_headers_identity().encode()])
 
 
@@ -278,6 +279,14 @@ def _for_lambdas(main: UserFile, headers: Mapping[str, UserFile]) -> tuple[UserF
         for file in files
     ]
     return changed[0], {file.virtual: file for file in changed[1:]}
+
+
+def _quotable(name: str) -> str:
+    """Return a name as it stands between quotes, in an `#include` and in PTX: some characters as `%22`."""
+    return _UNQUOTABLE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+
+
+_UNQUOTABLE = re.compile(r'["\\%\x00-\x1f\x7f]')
 
 
 @dataclass
@@ -307,7 +316,7 @@ class _GraphBuilder:
     unread: bool = False
 
     def build(self) -> IncludeGraph:
-        main_name = f"{VIRTUAL_ROOT}/{self.source.name.lstrip('/')}"
+        main_name = f"{VIRTUAL_ROOT}/{_quotable(self.source.name.lstrip('/'))}"
         if self.source.path:
             self.virtual[self.source.path.resolve()] = main_name
         main = self.file(main_name, self.source.path, self.source.text)
@@ -374,8 +383,8 @@ class _GraphBuilder:
         if key not in self.found:
             path = folder / spelled
             if folder not in self.archived:
-                self.archived[folder] = in_archive(folder / spelled)
-            self.found[key] = path.is_file() or (self.archived[folder] and archived(path) is not None)
+                self.archived[folder] = in_archive(path)
+            self.found[key] = is_file(path) or (self.archived[folder] and archived(path) is not None)
         return self.found[key]
 
     @functools.cached_property
@@ -397,6 +406,6 @@ class _GraphBuilder:
             inside = (one for one in self.roots if real.is_relative_to(one[0]))
             folder, root = next(inside, self.roots[0])
             relative = Path(os.path.relpath(real, folder)).as_posix().replace("../", "@up/")
-            self.virtual[real] = f"{root}/{relative}"
+            self.virtual[real] = f"{root}/{_quotable(relative)}"
             self.waiting.append((self.virtual[real], real))
         return self.virtual[real]

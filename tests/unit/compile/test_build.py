@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dotcu import settings, telemetry
+from dotcu import errors, settings, telemetry
 from dotcu.compile import (
     CompileOptions,
     ObjectCode,
@@ -32,6 +32,7 @@ from dotcu.errors import (
     SourceNotFound,
     ToolchainError,
 )
+from dotcu.ptx.module import parse_module
 
 Build = Callable[..., ObjectCode]
 
@@ -662,3 +663,17 @@ def test_a_warning_that_only_the_removal_of_host_code_causes_is_not_shown(
 ) -> None:
     make(f'#include <vector>\nstatic constexpr const char* name = "a";\n{KERNEL}void f() {{ g(name); }}\n')
     assert not [one for one in caplog.records if one.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("name", ['a"b.cu', "a\\b.cu", "a\nb.cu", "100%.cu", "a\x1bb.cu"])
+def test_a_file_may_have_any_name(make: Build, tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    source.write_text('#include "in/h.h"\n__global__ void k(int* x) { *x = N; }')
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "h.h").write_text("#define N 1\n")
+    code = make(read_source(source))
+    assert str(source) in code.files.values()
+    assert parse_module(make(read_source(source), target="compute_80").ptx).entries.keys() >= {"_Z1kPi"}
+    source.write_text("__global__ void k(int* x) { *x = absent; }")
+    with pytest.raises(CompileError, match=re.escape(errors.escaped(name))):
+        make(read_source(source))

@@ -51,6 +51,7 @@ from dotcu.compile.host_split.detect import (
 from dotcu.compile.host_split.parse import MEMBER, Classified, ParsedDeclaration, parse_declarations
 from dotcu.compile.source.lexer import code_only, directives, scan_includes, variants, without_comments
 from dotcu.compile.source.source import printable
+from dotcu.files import read_text
 
 _NAMESPACE = re.compile(r"\bnamespace\s+(\w+)\s*(?:::|\{)")
 _DEFINED_NAME = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
@@ -97,7 +98,7 @@ _HEAD = "head"
 @functools.lru_cache(maxsize=8)
 def _macros(texts: Texts, of_torch: bool) -> Macros:
     known = tuple(text for _, text in texts)
-    return macros_of((*known, (STAND_INS / "left_out/torch").read_text()) if of_torch else known)
+    return macros_of((*known, read_text(STAND_INS / "left_out/torch")) if of_torch else known)
 
 
 @functools.lru_cache(maxsize=512)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,11 @@ def test_a_folder_is_no_source(tmp_path: Path) -> None:
 
 
 def test_a_file_without_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> bytes:
+    def refuse(path: object, *_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "a.cu").touch()
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(SourceNotFound, match="permission denied"):
         read_source(tmp_path / "a.cu")
 
