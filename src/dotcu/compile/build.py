@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dotcu import settings, stopwatch
 from dotcu.compile import cache, nvrtc, tile, toolchain
 from dotcu.compile.cache import CacheEntry, DamagedEntry, Store
-from dotcu.compile.host_split.detect import NOT_FOUND, Refusal, is_host_include
+from dotcu.compile.host_split.detect import FOR_NVRTC_TOO, NOT_FOUND, Refusal, is_host_include
 from dotcu.compile.include_graph import (
     VIRTUAL_ROOT,
     IncludeGraph,
@@ -685,6 +685,7 @@ _FOR_LAMBDAS = re.compile(
     r"|is considered a host function[^\n]*\n[^\n]*\]\s*(?:<[^\n]*>)?\s*\([^\n]*\bauto\b"
 )
 """A lambda outside of functions, or a generic one, which NVRTC takes with an option alone."""
+_IN_FILE = re.compile(r"(?m)^([^\s(]+)\(\d+\): error: A function without execution space annotations")
 _NO_MEMBER = re.compile(r'namespace "std" has no member "(\w+)"')
 _DECLARED = re.compile(r"(?:\busing (?:::)?|\bstruct |#define )(\w+)|\b(\w+)\(")
 _FROM_THE_HOST_NAME = f"{VIRTUAL_ROOT}/@host"
@@ -742,8 +743,10 @@ def _with_hosts(plan: BuildPlan, log: str) -> BuildPlan | None:
     """Give the compiler what nvcc has from the host's compiler and by its own options, if it lacks that."""
     from dotcu.compile.diagnostics import undefined_names
 
-    if _FOR_LAMBDAS.search(log) and "implicit" not in plan.found:
-        files = frozenset(file.virtual for file in plan.includes.files)
+    is_of_library = any(FOR_NVRTC_TOO.search(name) for name in _IN_FILE.findall(log))
+    if (is_of_library or _FOR_LAMBDAS.search(log)) and "implicit" not in plan.found:
+        names = (file.virtual for file in plan.includes.files)
+        files = frozenset(name for name in names if not FOR_NVRTC_TOO.search(name))
         return _with(plan, implicit=True, suspects=plan.found.get("suspects", frozenset()) | files)
     seen = "\n".join([log, *(file.text for file in plan.includes.files)])
     before = [text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen)]

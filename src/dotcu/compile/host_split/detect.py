@@ -264,7 +264,7 @@ class Macro:
 
     @functools.cached_property
     def values(self) -> tuple[str, ...]:
-        """What it stands for, as written, with its words pasted."""
+        """The texts that it stands for, as written, with their words pasted."""
         return tuple(re.sub(r"\s*##\s*", "", text) for _, text in self.definitions)
 
 

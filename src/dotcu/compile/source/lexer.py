@@ -225,6 +225,8 @@ class CodeTokens:
 
 _NAME = r"(?:\"(?P<quoted>[^\"\n]+)\"|<(?P<angled>[^>\n]+)>)"
 _INCLUDE = re.compile(rf"(?m)^[ \t]*#[ \t]*include\b[ \t]*(?:{_NAME}|(?P<macro>[A-Za-z_]\w*))")
+_STANDARD_HEADER = re.compile(r"(?m)^[ \t]*#[ \t]*include[ \t]+(CUDA_STD_HEADER[ \t]*\([ \t]*(\w+)[ \t]*\))")
+"""CUTLASS's macro for a header of the standard library, by what it is under NVRTC."""
 _HAS_INCLUDE = re.compile(rf"__has_include[ \t]*\([ \t]*{_NAME}[ \t]*\)")
 _HEADER_MACRO = re.compile(rf"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<macro>\w+)[ \t]+{_NAME}[ \t]*\r?$")
 
@@ -262,6 +264,12 @@ def scan_includes(text: str, *, exact: bool = True) -> tuple[Include, ...]:
     bare = without_comments(text) if exact else text
     directives = list(_INCLUDE.finditer(bare))
     includes = [_include(match, needed=True) for match in directives if match["macro"] is None]
+    includes += [
+        Include(
+            spelled=f"cuda/std/{match[2]}", quoted=False, start=match.start(1), end=match.end(1), needed=True
+        )
+        for match in _STANDARD_HEADER.finditer(bare)
+    ]
     includes += _by_macro(bare, [match for match in directives if match["macro"] is not None])
     if "__has_include" in bare:
         includes += [_include(match, needed=False) for match in _HAS_INCLUDE.finditer(bare)]
