@@ -28,6 +28,8 @@ FLAGS = (
     "-shared",
     "-Wl,--strip-all",  # debug information is three quarters of the library
     "-fvisibility=hidden",
+    "-fstack-protector-strong",  # a write past an array on the stack ends the process, and is no way into it
+    "-Wl,-z,relro,-z,now",
     "-Wall",
     "-Wextra",
     "-Wno-unused-parameter",

@@ -2,10 +2,13 @@
 
     python benchmarks/corpus.py CHECKOUT... [--save FILE] [--only TEXT] [--jobs N]
 
-A file passes if `dotcu.load` takes it and NVRTC compiles it: its plain kernels for sm_80, or for sm_90a if
-they need that, and of a file of templates everything that is not instantiated. It gets include paths and
-nothing else: its own folder, those above it in its checkout, those named `include`, `inc` or `Common`, and
-the nearest that has a header which it names and which is neither in these nor the toolkit's. The checkouts
+A file passes if `dotcu.load` takes it and NVRTC compiles it for sm_80, or for sm_90a if it needs that: its
+plain kernels, and an instantiation of each of its templates. The arguments are those of a launch or an
+explicit instantiation in the file, with guesses for those that the launcher's own templates give: float for a
+type, 32, 64 or 128 for a number. A template for which the file has no arguments, and no guess compiles,
+counts as not tried. A file gets include paths and nothing else: its own folder, those above it in its
+checkout, those named `include`, `inc` or `Common`, and the nearest that has a header which it names and which
+is neither in these nor the toolkit's. The checkouts
 are not part of this repository: clone them, submodules included. FILE is written after each checkout, and
 keeps what it has of others.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -32,13 +36,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import dotcu
 from dotcu.compile.include_graph import system_headers
 from dotcu.compile.toolchain import nvrtc
 from dotcu.errors import DotcuError
+from dotcu.kernel.declarations import split_arguments
 
 LIMIT_S = 600  # of processor time, which does not depend on what else the machine does
 LOAD_GOAL_S = 0.3
+MOST_TEMPLATES = 12  # of a file; the others are like these
 FIRST = "__global__ void first() {}\nint main() { first<<<1, 1>>>(); }\n"
 INCLUDE_FOLDERS = ("include", "inc", "Common", "common")
 
@@ -50,9 +58,11 @@ class Outcome:
     Attributes:
         repository: The name of its checkout.
         file: Its path there.
-        stage: `passed`, or what failed: `load`, `compile`, `time`, `crash`.
+        stage: `passed`, or what failed: `load`, `compile`, `instantiate`, `time`, `crash`.
         error: The first line of the error.
         kernels: The number of kernels, templates included; 0 if it did not load.
+        instantiated: The number of templates of which an instantiation compiles.
+        untried: The number of templates whose arguments are not known.
         load_s: Processor time of loading, in seconds, in a process that has loaded another file, and with
             nothing of this one in the cache if it was not tried before.
     """
@@ -62,6 +72,8 @@ class Outcome:
     stage: str
     error: str = ""
     kernels: int = 0
+    instantiated: int = 0
+    untried: int = 0
     load_s: float = 0.0
 
 
@@ -113,14 +125,79 @@ def attempt(file: Path, root: Path) -> Outcome:
     except DotcuError as error:
         return Outcome(**place, stage="load", error=_first_line(error, root))
     load_s, kernels = time.process_time() - start, len(module.kernels)
+    loaded: dict[str, Any] = {**place, "kernels": kernels, "load_s": load_s}
     for arch in ("sm_80", "sm_90a"):
         try:
             module.compile(arch)
         except DotcuError as error:
-            failure = _first_line(error, root)
+            failure = Outcome(**loaded, stage="compile", error=_first_line(error, root))
         else:
-            return Outcome(**place, stage="passed", kernels=kernels, load_s=load_s)
-    return Outcome(**place, stage="compile", error=failure, kernels=kernels, load_s=load_s)
+            outcome = instantiated(module, file.read_text(encoding="utf-8", errors="replace"), arch, loaded)
+            if outcome.stage == "passed":
+                return outcome
+            failure = outcome
+    return failure
+
+
+def instantiated(module: dotcu.Module, text: str, arch: str, loaded: Mapping[str, Any]) -> Outcome:
+    """Compile an instantiation of each template of a file, and return what became of the file."""
+    templates = [kernel for kernel in module.kernels.values() if kernel.is_template]
+    compiled = untried = 0
+    for kernel in templates[:MOST_TEMPLATES]:
+        rows, is_named = rows_of(kernel.declaration.template_parameters, kernel.name, text)
+        failure = ""
+        for row in rows:
+            try:
+                kernel[row].compile(arch)
+            except DotcuError as error:
+                failure = failure or str(error)
+            else:
+                compiled, failure = compiled + 1, ""
+                break
+        untried += bool(failure) and not is_named
+        if failure and is_named:
+            first = _first_line(DotcuError(failure), Path())
+            error = f"{kernel.name}[{', '.join(map(str, rows[0]))}]: {first}"
+            return Outcome(**loaded, stage="instantiate", error=error, instantiated=compiled, untried=untried)
+    return Outcome(**loaded, stage="passed", instantiated=compiled, untried=untried)
+
+
+KNOWN = re.compile(
+    r"(?:true|false|-?\d+[uUlL]*|(?:(?:unsigned|signed|const|c10::|at::)\s*)*(?:bool|char|short|int|long|float"
+    r"|double|half2?|__half2?|__nv_bfloat16|nv_bfloat16|Half|BFloat16|u?int\d+_t|float[24]))"
+)
+"""Matches template arguments that mean the same everywhere."""
+
+
+def rows_of(parameters: Sequence[str], name: str, text: str) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return template arguments to try, and whether a launch or an instantiation names them all."""
+    plain = re.escape(re.sub(r"^\(.*\)", "", name).rsplit("::")[-1])
+    # a launch: `k<...><<<`; an instantiation: `template __global__ void k<...>(`
+    named = re.findall(
+        rf"\b{plain}\s*<([^;{{}}()]*?)>\s*<<<|\btemplate\s+__global__[^;{{}}]*?\b{plain}\s*<([^;{{}}()]*)>\s*\(",
+        text,
+    )
+    given = [split_arguments(first or second) for first, second in named]
+    rows: list[tuple[Any, ...]] = []
+    for known in [row for row in given if all(map(KNOWN.fullmatch, row))][:3]:
+        rows.append(known)
+    is_named = bool(rows)
+    for number in (32, 64, 128):
+        for row in [*given[:2], ()]:
+            guessed = [
+                value if value and KNOWN.fullmatch(value) else guess(parameter, number)
+                for parameter, value in itertools.zip_longest(parameters, row, fillvalue="")
+                if value or ("=" not in parameter and "..." not in parameter)
+            ]
+            rows.append(tuple(guessed))
+    return list(dict.fromkeys(rows)), is_named
+
+
+def guess(parameter: str, number: int) -> Any:
+    """Return an argument that a template parameter might take."""
+    if re.match(r"(typename|class)\b", parameter):
+        return torch.float32
+    return True if parameter.startswith("bool") else number
 
 
 def _first_line(error: DotcuError, root: Path) -> str:
@@ -177,14 +254,20 @@ def cause(outcome: Outcome) -> str:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return what passed by repository, and what failed by cause, as Markdown."""
-    lines = ["| repository | files | compile as they are | |", "| --- | ---: | ---: | ---: |"]
+    lines = [
+        "| repository | files | compile as they are | | templates instantiated | not tried |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
     groups = {
         name: [o for o in outcomes if o.repository == name]
         for name in sorted({o.repository for o in outcomes})
     }
     for name, group in [*groups.items(), ("all", list(outcomes))]:
         passed = sum(outcome.stage == "passed" for outcome in group)
-        lines.append(f"| {name} | {len(group)} | {passed} | {passed / len(group):.0%} |")
+        tried = sum(outcome.instantiated for outcome in group), sum(outcome.untried for outcome in group)
+        lines.append(
+            f"| {name} | {len(group)} | {passed} | {passed / len(group):.0%} | {tried[0]} | {tried[1]} |"
+        )
     seconds = [outcome.load_s for outcome in outcomes if outcome.kernels]
     if seconds:
         slow = sum(each > LOAD_GOAL_S for each in seconds)

@@ -7,13 +7,13 @@ import gc
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dotcu import settings
+from dotcu import files, settings
 from dotcu.compile import cache
 from gpu_lock import holding_gpu
 
@@ -80,6 +80,22 @@ def cache_dir(tmp_path: Path) -> Iterator[Path]:
     with settings.override(cache_dir=tmp_path / "cache"):
         yield tmp_path / "cache"
         cache.forget()
+
+
+@pytest.fixture
+def of_another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Lets files and folders count as those of another user, which only root could really make."""
+    real, nodes = files.is_trusted, set[tuple[int, int]]()
+
+    def is_trusted(status: os.stat_result) -> bool:
+        return (status.st_dev, status.st_ino) not in nodes and real(status)
+
+    def give(path: Path) -> None:
+        status = path.lstat()
+        nodes.add((status.st_dev, status.st_ino))
+
+    monkeypatch.setattr(files, "is_trusted", is_trusted)
+    return give
 
 
 @pytest.fixture

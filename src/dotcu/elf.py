@@ -9,16 +9,24 @@ section"); GNU extensions for symbol versions: the Linux Standard Base, "Symbol 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import mmap
+import os
+import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dotcu.errors import UsageError
+
+if TYPE_CHECKING:
+    from dotcu.process import Child
 
 Data: TypeAlias = bytes | mmap.mmap
 
@@ -233,17 +241,19 @@ def read_sections(image: Image) -> tuple[Section, ...]:
     rows = list(_SECTION.iter_unpack(table))
     if names >= len(rows):
         raise _damaged(image, f"it refers to section {names}, and there are {len(rows)}")
-    text = image.take(rows[names][4], rows[names][5], "the table of the sections' names")
+    text = Names(image, image.take(rows[names][4], rows[names][5], "the table of the sections' names"))
     sections = []
     for name, kind, flags, _, offset, size, link, _, _, _ in rows:
-        section = Section(string(text, name), kind, flags, offset, size, link)
+        section = Section(text.at(name), kind, flags, offset, size, link)
         if kind != NOBITS:
             image.require(offset + size, f"its section {section.name or 'without a name'}")
         sections.append(section)
+    if sum(one.size for one in sections if one.type != NOBITS) > _MOST_OVERLAP * len(image.data):
+        raise _damaged(image, "its sections overlap each other")
     return tuple(sections)
 
 
-def machine_within(data: bytes, name: str) -> str:
+def machine_within(data: Data, name: str) -> str:
     """Return the processor of the ELF file in a section, such as `x86_64`; "" without that section."""
     image = Image(name="the code", data=data)
     for section in read_sections(image):
@@ -254,18 +264,48 @@ def machine_within(data: bytes, name: str) -> str:
     return ""
 
 
+HOST_CODE = ".nv.host"
+"""The section of a cubin of tile kernels that has code for the processor of the host."""
+
+
 def section_bytes(data: bytes, name: str) -> int:
     """Return the size of a section in bytes, 0 if the file has none of that name."""
     return sum(one.size for one in read_sections(Image(name="the code", data=data)) if one.name == name)
 
 
-def string(text: bytes, offset: int) -> str:
-    """Return the text at an offset of a string table, "" where the offset is outside."""
-    end = text.find(b"\0", offset)
-    return text[offset : end if end >= 0 else None].decode("utf-8", "replace")
+class Names:
+    """A string table: the text at each offset, read once.
+
+    Linkers let a name be the end of another. Names that overlap more than those ever do would take memory by
+    the square of the file's size.
+    """
+
+    def __init__(self, image: Image, text: bytes) -> None:
+        self._image, self._text = image, text
+        self._known: dict[int, str] = {}
+        self._left = _MOST_OVERLAP * len(text) + 1
+
+    def at(self, offset: int) -> str:
+        """Return the text at an offset, "" where the offset is outside.
+
+        Raises:
+            UsageError: The names of the table overlap too much.
+        """
+        if offset not in self._known:
+            end = self._text.find(b"\0", offset)
+            found = self._text[offset : end if end >= 0 else None]
+            self._left -= len(found)
+            if self._left < 0:
+                raise _damaged(self._image, "its names overlap each other")
+            self._known[offset] = found.decode("utf-8", "replace")
+        return self._known[offset]
 
 
-def names_of(image: Image, sections: Sequence[Section], table: Section) -> bytes:
+_MOST_OVERLAP = 4
+"""How many times as long as their table all names of it may be, or sections as their file."""
+
+
+def names_of(image: Image, sections: Sequence[Section], table: Section) -> Names:
     """Return the string table of a table of symbols, versions or dynamic entries.
 
     Args:
@@ -276,7 +316,7 @@ def names_of(image: Image, sections: Sequence[Section], table: Section) -> bytes
     if table.link >= len(sections):
         raise _damaged(image, f"it refers to section {table.link}, and there are {len(sections)}")
     names = sections[table.link]
-    return image.take(names.offset, names.size, f"the names that go with {table.name}")
+    return Names(image, image.take(names.offset, names.size, f"the names that go with {table.name}"))
 
 
 def rows_of(image: Image, table: Section, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
@@ -311,7 +351,7 @@ def _symbols(
     for (name, info, _, where, _, _), index in zip(rows, chain(indices, repeat(0)), strict=False):
         if name and info & 0xF not in (_SECTION_SYMBOL, _FILE):
             version = versions.get(index & ~_HIDDEN_VERSION, "")
-            yield ElfSymbol(_letter(info, where, letters), string(text, name), version)
+            yield ElfSymbol(_letter(info, where, letters), text.at(name), version)
 
 
 def _letter(info: int, where: int, letters: Sequence[str]) -> str:
@@ -351,7 +391,7 @@ def _dynamic(image: Image, sections: Sequence[Section]) -> Iterator[tuple[int, s
         if tag == 0:
             return
         if tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH):
-            yield tag, string(text, value)
+            yield tag, text.at(value)
 
 
 def _versions(image: Image, sections: Sequence[Section]) -> tuple[dict[int, str], dict[str, tuple[str, ...]]]:
@@ -363,15 +403,17 @@ def _versions(image: Image, sections: Sequence[Section]) -> tuple[dict[int, str]
         text = names_of(image, sections, table)
         for at, (flags, index, _, aux, _) in _linked(image, table, _VERSION_DEFINED, table.offset):
             if not flags & _NAMES_THE_FILE:
-                names[index] = string(text, image.unpack(_DEFINED_NAME, at + aux, "the version names")[0])
+                names[index] = text.at(image.unpack(_DEFINED_NAME, at + aux, "the version names")[0])
     table = _named(sections, ".gnu.version_r")
     if table is not None:
         text = names_of(image, sections, table)
+        left = table.size // _NEEDED_NAME.size  # damage may have the parts of each record be those of all
         for at, (count, file, aux, _) in _linked(image, table, _VERSION_NEEDED, table.offset):
-            parts = islice(_linked(image, table, _NEEDED_NAME, at + aux), count)
-            versions = {index: string(text, name) for _, (index, name, _) in parts}
+            parts = [*islice(_linked(image, table, _NEEDED_NAME, at + aux), min(count, left))]
+            versions = {index: text.at(name) for _, (index, name, _) in parts}
+            left -= len(parts)
             names |= versions
-            needed[string(text, file)] = tuple(versions.values())
+            needed[text.at(file)] = tuple(versions.values())
     return names, needed
 
 
@@ -387,16 +429,94 @@ def _linked(
         start += fields[-1]
 
 
+# The names that C++ spells, by the function of the machine's C++ library that undoes the mangling.
+#
+# That function takes as much memory and time as a name wants: one of 370 bytes can want more than there is,
+# since a part of it may name all that came before twice. Whatever is not plain goes to another process.
+
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.1.dylib")
+_PLAIN = frozenset("_ZNEPKRVObvcahstijlmxynofdew0123456789")
+"""What a name without templates and without references to parts of itself consists of, but for its words."""
+
+_LONGEST_PLAIN = 1000
+_LONGEST_NAME = 1 << 16
+"""The most characters of a name that is shown in place of a mangled one."""
+
+_MOST_KNOWN = 1 << 20
+_AT_ONCE = 500
+_MOST_REFUSED = 3
+"""The names of a call that may take too long; then the rest of it stays mangled."""
+
+_WAIT_S = 3.0
+_APART = f"""
+import ctypes, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+for name in {_LIBRARIES!r}:
+    try:
+        call = ctypes.CDLL(name).__cxa_demangle
+        break
+    except (OSError, AttributeError):
+        continue
+else:
+    sys.exit()
+call.restype = ctypes.c_void_p
+free = ctypes.CDLL(None).free
+free.argtypes = (ctypes.c_void_p,)
+for line in sys.stdin:
+    address = call(line.rstrip().encode(), None, None, None)
+    found = ctypes.string_at(address).decode("utf-8", "replace") if address else ""
+    free(address)
+    print(found if len(found) <= {_LONGEST_NAME} else "", flush=True)
+"""
+_known: dict[str, str] = {}
 
 
-@functools.lru_cache(1 << 15)
 def demangle(symbol: str) -> str:
     """Return `scale(float*, int)` for `_Z5scalePfi`; a name that cannot be demangled here, as it is.
 
     Source: Itanium C++ ABI, "Demangler API": `__cxa_demangle` of the machine's C++ library.
     """
-    functions = _demangler() if symbol.startswith("_Z") else None
+    demangle_all((symbol,))
+    return _known.get(symbol, symbol)
+
+
+def demangle_all(symbols: Iterable[str]) -> None:
+    """Have the names of some symbols ready for `demangle`, all by one process."""
+    new = [each for each in dict.fromkeys(symbols) if each.startswith("_Z") and each not in _known]
+    if len(_known) + len(new) > _MOST_KNOWN:
+        _known.clear()
+    _known.update((each, _demangle_here(each)) for each in new if _is_plain(each))
+    left = [each for each in new if each not in _known and each.isprintable() and each.isascii()]
+    _known.update((each, each) for each in new if each not in _known)
+    if not left or not sys.executable or _demangler() is None:
+        return
+    for _ in range(_MOST_REFUSED):
+        done = _demangle_apart(left)
+        _known.update({symbol: name for symbol, name in done.items() if name})
+        left = left[len(done) + 1 :]  # the one behind those that are done took too long
+        if not left:
+            return
+
+
+def _is_plain(symbol: str) -> bool:
+    """Return whether a mangled name has nothing in it but names, pointers and built-in types."""
+    at = 0
+    while at < len(symbol):
+        digits = _DIGITS.match(symbol, at)
+        if digits:
+            at = digits.end() + int(digits[0][:6])
+        elif symbol[at] not in _PLAIN:
+            return False
+        else:
+            at += 1
+    return len(symbol) <= _LONGEST_PLAIN
+
+
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def _demangle_here(symbol: str) -> str:
+    functions = _demangler()
     if functions is None:
         return symbol
     call, free = functions
@@ -407,6 +527,57 @@ def demangle(symbol: str) -> str:
         return ctypes.string_at(address).decode("utf-8", "replace")
     finally:
         free(address)
+
+
+def _demangle_apart(symbols: Sequence[str]) -> dict[str, str]:
+    """Return the names of symbols by another process, up to the first one that it cannot do in time."""
+    done: dict[str, str] = {}
+    with _guard:
+        for start in range(0, len(symbols), _AT_ONCE):
+            part = symbols[start : start + _AT_ONCE]
+            child = _helper()
+            for symbol in part:
+                child.write_line(symbol)
+            for symbol in part:
+                try:
+                    name = child.read_line(_WAIT_S)
+                except TimeoutError:
+                    name = None
+                if name is None:
+                    _end_helper()
+                    return done
+                done[symbol] = name
+    return done
+
+
+_guard = threading.Lock()
+_helpers: dict[int, Child] = {}
+"""By the process that started it, the one that demangles: a process that was forked starts its own."""
+
+
+def _helper() -> Child:
+    from dotcu.process import Child  # a launch of a kernel that was compiled before starts none
+
+    if os.getpid() not in _helpers:
+        _helpers[os.getpid()] = Child((sys.executable, "-I", "-S", "-c", _APART))
+    return _helpers[os.getpid()]
+
+
+@atexit.register
+def _end_helper() -> None:
+    child = _helpers.pop(os.getpid(), None)
+    if child is not None:
+        child.end()
+
+
+def _after_fork() -> None:
+    """Make a new lock: one that another thread held at the fork would never be released in the child."""
+    global _guard
+    _guard = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @functools.cache

@@ -41,6 +41,8 @@ required; what to type next.
 
 from __future__ import annotations
 
+import logging
+import re
 import shlex
 from collections.abc import Sequence
 from importlib import import_module
@@ -64,10 +66,39 @@ def quoted(word: object) -> str:
     return shlex.quote(str(word))
 
 
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)"
+)
+
+
+def escaped(text: str) -> str:
+    """Return text to show, with an escape for each character that could change what is around it.
+
+    These are control characters, by which a name or a source could move the cursor, hide what was printed or
+    write on the clipboard, and those that turn the direction of text. Line ends and tabs stay.
+    """
+    if text.strip(" ").isprintable():  # most are, and some are padding of 100,000 blanks
+        return text
+    return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _escape_record(record: logging.LogRecord) -> bool:
+    message = record.getMessage()
+    if _HIDDEN.search(message):
+        record.msg, record.args = escaped(message), ()
+    return True
+
+
+logging.getLogger("dotcu").addFilter(_escape_record)
+
+
 class DotcuError(Exception):
     """Base of every error that dotcu raises on purpose."""
 
     exit_code = EXIT_FAILED
+
+    def __str__(self) -> str:
+        return escaped(Exception.__str__(self))  # KeyError's own would be a quoted repr
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows: the user's own lines and the message, none of dotcu's lines."""
@@ -116,8 +147,6 @@ class CompileError(SourceError):
 
 class KernelNotFound(SourceError, AttributeError, KeyError):
     """A module has no kernel, or no variable, of that name."""
-
-    __str__ = Exception.__str__  # KeyError would show the message as a quoted repr
 
 
 class ArgumentError(DotcuError, TypeError, ValueError):

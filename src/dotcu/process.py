@@ -155,6 +155,77 @@ class ForkSafeLock:
         self._lock.release()
 
 
+def supervise(
+    command: Sequence[str | Path], variable: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, bool]:
+    """Run a program on this process's input and output, and tell an end of its own from a crash.
+
+    A signal that would end this process goes to the program; an interrupt of the terminal reaches it anyway.
+
+    Args:
+        command: Its words.
+        variable: The environment variable with the descriptor that it gives to `say_end`.
+        environment: Other variables to set.
+
+    Returns:
+        Its exit status, or minus the signal that ended it; and whether it said that it ends.
+
+    Raises:
+        ToolchainError: It cannot be started.
+    """
+    reader, writer = os.pipe()
+    given = settings.with_variables({**(environment or {}), variable: str(writer)})
+    words = tuple(str(word) for word in command)
+    try:
+        child = subprocess.Popen(words, pass_fds=(writer,), env=given)
+    except OSError as error:
+        os.close(reader)
+        raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
+    finally:
+        os.close(writer)
+    with os.fdopen(reader, "rb", buffering=0) as said, _passed_on(child):
+        while True:
+            with suppress(KeyboardInterrupt):
+                status = child.wait()
+                break
+        os.set_blocking(reader, False)
+        return status, bool(said.read())
+
+
+@contextmanager
+def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Send a child the signals that ask this process to end."""
+
+    def send(number: int, frame: object) -> None:
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, send) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def adopt_channel(descriptor: int) -> None:
+    """Keep the descriptor of `supervise` from programs that this one starts, and end when its parent does."""
+    os.set_inheritable(descriptor, False)
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+
+
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG. Source: Linux, include/uapi/linux/prctl.h."""
+
+
+def say_end(descriptor: int) -> None:
+    """Tell the process that supervises this one that it ends by itself, not by code that it runs."""
+    with suppress(OSError):
+        os.write(descriptor, b".")
+
+
 STDERR_LINES = 40
 """The number of last lines of a child's stderr that are kept."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dotcu import files
 from dotcu.errors import UsageError
+from dotcu.files import is_file, read_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -16,16 +18,56 @@ else:
 
 FILE = "pyproject.toml"
 
-parse_toml: Callable[[str], dict[str, Any]] = tomllib.loads
-"""Return the values of a TOML text. Raises ValueError for what is none."""
+MOST_BYTES = 16 << 20
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the values of a TOML text.
+
+    Raises:
+        ValueError: It is none, or is nested too deeply.
+    """
+    try:
+        values: dict[str, Any] = tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+    return values
 
 
 def enclosing(folder: Path) -> Path | None:
-    """Return the nearest folder, this one or around it, whose pyproject.toml has [tool.dotcu]."""
-    for each in (folder, *folder.parents):
-        if (each / FILE).is_file() and section(each / FILE) is not None:
+    """Return the nearest folder, this one or around it, whose pyproject.toml has [tool.dotcu].
+
+    Its modules are imported, so none that another user may have written is taken: see `files.upwards`.
+    """
+    for each in files.upwards(folder):
+        file = each / FILE
+        if is_file(file) and not files.others(file) and section(file) is not None:
             return each
     return None
+
+
+def required(folder: Path, remedy: str) -> Path:
+    """Return what `enclosing` does.
+
+    Args:
+        folder: Where to begin.
+        remedy: What to do where there is none, for the error.
+
+    Raises:
+        UsageError: There is none.
+    """
+    root = enclosing(folder)
+    if root is not None:
+        return root
+    why = "no pyproject.toml here or above has [tool.dotcu]"
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            owner = files.others(each) or files.others(each / FILE)
+            if owner and is_file(each / FILE):
+                why = f"{each / FILE} belongs to {owner}, so it is not followed"
+                remedy = f"If you trust it, make it yours: sudo chown -R $(id -un) {each}\n{remedy}"
+                break
+    raise UsageError(f"{folder} is not in a dotcu project: {why}.\n{remedy}")
 
 
 def section(path: Path) -> dict[str, Any] | None:
@@ -35,7 +77,7 @@ def section(path: Path) -> dict[str, Any] | None:
         UsageError: The file cannot be read.
     """
     try:
-        tool = parse_toml(path.read_text(encoding="utf-8")).get("tool", {})
+        tool = parse_toml(read_file(path, MOST_BYTES).decode("utf-8")).get("tool", {})
     except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
         raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
     table = tool.get("dotcu") if isinstance(tool, dict) else None

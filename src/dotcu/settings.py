@@ -87,6 +87,12 @@ class Settings:
     cpp: Path | None = _variable(
         "DOTCU_CPP", None, "set by `dotcu build --cpp`: the folder of C++ that a wheel gets"
     )
+    check_channel: str | None = _variable(
+        "DOTCU_CHECK_CHANNEL", None, "set by `dotcu check`: where the process that checks says that it ends"
+    )
+    check_apart: bool = _variable(
+        "DOTCU_CHECK_APART", False, "set by `dotcu check`, after a crash: each trial runs in a worker"
+    )
     nvtx_injection: Path | None = _variable(
         "NVTX_INJECTION64_PATH", None, "set by a profiler that sees NVTX ranges"
     )
@@ -138,8 +144,18 @@ def _parse(variable: str, kind: str, text: str) -> Any:
             f"For {of}, type: export {variable}={example}"
         )
     if kind.startswith("tuple"):
-        return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
-    return text if kind.startswith("str") else Path(text).expanduser()
+        return tuple(_path(variable, part) for part in text.split(os.pathsep) if part)
+    return text if kind.startswith("str") else _path(variable, text)
+
+
+def _path(variable: str, text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # there is no such user, or no home of this one
+        raise UsageError(
+            f"{variable}={text!r} names a home folder that is not known.\n"
+            f"Type: export {variable}=/A/PATH/IN/FULL, or for the default: unset {variable}"
+        ) from error
 
 
 def with_variables(more: Mapping[str, str]) -> dict[str, str]:

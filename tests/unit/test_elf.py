@@ -7,6 +7,7 @@ import re
 import shutil
 import struct
 import sys
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -174,10 +175,57 @@ def test_without_a_cxx_library_names_stay_as_they_are(monkeypatch: pytest.Monkey
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    for cached in (module.demangle, module._demangler):
-        cached.cache_clear()
+    monkeypatch.setattr(module, "_known", {})
+    module._demangler.cache_clear()
     try:
-        assert demangle("_Z5scalePfi") == "_Z5scalePfi"
+        for symbol in ("_Z5scalePfi", "_ZN2ns4turnIdLi256EEEvPT_"):
+            assert demangle(symbol) == symbol
     finally:
-        for cached in (module.demangle, module._demangler):
-            cached.cache_clear()
+        module._demangler.cache_clear()
+
+
+def doubling(times: int) -> str:
+    """A name with some bytes for each time that what it stands for doubles."""
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return "_Z1f1a1bIS_S_E" + "".join(f"S0_IS{digits[n]}_S{digits[n]}_E" for n in range(1, 1 + times))
+
+
+def test_a_name_that_stands_for_more_than_memory_stays_mangled_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_WAIT_S", 0.5)
+    monkeypatch.setattr(module, "_known", {})
+    bomb = doubling(34)
+    assert len(bomb) < 400
+    module.demangle_all(["_ZN2ns4turnIdLi256EEEvPT_", bomb, "_ZN2ns4turnIfLi256EEEvPT_"])
+    assert demangle(bomb) == bomb
+    assert demangle("_ZN2ns4turnIdLi256EEEvPT_") == "void ns::turn<double, 256>(double*)"
+    assert demangle("_ZN2ns4turnIfLi256EEEvPT_") == "void ns::turn<float, 256>(float*)"
+
+
+def test_a_name_that_doubles_a_few_times_is_read() -> None:
+    assert demangle(doubling(2)).startswith("f(a, b<a, a>, b<b<a, a>, b<a, a> >")
+
+
+def many_sections(size: int, *, overlap: bool) -> bytes:
+    """A file of many sections, each named by the rest of one text; or each the whole of that text."""
+    count = size // 2 // 64
+    text = b"A" * (size - count * 64 - 64)
+    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    head = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64 + len(text), 0, 64, 0, 0, 64, count, 0)
+    rows = [
+        struct.pack("<IIQQQQIIQQ", n, 3, 0, 0, 64, len(text) if overlap or not n else 0, 0, 0, 1, 0)
+        for n in range(count)
+    ]
+    return ident + head + text + b"".join(rows)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_small_file_whose_parts_overlap_is_damaged_and_takes_no_memory(overlap: bool) -> None:
+    data = many_sections(1 << 18, overlap=overlap)
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="overlap each other"):
+        read_host_binary(Image(name="it", data=data))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 32 * len(data)

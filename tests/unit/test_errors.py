@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 
 import pytest
@@ -85,3 +86,24 @@ def test_a_finding_error_reads_as_its_finding() -> None:
     error = errors.FindingError(finding)
     assert error.finding is finding
     assert str(error) == str(finding)
+
+
+HIDING = "lib\x1b]0;owned\x1b\\\x07\x9b2K\u202e.so\r"
+
+
+def test_no_message_can_write_on_a_terminal_or_turn_its_text_around() -> None:
+    shown = r"lib\x1b]0;owned\x1b\\x07\x9b2K\u202e.so\r"
+    assert str(errors.UsageError(HIDING)) == shown
+    assert str(errors.SourceNotFound(HIDING)) == shown
+    assert str(errors.KernelNotFound(HIDING)) == shown
+
+
+def test_line_ends_tabs_and_letters_of_any_language_stay() -> None:
+    text = "µs\tприклад\r\n例 😀"
+    assert errors.escaped(text) == text
+
+
+def test_the_log_escapes_what_it_is_given(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("dotcu").warning("%s is left alone", HIDING)
+    assert "\x1b" not in caplog.records[0].getMessage()
+    assert r"\x1b]0;owned" in caplog.text

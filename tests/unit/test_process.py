@@ -185,3 +185,22 @@ def test_a_command_that_has_imported_triton_ends_in_silence() -> None:
     script = "from dotcu import process\nwith process.collecting_rarely(): import triton._C.libtriton"
     done = process.run([sys.executable, "-c", script])
     assert (done.status, done.stderr) == (0, "")
+
+
+END = "import os, sys; from dotcu import process; descriptor = int(os.environ['CHANNEL']); "
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("process.say_end(descriptor)", (0, True)),
+        ("process.say_end(descriptor); sys.exit(3)", (3, True)),
+        ("os._exit(0)", (0, False)),
+        ("os.kill(os.getpid(), 9)", (-9, False)),
+        ("process.adopt_channel(descriptor); os.execv('/bin/true', ['true'])", (0, False)),
+    ],
+)
+def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(
+    text: str, result: tuple[int, bool]
+) -> None:
+    assert process.supervise([sys.executable, "-c", END + text], "CHANNEL") == result

@@ -55,6 +55,12 @@ def test_a_value_of_the_wrong_type_names_its_variable_and_itself(variable: str, 
     assert repr(text) in str(caught.value)
 
 
+@pytest.mark.parametrize("variable", ["DOTCU_CACHE_DIR", "DOTCU_CACHE_DIRS"])
+def test_a_home_that_is_not_known_is_named(variable: str) -> None:
+    with pytest.raises(UsageError, match=rf"{variable}='~nobody-here/x' names a home folder.*\n.*unset"):
+        settings.read({variable: "~nobody-here/x"})
+
+
 def test_sizes_and_paths_are_parsed() -> None:
     read = settings.read({"DOTCU_CACHE_BYTES": "4096", "DOTCU_NVRTC": "~/libnvrtc.so"})
     assert read.cache_bytes == 4096

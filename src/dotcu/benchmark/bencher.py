@@ -36,6 +36,7 @@ from dotcu.checking.cases.samples import short
 from dotcu.checking.checker import operators_of, resolve_device
 from dotcu.checking.subject import Subject
 from dotcu.errors import OperatorError, UsageError
+from dotcu.files import read_file
 from dotcu.kernel.scope import watching_launches
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.tracebacks import first_lines
@@ -288,7 +289,7 @@ def source_digests(subjects: Iterable[Subject]) -> dict[str, str]:
         overload = subject.overload
         if overload.body is None:  # its launches are not seen: the file of the library has it all
             if overload.library is not None:
-                digests[subject.name] = hashlib.sha256(overload.library.read_bytes()).hexdigest()
+                digests[subject.name] = hashlib.sha256(read_file(overload.library, 4 << 30)).hexdigest()
             continue
         with contextlib.suppress(Exception):  # rows say what is wrong with the samples, or the call
             case = subject.smallest(overload.dtypes[0])

@@ -32,6 +32,7 @@ from dotcu.checking.trials.sharding import (
     unlike,
 )
 from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.files import read_text
 from dotcu.operator import Overload, Sample
 from dotcu.operator.sharding import ELEMENTWISE, REPLICATED, Place, Rule, members, rules
 from dotcu.serialize import plain
@@ -358,7 +359,7 @@ def write(overload: Overload, declaration: Sequence[str]) -> Path:
         )
     body = inspect.unwrap(overload.body)
     path = Path(body.__code__.co_filename)
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     node = next(
         (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef) and _starts(n, body)), None
     )

@@ -17,7 +17,7 @@ from rich.text import Text
 from dotcu import report_base
 from dotcu.checking.catalogue import CHECKS, Level, of_level
 from dotcu.checking.trial import LEFT_OUT, REFUSED, Failed, Passed, Result, Skipped
-from dotcu.errors import BodyError
+from dotcu.errors import BodyError, escaped
 from dotcu.serialize import plain
 from dotcu.tracebacks import is_user_file
 
@@ -205,7 +205,7 @@ def failure_text(result: Result) -> str:
     shown = lines if rest <= 0 else [*lines[:EVIDENCE_LINES], f"... and {_count(rest, 'line')} more"]
     again = [f"again: {result.outcome.reproduce}"] if result.outcome.reproduce else []
     head = f"{result.trial} FAILED {result.check}: {result.outcome.reason}"
-    return "\n".join([head, *(f"    {line}".rstrip() for line in (*shown, *again))])
+    return escaped("\n".join([head, *(f"    {line}".rstrip() for line in (*shown, *again))]))
 
 
 def nothing_tried(overload: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from dotcu import workers
+from dotcu import settings, workers
 from dotcu.checking import compute_sanitizer
 from dotcu.checking.budget import Budget, LeftOut
 from dotcu.checking.cases.derived import choose
@@ -290,11 +290,12 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
     tools = [trial for trial in movable if trial.kind in compute_sanitizer.TOOLS]
     largest = [trial for trial in movable if trial.kind == "large" and on_gpu]  # takes most of a GPU
     others = [trial for trial in movable if trial not in largest and trial not in tools]
+    begin_here = not (native or on_gpu or settings.current().check_apart)
     threads = max(1, torch.get_num_threads() // jobs)
     shared = {name: replace(request, threads=threads) for name, request in requests.items()}
     faults: list[EnvironmentFault] = []
     for stage in (
-        run_in_workers(_split(shared, others, jobs), jobs, begin_here=not native and not on_gpu),
+        run_in_workers(_split(shared, others, jobs), jobs, begin_here=begin_here),
         run_in_workers(_split(requests, largest, 1), 1),
         compute_sanitizer.run(requests, tools) if on_gpu else run_here(tools),
         run_here(trial for trial in trials if trial.overload not in requests),
@@ -314,9 +315,14 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
         native: Whether a library computes some, and a fault of it may end its process.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not native and (count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2)):
+    apart = settings.current().check_apart
+    if (
+        not native
+        and not apart
+        and (count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2))
+    ):
         return 0
-    return min(MOST_WORKERS[device.type], cores, 1 + count // TRIALS_PER_WORKER)
+    return min(MOST_WORKERS[device.type], cores, 1 + count // TRIALS_PER_WORKER) if count else 0
 
 
 def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:

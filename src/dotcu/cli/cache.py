@@ -133,11 +133,12 @@ def unpack(
 
     folder = (into or cache.location()).absolute()
     _require_directory(folder, "--into FOLDER" if into else "export DOTCU_CACHE_DIR=DIRECTORY")
-    count = packs.unpack(file, folder)
+    added, kept = packs.unpack(file, folder, private=into is None)
     if as_json:
-        console.as_json({"directory": str(folder), "entries": count})
+        console.as_json({"directory": str(folder), "entries": added, "kept": kept})
     else:
-        console.print_line(f"{folder}: {_entries(count)} added")
+        before = f", {kept} were there" if kept else ""
+        console.print_line(f"{folder}: {_entries(added)} added{before}")
 
 
 def verify(

@@ -18,6 +18,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dotcu.report_base import Visible
+
 _PIPE_WIDTH = 100_000  # characters: wider than any row, so that nothing is folded
 
 
@@ -121,7 +123,8 @@ def size(count_bytes: int) -> str:
 
 
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False, emoji=False)
+    console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
+    console.push_render_hook(Visible())
     return console

@@ -17,6 +17,7 @@ import typer
 
 from dotcu import __version__, errors, process, pyproject, settings
 from dotcu.cli import console
+from dotcu.files import is_file, is_folder, matching
 
 if TYPE_CHECKING:
     from dotcu.compile import toolchain
@@ -82,7 +83,7 @@ def examine() -> list[Component]:
 def tuned_parts(gpus: Sequence[Gpu]) -> Iterator[Component]:
     """Say of each tuned file of the project around the working directory whose entries the GPUs here use."""
     folders = list(_packages(Path.cwd()))
-    for path in sorted({file for folder in folders for file in folder.rglob("*.tuned.toml")}):
+    for path in sorted({file for folder in folders for file in matching(folder, "**/*.tuned.toml")}):
         from dotcu.operator import tuned
         from dotcu.operator.configurations import entry_for, gpu_at_hand
 
@@ -111,7 +112,7 @@ def _packages(here: Path) -> Iterator[Path]:
         return
     for module in (pyproject.section(root / pyproject.FILE) or {}).get("modules", ()):
         top = str(module).partition(".")[0]
-        yield from (each for each in (root / "src" / top, root / top) if each.is_dir())
+        yield from (each for each in (root / "src" / top, root / top) if is_folder(each))
 
 
 _ASK_TORCH = """
@@ -158,7 +159,7 @@ def misdirected(now: settings.Settings) -> dict[str, Component]:
 
     faults = {}
     if now.nvrtc is not None:
-        reason = "" if now.nvrtc.is_file() else "not a file"
+        reason = "" if is_file(now.nvrtc) else "not a file"
         try:
             if not reason:
                 nvrtc.architectures(now.nvrtc)
@@ -169,7 +170,7 @@ def misdirected(now: settings.Settings) -> dict[str, Component]:
                 name="DOTCU_NVRTC", state=FAULT, path=str(now.nvrtc), remedy="unset DOTCU_NVRTC",
                 note=f"it is {reason}; the path of a libnvrtc.so is required",
             )  # fmt: skip
-    if now.cuda_home is not None and not now.cuda_home.is_dir():
+    if now.cuda_home is not None and not is_folder(now.cuda_home):
         faults["cuda_home"] = Component(
             name="CUDA_HOME", state=FAULT, path=str(now.cuda_home), remedy="unset CUDA_HOME",
             note="it is not a folder",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu.cli import AsJson, File, Files, Number, Word, Words, console
-from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError, quoted
+from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError, escaped, quoted
 
 if TYPE_CHECKING:
     from dotcu.inspection.binaries.report import BinaryReport
@@ -186,6 +186,8 @@ def _put(data: bytes, output: Path | None) -> None:
     if output is not None:
         _write(output, data)
         return
+    if sys.stdout.isatty():  # on a terminal its text could write elsewhere; in a pipe the bytes are wanted
+        data = escaped(data.decode("utf-8", "backslashreplace")).encode()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 

@@ -12,6 +12,8 @@ import errno
 import logging
 import signal
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -45,7 +47,11 @@ def main() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:  # else, as under nohup, it is ignored
             signal.signal(number, _unwind)
+    channel = None
     try:
+        channel = _channel()
+        if channel is None and _is_program() and _is_check(sys.argv[1:]):
+            sys.exit(_check_apart())
         with process.collecting_rarely():
             parser()(prog_name="dotcu")
     except SystemExit as end:
@@ -59,6 +65,61 @@ def main() -> None:
         if _debugging():
             raise
         sys.exit(_explain(error))
+    finally:
+        if channel is not None:
+            process.say_end(channel)
+
+
+def _channel() -> int | None:
+    """Return the descriptor on which this process says that it ends, if it is one that checks."""
+    text = settings.current().check_channel
+    if text is None:
+        return None
+    process.adopt_channel(int(text))
+    return int(text)
+
+
+def _is_program() -> bool:
+    """Return whether this process is the command itself, and not one that calls `main`."""
+    file = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+    return file.name == "dotcu" or file.parts[-2:] == ("dotcu", "__main__.py")
+
+
+def _is_check(words: Sequence[str]) -> bool:
+    """Return whether a command line checks, and does not just show its help."""
+    verb = next((word for word in words if not word.startswith("-")), "")
+    return verb == "check" and not {"-h", "--help"} & {*words}
+
+
+def _check_apart() -> int:
+    """Check in another process, so that code that ends it or crashes is not a check that passed.
+
+    After a crash, it is done again with each trial in a worker: then the report names the trial.
+    """
+    command = [sys.executable, "-m", "dotcu", *sys.argv[1:]]
+    variable, apart = "DOTCU_CHECK_CHANNEL", {"DOTCU_CHECK_APART": "1"}
+    status, has_ended = process.supervise(command, variable)
+    if has_ended or -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        return status if status >= 0 else 128 - status
+    console.note(
+        f"the code that is checked ended the process of the check ({_how(status)}); "
+        "the check begins again, with each trial in a process of its own"
+    )
+    status, has_ended = process.supervise(command, variable, apart)
+    if not has_ended:
+        message = (
+            f"The code that is checked ended the process of the check again ({_how(status)}): there is no "
+            "report.\nRequired: a module and samples that let the process live. Look for os._exit there, or "
+            "for the crash: python -X faulthandler FILE"
+        )
+        _explain_as_json("CheckEnded", message)
+        console.print_error(message)
+        return errors.EXIT_FAILED
+    return status or errors.EXIT_FAILED  # what ended the process once does not pass
+
+
+def _how(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 def _unwind(number: int, frame: FrameType | None) -> NoReturn:

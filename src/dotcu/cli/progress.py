@@ -19,6 +19,7 @@ from rich.progress import (
 )
 
 from dotcu.cli import console
+from dotcu.errors import escaped
 
 if TYPE_CHECKING:
     from dotcu.benchmark.results import Row
@@ -157,9 +158,9 @@ def _bar(
     with Progress(
         *columns, console=err, transient=True, disable=not err.is_terminal, auto_refresh=refreshes
     ) as bar:
-        task = bar.add_task(first, total=total, short="")
+        task = bar.add_task(escaped(first), total=total, short="")
 
         def show(done: int, words: str, short: str) -> None:
-            bar.update(task, completed=done, description=words, short=short, refresh=not refreshes)
+            bar.update(task, completed=done, description=escaped(words), short=short, refresh=not refreshes)
 
         yield show

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, stopwatch
 from dotcu.compile import cache, nvrtc, tile, toolchain
-from dotcu.compile.cache import CacheEntry, Store
-from dotcu.compile.host_split.detect import NOT_FOUND, Refusal, is_host_include
+from dotcu.compile.cache import CacheEntry, DamagedEntry, Store
+from dotcu.compile.host_split.detect import FOR_NVRTC_TOO, NOT_FOUND, Refusal, is_host_include
 from dotcu.compile.include_graph import (
     VIRTUAL_ROOT,
     IncludeGraph,
@@ -34,6 +34,7 @@ from dotcu.compile.include_graph import (
 from dotcu.compile.nvrtc_server import FIRST_WITH_A_SEED
 from dotcu.compile.object_code import (
     ObjectCode,
+    Resources,
     is_kernel,
     parse_resources,
     probe_of,
@@ -42,17 +43,27 @@ from dotcu.compile.object_code import (
     with_probes,
 )
 from dotcu.compile.options import CompileOptions, arguments, command_line
-from dotcu.compile.remote import fetch, push, shown
+from dotcu.compile.remote import LOCK, fetch, locked_digest, push, shown
 from dotcu.compile.source.declarations import device_arrays, offset_in_tile_code
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.compile.toolchain import Compiler
-from dotcu.errors import CompileError, DotcuError, JitDisabled, KernelNotFound, SourceError, ToolchainError
+from dotcu.errors import (
+    CompileError,
+    DotcuError,
+    JitDisabled,
+    KernelNotFound,
+    SourceError,
+    ToolchainError,
+    UsageError,
+)
 from dotcu.ptx.debug_info import TypeRow, parameter_types
 from dotcu.telemetry import count, span
 from dotcu.tracebacks import caller_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dotcu.compile.diagnostics import Diagnostic
 
 _log = logging.getLogger("dotcu")
@@ -107,7 +118,8 @@ class BuildPlan(BuildInputs):
         build_digest: The digest of all that decides the code: the cache's key.
         ingredients: All that the build depends on, by a name to show.
         tile: The compiler of its tile kernels; None if it has none.
-        found: What calls of the compiler have found out, as `include_graph` takes it.
+        found: What calls of the compiler have found out, as `include_graph` takes it; and `implicit` where
+            functions without annotation are device code.
         before: Included before the source, since they did: what nvcc has from the host.
         aliases: By the name that the compiler asks for, what it gets.
     """
@@ -211,6 +223,7 @@ def _plan(
             simulated=request.simulated,
             lines=request.lines,
             tile=of_tiles is not None,
+            implicit="implicit" in found,
         ),
         build_digest=_digest(ingredients),
         ingredients={**files, **ingredients},
@@ -227,7 +240,8 @@ def _reach(
     """Return a compiler, by default that of ordinary kernels, its headers, and what a source reaches."""
     used = compiler or toolchain.nvrtc()
     headers = system_headers(used.include)
-    return used, headers, include_graph(request.source, headers, options=request.options, **found)
+    known = {name: value for name, value in found.items() if name != "implicit"}
+    return used, headers, include_graph(request.source, headers, options=request.options, **known)
 
 
 def _tile_compiler(request: BuildInputs) -> Compiler:
@@ -303,6 +317,11 @@ def layout_inputs(inputs: BuildInputs, names: Sequence[str]) -> BuildInputs:
         inputs, options=replace(inputs.options, debug=True), target=inputs.target.virtual,
         names=tuple(names), probed=False, lines=True, layouts=True,
     )  # fmt: skip
+
+
+def is_reproducible(inputs: BuildInputs) -> bool:
+    """Return whether every machine compiles this to the same bytes."""
+    return _plan(inputs).is_reproducible
 
 
 def parameter_layouts(
@@ -393,11 +412,23 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
         if not is_covered:
             outcome = "compiled, not cached: a macro expands to the name of a header"
             return _finish(plan, entry, started, outcome, cause=cause)
+        _warn_of_lock(plan, entry)
         store.put(plan.build_digest, entry.files(), locked=locked)
         store.add_history(builds, plan.ingredients)
     if remote:
         push(store, plan.build_digest, entry.files())
     return _finish(plan, entry, started, f"compiled: {reason}", store, cause)
+
+
+def _warn_of_lock(plan: BuildPlan, entry: CacheEntry) -> None:
+    """Warn where a lock has another object than this machine compiles: each process compiles it again."""
+    if locked_digest(plan.source.path, plan.build_digest) not in (None, entry.digest):
+        _log.warning(
+            "%s has another object for %s (%s, %s) than this machine compiles of the same source, with the "
+            "same compiler. The one that was compiled here is used, and compiled again in each process. "
+            "Write the digests again: dotcu cache pack TARGET --lock",
+            LOCK, plan.display, ", ".join(plan.names), plan.target,
+        )  # fmt: skip
 
 
 def _about_span(plan: BuildPlan) -> dict[str, str]:
@@ -441,8 +472,17 @@ def note_compile(cause: Mapping[str, Any]) -> None:
 
 def last_compile() -> Mapping[str, Any] | None:
     """Return the cause of the last compile into this cache, by any process; None if none is noted."""
-    known = {"file", "kernels", "target", "arguments", "reason", "caller", "seconds", "looked_in", "time"}
-    return next((one for one in Store(cache.location()).history(_LAST) if known <= one.keys()), None)
+    return next((one for one in Store(cache.location()).history(_LAST) if _is_cause(one)), None)
+
+
+_CAUSE = dict.fromkeys(("file", "target", "arguments", "reason", "caller"), str) | {
+    "kernels": list, "looked_in": list, "seconds": float, "time": float,
+}  # fmt: skip
+
+
+def _is_cause(noted: Mapping[str, Any]) -> bool:
+    are_typed = all(isinstance(noted.get(name), kind) for name, kind in _CAUSE.items())
+    return are_typed and all(isinstance(each, str) for each in (*noted["kernels"], *noted["looked_in"]))
 
 
 def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
@@ -460,27 +500,50 @@ def _jit_disabled(plan: BuildPlan, store: Store) -> JitDisabled:
 
 def _fits(plan: BuildPlan, entry: CacheEntry) -> bool:
     """Return whether an entry of someone else has all that is wanted, for this machine."""
+    is_loadable = entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)
+    return is_loadable and _is_of(plan, entry)
+
+
+def _is_of(plan: BuildPlan, entry: CacheEntry) -> bool:
+    """Return whether an entry has all that a build makes."""
     names = with_probes(plan.names) if plan.probed else plan.names
     has_code = (entry.cubin is not None) == (plan.target.kind == "sm")
-    is_loadable = entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)
     has_types = not plan.layouts or entry.layouts.keys() >= set(plan.kernels)
-    return has_code and is_loadable and has_types and entry.lowered.keys() >= set(names)
+    try:
+        _resources(entry)
+    except (UsageError, ValueError):  # of a file that is no cubin, and a number of more digits than any has
+        return False
+    return has_code and has_types and entry.lowered.keys() >= set(names)
+
+
+def _resources(entry: CacheEntry) -> dict[str, Resources]:
+    return parse_resources(entry.log, entry.cubin) | tile_resources(entry.tile_cubin)
 
 
 def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEntry | None, str]:
     """Return what is in memory, in the store or in a layer, and which of them has it."""
+    expected = locked_digest(plan.source.path, plan.build_digest)
     entry = cache.get_from_memory(store.directory, plan.build_digest)
-    if entry is not None:
+    if entry is not None and expected in (None, entry.digest):
         count("cache_hits", place="memory")
         return entry, "in memory"
     outcome = "cache hit, compiled meanwhile by another" if again else "cache hit"
     for place in (store, *(() if again else cache.layers())):
-        entry = place.get(plan.build_digest, cache.read_entry, again=again)
+        read = functools.partial(_read_whole, plan, expected, is_mine=place.private)
+        entry = place.get(plan.build_digest, read, again=again)
         # not one of another machine that shares the directory: it would end this process
         if entry is not None and (entry.tile_cubin is None or tile.is_loadable(entry.tile_cubin)):
             count("cache_hits", place="disk" if place is store else "layer")
             return entry, outcome if place is store else f"cache hit in the layer {place.directory}"
     return None, ""
+
+
+def _read_whole(plan: BuildPlan, expected: str | None, folder: Path, *, is_mine: bool) -> CacheEntry | None:
+    """Return the entry in a folder; a damaged one is what whoever wrote it has not compiled of this build."""
+    entry = cache.read_entry(folder, is_mine=is_mine, expected=expected)
+    if entry is not None and not _is_of(plan, entry):
+        raise DamagedEntry("it lacks what this build has")
+    return entry
 
 
 # The message for a changed ingredient, in the order in which they are looked for.
@@ -578,11 +641,53 @@ _FROM_THE_HOST = (
     (r"\b__extension__\b", "#define __extension__\n"),
     (r'"__(asm|volatile)__" is undefined', "#define __asm__ asm\n#define __volatile__ volatile\n"),
     (r'"CLOCKS_PER_SEC" is undefined', "#define CLOCKS_PER_SEC 1000000\n"),
+    (r'use of the "register" storage class specifier', "#define register\n"),
 )
+
+# What builds of PyTorch's extensions define, where CUDA's half types and PyTorch's are ambiguous otherwise.
+# Source: COMMON_NVCC_FLAGS in torch/utils/cpp_extension.py.
+_OF_PYTORCHS_BUILDS = (
+    (
+        (
+            r"more than one (?:operator|user-defined|conversion|instance|constructor)[^$]{0,2000}?"
+            r"\b__(?:half|nv_bfloat16)\b|operator[^\n]*__half[^\n]*has already been defined"
+        ),
+        (
+            "#define __CUDA_NO_HALF_OPERATORS__ 1\n#define __CUDA_NO_HALF_CONVERSIONS__ 1\n"
+            "#define __CUDA_NO_HALF2_OPERATORS__ 1\n#define __CUDA_NO_BFLOAT16_CONVERSIONS__ 1\n"
+        ),
+    ),
+    # some undefine those of operators
+    (
+        r'no operator "[^"]+" matches these operands[^$]{0,200}?\b__half2?\b',
+        "#undef __CUDA_NO_HALF_OPERATORS__\n#undef __CUDA_NO_HALF2_OPERATORS__\n",
+    ),
+)
+
+_BEFORE_THE_FIRST_LINE = (
+    "algorithm",
+    "climits",
+    "cmath",
+    "cstddef",
+    "cstdint",
+    "cstdlib",
+    "limits",
+    "type_traits",
+    "utility",
+)
+"""Headers that nvcc has included before a source's first line: by its `cuda_runtime.h`, and by what that
+includes of the host's library. Source: cuda_runtime.h and driver_types.h of CUDA 13.0; <cmath> of GCC 13."""
 _UNRESOLVED = "Unresolved extern function"
 _EXTERN = re.compile(r"^\.extern \.func[^;]*\b_Z\w+", re.MULTILINE)
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
+_FOR_LAMBDAS = re.compile(
+    r"inferred to be __host__ \(based on context\)"
+    r"|is considered a host function[^\n]*\n[^\n]*\]\s*(?:<[^\n]*>)?\s*\([^\n]*\bauto\b"
+)
+"""A lambda outside of functions, or a generic one, which NVRTC takes with an option alone."""
+_IN_FILE = re.compile(r"(?m)^([^\s(]+)\(\d+\): error: A function without execution space annotations")
 _NO_MEMBER = re.compile(r'namespace "std" has no member "(\w+)"')
+_DECLARED = re.compile(r"(?:\busing (?:::)?|\bstruct |#define )(\w+)|\b(\w+)\(")
 _FROM_THE_HOST_NAME = f"{VIRTUAL_ROOT}/@host"
 
 
@@ -630,14 +735,42 @@ def _following(plan: BuildPlan, log: str) -> BuildPlan | None:
 
     missing = unopened(log)
     if missing is None:
-        seen = "\n".join([log, *(file.text for file in plan.includes.files)])
-        before = "".join(text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen))
-        return (
-            _without_refused(plan, log)
-            if before in plan.before
-            else replace(plan, before=plan.before + before)
-        )
+        return _with_hosts(plan, log) or _with_wanted(plan, log) or _without_refused(plan, log)
     return None if missing[1] in plan.aliases else _with_header(plan, *missing)
+
+
+def _with_hosts(plan: BuildPlan, log: str) -> BuildPlan | None:
+    """Give the compiler what nvcc has from the host's compiler and by its own options, if it lacks that."""
+    from dotcu.compile.diagnostics import undefined_names
+
+    is_of_library = any(FOR_NVRTC_TOO.search(name) for name in _IN_FILE.findall(log))
+    if (is_of_library or _FOR_LAMBDAS.search(log)) and "implicit" not in plan.found:
+        names = (file.virtual for file in plan.includes.files)
+        files = frozenset(name for name in names if not FOR_NVRTC_TOO.search(name))
+        return _with(plan, implicit=True, suspects=plan.found.get("suspects", frozenset()) | files)
+    seen = "\n".join([log, *(file.text for file in plan.includes.files)])
+    before = [text for pattern, text in _FROM_THE_HOST if re.search(pattern, seen)]
+    if any(name.endswith(("left_out/torch", "left_out/float8")) for name in plan.includes.system):
+        before += [text for pattern, text in _OF_PYTORCHS_BUILDS if re.search(pattern, log)]
+    named = [plan.system_headers.find(header) for header in _BEFORE_THE_FIRST_LINE]
+    headers = plan.system_headers.reachable([name for name in named if name])
+    declared = itertools.chain.from_iterable(_DECLARED.findall(text.decode()) for text in headers.values())
+    if undefined_names(log).intersection(itertools.chain.from_iterable(declared)):
+        before.append("".join(f'#include "{name}"\n' for name in named))
+    new = "".join(text for text in before if text not in plan.before)
+    if not new:
+        return None
+    return replace(plan, before=plan.before + new, aliases={**plan.aliases, **headers})
+
+
+def _with_wanted(plan: BuildPlan, log: str) -> BuildPlan | None:
+    """Keep what was left out since no device code names it, and a template argument does."""
+    from dotcu.compile.diagnostics import undefined_names
+
+    known = plan.found.get("wanted", frozenset())
+    removed = {one.name for one in plan.includes.parts.removed if "__device__" not in one.what}
+    wanted = removed.intersection(undefined_names(log)) - known
+    return _with(plan, wanted=known | wanted) if wanted else None
 
 
 def _with(plan: BuildPlan, **found: Any) -> BuildPlan:
@@ -776,7 +909,7 @@ def _finish(
         signatures={
             name: entry.lowered[probe_of(name)] for name in plan.names if plan.probed and is_kernel(name)
         },
-        resources=parse_resources(entry.log, entry.cubin) | tile_resources(entry.tile_cubin),
+        resources=_resources(entry),
         warnings=tuple(one for one in _diagnostics(plan, entry.log) if one.severity == "warning")
         if "warning" in entry.log  # most have none, and are not parsed
         else (),
@@ -793,6 +926,8 @@ def _finish(
         tile_ir=entry.tile_ir,
         tile_cubins={} if entry.tile_cubin is None else {tile.host(): entry.tile_cubin},
     )
+    if outcome != "in memory":
+        _show_warnings(plan, code.warnings)
     caller = ""
     if cause is not None:
         caller = f"; {', '.join(plan.kernels)}, called from {cause['caller'] or 'no line of yours'}"
@@ -820,6 +955,29 @@ def _warn_of_absent(plan: BuildPlan, log: str) -> None:
             "%s compiles without headers that were not found: %s. If its kernels need them: "
             "load(..., include=[FOLDER])", plan.display, ", ".join(absent),
         )  # fmt: skip
+
+
+_shown_warnings: set[tuple[str, int, str]] = set()
+
+
+def _show_warnings(plan: BuildPlan, warnings: Sequence[Diagnostic]) -> None:
+    """Log what the compiler warns of in the user's files, each once in a process."""
+    for one in warnings:
+        place = plan.includes.main.original, one.line, f"{one.file} {one.message}"
+        if place not in _shown_warnings and not _is_known(plan, one):
+            _shown_warnings.add(place)
+            _log.warning("%s", one)
+
+
+_SPILLS = "Registers are spilled"
+_UNUSED = re.compile(r"\[#(?:177|550)-D\]$")
+
+
+def _is_known(plan: BuildPlan, warning: Diagnostic) -> bool:
+    """Return whether a warning tells nothing: of a header, a spill, or what removed host code used."""
+    is_users = not warning.file or warning.file in plan.shown_files.values()
+    is_unused = bool(plan.includes.parts.texts and _UNUSED.search(warning.message))
+    return not is_users or warning.message.startswith(_SPILLS) or is_unused
 
 
 def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:

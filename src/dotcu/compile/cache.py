@@ -12,8 +12,12 @@ kind, such as an object file, has other files with the same index.
 Below the directory lie layers: other such directories, `DOTCU_CACHE_DIRS`, which are read and never written.
 
 An entry appears by one rename, whole or not at all. Two that want the same one wait for each
-other and compile once. Everything is checked when it is read. A directory that cannot be
-written, or is full, costs one warning and the reuse, never the result.
+other and compile once. A directory that cannot be written, or is full, costs one warning and the
+reuse, never the result.
+
+Everything is checked when it is read, notes too: by its digest, as a regular file within a bound, and
+as the user's own, since another user who may write here could have this one run any code. So `v1` is
+made for its owner alone (0700), and one of another owner is not used.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import threading
 import time
 from collections import OrderedDict
@@ -36,8 +41,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from dotcu import files as regular
 from dotcu import settings
 from dotcu.errors import CacheError, quoted
+from dotcu.files import is_folder, read_file
 from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
@@ -52,6 +59,12 @@ TRIM_TO = 0.8
 STALE_S = 3600.0
 MEMORY_BYTES = 64 << 20
 """The most that one process keeps in memory, without the code that its modules have loaded."""
+
+MOST_FILES = 64
+"""The most files that an entry has; the compiler's have six."""
+
+_SKEW_S = 60.0
+"""By how much clocks of machines that share a directory may differ."""
 
 _INDEX = "entry.json"
 _LAYOUTS = "layouts.json"
@@ -77,6 +90,9 @@ NOTES_OF_A_SOURCE = 8
 
 MOST_NOTE_BYTES = 2**16
 """The most bytes of the notes about one source, which each compile reads; of more, the latest notes stay."""
+
+MOST_READ_OF_NOTES = 64 << 20
+"""The most bytes of a file of notes that are read: a note may hold the device part of a long text."""
 
 MOST_NOTES = 1000
 """The most notes about sources that are kept; of more, the newest three quarters stay."""
@@ -117,6 +133,11 @@ class CacheEntry:
         return with_index(files, about=self.about, lowered=self.lowered)
 
     @property
+    def digest(self) -> str:
+        """The digest of its contents, as dotcu.lock has it: its index holds one of every file."""
+        return str(json.loads(self.files()[_INDEX])["itself"])
+
+    @property
     def size_bytes(self) -> int:
         """The memory that it takes."""
         code = len(self.cubin or b"") + len(self.tile_ir) + len(self.tile_cubin or b"")
@@ -130,11 +151,24 @@ class DamagedEntry(Exception):
 def location() -> Path:
     """Return the directory that the cache is in, which need not exist yet."""
     configured = settings.current().cache_dir
-    if configured:
-        return configured.absolute()
+    return configured.absolute() if configured else _default_location()
+
+
+@functools.cache
+def _default_location() -> Path:
+    """Return the user's folder; without a home, one of the temporary directory that is named by the user."""
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
+    with contextlib.suppress(RuntimeError):  # neither HOME nor an entry in the system's list of users
+        folder = Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
+        if folder.is_absolute():  # before platformdirs 4.12, it begins with a literal "~"
+            return folder
+    import tempfile
+
+    place = "/tmp"
+    with contextlib.suppress(FileNotFoundError):  # no folder for temporary files can be written
+        place = tempfile.gettempdir()
+    return Path(place) / f"dotcu-{os.geteuid()}"
 
 
 def layers() -> tuple[Store, ...]:
@@ -293,11 +327,6 @@ def with_index(
     return {**files, _INDEX: json.dumps(index, indent=1).encode()}
 
 
-def content_digest(files: Mapping[str, bytes]) -> str:
-    """Return the digest of an entry's contents: its index holds one of every file, and of itself."""
-    return str(json.loads(files[_INDEX])["itself"])
-
-
 def _index_digest(index: Mapping[str, Any]) -> str:
     body = {key: value for key, value in index.items() if key != "itself"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
@@ -306,7 +335,8 @@ def _index_digest(index: Mapping[str, Any]) -> str:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> int:
     """Write files into an empty folder, down to the disk, and return their size in bytes."""
     for name, data in files.items():
-        with (folder / name).open("wb") as handle:
+        descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "wb") as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
@@ -323,68 +353,135 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_entry(folder: Path) -> CacheEntry | None:
-    """Read an entry of `build()` as `open_entry` does, None if there is none."""
-    opened = open_entry(folder)
-    return None if opened is None else entry_of(*opened, digest=folder.name)
+def read_entry(folder: Path, *, is_mine: bool = False, expected: str | None = None) -> CacheEntry | None:
+    """Read an entry of `build()` as `open_entry` does, None if there is none.
+
+    Args:
+        folder: The entry's.
+        is_mine: As `open_entry` takes it.
+        expected: The digest of its contents that dotcu.lock has, if any: no other entry is read.
+    """
+    opened = open_entry(folder, is_mine=is_mine)
+    return None if opened is None else entry_of(*opened, digest=folder.name, expected=expected)
 
 
-def entry_of(index: Mapping[str, Any], files: Mapping[str, bytes], *, digest: str) -> CacheEntry:
+def entry_of(
+    index: Mapping[str, Any], files: Mapping[str, bytes], *, digest: str, expected: str | None = None
+) -> CacheEntry:
     """Return the entry of `build()` that some files are.
 
     Args:
         index, files: As `open_files` returns them.
         digest: The key that the entry was asked by.
+        expected: As `read_entry` takes it.
 
     Raises:
         DamagedEntry: They are another's, or of another kind.
     """
+    if expected is not None and index["itself"] != expected:
+        raise DamagedEntry("it is not the object that dotcu.lock has")
     try:
         about, lowered = index["about"], index["lowered"]
-        texts = [*about, *about.values(), *lowered, *lowered.values()]
         is_its_own = about.get("build_digest", digest) == digest
+        "".join([*lowered, *lowered.values()]).encode()
+        layouts = json.loads(files.get(_LAYOUTS, b"{}"))
         entry = CacheEntry(
             about=about, lowered=lowered, ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
             cubin=files.get("kernel.cubin"), log=files["log.txt"].decode(),
             tile_ir=files.get(TILE_IR, b""), tile_cubin=files.get("tile.cubin"),
-            layouts=json.loads(files.get(_LAYOUTS, b"{}")),
+            layouts=_typed(layouts) if layouts else {},
         )  # fmt: skip
-        texts += [row["tag"] for rows in entry.layouts.values() for row in rows]
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedEntry(f"{_INDEX} describes no compiled code") from error
-    if not all(isinstance(text, str) for text in texts):
-        raise DamagedEntry(f"{_INDEX} describes no compiled code")
     if not is_its_own:
         raise DamagedEntry(f"it is the entry {about['build_digest'][:16]}")
     return entry
 
 
-def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
-    """Return the index and the files of an entry of any kind, None if there is none.
+_FIELDS = {"tag": str, "name": str, "size": int, "const": bool, "to": int, "length": int, "members": list}
+
+
+def _typed(layouts: Any) -> Mapping[str, Sequence[TypeRow]]:
+    """Return the layouts of an entry.
 
     Raises:
-        DamagedEntry: A file of it is missing or is not what was written.
+        ValueError: They are none: a row has another type, leads out of the table, or contains itself.
+    """
+    from graphlib import TopologicalSorter  # few kernels take structs
+
+    for rows in layouts.values():
+        members = [[tuple(member) for member in row.get("members", ())] for row in rows]
+        are_typed = all(isinstance(row[name], _FIELDS[name]) for row in rows for name in row)
+        kinds = {tuple(map(type, member)) for each in members for member in each}
+        leads = [[row["to"]] if "to" in row else [] for row in rows]
+        inside = [
+            [number for *_, number in each] + (to if row["tag"] == "array" else [])
+            for row, each, to in zip(rows, members, leads, strict=True)
+        ]
+        known = {number for each in (*leads, *inside) for number in each} <= set(range(len(rows)))
+        if not (are_typed and known and kinds <= {(str, int, bool, int)}):
+            raise ValueError("a row is none")
+        for graph in (leads, inside):
+            TopologicalSorter(dict(enumerate(graph))).prepare()  # raises where there is a circle
+    typed: Mapping[str, Sequence[TypeRow]] = layouts
+    return typed
+
+
+def open_entry(
+    folder: Path, *, is_mine: bool = False, most_bytes: int = regular.MOST_BYTES, unread: str = ""
+) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+    """Return the index and the files of an entry of any kind, None if there is none.
+
+    Args:
+        folder: The entry's.
+        is_mine: Read no file that another user owns.
+        most_bytes: Read no file that is larger.
+        unread: A file that is neither read nor checked.
+
+    Raises:
+        DamagedEntry: A file of it is missing, is not what was written, or is not a regular file in bounds.
         OSError: It cannot be read.
     """
 
     def read(name: str) -> bytes | None:
-        try:
-            return (folder / name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        return _read_file(folder / name, is_mine=is_mine, most_bytes=most_bytes)
 
-    opened = open_files(read)
+    opened = open_files(read, unread=unread)
     # where there is a folder now, another process may just have put it there
-    if opened is None and folder.is_dir() and (opened := open_files(read)) is None:
+    if opened is None and is_folder(folder) and (opened := open_files(read, unread=unread)) is None:
         raise DamagedEntry(f"{_INDEX} is missing")
     return opened
 
 
-def open_files(read: Callable[[str], bytes | None]) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+def _read_file(path: Path, *, is_mine: bool, most_bytes: int = regular.MOST_BYTES) -> bytes | None:
+    """Return a file of an entry, None if there is none.
+
+    Raises:
+        DamagedEntry: It is no file that was written as one of an entry.
+        OSError: It cannot be read.
+    """
+    try:
+        return read_file(path, most_bytes, is_mine=is_mine)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno in _IN_PLACE_OF_A_FILE:
+            raise DamagedEntry(f"{path.name}: {(error.strerror or str(error)).lower()}") from error
+        raise
+
+
+_IN_PLACE_OF_A_FILE = {errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ENXIO, errno.ELOOP}
+"""Why `read_file` reads none: a FIFO, a device, a socket, a folder, a circle of links, too large a file."""
+
+
+def open_files(
+    read: Callable[[str], bytes | None], *, unread: str = ""
+) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
     """Return the index and the files of an entry, checked; None if there is no index.
 
     Args:
         read: Returns the file of a name, None if there is none.
+        unread: A file that is left out.
 
     Raises:
         DamagedEntry: A file of it is missing or is not what was written.
@@ -393,6 +490,8 @@ def open_files(read: Callable[[str], bytes | None]) -> tuple[Mapping[str, Any], 
         return None
     index, files = _read_index(raw), {}
     for name, digest in index["sha256"].items():
+        if name == unread:
+            continue
         data = read(name) if _FILE_NAME.fullmatch(name) else None
         if data is None:
             raise DamagedEntry(f"{name} is missing")
@@ -405,7 +504,7 @@ def open_files(read: Callable[[str], bytes | None]) -> tuple[Mapping[str, Any], 
 def read_about(folder: Path) -> Mapping[str, str]:
     """Return the description of an entry, without its files; empty if it is damaged."""
     try:
-        about: Mapping[str, str] = _read_index((folder / _INDEX).read_bytes())["about"]
+        about: Mapping[str, str] = _read_index(read_file(folder / _INDEX))["about"]
     except (OSError, DamagedEntry):
         return {}
     return about
@@ -416,6 +515,9 @@ def _read_index(raw: bytes) -> dict[str, Any]:
         index: dict[str, Any] = json.loads(raw)
         is_whole = index["itself"] == _index_digest(index) and index["format"] == FORMAT
         is_whole &= isinstance(index["sha256"], dict) and isinstance(index["about"], dict)
+        is_whole &= len(index["sha256"]) <= MOST_FILES
+        # TypeError: one is no text; ValueError: one has half of a surrogate pair
+        "".join([*index["about"], *index["about"].values()]).encode("utf-8", "surrogateescape")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedEntry(f"{_INDEX} cannot be read") from error
     if not is_whole:
@@ -475,8 +577,8 @@ class _Holder:
 
 def _holder(path: Path) -> _Holder:
     note = b""
-    with contextlib.suppress(OSError), path.with_suffix(_NOTE_OF).open("rb") as file:
-        note = file.read(_NOTE_BYTES)
+    with contextlib.suppress(OSError):
+        note = read_file(path.with_suffix(_NOTE_OF), _NOTE_BYTES)
     match = _NOTE.fullmatch(note)
     if match is None:
         return _Holder(lock=path, process="Another process", state="elsewhere")
@@ -484,15 +586,37 @@ def _holder(path: Path) -> _Holder:
     if host != os.uname().nodename:
         return _Holder(lock=path, process=f"Process {pid} on {host}", state="elsewhere")
     with contextlib.suppress(OSError, IndexError):
-        if Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t"):
+        if read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in (b"T", b"t"):
             remedy = f" and is stopped (to let it go on: kill -CONT {pid})"
             return _Holder(lock=path, process=f"Process {pid}", state="stopped", remedy=remedy)
     return _Holder(lock=path, process=f"Process {pid}", state="running")
 
 
+_WRONG_CONTENTS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What a reader raises for contents that nobody has written, though their digests are right."""
+
 _warned: set[Path] = set()
 _measured: dict[Path, int] = {}  # by root, the size when it was last looked at
 _written: dict[Path, int] = {}  # by root, the bytes that this process has written since
+
+
+def _note(source: str, record: Mapping[str, Any]) -> str:
+    """Return the line of a note, which proves itself whole: a note may hold text that is compiled."""
+    body = json.dumps(record)
+    return f"{_note_digest(source, body)} {body}\n"
+
+
+def _note_digest(source: str, body: str) -> str:
+    return hashlib.sha256(f"{source} {body}".encode()).hexdigest()[:32]
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or what lies in its place, as far as that is allowed."""
+    with contextlib.suppress(OSError):
+        if is_folder(path) and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 class Store:
@@ -500,12 +624,46 @@ class Store:
 
     Args:
         writable: Else an entry's use leaves no mark, by which the oldest are found.
+        private: Nobody but the user may write or read it, and its size is bounded; False for a layer.
     """
 
-    def __init__(self, directory: Path, *, writable: bool = True) -> None:
+    def __init__(self, directory: Path, *, writable: bool = True, private: bool = True) -> None:
         self.directory = directory
         self.writable = writable
+        self.private = private and writable
         self.root = directory / LAYOUT
+
+    def _is_usable(self) -> bool:
+        """Return whether nobody else can have put anything here; warn where someone can.
+
+        Permissions of others to write, which earlier versions of dotcu gave by the umask, are taken away.
+        """
+        if not self.private:
+            return True
+        try:
+            status = self.root.stat()
+            if not regular.is_trusted(status):
+                raise PermissionError(errno.EPERM, f"{LAYOUT} belongs to {regular.owner(status)}")
+            if status.st_uid == os.geteuid() and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                self.root.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            self.warn("use", error)
+            return False
+        return True
+
+    def make(self, folder: Path) -> None:
+        """Make a folder, and what is missing above it: for the user alone, or for nobody else to write.
+
+        Raises:
+            OSError: It cannot be made, or is another user's.
+        """
+        if not self._is_usable():
+            raise PermissionError(errno.EPERM, "It belongs to another user", str(self.root))
+        for each in reversed((folder, *folder.parents)):
+            if not is_folder(each):
+                each.mkdir(mode=0o700 if self.private else 0o755, exist_ok=True)
 
     def path(self, digest: str) -> Path:
         return self.root / "entries" / digest[:2] / digest
@@ -532,10 +690,11 @@ class Store:
         """
         folder = self.path(digest)
         try:
-            entry = read(folder)
-        except DamagedEntry as damage:
+            entry = read(folder) if self._is_usable() else None
+        except (DamagedEntry, *_WRONG_CONTENTS) as damage:
             if not again:
-                _log.warning("The cache entry %s is damaged (%s): it is compiled again.", folder, damage)
+                why = damage if isinstance(damage, DamagedEntry) else "it does not hold what it should"
+                _log.warning("The cache entry %s is damaged (%s): it is compiled again.", folder, why)
             return None
         except OSError as error:
             self.warn("read", error)
@@ -557,10 +716,10 @@ class Store:
         temporary = group / f"{digest}.{os.urandom(4).hex()}"
         try:
             if locked:
-                shutil.rmtree(group, ignore_errors=True)
-            temporary.mkdir(parents=True)
+                _remove(group)
+            self.make(temporary)
             _written[self.root] = _written.get(self.root, 0) + write_files(temporary, files)
-            final.parent.mkdir(parents=True, exist_ok=True)
+            self.make(final.parent)
             self.remove(final)  # a damaged one: a whole one would have been taken
             temporary.rename(final)
             _sync_folder(final.parent)
@@ -569,10 +728,12 @@ class Store:
             return False
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+        if not self.private:
+            return True
         # the size is looked at only when this process may have passed the bound
         limit = settings.current().cache_bytes
         if self.root not in _measured or _measured[self.root] + _written[self.root] > limit:
-            _measured[self.root], _written[self.root] = self.trim(limit), 0
+            _measured[self.root], _written[self.root] = self.trim(limit, last=final), 0
         return True
 
     @contextlib.contextmanager
@@ -585,7 +746,7 @@ class Store:
         folder = self.root / "temporary" / f"scratch.{os.urandom(8).hex()}"
         doing = "created"
         try:
-            folder.mkdir(parents=True)
+            self.make(folder)
             doing = "written"
             yield folder
         except OSError as error:
@@ -601,10 +762,10 @@ class Store:
     def remove(self, folder: Path) -> None:
         """Take an entry away: by one rename first, so that no reader finds half of it."""
         trash = self.root / "temporary" / f"trash.{os.urandom(8).hex()}"
-        trash.parent.mkdir(parents=True, exist_ok=True)
+        self.make(trash.parent)
         with contextlib.suppress(FileNotFoundError):
             folder.rename(trash)
-            shutil.rmtree(trash) if trash.is_dir() else trash.unlink()
+            shutil.rmtree(trash) if is_folder(trash) and not trash.is_symlink() else trash.unlink()
 
     @contextlib.contextmanager
     def lock(self, digest: str, until: Callable[[], bool] = lambda: False) -> Iterator[bool]:
@@ -629,8 +790,8 @@ class Store:
             _owners.add(own)
             stack.callback(_owners.discard, own)
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(path.open("ab"))
+                self.make(path.parent)
+                file = stack.enter_context(open(path, "ab", opener=regular.open_regular))
                 if locked := _take(file, path, until):
                     _locked.add(file)
                     stack.callback(_unlock, file)
@@ -638,17 +799,27 @@ class Store:
                 self.warn("lock", error)
             yield locked
 
-    def trim(self, limit: int) -> int:
-        """Remove entries, least recently used first, until they fit; returns what is left in bytes."""
+    def trim(self, limit: int, *, last: Path | None = None) -> int:
+        """Remove entries, least recently used first, until they fit; returns what is left in bytes.
+
+        Args:
+            limit: The most bytes that they may take.
+            last: The entry that was just put, which stays even where it alone is too large. Its date tells
+                the time by the clock of the disk: entries of a later date, of a clock that was wrong, are the
+                first to go.
+        """
         with contextlib.suppress(OSError):  # what writers that died long ago left behind
             for group in (self.root / "temporary").iterdir():
-                if time.time() - group.stat().st_mtime > STALE_S:
-                    shutil.rmtree(group, ignore_errors=True)
-        folders = sorted(self.folders(), key=lambda item: item[1])
-        sizes = {path: _size(path) for path, _ in folders}
+                if abs(time.time() - group.lstat().st_mtime) > STALE_S:
+                    _remove(group)
+        dates = dict(self.folders())
+        now = max(time.time(), dates.get(last, 0.0) if last is not None else 0.0) + _SKEW_S
+        order = {path: (path == last, date if date <= now else 0.0) for path, date in dates.items()}
+        folders = sorted(order, key=order.__getitem__)
+        sizes = {path: _size(path) for path in folders}
         total = sum(sizes.values())
         goal = total if total <= limit else int(limit * TRIM_TO)
-        for path, _ in folders[:-1]:  # the newest stays, even where it alone is too large
+        for path in folders[:-1]:  # the newest stays, even where it alone is too large
             if total <= goal:
                 break
             with contextlib.suppress(OSError):
@@ -660,16 +831,17 @@ class Store:
         """Note what a source was built from: a line at the end of a file, so that several processes may."""
         folder = self.root / "recent"
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            self.make(folder)
             known = self.history(source)
             if record in known[:1]:
                 return
-            with (folder / source).open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            descriptor = regular.open_regular(folder / source, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            with os.fdopen(descriptor, "a", encoding="ascii") as file:
+                file.write(_note(source, record))
                 is_long = file.tell() > MOST_NOTE_BYTES
             if is_long:
                 temporary = folder / f"{source}.{os.urandom(4).hex()}"
-                temporary.write_text("".join(json.dumps(each) + "\n" for each in reversed([record, *known])))
+                temporary.write_text("".join(_note(source, each) for each in reversed([record, *known])))
                 temporary.replace(folder / source)
             with os.scandir(folder) as found:
                 notes = list(found)
@@ -681,12 +853,18 @@ class Store:
     def history(self, source: str) -> list[Mapping[str, Any]]:
         """Return the latest of what `add_history` noted of a source, each once, newest first."""
         records: list[Mapping[str, Any]] = []
+        if not self._is_usable():
+            return records
         with contextlib.suppress(OSError):
-            for line in reversed((self.root / "recent" / source).read_text().splitlines()):
+            text = read_file(self.root / "recent" / source, MOST_READ_OF_NOTES, is_mine=self.private)
+            for line in reversed(text.decode("ascii", "replace").splitlines()):
                 if len(records) == NOTES_OF_A_SOURCE:
                     break
-                with contextlib.suppress(ValueError):
-                    record = json.loads(line)
+                digest, _, body = line.partition(" ")
+                if digest != _note_digest(source, body):
+                    continue
+                with contextlib.suppress(ValueError, RecursionError):
+                    record = json.loads(body)
                     if isinstance(record, dict) and record not in records:
                         records.append(record)
         return records

@@ -127,17 +127,20 @@ def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> 
         if len(value) == 8
     }
     text = elf.names_of(image, sections, table)
+    of_kernels: dict[str, dict[int, bytes]] = {}
     for index, (name, info, other, _, _, _) in enumerate(elf.rows_of(image, table, elf.SYMBOL)):
         if info & 0xF != _FUNCTION or not other & _ENTRY_POINT:
             continue
-        symbol = elf.string(text, name)
+        symbol = text.at(name)
         shared, constant = (by_name.get(f"{bank}.{symbol}") for bank in (".nv.shared", ".nv.constant0"))
-        own = dict(_attributes(image, by_name.get(f".nv.info.{symbol}")))
+        if symbol not in of_kernels:  # damage may have many symbols of one name
+            of_kernels[symbol] = dict(_attributes(image, by_name.get(f".nv.info.{symbol}")))
+        own = of_kernels[symbol]
         if abi < _ABI_WITH_NEW_FLAGS:
             code, (shift, mask) = by_name.get(f".text.{symbol}"), _OLD_BARRIERS
             barriers = code.flags >> shift & mask if code else 0
         else:
-            barriers = own.get(_BARRIER_COUNT, b"\0")[0]
+            barriers = (own.get(_BARRIER_COUNT) or b"\0")[0]
         yield BinaryKernel(
             symbol=symbol,
             registers=of_symbols.get((index, _REGISTER_COUNT), 0),

@@ -82,7 +82,7 @@ PACKAGES = (
     (r"crt/", "nvidia-cuda-crt", "nvidia-cuda-nvcc-cu12"),
     (r"(cub|cuda|nv|thrust)/", "nvidia-cuda-cccl", "nvidia-cuda-cccl-cu12"),
     (r"(cuda_\w+|mma|cooperative_groups|cuComplex)\.h", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
-    (r"curand\w*\.h", "nvidia-curand", "nvidia-curand-cu12"),
+    (r"curand\w*\.h", "dotcu[curand]", "nvidia-curand-cu12"),
 )
 
 _UNCHOSEN = "cannot determine which instance of function template"
@@ -123,14 +123,16 @@ HEADERS_OF_NAMES = {
     "<cuda.h>": r"CUtensorMap\w*",
     "<cuda_runtime.h>": r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)",
     "<cub/cub.cuh>": r"cub",
+    "<c10/util/Float8_e4m3fn.h>": r"Float8_\w+",
     "<torch/extension.h>": (
         r"c10|torch|at|ceil_div|gpuAtomic\w+|fastAtomicAdd|C10_\w+|CUDA_KERNEL_(LOOP|ASSERT)\w*|WARP_(SHFL\w*|BALLOT|SYNC)"
-        r"|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
+        r"|ScalarType|TORCH_(CHECK|INTERNAL_ASSERT)\w*|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
         r"|PhiloxCudaState|CustomClassHolder"
     ),
 }
 _HEADERS = {header: re.compile(pattern) for header, pattern in HEADERS_OF_NAMES.items()}
 _UNDEFINED = re.compile(r'^identifier "(\w+)" is undefined|(?:has no member) "(\w+)"')
+_UNDEFINED_IN_LOG = re.compile(r'identifier "(\w+)" is undefined|namespace "\w+" has no member "(\w+)"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +316,11 @@ def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]
             f'For an older one: pip install "dotcu[cu{major - 1}]"'
         )
     errors = [(one.file, one.line) for one in diagnostics if one.severity == "error"]
-    unclear = [replace(line, file=plan.shown_files[line.file]) for line in plan.includes.parts.unclear]
+    unclear = [
+        replace(line, file=plan.shown_files[line.file])
+        for line in plan.includes.parts.unclear
+        if line.file in plan.shown_files  # host code alone may include a file
+    ]
     blamed = [
         one for one in unclear if any(one.file == file and one.line <= at <= one.last for file, at in errors)
     ]
@@ -481,7 +487,7 @@ def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
     first: dict[str, Diagnostic] = {}
     for error in errors:
         expression = error.source.partition("nv_mangled_name")[2].strip()
-        plain = expression.removeprefix(f"{PROBE}<decltype(&").removesuffix(")>")
+        plain = expression.removeprefix(f"{PROBE}<decltype(").removesuffix(")>").removeprefix("&")
         first.setdefault(plain, error)
     return list(first.values())
 
@@ -524,9 +530,9 @@ _COMPUTED = re.compile(r"=[^;]*\w\s*\(")
 
 
 def _declared_at(plan: BuildPlan, removed: Any) -> str:
-    """Return a declaration that was left out, from its line to a semicolon."""
-    file = next(file for file in plan.includes.files if file.virtual == removed.file)
-    return "\n".join(file.original.splitlines()[removed.line - 1 :]).partition(";")[0]
+    """Return a declaration that was left out, from its line to a semicolon; "" if its file is not at hand."""
+    text = next((file.original for file in plan.includes.files if file.virtual == removed.file), "")
+    return "\n".join(text.splitlines()[removed.line - 1 :]).partition(";")[0]
 
 
 def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
@@ -539,7 +545,8 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
         is_it = one.line == error.line and one.name in error.message if is_called else one.name in named
         if is_it and (one.name or is_called):
             name = one.name or "It"
-            where = f"at line {one.line} of {plan.shown_files[one.file]}"
+            file = plan.shown_files.get(one.file, one.file.rpartition("/")[2])
+            where = f"at line {one.line} of {file}"
             text = _declared_at(plan, one)
             if _OF_TEXTURE.search(text):
                 return f"{name}, {where}, is a texture reference.\n  {_TEXTURES}"
@@ -770,6 +777,11 @@ def undefined_name(message: str) -> str:
     """Return the name that a message says is not known; "" where it is about something else."""
     match = _UNDEFINED.search(message)
     return (match[1] or match[2]) if match else ""
+
+
+def undefined_names(log: str) -> frozenset[str]:
+    """Return the names that the compiler's log says are not known."""
+    return frozenset(first or second for first, second in _UNDEFINED_IN_LOG.findall(log))
 
 
 def _in_order(errors: Iterable[Diagnostic]) -> list[Diagnostic]:

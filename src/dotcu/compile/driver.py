@@ -7,6 +7,8 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from dotcu.files import read_text
+
 # Source: CUDA driver API, CUdevice_attribute.
 _MAJOR, _MINOR = 75, 76
 
@@ -42,7 +44,7 @@ def version() -> tuple[int, int] | None:
 def release() -> str:
     """Return the driver's own version, such as `580.95.05`; "" where the kernel module does not say it."""
     try:
-        return _VERSION.read_text().strip()
+        return read_text(_VERSION).strip()
     except OSError:
         return ""
 

@@ -36,12 +36,19 @@ from dotcu.compile.host_split.detect import (
     stand_ins,
 )
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source.lexer import Include, rewrite_includes, scan_includes
-from dotcu.compile.source.source import Source, read_text
+from dotcu.compile.source.lexer import Include, blanks, rewrite_includes, scan_includes
+from dotcu.compile.source.source import Source, archived, in_archive, read_text
+from dotcu.files import is_file, read_file
 
 VIRTUAL_ROOT = "/dotcu"
 _SHORT_NAMES = re.compile(r"\b(ssize_t|uint|ushort|ulong|u_char|u_short|u_int|u_long|u_int(8|16|32|64)_t)\b")
 """Types that nvcc knows without an `#include`. Source: glibc's sys/types.h."""
+
+_ANNOTATIONS = r"__(?:host|device|forceinline|noinline|inline)__"
+_MACRO_OF_ANNOTATIONS = re.compile(
+    rf"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(?:{_ANNOTATIONS}|inline|[ \t])+\r?$", re.MULTILINE
+)
+
 
 NOTED_LENGTH = 50_000
 """The split of texts with more characters is noted for the next process: it takes tens of milliseconds."""
@@ -59,7 +66,7 @@ class SystemHeaders:
     def find(self, spelled: str) -> str | None:
         """Return the virtual name that `#include <spelled>` leads to, None if no folder has it."""
         if spelled not in self._found:
-            roots = (name for name, folder in self._roots.items() if (folder / spelled).is_file())
+            roots = (name for name, folder in self._roots.items() if is_file(folder / spelled))
             root = next(roots, None)
             self._found[spelled] = root and posixpath.normpath(f"{root}/{spelled}")
         return self._found[spelled]
@@ -87,13 +94,13 @@ class SystemHeaders:
     def _read(self, virtual: str) -> tuple[bytes, tuple[str, ...]]:
         path = self.path(virtual)
         assert path is not None, virtual
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_file(path).decode("utf-8", "surrogateescape")
         folder = posixpath.dirname(virtual)
         leads = {}
         for include in scan_includes(text, exact=False):
             sibling = posixpath.normpath(f"{folder}/{include.spelled}")
             beside = self.path(sibling) if include.quoted else None
-            is_beside = beside is not None and beside.is_file()
+            is_beside = beside is not None and is_file(beside)
             leads[include] = sibling if is_beside else self.find(include.spelled)
         body = rewrite_includes(text, leads)
         return body.encode("utf-8", "surrogateescape"), tuple(dict.fromkeys(filter(None, leads.values())))
@@ -112,9 +119,9 @@ def system_headers(folders: tuple[Path, ...]) -> SystemHeaders:
 def bundled_headers_identity() -> str:
     """Return a digest of all headers of dotcu, read once in a process."""
     digest = hashlib.sha256()
-    for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if path.is_file()):
+    for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if is_file(path)):
         name = file.relative_to(BUNDLED_FOLDER).as_posix()
-        digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+        digest.update(name.encode() + b"\0" + read_file(file) + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -173,6 +180,7 @@ def include_graph(
     options: CompileOptions,
     suspects: frozenset[str] = frozenset(),
     refused: frozenset[Refusal] = frozenset(),
+    wanted: frozenset[str] = frozenset(),
 ) -> IncludeGraph:
     """Follow every `#include` of a source through the user's files, and leave out their host code.
 
@@ -184,6 +192,7 @@ def include_graph(
         options: They define macros.
         suspects: The virtual names of files with host code, whether or not a sign of it is seen.
         refused: Pieces that the compiler did not take.
+        wanted: Names of types and constants that stay although no device code names them.
     """
     if options.all_is_device:
         return _GraphBuilder(source, headers, extra or {}, {}).build()
@@ -193,7 +202,7 @@ def include_graph(
         first = _GraphBuilder(source, headers, extra or {}, {}, reads_hosts=reads_hosts)
         graph = first.build()
         texts = tuple((file.virtual, file.text) for file in graph.files)
-        parts = _split(texts, options.defined, suspects.intersection(dict(texts)), refused)
+        parts = _split(texts, options.defined, suspects.intersection(dict(texts)), refused, wanted)
         if first.unread or parts.texts:
             graph = _GraphBuilder(source, headers, extra or {}, parts.texts).build()
         if dict(texts).keys() >= {file.virtual for file in graph.files}:
@@ -203,7 +212,11 @@ def include_graph(
 
 @functools.lru_cache(maxsize=16)
 def _split(
-    texts: Texts, defined: frozenset[str], suspects: frozenset[str], refused: frozenset[Refusal]
+    texts: Texts,
+    defined: frozenset[str],
+    suspects: frozenset[str],
+    refused: frozenset[Refusal],
+    wanted: frozenset[str],
 ) -> DeviceParts:
     """Return the device parts of some texts; noted if they are long."""
     store, name, is_long = (
@@ -214,7 +227,7 @@ def _split(
     if is_long:
         from dotcu import serialize  # a launch of short texts does not import it
 
-        name = _note_name(texts, repr((sorted(defined), sorted(suspects), sorted(refused))))
+        name = _note_name(texts, repr([sorted(each) for each in (defined, suspects, refused, wanted)]))
         for noted in store.history(name):
             with contextlib.suppress(serialize.Misfit):
                 return serialize.from_plain(DeviceParts, noted)
@@ -223,7 +236,7 @@ def _split(
         return NO_HOST_CODE
     from dotcu.compile.host_split.select import device_parts  # a file of kernels alone does without
 
-    parts = device_parts(texts, defined, looked, refused)
+    parts = device_parts(texts, defined, looked, refused, wanted)
     if is_long:
         store.add_history(name, serialize.plain(parts))
     return parts
@@ -243,8 +256,37 @@ def _splitter_identity() -> bytes:
     """Return the code that decides what host code is."""
     folder = Path(__file__).parent
     files = sorted([*folder.glob("host_split/*.py"), *folder.glob("source/*.py")])
-    parts = [file.read_bytes() for file in (*files, folder / "diagnostics.py")]
+    parts = [read_file(file) for file in (*files, folder / "diagnostics.py")]
     return b"\0".join([*parts, bundled_headers_identity().encode()])
+
+
+def _for_lambdas(main: UserFile, headers: Mapping[str, UserFile]) -> tuple[UserFile, dict[str, UserFile]]:
+    """Blank the annotations of lambdas in what is compiled.
+
+    NVRTC takes none, as nvcc without `--extended-lambda`, and a lambda in device code needs none.
+    """
+    files = (main, *headers.values())
+    named = {name for file in files for name in _MACRO_OF_ANNOTATIONS.findall(file.text)}
+    word = "|".join([_ANNOTATIONS, *(rf"\b{re.escape(name)}\b" for name in sorted(named))])
+    # behind an attribute, `[[nodiscard]] __device__`, stands a function's; a macro may end with a lambda's
+    pattern = re.compile(
+        rf"(?<=\])\s*(?:(?:{word})\s*)+(?=[({{]|mutable\b|noexcept\b|->)"
+        rf"|(?<=[^\]]\])[ \t]*(?:(?:{word})[ \t]*)+(?=\\?\r?$)",
+        re.MULTILINE,
+    )
+    changed = [
+        dataclasses.replace(file, rewritten=pattern.sub(lambda match: blanks(match[0]), file.rewritten))
+        for file in files
+    ]
+    return changed[0], {file.virtual: file for file in changed[1:]}
+
+
+def _quotable(name: str) -> str:
+    """Return a name as it stands between quotes, in an `#include` and in PTX: some characters as `%22`."""
+    return _UNQUOTABLE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+
+
+_UNQUOTABLE = re.compile(r'["\\%\x00-\x1f\x7f]')
 
 
 @dataclass
@@ -262,6 +304,7 @@ class _GraphBuilder:
     device_texts: Mapping[str, str]
     virtual: dict[Path, str] = field(default_factory=dict)
     found: dict[tuple[Path, str], bool] = field(default_factory=dict)
+    archived: dict[Path, bool] = field(default_factory=dict)
     real: dict[Path, Path] = field(default_factory=dict)
     headers: dict[str, UserFile] = field(default_factory=dict)
     waiting: list[tuple[str, Path]] = field(default_factory=list)
@@ -273,7 +316,7 @@ class _GraphBuilder:
     unread: bool = False
 
     def build(self) -> IncludeGraph:
-        main_name = f"{VIRTUAL_ROOT}/{self.source.name.lstrip('/')}"
+        main_name = f"{VIRTUAL_ROOT}/{_quotable(self.source.name.lstrip('/'))}"
         if self.source.path:
             self.virtual[self.source.path.resolve()] = main_name
         main = self.file(main_name, self.source.path, self.source.text)
@@ -281,6 +324,7 @@ class _GraphBuilder:
             virtual, path = self.waiting.pop()
             self.headers[virtual] = self.file(virtual, path, read_text(path))
         headers = dict(sorted(self.headers.items()))
+        main, headers = _for_lambdas(main, headers)
         types = self.system_headers.find("sys/types.h")
         if types and any(_SHORT_NAMES.search(file.text) for file in (main, *headers.values())):
             self.system.add(types)
@@ -337,7 +381,10 @@ class _GraphBuilder:
         """Return whether a folder has a file, looked up once."""
         key = (folder, spelled)
         if key not in self.found:
-            self.found[key] = (folder / spelled).is_file()
+            path = folder / spelled
+            if folder not in self.archived:
+                self.archived[folder] = in_archive(path)
+            self.found[key] = is_file(path) or (self.archived[folder] and archived(path) is not None)
         return self.found[key]
 
     @functools.cached_property
@@ -359,6 +406,6 @@ class _GraphBuilder:
             inside = (one for one in self.roots if real.is_relative_to(one[0]))
             folder, root = next(inside, self.roots[0])
             relative = Path(os.path.relpath(real, folder)).as_posix().replace("../", "@up/")
-            self.virtual[real] = f"{root}/{relative}"
+            self.virtual[real] = f"{root}/{_quotable(relative)}"
             self.waiting.append((self.virtual[real], real))
         return self.virtual[real]

@@ -19,6 +19,7 @@ from dotcu import process, stopwatch
 from dotcu.compile import nvrtc_server
 from dotcu.compile.cache import CacheEntry
 from dotcu.errors import ToolchainError
+from dotcu.files import matching
 
 NO_TILE_KERNEL = b"__$dummy_kernel"
 """The kernel in the Tile IR of a source without one of its own, as long as no template is instantiated (seen:
@@ -30,7 +31,7 @@ _START_S = 60.0
 
 def builtin_libraries(library: Path) -> tuple[Path, ...]:
     """Return the library of built-in functions that is next to a libnvrtc."""
-    return tuple(sorted(library.parent.glob("libnvrtc-builtins.so.*.*")))[:1]
+    return tuple(matching(library.parent, "libnvrtc-builtins.so.*.*"))[:1]
 
 
 def architectures(path: Path) -> tuple[int, ...]:

@@ -169,7 +169,8 @@ def is_kernel(name: str) -> bool:
 
 def probe_of(name: str) -> str:
     """Return the probe's name expression for a kernel's; its symbol holds the kernel's function type."""
-    return f"{PROBE}<decltype(&{name})>"
+    address = "" if name.startswith("(") else "&"  # the name of an overload is a pointer to it
+    return f"{PROBE}<decltype({address}{name})>"
 
 
 def with_probes(names: Iterable[str]) -> tuple[str, ...]:

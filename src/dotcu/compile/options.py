@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from dotcu.errors import UsageError
 Define = str | int | None
 
 
+_log = logging.getLogger("dotcu")
+
 _DEFAULT_DEVICE = ("-default-device", "--device-as-default-execution-space")
 
 
@@ -23,7 +26,7 @@ class CompileOptions:
     """The options that a user gives to the compiler.
 
     Attributes:
-        std: The C++ standard, as nvcc names it.
+        std: The C++ standard, as nvcc names it. One before C++17 is taken as C++17.
         define: Macros; None defines one as nvcc's bare `-DNAME` does, to 1.
         options: More options, passed on as they are; include folders belong to the `Source`.
         debug: Compile for cuda-gdb: no optimization, full debug information.
@@ -37,9 +40,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         _require_types(self.std, self.define, self.options)
         object.__setattr__(self, "define", dict(self.define))
-        object.__setattr__(self, "options", tuple(self.options))
-        for option in self.options:
-            _require_option(option)
+        object.__setattr__(self, "options", _taken(tuple(self.options)))
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -77,13 +78,29 @@ TABLE: tuple[tuple[str, _Applies], ...] = (
     ("--ptxas-options=-warn-spills", lambda options, target: target.kind == "sm" and not options.debug),
 )
 
-_INCLUDE = "load(..., include=[FOLDER])"
-_PRE_INCLUDE = "#include in the source"
-_ARCH = "module.compile(ARCH)"
-_STD = "load(..., std=STANDARD)"
+_INCLUDE = "load(..., include=[{value}])"
+_PRE_INCLUDE = "#include {value} in the source"
+_ARCH = "nothing: dotcu compiles for the GPU that a launch runs on. For another one: module.compile({value})"
+_STD = "load(..., std={value})"
 _PCH = "nothing: dotcu caches the code that it has compiled"
 _LINK = "one source file that includes the others"
 _TRACE = "dotcu -v, which shows the time of each build"
+
+# Options of nvcc that are for the host's compiler, the linker or nvcc itself, or that say what NVRTC does
+# anyway: they are left out. By name, without dashes; and those that take a value.
+# Source: CUDA Compiler Driver NVCC 13.0, "Command Option Description".
+_LEFT_OUT = re.compile(
+    r"O\d?|g|v|c|W[\w-]*|pedantic|shared|verbose|M|MM|MD|MMD|MP|keep|save-temps|res-usage|resource-usage"
+    r"|(?:expt-)?extended-lambda|expt-relaxed-constexpr|allow-unsupported-compiler|use-local-env|f[\w-]+"
+    r"|forward-unknown(?:-to-host-compiler|-to-host-linker|-opts)|l[\w.:-]+|L.+"
+)
+_LEFT_OUT_WITH_VALUE = re.compile(
+    r"Xcompiler|compiler-options|Xlinker|linker-options|Xfatbin|fatbin-options|Xnvlink|nvlink-options"
+    r"|Xarchive|archive-options|t|threads|ccbin|compiler-bindir|cudart|default-stream|compress-mode|x"
+    r"|o|output-file|MF|MT|keep-dir|Werror|library|library-path"
+)
+_FOR_NVRTC = re.compile(r"fmad|ftz|lineinfo|frandom-seed|fdevice-[\w-]+")
+"""Options of NVRTC that begin as those of a host's compiler or of a linker."""
 
 # Options that read or write a file which the cache's key does not cover, or that leave code which has
 # still to be linked; by name, without dashes and value. Source: NVRTC documentation 13.0, "Supported Compile
@@ -91,7 +108,8 @@ _TRACE = "dotcu -v, which shows the time of each build"
 REFUSED = {
     "I": _INCLUDE, "include-path": _INCLUDE,
     "include": _PRE_INCLUDE, "pre-include": _PRE_INCLUDE,
-    "arch": _ARCH, "gpu-architecture": _ARCH,
+    "arch": _ARCH, "gpu-architecture": _ARCH, "gencode": _ARCH, "generate-code": _ARCH, "code": _ARCH,
+    "gpu-code": _ARCH,
     "std": _STD,
     "pch": _PCH, "create-pch": _PCH, "use-pch": _PCH, "pch-dir": _PCH,
     "rdc": _LINK, "relocatable-device-code": _LINK, "dc": _LINK, "device-c": _LINK,
@@ -135,21 +153,69 @@ def _require_macro(name: object, value: object) -> None:
         )
 
 
-def _require_option(option: object) -> None:
+def _taken(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options that NVRTC takes, without those of nvcc that mean nothing to it.
+
+    Raises:
+        UsageError: One has another way in dotcu.
+    """
+    taken: list[str] = []
+    left: list[str] = []
+    waiting = list(options)
+    while waiting:
+        option = waiting.pop(0)
+        name, value = _name_and_value(option, waiting)
+        if name in REFUSED and value.strip() != "false":
+            raise UsageError(
+                f"The compiler option {option!r} cannot be passed in options.\n"
+                f"Use instead: {_instead(name, value)}"
+            )
+        if _FOR_NVRTC.fullmatch(name) or not (
+            _LEFT_OUT.fullmatch(name) or _LEFT_OUT_WITH_VALUE.fullmatch(name)
+        ):
+            taken.append(option)
+            is_of_tool = option.strip().lstrip("-") in ("Xptxas", "ptxas-options", "Xcudafe")
+            taken += [waiting.pop(0)] if is_of_tool and waiting else []
+            continue
+        left.append(option)
+        is_apart = "=" not in option and " " not in option.strip() and _LEFT_OUT_WITH_VALUE.fullmatch(name)
+        left += [waiting.pop(0)] if is_apart and waiting else []
+    if left:
+        _log.info("options: %s: left out, since they are not for the device compiler", " ".join(left))
+    return tuple(taken)
+
+
+def _name_and_value(option: object, following: Sequence[object]) -> tuple[str, str]:
+    """Return an option's name, without dashes, and its value, which may be the one behind it."""
     if not isinstance(option, str) or "\0" in option:
         raise UsageError(
             f'options is a list of str, got {option!r} in it.\nFor example: options=["-fmad=false"]'
         )
-    name, _, value = option.strip().lstrip("-").partition("=")
-    name = "I" if name.startswith("I") else name.split()[0] if name else ""
-    if name in REFUSED and value.strip() != "false":
-        raise UsageError(
-            f"The compiler option {option!r} cannot be passed in options.\nUse instead: {REFUSED[name]}"
-        )
+    name, equals, value = option.strip().lstrip("-").partition("=")
+    if name.startswith("I"):
+        return "I", name[1:].strip() or str(next(iter(following), ""))
+    name, _, rest = name.partition(" ")
+    return name, value if equals else rest.strip() or str(next(iter(following), ""))
 
 
-_BEFORE_TILE = ("c++03", "c++11", "c++14", "c++17")
-"""The standards that `cuda_tile.h` does not take: it asks for C++20."""
+_ARCHITECTURE = re.compile(r"(?:sm|compute)_\w+")
+_EXAMPLES = {_INCLUDE: "FOLDER", _PRE_INCLUDE: "FILE", _ARCH: "ARCH", _STD: "STANDARD"}
+
+
+def _instead(name: str, value: str) -> str:
+    """Return what to write for an option, with its value if it has one."""
+    remedy = REFUSED[name]
+    if remedy == _ARCH:
+        found = _ARCHITECTURE.search(value)
+        value = found[0] if found else ""
+    shown = (
+        repr(value).replace("'", '"') if value and not value.startswith("-") else _EXAMPLES.get(remedy, "")
+    )
+    return remedy.format(value=shown)
+
+
+_STANDARDS = ("c++03", "c++11", "c++14", "c++17", "c++20")
+"""In order: headers of dotcu and of CCCL ask for C++17 at least, `cuda_tile.h` for C++20."""
 
 
 def arguments(
@@ -159,6 +225,7 @@ def arguments(
     simulated: bool = False,
     lines: bool = True,
     tile: bool = False,
+    implicit: bool = False,
 ) -> tuple[str, ...]:
     """Return NVRTC's options for a target, in the order in which they are given.
 
@@ -168,9 +235,11 @@ def arguments(
         simulated: Compile for the simulator.
         lines: Let the code name source lines.
         tile: The source has tile kernels, so its standard is C++20 at least.
+        implicit: What has no annotation is device code.
     """
-    if tile and options.std in _BEFORE_TILE:
-        options = replace(options, std="c++20")
+    least = _STANDARDS.index("c++20" if tile else "c++17")
+    if options.std in _STANDARDS[:least]:
+        options = replace(options, std=_STANDARDS[least])
     rows = tuple(
         option.format(options=options, target=target)
         for option, applies in TABLE
@@ -178,7 +247,7 @@ def arguments(
     )
     values = {name: 1 if value is None else value for name, value in options.define.items()}
     macros = tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
-    rows += (ENABLE_TILE,) if tile else ()
+    rows += (ENABLE_TILE,) * tile + (_DEFAULT_DEVICE[1],) * implicit
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)
 
 
@@ -201,6 +270,7 @@ def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, 
 
 _NVCC = {
     "-no-source-include": "",
+    _DEFAULT_DEVICE[1]: "",  # nvcc has no such option
     "--ptxas-options=-v": "-Xptxas=-v",
     "--ptxas-options=-warn-spills": "-Xptxas=-warn-spills",
 }

@@ -9,6 +9,9 @@ Only what dotcu writes is read: plain files under such names. Nothing is unpacke
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -16,12 +19,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
+from dotcu import files as regular
+from dotcu import settings
 from dotcu.compile import cache
 from dotcu.compile.cache import LAYOUT, DamagedEntry, Store
-from dotcu.errors import UsageError, quoted
+from dotcu.errors import CacheError, UsageError, quoted
 
-MOST_BYTES = 256 << 20
-"""The most that a file of an entry, or what a store sends, may take."""
+MOST_BYTES = regular.MOST_BYTES
+"""The most that an entry, or what a store sends, may take."""
 
 _BLOCK = 512
 _NAME = re.compile(rf"{LAYOUT}/entries/(?P<group>[0-9a-f]{{2}})/(?P<digest>(?P=group)[0-9a-f]{{62}})/([^/]+)")
@@ -50,7 +55,14 @@ def read(pack: BinaryIO) -> Iterator[tuple[str, dict[str, bytes]]]:
         DamagedEntry: It is not a pack, or is cut short.
     """
     for digest, members in groupby(_members(pack), key=lambda member: member[0]):
-        yield digest, {name: data for _, name, data in members}
+        files: dict[str, bytes] = {}
+        left = MOST_BYTES
+        for _, name, data in members:
+            left -= len(data)
+            if left < 0 or len(files) > cache.MOST_FILES:
+                raise DamagedEntry(f"the entry {digest[:16]} is larger than any that dotcu writes")
+            files[name] = data
+        yield digest, files
 
 
 def _members(pack: BinaryIO) -> Iterator[tuple[str, str, bytes]]:
@@ -97,11 +109,20 @@ def damages(pack: Path) -> tuple[dict[str, str], dict[str, str]]:
     return whole, damaged
 
 
-def unpack(pack: Path, directory: Path) -> int:
-    """Add the entries of a pack to a cache, and return their number.
+def unpack(pack: Path, directory: Path, *, private: bool = True) -> tuple[int, int]:
+    """Add the entries of a pack to a cache, or to a layer; those that are there, and whole, stay.
+
+    Args:
+        pack: The file.
+        directory: The cache's, or the layer's.
+        private: It is the user's cache, which nobody else may read, and which has a bound.
+
+    Returns:
+        How many were added, and how many were there.
 
     Raises:
         UsageError: The pack cannot be read, or an entry is damaged: then nothing is added.
+        CacheError: There is no room for it, or it cannot be written: then nothing is added.
     """
     _, damaged = damages(pack)
     if damaged:
@@ -110,16 +131,45 @@ def unpack(pack: Path, directory: Path) -> int:
             f"{pack} is damaged: in the entry {digest[:16]}, {why}. Nothing was unpacked.\n"
             f"Copy it again, or list what is wrong: dotcu cache verify {quoted(pack)}"
         )
-    store, count = Store(directory), 0
+    if private:
+        _require_room(pack)
+    store, kept = Store(directory, private=private), 0
+    read = functools.partial(cache.open_entry, is_mine=private)
+    added: list[Path] = []
     for digest, files in _entries(pack):
         with store.lock(digest) as locked:
-            count += store.put(digest, files, locked=locked)
-    return count
+            # what is whole stays: this machine may have compiled it, and whose the pack is nobody knows
+            if store.get(digest, read, again=True) is not None:
+                kept += 1
+            elif store.put(digest, files, locked=locked):
+                added.append(store.path(digest))
+            else:
+                for folder in added:
+                    with contextlib.suppress(OSError):
+                        store.remove(folder)
+                raise CacheError(
+                    f"The entry {digest[:16]} of {pack} cannot be written to {directory}: see the warning. "
+                    "Nothing was added.\n"
+                    f"Make room there, see it with: df -h {quoted(directory.parent)}\n"
+                    f"Or choose another folder: dotcu cache unpack {quoted(pack)} --into FOLDER"
+                )
+    return len(added), kept
+
+
+def _require_room(pack: Path) -> None:
+    """Refuse a pack that the cache would not keep whole."""
+    limit, size = settings.current().cache_bytes, pack.stat().st_size
+    if size > limit:
+        raise CacheError(
+            f"{pack} has {size} bytes, and the cache keeps {limit}: entries would be removed again.\n"
+            f"Let it keep more: export DOTCU_CACHE_BYTES={2 * size}\n"
+            f"Or make a layer of it, which has no bound: dotcu cache unpack {quoted(pack)} --into FOLDER"
+        )
 
 
 def _entries(pack: Path) -> Iterator[tuple[str, dict[str, bytes]]]:
     try:
-        with pack.open("rb") as file:
+        with os.fdopen(regular.open_regular(pack), "rb") as file:
             yield from read(file)
     except (OSError, DamagedEntry) as error:
         reason = getattr(error, "strerror", None) or str(error)

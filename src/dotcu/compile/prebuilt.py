@@ -21,7 +21,7 @@ import json
 import logging
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,16 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import Source
 from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
+from dotcu.files import MOST_BYTES, is_file, read_file
 
 FORMAT = 3
 FOLDER = "__dotcu__"
 INDEX = "manifest.json"
 PACK_BYTES = 1 << 21
 """The bytes of records that are compressed together: more save space, and delay opening the first."""
+
+_MEMORY_BYTES = 128 << 20
+"""What opening a file of records may take. Source: xz(1): at preset 9 it takes 65 MiB."""
 
 RecordPosition = tuple[str, int, int]
 """The file of a record, its offset and its length in the open file, both in bytes."""
@@ -65,14 +69,25 @@ def record_bytes(code: ObjectCode) -> bytes:
     return b"".join([_HEAD.pack(len(text)), text, *ordered, code.cubin or b""])
 
 
-def read_record(data: bytes, target: Target, folder: Path) -> ObjectCode:
+def read_record(data: bytes, target: Target, folder: Path, name: str = INDEX) -> ObjectCode:
     """Return the code that `record_bytes` has stored.
 
     Args:
         data: The record.
         target: The architecture that it is for.
         folder: Where it is.
+        name: The file of the record, in there.
+
+    Raises:
+        PrebuiltCodeError: It is no such record.
     """
+    try:
+        return _read_record(data, target, folder)
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
+        raise damaged_package(folder / name, "a record is not what was written") from error
+
+
+def _read_record(data: bytes, target: Target, folder: Path) -> ObjectCode:
     end = _HEAD.size + _HEAD.unpack_from(data)[0]
     words = json.loads(data[_HEAD.size : end])
     pieces = {}
@@ -170,6 +185,23 @@ class PrebuiltManifest:
     positions: Sequence[RecordPosition] = ()
     packs: Mapping[str, str] = field(default_factory=dict)
 
+    def record_in(self, pack: Callable[[str], bytes], number: int, folder: Path) -> tuple[str, bytes]:
+        """Return the file that a record is in, and the record.
+
+        Args:
+            pack: Returns the open file of a name.
+            number: The record's.
+            folder: Where the manifest is.
+
+        Raises:
+            PrebuiltCodeError: There is no such record.
+        """
+        try:
+            name, start, length = self.positions[number] if number >= 0 else ("", 0, 0)
+            return name, pack(name)[start : start + length]
+        except LookupError as error:
+            raise damaged_package(folder / INDEX, f"it has no record {number}") from error
+
     def to_json(self) -> str:
         """Return the manifest as text, with a digest of itself."""
         driver = {"cubin": f"{self.compiler[0]}.0", "ptx": "{}.{}".format(*self.compiler)}
@@ -222,7 +254,7 @@ def parse_manifest(raw: bytes, path: Path) -> PrebuiltManifest:
     try:
         words = json.loads(raw)
         itself, form = words.pop("itself"), words.get("format")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise damaged_package(path, "it is not a dotcu manifest") from error
     if form != FORMAT:
         raise PrebuiltCodeError(
@@ -231,7 +263,10 @@ def parse_manifest(raw: bytes, path: Path) -> PrebuiltManifest:
         )
     if itself != _words_digest(words):
         raise damaged_package(path, "its digest is not the one that was written")
-    return serialize.from_plain(PrebuiltManifest, words)
+    try:
+        return serialize.from_plain(PrebuiltManifest, words)
+    except serialize.Misfit as error:
+        raise damaged_package(path, f"it is not a dotcu manifest: {error}") from error
 
 
 def decompress_records(data: bytes, path: Path, manifest: PrebuiltManifest) -> bytes:
@@ -247,13 +282,24 @@ def decompress_records(data: bytes, path: Path, manifest: PrebuiltManifest) -> b
 
     if digest_of(data) != manifest.packs.get(path.name):
         raise damaged_package(path, "its digest is not the one in manifest.json")
-    return lzma.decompress(data)
+    records = [place for place in manifest.positions if place[0] == path.name]
+    size = max((start + length for _, start, length in records), default=0)
+    if not 0 <= size <= MOST_BYTES:
+        raise damaged_package(path, f"it has records of {size} bytes")
+    try:
+        opened = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY_BYTES)
+        found = opened.decompress(data, max_length=size + 1)
+    except (lzma.LZMAError, EOFError) as error:
+        raise damaged_package(path, f"it cannot be unpacked: {error}") from error
+    if len(found) != size:
+        raise damaged_package(path, "its records are not those of manifest.json")
+    return found
 
 
 def damaged_package(path: Path, why: str) -> PrebuiltCodeError:
     """Return the error for code that differs from the file in its wheel."""
     package = path.parent.parent
-    while (package.parent / "__init__.py").is_file():
+    while is_file(package.parent / "__init__.py"):
         package = package.parent
     return PrebuiltCodeError(
         f"{path} differs from the file in its wheel: {why}.\n"
@@ -300,7 +346,7 @@ def find_prebuilt(
     changed = [source.name] * (text_digest(source) != built.text)
     for name, digest in load.headers.items():
         header = folder.parent / name
-        if not changed and not (header.is_file() and digest_of(header.read_bytes()) == digest):
+        if not changed and not (is_file(header) and digest_of(read_file(header)) == digest):
             changed = [name]
     if changed:
         return (f"{changed[0]} is not what {folder} was compiled from",)
@@ -316,8 +362,8 @@ def find_prebuilt(
         return (f"{folder} has no {_shown(built.names)} {what}", *reasons)
     best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
     _log.info("%s for %s: prebuilt (%s)", source.name, best, folder)
-    name, start, length = manifest.positions[best.record]
-    return read_record(_pack(folder, name)[start : start + length], best.target, folder)
+    name, data = manifest.record_in(functools.partial(_pack, folder), best.record, folder)
+    return read_record(data, best.target, folder, name)
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -347,7 +393,7 @@ def is_prebuilt(path: Path) -> bool:
 def _manifest(folder: Path) -> PrebuiltManifest | None:
     """Return the manifest of a folder of code, read once; None if there is none."""
     try:
-        raw = (folder / INDEX).read_bytes()
+        raw = read_file(folder / INDEX)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -361,7 +407,7 @@ def _pack(folder: Path, name: str) -> bytes:
     manifest = _manifest(folder)
     assert manifest is not None, folder
     try:
-        data = (folder / name).read_bytes()
+        data = read_file(folder / name)
     except OSError as error:
         raise damaged_package(folder / name, (error.strerror or str(error)).lower()) from error
     return decompress_records(data, folder / name, manifest)

@@ -26,9 +26,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dotcu import files as regular
 from dotcu import settings
 from dotcu.compile import cache, packs
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
+from dotcu.files import is_file, read_file
+from dotcu.pyproject import FILE
 from dotcu.telemetry import count
 
 _log = logging.getLogger("dotcu")
@@ -41,6 +44,7 @@ ABSENT_S = 10.0
 """The time for which processes that compile believe another one that the store lacks an entry."""
 
 _CHUNK = 1 << 20
+_MOST_OF_LOCK = 64 << 20
 _BUSY = {429, 500, 502, 503, 504}
 """Answers after which the same request may succeed (RFC 9110); fsspec's stores try again by themselves."""
 
@@ -128,11 +132,9 @@ def _opened(data: bytes, digest: str, expected: str | None) -> tuple[CacheEntry,
     if opened is None:
         raise DamagedEntry("entry.json is missing")
     index, whole = opened
-    if expected is not None and index["itself"] != expected:
-        raise DamagedEntry(f"it is not the object that {LOCK} has")
     if index["about"].get("build_digest") != digest:
         raise DamagedEntry("it is another entry")
-    return cache.entry_of(index, whole, digest=digest), files
+    return cache.entry_of(index, whole, digest=digest, expected=expected), files
 
 
 def _name(digest: str) -> str:
@@ -140,20 +142,44 @@ def _name(digest: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return a store's address without a password in it."""
-    return re.sub(r"//[^/@]*@", "//", url)
+    """Return a store's address without a user and a password in it."""
+    return re.sub(r"//[^/]*@", "//", url)
 
 
 def _is_trusted(url: str) -> bool:
-    return (settings.current().cache_trust or "").rstrip("/") == url.rstrip("/")
+    """Return whether `DOTCU_CACHE_TRUST` names a store, by whichever user it is asked."""
+    return shown(settings.current().cache_trust or "").rstrip("/") == shown(url).rstrip("/")
 
 
 def locked_digest(source: Path | None, digest: str) -> str | None:
-    """Return the content digest that the nearest dotcu.lock above a source has for a key, if any."""
-    for folder in source.parents if source is not None else ():
-        file = folder / LOCK
-        with contextlib.suppress(OSError):
-            return _objects(file, file.stat().st_mtime_ns).get(digest)
+    """Return the content digest that the lock of a source's project has for a key, if any."""
+    folder = lock_folder(source)
+    with contextlib.suppress(OSError):
+        return _objects(folder / LOCK, (folder / LOCK).stat().st_mtime_ns).get(digest) if folder else None
+    return None
+
+
+def lock_folder(source: Path | None) -> Path | None:
+    """Return the nearest folder around a source that has a dotcu.lock, up to the project's root.
+
+    That is the folder of a pyproject.toml or the root of a repository. A lock that another user may have put
+    there gives no right to what a store sends: it is left out, with a warning.
+    """
+    if source is None or not any(is_file(folder / LOCK) for folder in source.parents):
+        return None  # most sources have none, and pay for nothing else
+    for folder in regular.upwards(source.parent):
+        lock = folder / LOCK
+        if is_file(lock):
+            owner = regular.others(lock)
+            if not owner:
+                return folder
+            _say(
+                str(lock), "owner", "%s belongs to %s, so it is not used. If you trust it, make it yours: "
+                "sudo chown $(id -un) %s", lock, owner, lock,
+            )  # fmt: skip
+            return None
+        if is_file(folder / FILE):
+            return None
     return None
 
 
@@ -161,7 +187,7 @@ def locked_digest(source: Path | None, digest: str) -> str | None:
 def _objects(lock: Path, changed_ns: int) -> Mapping[str, str]:
     """Return the digests of objects in a lock, by key; none if it cannot be read."""
     try:
-        sources = json.loads(lock.read_bytes())["sources"]
+        sources = json.loads(read_file(lock, _MOST_OF_LOCK, is_mine=True))["sources"]
         return {key: str(value) for each in sources for key, value in each.get("objects", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _log.warning(
@@ -196,7 +222,7 @@ def _ask(store: Store, url: str, work: Callable[[], _T]) -> _T | None:
     _left_alone[url] = time.time() + REST_S
     with contextlib.suppress(OSError):
         mark = _mark(store, url)
-        mark.parent.mkdir(parents=True, exist_ok=True)
+        store.make(mark.parent)
         mark.touch()
     reason = f"it did not answer within {limit_s} s" if is_slow else str(error) or type(error).__name__
     _say(
@@ -227,7 +253,9 @@ def _absence(url: str, digest: str) -> bytes:
 def _note_absent(store: Store, url: str, digest: str) -> None:
     """Tell the next holder of an entry's lock, in the file that is locked, that the store lacks the entry."""
     with contextlib.suppress(OSError):
-        store.lock_file(digest).write_bytes(_absence(url, digest))
+        descriptor = regular.open_regular(store.lock_file(digest), os.O_WRONLY | os.O_TRUNC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_absence(url, digest))
 
 
 def _is_absent(store: Store, url: str, digest: str) -> bool:
@@ -235,7 +263,7 @@ def _is_absent(store: Store, url: str, digest: str) -> bool:
     file = store.lock_file(digest)
     with contextlib.suppress(OSError):
         is_new = 0 <= time.time() - file.stat().st_mtime < ABSENT_S
-        return is_new and file.read_bytes() == _absence(url, digest)
+        return is_new and read_file(file) == _absence(url, digest)
     return False
 
 
@@ -287,14 +315,25 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _http(url: str, name: str, data: bytes | None = None) -> bytes:
-    """Get a file by HTTP, or put one: fsspec's own client wants a package more, and reads without a bound."""
+    """Get a file by HTTP, or put one: fsspec's own client wants a package more, and reads without a bound.
+
+    A user and a password in the address are sent as basic authentication (RFC 7617).
+    """
     import urllib.error  # forty modules, which no process without such a store needs
     import urllib.request
 
-    request = urllib.request.Request(f"{url.rstrip('/')}/{name}", data=data, method="PUT" if data else "GET")
+    class SamePlace(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, request: Any, *given: Any) -> Any:
+            _require_same_place(request.full_url, given[-1])
+            return super().redirect_request(request, *given)
+
+    request = urllib.request.Request(
+        f"{shown(url).rstrip('/')}/{name}", data=data, method="PUT" if data else "GET", headers=_user(url)
+    )
+    opener = urllib.request.build_opener(SamePlace)
     for pause_s in (*_PAUSES_S, None):
         try:
-            with urllib.request.urlopen(request, timeout=settings.current().cache_timeout_s + 1) as reply:
+            with opener.open(request, timeout=settings.current().cache_timeout_s + 1) as reply:
                 return _bounded(reply)
         except urllib.error.HTTPError as error:
             error.close()  # it holds the reply
@@ -304,6 +343,35 @@ def _http(url: str, name: str, data: bytes | None = None) -> bytes:
                 raise
             time.sleep(pause_s)
     raise AssertionError
+
+
+def _user(url: str) -> dict[str, str]:
+    """Return the header that names the user of an address, if it has one."""
+    import base64
+    from urllib.parse import unquote, urlsplit
+
+    user, at, _ = urlsplit(url).netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    pair = f"{unquote(name)}:{unquote(password)}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"} if at else {}
+
+
+def _require_same_place(before: str, after: str) -> None:
+    """Refuse to be sent on: trust is in one host, and in https where its address says so.
+
+    Raises:
+        PermissionError: The new address is on another host or port, or not as safe.
+    """
+    from urllib.parse import urlsplit
+
+    old, new = urlsplit(before), urlsplit(after)
+    is_safer = (old.scheme, new.scheme) == ("http", "https")
+    is_same = (old.scheme, old.port) == (new.scheme, new.port)
+    if old.hostname != new.hostname or not (is_safer or is_same):
+        raise PermissionError(
+            f"it leads to {new.scheme}://{new.hostname}, which is not the place that was named. If you know "
+            "that place, name it itself: export DOTCU_CACHE_REMOTE=ADDRESS"
+        )
 
 
 def _bounded(file: Any) -> bytes:

@@ -30,8 +30,9 @@ from dotcu.compile.include_graph import VIRTUAL_ROOT
 from dotcu.compile.source.lexer import without_comments
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.compile.toolchain import Compiler
-from dotcu.elf import machine_within
+from dotcu.elf import HOST_CODE, machine_within
 from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
+from dotcu.files import is_file, read_file
 
 FIRST_NVRTC: Version = (13, 3)
 FIRST_DRIVER: Version = (13, 0)
@@ -47,7 +48,6 @@ HOSTS = ("x86_64", "aarch64")
 """The processors that tileiras makes the host code of a cubin for."""
 
 _WORDS = re.compile(r'\b__tile(?:_global)?__\b|^[ \t]*#[ \t]*include[ \t]*[<"]cuda_tile\.h[>"]', re.MULTILINE)
-_HOST_CODE = ".nv.host"
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 """Where tileiras looks for ptxas first, also for an older one that cannot read its PTX (13.5, tried)."""
 _LOCATED = re.compile(r'^loc\("([^"]+)":(\d+):\d+\): (error|warning|remark): :? ?', re.MULTILINE)
@@ -128,7 +128,7 @@ def find() -> Compiler | Rejected:
     """Return the newest compiler of tile kernels whose code the driver loads, or why there is none."""
     known = (*toolchain.installed(), *_apart())
     override, wanted = settings.current().nvrtc, driver.version()
-    if override is not None and override.is_file():
+    if override is not None and is_file(override):
         known = (toolchain.compiler_at(override, known), *known)
     most = wanted[0] if wanted is not None else FIRST_NVRTC[0]
     fitting = [one for one in known if one.version >= FIRST_NVRTC and one.version[0] <= max(most, 13)]
@@ -161,7 +161,7 @@ def beside(nvrtc: Compiler, name: str) -> Path | None:
     """Return a program or library of the toolkit that an NVRTC belongs to."""
     home = nvrtc.path.parent.parent
     places = (home / "bin", home / "lib", home / "lib64", home / "nvvm" / "lib64")
-    return next((place / name for place in places if (place / name).is_file()), None)
+    return next((place / name for place in places if is_file(place / name)), None)
 
 
 def host() -> str:
@@ -249,7 +249,7 @@ def assemble(
             timeout_s=TIMEOUT_S,
             environment=dict.fromkeys(_TOOLKIT_VARIABLES, str(program.parent.parent)),
         )  # fmt: skip
-        cubin = result.read_bytes() if done.status == 0 and result.is_file() else None
+        cubin = read_file(result) if done.status == 0 and is_file(result) else None
     log = (done.stdout + done.stderr).replace(scratch, "")
     return cubin, as_nvrtc(log), done.line.replace(f"{scratch}/", "")
 
@@ -271,9 +271,9 @@ def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> di
             (assembler_identity(using), hashlib.sha256(bytecode).hexdigest(), target.number, processor)
         )
         digest = hashlib.sha256(f"tile cubin {key}".encode()).hexdigest()
-        kept = store.get(digest, cache.open_entry)
+        kept = store.get(digest, _read_cubin)
         if kept is not None:
-            cubins[processor] = kept[1][_CUBIN]
+            cubins[processor] = kept
             continue
         cubin, log, command = assemble(using, bytecode, target, processor=processor, lines=False)
         if cubin is None:
@@ -290,6 +290,11 @@ def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> di
 
 
 _CUBIN = "tile.cubin"
+
+
+def _read_cubin(folder: Path) -> bytes | None:
+    entry = cache.open_entry(folder, is_mine=True)
+    return None if entry is None else entry[1][_CUBIN]
 
 
 def as_nvrtc(log: str) -> str:
@@ -367,7 +372,7 @@ def require_loadable(cubin: bytes, name: str) -> None:
     Raises:
         UsageError: It is not this machine's; or it is damaged.
     """
-    found, here = machine_within(cubin, _HOST_CODE), host()
+    found, here = machine_within(cubin, HOST_CODE), host()
     if found not in ("", here):
         raise UsageError(
             f"The tile kernels of {name} are compiled for hosts of {found}, and this machine is {here}.\n"

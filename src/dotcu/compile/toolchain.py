@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 import shutil
@@ -24,6 +25,7 @@ from dotcu.compile import driver
 from dotcu.compile.nvrtc import architectures, builtin_libraries
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
+from dotcu.files import is_file, is_folder, matching, read_file, read_text
 
 # Platforms that NVRTC is published for and that dotcu runs on. Source: PyPI, nvidia-cuda-nvrtc.
 PLATFORMS = {("Linux", "x86_64"), ("Linux", "aarch64")}
@@ -76,7 +78,7 @@ def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
     if refusal is not None:
         raise UnsupportedPlatform(str(refusal))
     compilers = _compilers(cuda_home)
-    if override is not None and not override.is_file():
+    if override is not None and not is_file(override):
         raise ToolchainError(
             f"DOTCU_NVRTC={override} is not a file.\n"
             "It takes the path of a libnvrtc.so; to let dotcu choose: unset DOTCU_NVRTC"
@@ -124,7 +126,9 @@ def find_tool(name: str) -> Path | None:
     patterns = [(Path(entry), f"nvidia/cu*/{part}") for entry in sys.path if entry for part in parts]
     home = settings.current().cuda_home
     toolkit = [home / "bin"] if home else []
-    return process.find(name, [*(f for folder, pattern in patterns for f in folder.glob(pattern)), *toolkit])
+    return process.find(
+        name, [*(f for folder, pattern in patterns for f in matching(folder, pattern)), *toolkit]
+    )
 
 
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
@@ -172,11 +176,11 @@ class Compiler:
         """The digest that distinguishes its toolkit's headers from another's, wherever they are installed."""
         digest = hashlib.sha256()
         for folder in self.include:
-            files = (file for file in folder.iterdir() if file.is_file())
+            files = (file for file in matching(folder, "*") if is_file(file))
             entries = sorted((file.name, file.stat().st_size) for file in files)
             digest.update(repr(entries).encode())
             version = folder / _CCCL_VERSION
-            digest.update(version.read_bytes() if version.is_file() else b"")
+            digest.update(read_file(version) if is_file(version) else b"")
         return digest.hexdigest()[:16]
 
 
@@ -203,7 +207,8 @@ def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]
     compilers: dict[Path, Compiler] = {}
 
     def add(folder: Path, include: Iterable[Path], origin: str) -> None:
-        for library in sorted(folder.glob("libnvrtc.so.*")):
+        readable = (each for each in matching(folder, "libnvrtc.so.*") if os.access(each, os.R_OK))
+        for library in readable:
             compiler = Compiler(
                 path=library, version=library_version(library), include=tuple(include), origin=origin
             )
@@ -211,7 +216,7 @@ def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]
 
     roots = [package / "nvidia" for package in packages]
     for nvidia in roots:
-        for folder in sorted(nvidia.glob("cu[1-9]*"), reverse=True):
+        for folder in sorted(matching(nvidia, "cu[1-9]*"), reverse=True):
             # pip may have put the headers into another of the folders that Python searches
             siblings = [root / folder.name / "lib" for root in (nvidia, *roots)]
             add(folder / "lib", dict.fromkeys(path for each in siblings for path in _include(each)), "pip")
@@ -228,8 +233,8 @@ def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]
         ]
         include = list(compiler.include)
         for part in _PARTS if include else ():
-            if not any((folder / part).is_file() for folder in include):
-                include += [folder for folder in near if (folder / part).is_file()][:1]
+            if not any(is_file(folder / part) for folder in include):
+                include += [folder for folder in near if is_file(folder / part)][:1]
         completed.append(replace(compiler, include=tuple(include)))
     return tuple(completed)
 
@@ -241,7 +246,7 @@ def _include(libraries: Path) -> tuple[Path, ...]:
     if home.name == "cuda_nvrtc":  # a pip package of CUDA 12, which has a folder for each
         parts = ("cuda_runtime", "cuda_cccl", "cuda_nvcc", "curand")  # nvcc's has crt/ for <mma.h>
         folders = [home.parent / part / "include" for part in parts]
-    return tuple(folder for folder in folders if folder.is_dir())
+    return tuple(folder for folder in folders if is_folder(folder))
 
 
 def compiler_at(path: Path, others: Sequence[Compiler]) -> Compiler:
@@ -339,7 +344,7 @@ def find_torch() -> TorchBuild | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        return parse_torch_version((Path(spec.origin).parent / "version.py").read_text())
+        return parse_torch_version(read_text(Path(spec.origin).parent / "version.py"))
     except OSError:
         return None
 
@@ -445,9 +450,9 @@ def _header_rows() -> list[ToolchainRow]:
         return []
     rows = []
     for name, file, macro, package in _HEADERS:
-        folder = next((each for each in compiler.include if (each / file).is_file()), None)
+        folder = next((each for each in compiler.include if is_file(each / file)), None)
         if folder is not None:
-            match = re.search(rf"#define {macro} +(\d+)", (folder / file).read_text(errors="replace"))
+            match = re.search(rf"#define {macro} +(\d+)", read_text(folder / file, "replace"))
             version = _spelled(int(match[1])) if match else ""
             rows.append(ToolchainRow(name=name, version=version, path=folder))
         else:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dotcu import process, serialize, settings
 from dotcu.compile import cache, diagnostics
@@ -39,6 +39,7 @@ from dotcu.extension.plan import (
     link_words,
     units,
 )
+from dotcu.files import read_file, read_text
 from dotcu.process import Finished
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Dependencies:
 def content(path: str | Path) -> str:
     """Return the digest of a file, "" where it cannot be read."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(path, MOST_BYTES)).hexdigest()
     except OSError:
         return ""
 
@@ -130,7 +131,7 @@ def _absent(users: Sequence[str], files: Iterable[str], folders: Sequence[Path])
     candidates = set()
     for file in users:
         with suppress(OSError):
-            for name in _HAS_INCLUDE.findall(Path(file).read_text(errors="replace")):
+            for name in _HAS_INCLUDE.findall(read_text(file, "replace")):
                 candidates |= {f"{place}/{name}" for place in (*siblings, *searched)}
     for file in files:
         index = next((index for index, place in enumerate(searched) if file.startswith(f"{place}/")), None)
@@ -219,8 +220,16 @@ def _require_jit(name: str, doing: str) -> None:
         )
 
 
+MOST_BYTES = 4 << 30
+"""The most bytes of an object or a library that are read: those with machine code for many GPUs are large."""
+
+
+def _open(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+    return cache.open_entry(folder, is_mine=True, most_bytes=MOST_BYTES)
+
+
 def _read_object(folder: Path) -> CompiledObject | None:
-    entry = cache.open_entry(folder)
+    entry = _open(folder)
     return None if entry is None else (entry[1][_OBJECT], _read_state(entry[1][_DEPENDENCIES]))
 
 
@@ -273,8 +282,8 @@ def _compile(
             raise explain(unit.source.name, done, store, unit.key)
         if done.stderr.strip():
             _log.info("%s: %s", unit.source.name, done.stderr.strip())
-        files = read_depfile(depfile.read_text(errors="surrogateescape"))
-        data = target.read_bytes()
+        files = read_depfile(read_text(depfile, "surrogateescape"))
+        data = read_file(target, MOST_BYTES)
     # GCC names no header that it read in precompiled form
     if header:
         files = tuple(file for file in dict.fromkeys((*files, *header[1].files)) if file != str(header[0]))
@@ -294,10 +303,10 @@ def _library(
     digests += [content(path) for path in link_inputs(request)]
     digest = key("link" if trial is None else "link and try", words, [request.name, *digests], tools)
     name = f"{request.name}.so" if tools.torch else request.name
-    if store.get(digest, cache.open_entry) is None:
+    if store.get(digest, _open) is None:
         _require_jit(request.name, "linking")
         with store.lock(digest) as locked:
-            if store.get(digest, cache.open_entry, again=True) is None:
+            if store.get(digest, _open, again=True) is None:
                 files = {name: _link(store, request, name, words, objects, digest, trial)}
                 about = {"source": name, "target": "library" if tools.torch else "program", "names": ""}
                 if not store.put(digest, cache.with_index(files, about=about), locked=locked):
@@ -329,7 +338,7 @@ def _link(
             raise explain(f"linking {request.name}", done, store, digest)
         if trial is not None:
             trial.require_loadable(target, request.compiled)
-        return target.read_bytes()
+        return read_file(target, MOST_BYTES)
 
 
 def precompiled_header(request: NativeRequest, tools: NativeTools) -> PrecompiledHeader | None:
@@ -358,17 +367,13 @@ def precompiled_header(request: NativeRequest, tools: NativeTools) -> Precompile
 
 def _read_header(folder: Path) -> PrecompiledHeader | None:
     """Read a header, checked by its index and size: reading all of it costs more than a second."""
-    about = cache.read_about(folder)
-    if not about:
+    opened = cache.open_entry(folder, is_mine=True, unread=_PRECOMPILED)
+    if opened is None:
         return None
-    try:
-        size = (folder / _PRECOMPILED).stat().st_size
-        state = _read_state((folder / _DEPENDENCIES).read_bytes())
-    except (OSError, ValueError) as error:
-        raise DamagedEntry(f"{_PRECOMPILED} or {_DEPENDENCIES} cannot be read") from error
-    if str(size) != about["bytes"]:
+    (index, files), size = opened, (folder / _PRECOMPILED).stat().st_size
+    if str(size) != index["about"]["bytes"]:
         raise DamagedEntry(f"{_PRECOMPILED} is not what was written")
-    return folder / _TEXT, state
+    return folder / _TEXT, _read_state(files[_DEPENDENCIES])
 
 
 def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Mapping[str, bytes] | None:
@@ -389,11 +394,11 @@ def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Map
             log = f"{done.line}\n{done.stdout}{done.stderr}"
             keep_log(store, key("log", words, [], tools), log)
             return None
-        read = [file for file in read_depfile(depfile.read_text()) if file != str(source)]
+        read = [file for file in read_depfile(read_text(depfile)) if file != str(source)]
         state = gather(read, folders=(), toolkits=tools.folders())
         files = {
-            _TEXT: source.read_bytes(),
-            _PRECOMPILED: target.read_bytes(),
+            _TEXT: read_file(source),
+            _PRECOMPILED: read_file(target, MOST_BYTES),
             _DEPENDENCIES: serialize.to_json(state).encode(),
         }
     size = len(files[_PRECOMPILED])
@@ -440,11 +445,11 @@ def free_bytes() -> int | None:
     """Return the free memory of the machine, or what a container may still take; None where unknown."""
     known = []
     with suppress(OSError, ValueError):
-        amounts = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        amounts = re.search(r"^MemAvailable: +(\d+) kB", read_text("/proc/meminfo"), re.MULTILINE)
         known += [int(amounts[1]) << 10] if amounts else []
     with suppress(OSError, ValueError):  # without a limit it says "max"
-        limit = int((_CGROUP / "memory.max").read_text())
-        known.append(max(0, limit - int((_CGROUP / "memory.current").read_text())))
+        limit = int(read_text(_CGROUP / "memory.max"))
+        known.append(max(0, limit - int(read_text(_CGROUP / "memory.current"))))
     return min(known, default=None)
 
 
@@ -572,6 +577,6 @@ def _of_tools(lines: Sequence[str]) -> list[Diagnostic]:
 
 def _lines(file: str) -> list[str]:
     try:
-        return Path(file).read_text(errors="replace").splitlines()
+        return read_text(file, "replace").splitlines()
     except OSError:
         return []

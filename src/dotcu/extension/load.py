@@ -24,6 +24,7 @@ from dotcu.extension import tools
 from dotcu.extension.build import build_request
 from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
 from dotcu.extension.trial import NAMESPACE, LoadTrial, registered
+from dotcu.files import is_file, read_text
 
 _log = logging.getLogger("dotcu")
 
@@ -139,7 +140,7 @@ def load_native(
     nvcc = tools.nvcc(torch.cuda) if request.cuda else None
     with contextlib.closing(LoadTrial()) as trial:
         built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch), trial)
-    texts = [path.read_text(errors="replace") for path in request.compiled]
+    texts = [read_text(path, "replace") for path in request.compiled]
     operators = load_library(built.path, texts)
     return python_module(built.path, request.name) or NativeLibrary(
         path=built.path, operators=operators, cuda=request.cuda, left_out=request.left_out
@@ -186,9 +187,7 @@ def _included(paths: Sequence[Path], folders: Sequence[Path], pattern: re.Patter
     queue = list(paths)
     for path in queue:
         depth = 0
-        for number, line in enumerate(
-            path.read_text(errors="replace").splitlines() if path.is_file() else (), 1
-        ):
+        for number, line in enumerate(read_text(path, "replace").splitlines() if is_file(path) else (), 1):
             if match := _IF.match(line):
                 depth = max(0, depth - 1) if match[1] else depth + 1
             elif not depth and (match := _INCLUDE.match(line)):
@@ -196,7 +195,7 @@ def _included(paths: Sequence[Path], folders: Sequence[Path], pattern: re.Patter
                 if pattern.match(header):
                     return f"{path.name}:{number}: #include <{header}>"
                 near = (folder / header for folder in (path.parent, *folders) if quote == '"')
-                queue += [each for each in near if each.is_file() and each not in queue][:1]
+                queue += [each for each in near if is_file(each) and each not in queue][:1]
     return None
 
 

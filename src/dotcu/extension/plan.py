@@ -15,6 +15,7 @@ from dotcu import pyproject, settings
 from dotcu.compile.target import Target
 from dotcu.errors import SourceNotFound, UsageError
 from dotcu.extension.tools import STANDARD, HostCompiler, Nvcc, TorchInstall
+from dotcu.files import is_file, matching, read_file
 
 FORMAT = 1
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
@@ -141,7 +142,7 @@ def units(request: NativeRequest, tools: NativeTools) -> tuple[TranslationUnit, 
 
 def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> TranslationUnit:
     try:
-        text = source.read_bytes()
+        text = read_file(source)
     except OSError as error:
         raise SourceNotFound(
             f"{source} cannot be read: {error.strerror}.\nCheck the path: ls {source}"
@@ -232,7 +233,7 @@ def link_inputs(request: NativeRequest) -> tuple[Path, ...]:
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-L")]
     names = [f"lib{flag[2:]}.{kind}" for flag in flags if flag.startswith("-l") for kind in ("so", "a")]
     candidates = [*map(Path, flags), *(folder / name for name in names for folder in folders)]
-    return tuple(path for path in candidates if path.is_file())
+    return tuple(path for path in candidates if is_file(path))
 
 
 def portable(native: NativeRequest, root: Path, torch: TorchInstall) -> NativeRequest:
@@ -314,7 +315,7 @@ def _matched(file: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     for pattern in patterns:
         matched = []
         with suppress(ValueError, NotImplementedError):  # an empty one, and one that leaves the folder
-            matched = sorted(path for path in file.parent.glob(pattern) if path.is_file())
+            matched = sorted(path for path in matching(file.parent, pattern) if is_file(path))
         if not matched:
             raise UsageError(
                 f"{file}: {pattern!r} of sources in [tool.dotcu.native] matches no file.\n"

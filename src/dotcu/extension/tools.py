@@ -17,6 +17,7 @@ from dotcu import process, settings
 from dotcu.compile import toolchain
 from dotcu.compile.target import Rejected, Version, dotted
 from dotcu.errors import EnvironmentFault, ToolchainError
+from dotcu.files import is_file, matching, read_file, read_text
 
 HOSTS = ("c++", "g++", "clang++")
 """Looked for on PATH in this order, where CXX names none."""
@@ -123,7 +124,7 @@ def _version(words: tuple[str, ...]) -> str:
 
 
 def _identity(path: Path, text: str) -> str:
-    digest = hashlib.sha256(path.resolve().read_bytes())
+    digest = hashlib.sha256(read_file(path.resolve(), 4 << 30))
     digest.update(text.encode())
     return digest.hexdigest()
 
@@ -173,11 +174,11 @@ def architectures(compiler: Nvcc) -> list[int]:
 
 def _nvccs() -> Iterator[Path]:
     for entry in sys.path:
-        for folder in sorted(Path(entry).glob("nvidia/cu[1-9]*/bin"), reverse=True) if entry else ():
-            if (folder / "nvcc").is_file():
+        for folder in sorted(matching(Path(entry), "nvidia/cu[1-9]*/bin"), reverse=True) if entry else ():
+            if is_file(folder / "nvcc"):
                 yield folder / "nvcc"
     home = settings.current().cuda_home
-    if home and (home / "bin" / "nvcc").is_file():
+    if home and is_file(home / "bin" / "nvcc"):
         yield home / "bin" / "nvcc"
     on_path = process.find("nvcc")
     if on_path:
@@ -197,7 +198,7 @@ def _nvcc(path: Path) -> Nvcc | Rejected:
     match = _RELEASE.search(text)
     if match is None:
         return Rejected("it does not show its version")
-    if not top.joinpath(*_CICC).is_file():
+    if not is_file(top.joinpath(*_CICC)):
         return Rejected(f"it lacks {top.joinpath(*_CICC)}, which pip has in nvidia-nvvm")
     return Nvcc(
         path=path, version=(int(match[1]), int(match[2])), home=top,
@@ -208,8 +209,8 @@ def _nvcc(path: Path) -> Nvcc | Rejected:
 
 def _with(top: Path, places: tuple[str, ...], pattern: str) -> Path:
     """Return the first of some folders of a toolkit that has a file."""
-    folders = [folder for place in places for folder in sorted(top.glob(place))]
-    return next((folder for folder in folders if list(folder.glob(pattern))), top / places[0])
+    folders = [folder for place in places for folder in matching(top, place)]
+    return next((folder for folder in folders if list(matching(folder, pattern))), top / places[0])
 
 
 def _install(torch_cuda: Version | None) -> str:
@@ -276,7 +277,7 @@ def find_torch() -> TorchInstall:
         )
     folder = Path(spec.origin).parent
     # the commit that version.py names, and the sizes of the libraries
-    sizes = sorted((file.name, file.stat().st_size) for file in (folder / "lib").glob("lib*.so"))
-    text = (folder / "version.py").read_text(errors="replace")
+    sizes = sorted((file.name, file.stat().st_size) for file in matching(folder / "lib", "lib*.so"))
+    text = read_text(folder / "version.py", "replace")
     identity = hashlib.sha256(repr((build.version, sizes, text)).encode()).hexdigest()
     return TorchInstall(version=build.version, cuda=build.cuda, folder=folder, identity=identity)

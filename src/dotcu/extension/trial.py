@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dotcu.errors import CompileError
+from dotcu.files import read_text
 from dotcu.workers import Channel, Worker, WorkerCrash
 
 NAMESPACE = re.compile(r"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\s*\(\s*(\w+)\s*,", re.MULTILINE)
@@ -83,7 +84,7 @@ class LoadTrial:
 def _refusal(name: str, crash: WorkerCrash, sources: Sequence[Path]) -> CompileError:
     match = _WHAT.search(crash.evidence)
     said = (match[1] if match else _FRAME.sub("", crash.evidence)).strip()
-    texts = [path.read_text(errors="replace") for path in sources]
+    texts = [read_text(path, "replace") for path in sources]
     hints = "".join(f"{hint}\n" for text in texts for hint in _hints(text))
     return CompileError(
         f"{name} is compiled, and Python would die of loading it: {crash.reason}.\n"

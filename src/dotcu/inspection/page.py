@@ -33,6 +33,7 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
 
+from dotcu.errors import escaped
 from dotcu.inspection.code.diff import DiffReport
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, short, step_text
 from dotcu.inspection.code.sass import SassInstruction
@@ -63,8 +64,12 @@ _UNSAFE: dict[str, str | int | None] = {
     "&": "\\u0026",
     "\u2028": "\\u2028",
     "\u2029": "\\u2029",
+    **{chr(code): f"\\\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))},
 }
-"""Characters that could end the <script> element or begin a comment; escaped, the JSON is the same."""
+"""Characters that could end the <script> element or begin a comment; escaped, the JSON is the same.
+
+Of those that turn the direction of text, by which a source could look like another, the page shows the code.
+"""
 
 Changes = Mapping[str, tuple[str, ...]]
 """By kernel, or `before -> after`, what differs from another report."""
@@ -191,11 +196,11 @@ def render(page: Mapping[str, Any], changes: Changes | None = None) -> str:
     script = '"use strict";(() => {\n' + "".join(map(_part, _SCRIPTS)) + "})();\n"
     items = ""
     for name, changed in (changes or {}).items():
-        spans = " ".join(f"<span>{html.escape(change)}</span>" for change in changed)
-        items += f"<li><b>{html.escape(name)}</b> {spans}</li>"
+        spans = " ".join(f"<span>{html.escape(escaped(change))}</span>" for change in changed)
+        items += f"<li><b>{html.escape(escaped(name))}</b> {spans}</li>"
     section = f'<details id="changes" open><summary>what changed</summary><ul>{items}</ul></details>'
     filled = {
-        "title": html.escape(page["title"]),
+        "title": html.escape(escaped(page["title"])),
         "digest": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": "".join(map(_part, _STYLES)),
         "script": script,

@@ -14,7 +14,9 @@ from typing import Any
 
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, Source
+from dotcu.compile.host_split.detect import FOR_NVRTC_TOO, WORD
 from dotcu.compile.include_graph import include_graph, system_headers
+from dotcu.compile.source.declarations import split_overload
 from dotcu.compile.source.lexer import macro_names, without_comments
 from dotcu.errors import ArgumentError
 
@@ -54,7 +56,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
     """Scan a source and the user's headers that it reaches, without their host part."""
     defined = options.defined
     graph = include_graph(source, system_headers(()), options=options)
-    texts = [file.text for file in graph.files]
+    texts = [file.text for file in graph.files if not FOR_NVRTC_TOO.search(file.virtual)]
     macros = frozenset(name for text in texts for name in macro_names(text))
     own = compiler.kernels(texts[0], defined, macros)
     named: dict[str, tuple[Declaration, ...]] = {}
@@ -74,7 +76,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
         constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
         is_tile=compiler.tile.is_tile(texts),
-        is_pytorchs=any(name.endswith("left_out/torch") for name in graph.system),
+        is_pytorchs=any(name.endswith(("left_out/torch", "left_out/float8")) for name in graph.system),
     )
 
 
@@ -148,7 +150,12 @@ CXX_TYPES = {
 }
 """The C++ type of each dtype, by the name that the dtype has in torch."""
 
-PYTORCHS_TYPES = CXX_TYPES | {"float16": "c10::Half", "bfloat16": "c10::BFloat16"}
+PYTORCHS_TYPES = CXX_TYPES | {
+    "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16",
+    **{name: f"c10::{name.capitalize()}" for name in CXX_TYPES if name.startswith("float8")},
+    **{name: f"c10::{name.capitalize()}" for name in ("float8_e4m3fnuz", "float8_e5m2fnuz")},
+}
 """The same for device code in PyTorch's words, which `AT_DISPATCH` macros instantiate with its own types.
 Source: torch/headeronly/core/ScalarType.h."""
 
@@ -159,13 +166,27 @@ TYPE_HEADERS = {
     "__nv_fp8_e5m2": "cuda_fp8.h",
     "__nv_fp8_e8m0": "cuda_fp8.h",
     "(c10|at)::(Half|BFloat16)": "left_out/torch",
+    r"(c10|at)::Float8_\w+": "left_out/float8",
 }
 """The header that declares a C++ type which the language does not have, by a pattern of its name."""
 
 
 def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:
     """Return an instantiation's name expression: `scale_add<float>`; with empty brackets for defaults."""
-    return f"{declaration.name}<{', '.join(arguments)}>"
+    types, name = split_overload(declaration.name)
+    if types:
+        values = dict(zip(map(_parameter_name, declaration.template_parameters), arguments, strict=False))
+        for text in declaration.template_parameters[len(arguments) :]:
+            values[_parameter_name(text)] = text.partition("=")[2].strip()
+        types = WORD.sub(lambda match: values.get(match[0], match[0]), types)
+        return f"(void(*)({types})){name}<{', '.join(arguments)}>"
+    return f"{name}<{', '.join(arguments)}>"
+
+
+def _parameter_name(text: str) -> str:
+    """Return the name of a template parameter, `N` of `int N = 4`."""
+    words: list[str] = WORD.findall(text.partition("=")[0])
+    return words[-1] if words else ""
 
 
 def require_argument_count(declaration: Declaration, values: Sequence[Any]) -> None:
@@ -189,7 +210,7 @@ def template_usage(declaration: Declaration) -> str:
 
 def template_head(declaration: Declaration) -> str:
     """Return a template's head, as in the source."""
-    return f"template <{', '.join(declaration.template_parameters)}> {declaration.name}"
+    return f"template <{', '.join(declaration.template_parameters)}> {overload_key(declaration.name)}"
 
 
 def template_example(declaration: Declaration) -> str:
@@ -222,7 +243,14 @@ _NUMBER = re.compile(r"auto|const|constexpr|std|template|u?int\w*|s?size_t|(un)?
 
 def kernel_access(name: str) -> str:
     """Return the Python text for the kernel of a qualified name."""
-    return f'module.kernels["{name}"]' if "::" in name else f"module.{name}"
+    shown = overload_key(name)
+    return f"module.{shown}" if shown.isidentifier() else f'module.kernels["{shown}"]'
+
+
+def overload_key(name: str) -> str:
+    """Return `k(float*)` for the name of an overload, `(void(*)(float *))k`; another name as it is."""
+    types, plain = split_overload(name)
+    return f"{plain}({re.sub(r' (?=[*&<>,:]|[][])', '', types)})" if types else plain
 
 
 def with_headers(source: Source, arguments: Sequence[str]) -> Source:

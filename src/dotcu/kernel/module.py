@@ -20,6 +20,7 @@ from dotcu import compile as compiler
 from dotcu import settings
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.include_graph import include_graph, system_headers
+from dotcu.compile.source.declarations import overload
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
 from dotcu.kernel.arguments.pack import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
@@ -30,8 +31,10 @@ from dotcu.kernel.declarations import (
     PYTORCHS_TYPES,
     instance_name,
     is_unknown,
+    kernel_access,
     match_name,
     not_found,
+    overload_key,
     require_argument_count,
     scan_declarations,
     template_usage,
@@ -87,6 +90,10 @@ class Module:
         self._plain = self._unit_of(plain, together, is_plain=True)
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in declared.kernels])
+        for each in (overload(d) for same in declared.overloads.values() for d in same):
+            unit = None if each.template_parameters else self._unit_of([each], [])
+            self._units += [unit] if unit is not None else []
+            self.kernels.found[overload_key(each.name)] = Kernel(self, each, unit)
         for name in self.kernels:
             if hasattr(type(self), name) or name in vars(self):
                 shown = f'module.kernels["{name}"]'
@@ -188,19 +195,18 @@ class Module:
     def _only_overload(self, name: str) -> Declaration:
         """Return the one kernel of a name that the preprocessor leaves, where the text has several."""
         same = self._declared.overloads[name]
-        overload = default_device().code(self._plain).find_kernel(name)
-        if overload is not None and overload.template_parameters:  # it keeps one template, and not which
+        only = default_device().code(self._plain).find_kernel(name)
+        if only is not None and only.template_parameters:  # it keeps one template, and not which
             forms = {declaration.template_parameters for declaration in same}
-            overload = replace(same[0], parameter_names=()) if len(forms) == 1 else None
-        if overload is None:
+            only = replace(same[0], parameter_names=()) if len(forms) == 1 else None
+        if only is None:
             lines = ", ".join(str(declaration.line) for declaration in same)
+            access = "\n".join(f"    {kernel_access(overload(each).name)}" for each in same)
             raise SourceError(
                 f"{self.name} has {len(same)} kernels named {name}, on lines {lines}.\n"
-                "A kernel is called by its name, so overloads are ambiguous, and so are templates with other "
-                "parameters in the branches of an #if.\n"
-                f"Give each its own name, {name}_float and {name}_double, or make one template of them."
+                f"Say which, by the types of its parameters:\n{access}"
             )
-        return replace(overload, line=same[0].line)
+        return replace(only, line=same[0].line)
 
     def _discover(self, name: str) -> str:
         """Add the kernels that the compiler sees and the scan does not; return why it could not be asked.
@@ -256,7 +262,10 @@ class Module:
         """
         used = [key for key, kernel in self._instances.items() if kernel.unit.codes()]
         named = [(name, row) for name, rows in self.instantiate.items() for row in rows]
-        instances = [(self.kernels[name].declaration, row) for name, row in dict.fromkeys([*named, *used])]
+        instances = [
+            (self.kernels[overload_key(name)].declaration, row)
+            for name, row in dict.fromkeys([*named, *used])
+        ]
         plain = [k.declaration for k in self.kernels.values() if k.declaration.name in self._plain.names]
         return self._unit_of(plain, instances).build(Target.parse(arch))
 
@@ -337,9 +346,10 @@ SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text i
 
 def spelling(dtype: torch.dtype, *, is_pytorchs: bool = False) -> str:
     """Return the C++ type of a torch dtype, for device code of PyTorch's or of CUDA's own types."""
-    if dtype in SPELLINGS:
-        name = str(dtype).removeprefix("torch.")
-        return PYTORCHS_TYPES[name] if is_pytorchs else SPELLINGS[dtype]
+    known = PYTORCHS_TYPES if is_pytorchs else CXX_TYPES
+    name = known.get(str(dtype).removeprefix("torch."))
+    if name is not None:
+        return name
     if dtype.is_complex:
         part = str(dtype.to_real()).removeprefix("torch.")
         remedy = f'Pass torch.view_as_real(t) to a kernel of {part}, or name a C++ type: ["float2"].'

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from dotcu import torch_compat
 from dotcu.compile.target import Target
-from dotcu.errors import CompileError, SimulationError, UsageError
+from dotcu.errors import CompileError, SimulationError, UsageError, escaped
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, extent, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
@@ -335,7 +335,7 @@ class SimulatedDevice:
                 )
         finally:  # also after a finding, which may come late in the kernel
             for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on
-                sys.stdout.write(line if line.endswith("\n") else line + "\n")
+                sys.stdout.write(escaped(line if line.endswith("\n") else line + "\n"))
             for _, written in packed:
                 count_launch_writes(written)
 

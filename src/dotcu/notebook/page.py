@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from html import escape
+from html import escape as html_escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,17 @@ from rich.text import Text
 
 from dotcu import report_base
 from dotcu.benchmark.reports.table import Grid, Line
+from dotcu.errors import escaped
 
 if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport
     from dotcu.inspection.code.report import InspectedKernel, InspectReport
     from dotcu.report_base import Report
+
+
+def escape(text: str) -> str:
+    """Return text as HTML that shows all of it, and no more."""
+    return html_escape(escaped(text))
 
 
 _BAR = 24  # characters of the longest
@@ -43,7 +49,8 @@ def lines(report: InspectReport) -> str:
     state = " open" if len(counted) == 1 else ""
     head = '<tr><th class="right">instructions</th><th></th><th class="right">line</th><th></th></tr>'
     return "".join(
-        f"<details{state}><summary>{escape(one.code.name)} {one.code.arch}: instructions by line</summary>"
+        f"<details{state}><summary>{escape(one.code.name)} {one.code.arch}: instructions by line"
+        "</summary>"
         f"{_table(_rows(one), head)}</details>"
         for one in counted
     )

@@ -21,6 +21,7 @@ import msgspec
 from dotcu import serialize
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.errors import UsageError, quoted
+from dotcu.files import read_text
 from dotcu.kernel import Kernel, Module
 from dotcu.kernel.shape_queries import ByLayout
 from dotcu.pyproject import parse_toml
@@ -126,7 +127,7 @@ class TunedFile:
         """Write it whole, unless it is there already."""
         text = self.to_text()
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if path.read_text(encoding="utf-8") == text:
+            if read_text(path) == text:
                 return
         path = path.resolve()  # a link stays one
         whole = path.with_name(f".{path.name}.{os.getpid()}")
@@ -154,7 +155,7 @@ def read(path: Path) -> TunedFile:
         UsageError: It cannot be read, is of a later format, or not as `dotcu tune` writes it.
     """
     try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
+        values = parse_toml(read_text(path))
         if values.get("format") != FORMAT:
             found = values.get("format")
             raise UsageError(

@@ -32,7 +32,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from typing import Any, Literal
 from dotcu import errors, process, serialize
 from dotcu.compile.toolchain import find_tool
 from dotcu.errors import DotcuError, OperatorError, ToolchainError, quoted
+from dotcu.files import is_file, matching, read_text
 from dotcu.profiling import report_reader
 from dotcu.profiling.kernel import SECTIONS, Instructions, KernelLaunch, Listing, SampledInstruction
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
@@ -131,10 +132,10 @@ def version_of(ncu: Path) -> str:
 
 def _folders() -> list[Path]:
     first, *others = INSTALLED
-    return [*_newest_first(first.glob("*")), *others]
+    return [*_newest_first(matching(first, "*")), *others]
 
 
-def _newest_first(folders: Iterator[Path]) -> list[Path]:
+def _newest_first(folders: Iterable[Path]) -> list[Path]:
     """Sort folders with versions for names."""
     return sorted(folders, key=lambda folder: [int(n) for n in re.findall(r"\d+", folder.name)], reverse=True)
 
@@ -146,9 +147,9 @@ def module_of(ncu: Path) -> Path | None:
     `nsight-compute-VERSION`, or deep in `target/`.
     """
     real = ncu.resolve()
-    siblings = [f for parent in real.parents[:2] for f in _newest_first(parent.glob("nsight-compute-*"))]
+    siblings = [f for parent in real.parents[:2] for f in _newest_first(matching(parent, "nsight-compute-*"))]
     inside = (folder / "extras" / "python" for folder in (*real.parents[:4], *siblings, *_folders()))
-    return next((folder for folder in inside if (folder / MODULE).is_file()), None)
+    return next((folder for folder in inside if is_file(folder / MODULE)), None)
 
 
 # ------------------------------------------------------------------ the permission to read counters
@@ -225,7 +226,7 @@ def _rebuilds() -> list[str]:
 
 def _text(path: Path) -> str:
     with suppress(OSError):
-        return path.read_text(errors="replace")
+        return read_text(path, "replace")
     return ""
 
 
@@ -256,10 +257,10 @@ def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | 
         *(word for section in SECTIONS for word in ("--section", section)), "--export", str(report),
     ]  # fmt: skip
     output, reply = _run([str(ncu), *options, *command(request)], request)
-    if not report.is_file() and _ERROR in output:
+    if not is_file(report) and _ERROR in output:
         return failure_of(output)
     call = _required(reply, request, output)
-    if report.is_file():
+    if is_file(report):
         return call
     if _NOTHING in output:
         raise OperatorError(
@@ -310,7 +311,7 @@ def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, Any]:
         child.status()
         output.append(relevant_output(child.stderr_tail()))
     try:
-        return "\n".join(output), json.loads(path.read_text())
+        return "\n".join(output), json.loads(read_text(path))
     except (OSError, ValueError):
         return "\n".join(output), None
 
@@ -490,7 +491,7 @@ def _lines_by_module(ncu: Path, report: Path) -> list[LinesByAddress]:
         words = [sys.executable, "-I", report_reader.__file__, str(module), str(report), str(file)]
         with suppress(ToolchainError):
             process.run(words, timeout_s=PAGE_S)
-        return parse_lines(file.read_text() if file.is_file() else "")
+        return parse_lines(read_text(file) if is_file(file) else "")
 
 
 def parse_lines(text: str) -> list[LinesByAddress]:

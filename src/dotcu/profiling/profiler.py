@@ -14,6 +14,7 @@ import torch
 from dotcu.checking.checker import resolve_device
 from dotcu.checking.target import resolve
 from dotcu.errors import EnvironmentFault, UsageError, quoted
+from dotcu.files import read_file
 from dotcu.operator import Operator
 from dotcu.profiling import ncu
 from dotcu.profiling.kernel import KernelProfile, kernel_profiles
@@ -139,7 +140,7 @@ def _keep(draft: Path, path: Path) -> Path:
         UsageError: It cannot be written there.
     """
     try:
-        path.write_bytes(draft.read_bytes())
+        path.write_bytes(read_file(draft))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}.\nName a writable folder: --output /tmp"

@@ -20,12 +20,12 @@ _TOKEN = re.compile(
       | [%$_A-Za-z][\w$]*(?:(?:\.|::)[\w$]+)*       # word, opcode with its modifiers
       | 0[fF][0-9a-fA-F]{8}(?![\w$]) | 0[dD][0-9a-fA-F]{16}(?![\w$])
       | 0[xX][0-9a-fA-F]+U? | \d+\.\d*(?:[eE][+-]?\d+)? | \d+U?
-      | "[^"\n]*"
+      | "(?:\\"|[^"\n])*"
       | \S )""",
     re.VERBOSE | re.DOTALL,
 )
 
-_BRACE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"\n]*"|([{}])', re.DOTALL)
+_BRACE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\"|[^"\n])*"|([{}])', re.DOTALL)
 
 # Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" for local
 # memory, shared memory and parameters of sm_90, rounded up; for the others, what a host can hold.

@@ -137,7 +137,7 @@ def _target(tokens: Tokens, module: PtxModule) -> None:
 
 def _file(tokens: Tokens, module: PtxModule) -> None:
     number = tokens.integer()
-    module.files[number] = tokens.take().strip('"')
+    module.files[number] = tokens.take()[1:-1].replace('\\"', '"')
     _skip_list(tokens)
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.pyproject import FILE, enclosing, section
+from dotcu.files import is_file, is_folder, read_file, read_text
+from dotcu.pyproject import FILE, enclosing, required, section
 
 __all__ = ["ScaffoldPlan", "add", "create", "plan_operator", "plan_project"]
 
@@ -86,7 +87,7 @@ def own_names() -> set[str]:
 
 
 def _read(template: str) -> str:
-    return (_FOLDER / f"{template}.template").read_text(encoding="utf-8")
+    return read_text(_FOLDER / f"{template}.template")
 
 
 def _fill(text: str, names: Mapping[str, str]) -> str:
@@ -120,12 +121,7 @@ def find(folder: Path) -> tuple[Path, Path, bool]:
     Raises:
         UsageError: There is none, or its pyproject.toml does not say where its operators are.
     """
-    root = enclosing(folder)
-    if root is None:
-        raise UsageError(
-            f"{folder} is not in a dotcu project: no pyproject.toml here or above has [tool.dotcu].\n"
-            "Go to one, or make one: dotcu new NAME"
-        )
+    root = required(folder, "Go to one, or make one: dotcu new NAME")
     table = section(root / FILE) or {}
     modules = table.get("modules")
     names = [each for each in modules if isinstance(each, str)] if isinstance(modules, list) else []
@@ -136,7 +132,7 @@ def find(folder: Path) -> tuple[Path, Path, bool]:
             'A new operator is imported by the package, so let it have that: modules = ["NAME"]'
         )
     for sources in ("src", "."):
-        if (root / sources / package / "__init__.py").is_file():
+        if is_file(root / sources / package / "__init__.py"):
             return root, root / sources / package, "native" in table
     raise UsageError(
         f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
@@ -220,7 +216,7 @@ def _require_place(folder: Path) -> None:
     if os.path.lexists(folder):
         raise UsageError(f"{folder} exists already.\ndotcu new creates a new folder: choose another name.")
     parent = folder.parent
-    if not parent.is_dir():
+    if not is_folder(parent):
         problem = "is not a folder" if os.path.lexists(parent) else "does not exist"
         raise UsageError(f"{parent} {problem}.\nMake it first: mkdir -p {parent}")
     around = enclosing(parent)
@@ -375,7 +371,7 @@ def add(plan: ScaffoldPlan) -> None:
             (stage / "new" / path).rename(goal)
         for path, (before, _) in plan.changed.items():
             goal, staged = plan.folder / path, stage / "changed" / path
-            if goal.read_bytes() != before.encode("utf-8"):
+            if read_file(goal) != before.encode("utf-8"):
                 raise UsageError(f"{goal} was changed just now.\nType the command again.")
             shutil.copymode(goal, staged)
             staged.replace(goal.resolve())  # where it is a link, what that leads to
@@ -405,7 +401,7 @@ def _undone_on_failure() -> Iterator[list[Path]]:
     except BaseException:
         for path in reversed(created):
             with suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()
+                path.rmdir() if is_folder(path) else path.unlink()
         raise
 
 
@@ -531,7 +527,7 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
     root, folder, native = find(start)
     path, package = folder / "__init__.py", folder.name
     try:
-        before = path.read_bytes().decode("utf-8")  # line ends as they are
+        before = read_file(path).decode("utf-8")  # line ends as they are
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
     _require_new(name, folder, bound(before, path))
@@ -558,7 +554,7 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
 
 def _require_new(name: str, package: Path, taken: set[str]) -> None:
     """Refuse a name that the package has, or nearly has: some file systems ignore case."""
-    stems = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix in (".py", ".cu")}
+    stems = {path.stem for path in package.iterdir() if is_folder(path) or path.suffix in (".py", ".cu")}
     for other in sorted(taken | stems):
         if alike(other) == alike(name):
             near = "" if other == name else ", which differs in case, - or _ alone"

@@ -36,6 +36,7 @@ from dotcu.compile.prebuilt import (
     text_digest,
 )
 from dotcu.errors import JitDisabled, SourceError, ToolchainError, UsageError
+from dotcu.files import read_file
 from dotcu.ptx.debug_info import TypeRow
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 
@@ -284,7 +285,7 @@ def _headers(job: Job, folder: str, in_wheel: Mapping[Path, str]) -> dict[str, s
         assert file.path is not None
         place = in_wheel.get(file.path.resolve())
         if place is not None:
-            digests[posixpath.relpath(place, folder)] = digest_of(file.path.read_bytes())
+            digests[posixpath.relpath(place, folder)] = digest_of(read_file(file.path))
     return dict(sorted(digests.items()))
 
 

@@ -6,19 +6,24 @@ asks for them: with signatures and lines, and the layouts of structs.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dotcu import settings
 from dotcu.checking.target import resolve
 from dotcu.compile import Rejected, Target, cache, packs, tile, toolchain
-from dotcu.compile.build import BuildInputs, layout_inputs
+from dotcu.compile.build import BuildInputs, is_reproducible, layout_inputs
 from dotcu.compile.cache import CacheEntry, Store
 from dotcu.compile.pool import build_all
+from dotcu.compile.remote import lock_folder
 from dotcu.compile.target import plan_target
 from dotcu.errors import CompileError, SourceError, UsageError
 from dotcu.inspection.code.operators import trace_operators
@@ -87,19 +92,18 @@ def _target(name: str, *, of_tiles: bool) -> Target:
 
 
 def locked_project(requests: Sequence[BuildInputs]) -> Path:
-    """Return the nearest folder above the sources that has a dotcu.lock.
+    """Return the folder of the dotcu.lock that the sources have.
 
     Raises:
         UsageError: There is none.
     """
-    for request in requests:
-        for folder in request.source.path.parents if request.source.path is not None else ():
-            if (folder / lock.NAME).is_file():
-                return folder
-    raise UsageError(
-        f"No {lock.NAME} lies beside or above these sources, so there is none to write digests into.\n"
-        "Write one: dotcu build --lock-only"
-    )
+    folder = next(filter(None, (lock_folder(request.source.path) for request in requests)), None)
+    if folder is None:
+        raise UsageError(
+            f"No {lock.NAME} of yours lies beside these sources, nor above them in their project, so there "
+            "is none to write digests into.\nWrite one: dotcu build --lock-only"
+        )
+    return folder
 
 
 def pack(
@@ -114,7 +118,8 @@ def pack(
     Args:
         requests: The compiles.
         out: The file to write.
-        project: The folder of a dotcu.lock that gets the digests of what is in the pack.
+        project: The folder of a dotcu.lock that gets the digests of what is in the pack. All of it is then
+            compiled afresh: a digest of what a cache, a layer or a store has would say nothing of the source.
         report: Is called with each compile that is done.
 
     Returns:
@@ -125,19 +130,20 @@ def pack(
         UsageError: There is nothing to pack, the file cannot be written, or the lock is not of these sources.
     """
     before = lock.read(project) if project is not None else None
-    codes = build_all(requests, report)
-    of_structs = {
-        layout_inputs(request, (name,)): request
-        for request, code in codes.items() if not isinstance(code, SourceError)
-        for name in request.kernels if takes_struct(code, name)
-    }  # fmt: skip
-    codes |= build_all(list(of_structs))
-    failed = [str(code).partition("\n")[0] for code in codes.values() if isinstance(code, SourceError)]
-    objects = {
-        code.build_digest: of_structs.get(request, request)
-        for request, code in codes.items() if not isinstance(code, SourceError)
-    }  # fmt: skip
-    entries = {digest: _entry(digest) for digest in objects}
+    with _afresh() if project is not None else contextlib.nullcontext():
+        codes = build_all(requests, report)
+        of_structs = {
+            layout_inputs(request, (name,)): request
+            for request, code in codes.items() if not isinstance(code, SourceError)
+            for name in request.kernels if takes_struct(code, name)
+        }  # fmt: skip
+        codes |= build_all(list(of_structs))
+        failed = [str(code).partition("\n")[0] for code in codes.values() if isinstance(code, SourceError)]
+        objects = {
+            code.build_digest: of_structs.get(request, request)
+            for request, code in codes.items() if not isinstance(code, SourceError)
+        }  # fmt: skip
+        entries = {digest: _entry(digest) for digest in objects}
     if not entries:
         raise UsageError(
             "There is nothing to pack: no kernel was reached, or none compiles.\n"
@@ -148,11 +154,22 @@ def pack(
     return len(entries), digest, locked, tuple(failed)
 
 
+@contextlib.contextmanager
+def _afresh() -> Iterator[None]:
+    """Let nothing that was compiled before be found, by this process or by the workers that it starts."""
+    with (
+        tempfile.TemporaryDirectory(prefix="dotcu-") as folder,
+        settings.override(cache_dir=Path(folder), cache_dirs=(), cache_remote=None),
+    ):
+        yield
+
+
 def _entry(digest: str) -> CacheEntry:
     store = Store(cache.location())
     entry = cache.get_from_memory(store.directory, digest)
     for place in (store, *cache.layers()):
-        entry = entry or place.get(digest, cache.read_entry)
+        read = functools.partial(cache.read_entry, is_mine=place.private)
+        entry = entry or place.get(digest, read)
     if entry is None:
         raise UsageError(
             f"The cache {store.directory} has not kept the entry {digest[:16]}: it is too small, or cannot "
@@ -195,9 +212,10 @@ def _lock(
                 f"{locked.path}, or a header of it, has changed since {lock.NAME} was written.\n"
                 "Trace the operators again: dotcu build --lock-only"
             )
-        digests = {key: cache.content_digest(entries[key].files()) for key in own}
+        # what holds the working directory has another digest on each machine
+        digests = {key: entries[key].digest for key, one in own.items() if is_reproducible(one)}
         sources[number] = replace(locked, objects={**locked.objects, **digests})
-        count += len(own)
+        count += len(digests)
     lock.write(replace(before, sources=tuple(sources)), project)
     return count
 

@@ -20,6 +20,8 @@ from hatchling.plugin import hookimpl
 
 from dotcu import settings
 from dotcu.compile import toolchain
+from dotcu.extension.build import MOST_BYTES
+from dotcu.files import read_file
 from dotcu.shipping import lock, native_library, project
 from dotcu.shipping.assembling import assemble, compile_all, plan
 
@@ -41,14 +43,14 @@ def compiled(root: Path, in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
     """
     described = project.read(root)
     if described.native is not None:
-        return {native_library.place(described): native_library.built(described).read_bytes()}
+        return {native_library.place(described): read_file(native_library.built(described), MOST_BYTES)}
     locked = lock.read(root)
     targets = project.targets_of(described.architectures, toolchain.supported(toolchain.nvrtc()))
     lock.require_current(locked, root, targets)
     files = assemble(compile_all(plan(locked, root, targets)), in_wheel)
     cpp, package = settings.current().cpp, described.modules[0].split(".")[0]
     for file in sorted(cpp.iterdir()) if cpp is not None else ():  # `dotcu build --cpp` has written them
-        files[f"{package}/cpp/{file.name}"] = file.read_bytes()
+        files[f"{package}/cpp/{file.name}"] = read_file(file)
     return files
 
 

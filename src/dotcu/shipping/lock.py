@@ -17,6 +17,7 @@ from dotcu.compile import CompileOptions, Source, Target, read_source
 from dotcu.compile.include_graph import IncludeGraph, include_graph, system_headers
 from dotcu.compile.object_code import is_kernel
 from dotcu.errors import UsageError
+from dotcu.files import read_file
 
 NAME = "dotcu.lock"
 FORMAT = 1
@@ -149,7 +150,7 @@ def read(root: Path) -> Lock:
     """
     file = root / NAME
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_file(file))
         if values.get("format") != FORMAT:
             raise ValueError(f"its format is {values.get('format')!r}, and this dotcu reads {FORMAT}")
         architectures = tuple(values["architectures"])
@@ -157,7 +158,7 @@ def read(root: Path) -> Lock:
         return Lock(architectures=architectures, sources=sources)
     except FileNotFoundError as error:
         raise UsageError(f"There is no {file}: it lists what a wheel contains.\nType: dotcu build") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read: {error}.\nWrite a new one: dotcu build") from error
 
 

@@ -114,13 +114,8 @@ def find(start: Path) -> Project:
     Raises:
         UsageError: There is none, or its pyproject.toml does not say what is needed.
     """
-    root = pyproject.enclosing(start)
-    if root is None:
-        raise UsageError(
-            f"{start} is not in a dotcu project: no pyproject.toml here or above has [tool.dotcu].\n"
-            f"Make a project, dotcu new mylib, or write into the pyproject.toml that there is:\n{_TABLE}"
-        )
-    return read(root)
+    remedy = f"Make a project, dotcu new mylib, or write into the pyproject.toml that there is:\n{_TABLE}"
+    return read(pyproject.required(start, remedy))
 
 
 def read(root: Path) -> Project:

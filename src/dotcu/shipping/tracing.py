@@ -16,6 +16,7 @@ from typing import Any
 from dotcu.checking.target import resolve
 from dotcu.compile import CompileOptions, Target
 from dotcu.errors import CompileError, UsageError
+from dotcu.files import read_text
 from dotcu.inspection.code.operators import trace_operators
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.module import find_macro_made, live_modules
@@ -172,5 +173,5 @@ def _is_in(path: Path, root: Path) -> bool:
 def _headers(path: Path, text: str) -> tuple[str, ...]:
     """Return the headers that are behind a source's own text, for its template arguments."""
     last = re.search(r"(?:\n#include <[^>]+>)+\n\Z", text)
-    own = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    own = read_text(path, "surrogateescape").removeprefix("\ufeff")
     return tuple(_INCLUDE.findall(last[0])) if last and not own.endswith(last[0]) else ()

@@ -26,6 +26,7 @@ from dotcu import errors
 from dotcu.checking.report import cause_of, failure_text, result_json
 from dotcu.checking.trial import LIMIT_S, START_S, Failed, Result
 from dotcu.errors import DotcuError, UsageError
+from dotcu.files import read_file
 from dotcu.serialize import from_plain, plain
 from dotcu.tracebacks import file_line
 from dotcu.workers import Worker, WorkerCrash
@@ -401,7 +402,7 @@ def look(folders: Iterable[Path]) -> Snapshot:
     snapshot = {}
     for file in (file for folder in folders for file in folder.glob("*") if file.suffix in SUFFIXES):
         with suppress(OSError):  # gone meanwhile, or a folder with such a name
-            snapshot[file] = file.stat().st_mtime, hashlib.sha256(file.read_bytes()).digest()
+            snapshot[file] = file.stat().st_mtime, hashlib.sha256(read_file(file)).digest()
     return snapshot
 
 

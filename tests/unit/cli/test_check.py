@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -309,3 +311,42 @@ def test_until_its_first_case_a_check_loads_nothing_that_takes_seconds(tmp_path:
         "dotcu.profiling",
     }
     assert loaded.isdisjoint(compilers | others)
+
+
+ENDING = """import os
+import dotcu, torch
+kernels = dotcu.load_inline("__global__ void k(const float* x, float* y, int n) { *y = *x; }")
+@dotcu.op("ending::NAME")
+def f(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    kernels.k(x, y, 1, grid=1, block=1)
+    return y
+@f.reference
+def _(x):
+    REFERENCE
+    return x.clone()
+@f.samples
+def _(device, dtype):
+    SAMPLES
+    yield dotcu.Sample(torch.randn(1, device=device, dtype=dtype))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "code", "said"),
+    [
+        ("REFERENCE", "os._exit(0)", "FAILED: 1 of 1 overload"),
+        ("REFERENCE", "os.kill(os.getpid(), 11)", "FAILED: 1 of 1 overload"),
+        ("SAMPLES", "os._exit(0)", "there is no report"),
+    ],
+)
+def test_code_that_ends_the_process_is_no_check_that_passed(
+    tmp_path: Path, place: str, code: str, said: str
+) -> None:
+    text = ENDING.replace("NAME", f"f{os.urandom(4).hex()}").replace(place, code)
+    (tmp_path / "ops.py").write_text(text.replace("REFERENCE", "pass").replace("SAMPLES", "pass"))
+    command = [sys.executable, "-m", "dotcu", "check", "--quick", "--device", "simulator", "ops.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert said in done.stdout + done.stderr

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.table import Table
 
+from dotcu import errors, report_base
 from dotcu.cli import console
 
 
@@ -46,3 +48,21 @@ def test_a_report_as_json_has_a_version(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_size_for_people(count: int, text: str) -> None:
     assert console.size(count) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["\x1b]0;owned\x1b\\", "\u202ename", "[red]name[/red]", "[link=file:///x]name"]
+)
+def test_a_name_is_shown_as_text_wherever_it_comes_from(capfd: pytest.CaptureFixture[str], name: str) -> None:
+    grid = Table.grid()
+    grid.add_row(name)
+    for show in (console.print_line, console.print_error, console.note):
+        show(name)
+    console.show(console.table(("name",), [(name,)]))
+    console.show(grid)
+    console.show(name)
+    captured = capfd.readouterr()
+    shown = captured.out + captured.err
+    assert shown.count(errors.escaped(name)) == 6
+    assert "\x1b" not in shown
+    assert report_base.text(grid) == errors.escaped(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dotcu import settings, telemetry
+from dotcu import errors, settings, telemetry
 from dotcu.compile import (
     CompileOptions,
     ObjectCode,
@@ -31,6 +32,7 @@ from dotcu.errors import (
     SourceNotFound,
     ToolchainError,
 )
+from dotcu.ptx.module import parse_module
 
 Build = Callable[..., ObjectCode]
 
@@ -339,7 +341,7 @@ def test_a_header_that_is_nowhere_is_named_with_what_to_do(make: Build) -> None:
         make('#include "mine.h"\n__device__ Mine mine;\n' + KERNEL)
     with pytest.raises(CompileError, match='pip install "nvidia-cuda-cccl'):
         make("#include <cuda/no_such_header>\n" + KERNEL)
-    with pytest.raises(CompileError, match=r'pip install "nvidia-curand(-cu12)?"'):
+    with pytest.raises(CompileError, match=r'pip install "(dotcu\[curand\]|nvidia-curand-cu12)"'):
         make("#include <curand_no_such_header.h>\n" + KERNEL)
 
 
@@ -455,9 +457,9 @@ def test_headers_that_include_each_other_are_named_as_the_user_does(make: Build,
 
 def test_of_one_line_a_name_that_is_not_known_comes_first_with_its_header(make: Build) -> None:
     with pytest.raises(CompileError) as error:
-        make("__global__ void k(int64_t* x, __half* y) { }")
+        make("__global__ void k(__nv_bfloat16* x, __half* y) { }")
     shown = str(error.value).split("\n\n")
-    assert shown[1].endswith("int64_t comes with: #include <cstdint>")
+    assert shown[1].endswith("__nv_bfloat16 comes with: #include <cuda_bf16.h>")
     assert shown[2].endswith("__half comes with: #include <cuda_fp16.h>")
     assert 'attribute "__global__" does not apply here' in shown[3]  # what follows is as the compiler has it
 
@@ -626,3 +628,52 @@ def test_an_application_that_traces_sees_spans(
         {"dotcu.outcome": "cache hit"},
     ]
     assert (failed.name, failed.status.is_ok, failed.events[0].name) == ("dotcu.compile", False, "exception")
+
+
+WARNED = {
+    "extern declaration of the entity gain is treated as a static definition": (
+        "extern __constant__ float gain;\n__global__ void k(float* x) { *x = gain; }"
+    ),
+    "dynamic initialization is not supported for a function-scope static __shared__ variable": (
+        "struct A { float v; __device__ A() { v = 3; } };\n"
+        "__global__ void k(float* x) { __shared__ A a[4]; *x = a[0].v; }"
+    ),
+    "missing return statement": (
+        "__device__ float g(float x) { if (x > 5) return 1; }\n__global__ void k(float* x) { *x = g(*x); }"
+    ),
+    'use of "=" where "==" may have been intended': (
+        "\n__global__ void k(float* x) { int a = 0; if (a = 5) *x = a; }"
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WARNED)
+def test_a_warning_of_the_compiler_is_shown_once_with_its_line(
+    make: Build, caplog: pytest.LogCaptureFixture, message: str
+) -> None:
+    for target in ("sm_80", "compute_80", "sm_90"):
+        make(f"// {message}\n{WARNED[message]}\n", target=target)
+    (warning,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+    assert message in warning
+    assert re.match(r"inline\.cu:[23]:", warning)
+
+
+def test_a_warning_that_only_the_removal_of_host_code_causes_is_not_shown(
+    make: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(f'#include <vector>\nstatic constexpr const char* name = "a";\n{KERNEL}void f() {{ g(name); }}\n')
+    assert not [one for one in caplog.records if one.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("name", ['a"b.cu', "a\\b.cu", "a\nb.cu", "100%.cu", "a\x1bb.cu"])
+def test_a_file_may_have_any_name(make: Build, tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    source.write_text('#include "in/h.h"\n__global__ void k(int* x) { *x = N; }')
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "h.h").write_text("#define N 1\n")
+    code = make(read_source(source))
+    assert str(source) in code.files.values()
+    assert parse_module(make(read_source(source), target="compute_80").ptx).entries.keys() >= {"_Z1kPi"}
+    source.write_text("__global__ void k(int* x) { *x = absent; }")
+    with pytest.raises(CompileError, match=re.escape(errors.escaped(name))):
+        make(read_source(source))

@@ -6,9 +6,12 @@ import errno
 import json
 import logging
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +22,7 @@ import pytest
 
 from dotcu import settings
 from dotcu.compile import ObjectCode, cache
+from dotcu.compile.build import last_compile
 from dotcu.compile.cache import CacheEntry, Store
 from dotcu.errors import CacheError
 
@@ -118,11 +122,11 @@ def test_no_note_is_lost_where_two_write_at_once(store: Store, monkeypatch: pyte
 
 
 def test_a_long_file_of_notes_keeps_the_latest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MOST_NOTE_BYTES", 200)
+    monkeypatch.setattr(cache, "MOST_NOTE_BYTES", 500)
     for number in range(50):
         store.add_history("source", {"number": number})
     assert [each["number"] for each in store.history("source")] == [*range(49, 41, -1)]
-    assert (store.root / "recent" / "source").stat().st_size < 400
+    assert (store.root / "recent" / "source").stat().st_size < 600
 
 
 def test_the_least_recently_used_go_first(store: Store) -> None:
@@ -671,3 +675,203 @@ def test_a_note_in_a_lock_of_another_machine_is_not_trusted(
     (tmp_path / "a.holder").write_bytes(note)
     found = cache._holder(tmp_path / "a.lock")
     assert (found.process, found.state) == (name, "elsewhere")
+
+
+def modes(folder: Path) -> set[str]:
+    """Who may do what with a folder and all that is in it."""
+    return {stat.filemode(path.stat().st_mode)[4:] for path in (folder, *folder.rglob("*"))}
+
+
+def test_nobody_else_may_write_into_the_cache_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = Store(tmp_path / "new" / "cache")
+        put(store)
+        store.add_history("source", {"a": 1})
+        with store.scratch() as scratch:
+            assert "w" not in stat.filemode(scratch.stat().st_mode)[4:]
+    finally:
+        os.umask(before)
+    assert not any("w" in mode for mode in modes(tmp_path / "new"))
+    assert stat.filemode(store.root.stat().st_mode) == "drwx------"
+
+
+def test_permissions_that_an_earlier_version_gave_are_taken_away(store: Store) -> None:
+    put(store)
+    store.root.chmod(0o777)
+    assert store.get(DIGEST, cache.read_entry) == entry()
+    assert stat.filemode(store.root.stat().st_mode) == "drwxr-xr-x"
+
+
+@pytest.mark.parametrize("theirs", ["", "entries/ab/{}/kernel.cubin", "entries/ab/{}/entry.json"])
+def test_what_another_user_has_put_into_the_cache_is_not_loaded(
+    make: Build, cache_dir: Path, of_another_user: Callable[[Path], None], theirs: str,
+    compiles: list[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    made = make(KERNEL)
+    cache.forget()
+    digest = made.build_digest
+    of_another_user(cache_dir / "v1" / theirs.format(digest).replace("/ab/", f"/{digest[:2]}/"))
+    assert not make(KERNEL).cached
+    assert len(compiles) == 2
+    cache.forget()
+    make(KERNEL)
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert "belongs to" in warning
+    assert "DOTCU_CACHE_DIR" in warning
+
+
+def replaced_by(harm: str, path: Path) -> None:
+    """Put something else in place of a file or a folder."""
+    if harm == "sparse":
+        os.truncate(path, 10 << 30)
+        return
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if harm == "fifo":
+        os.mkfifo(path)
+    elif harm == "link":
+        path.symlink_to(path)
+    elif harm == "device":
+        path.symlink_to("/dev/zero")
+    elif harm == "folder":
+        path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("harm", "name", "place"),
+    [
+        ("sparse", "kernel.cubin", "cache"),
+        ("sparse", "entry.json", "layer"),
+        ("fifo", "entry.json", "cache"),
+        ("fifo", "kernel.ptx", "layer"),
+        ("link", "log.txt", "cache"),
+        ("device", "kernel.cubin", "cache"),
+        ("folder", "entry.json", "cache"),
+    ],
+)
+def test_what_is_no_file_of_an_entry_costs_a_warning_and_a_compile(
+    make: Build, tmp_path: Path, harm: str, name: str, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with settings.override(cache_dir=tmp_path / place):
+        made = make(KERNEL)
+        replaced_by(harm, Store(tmp_path / place).path(made.build_digest) / name)
+    cache.forget()
+    with settings.override(cache_dir=tmp_path / "cache", cache_dirs=(tmp_path / "layer",)):
+        caplog.clear()
+        assert make(KERNEL).cubin == made.cubin
+        assert "is damaged" in caplog.text
+        cache.forget()
+        assert make(KERNEL).cached  # an entry that was replaced stays so
+
+
+@pytest.mark.parametrize("name", ["locks/{}.lock", "recent/last-compile", "temporary/{}"])
+def test_a_fifo_anywhere_in_the_cache_stops_no_compile(make: Build, cache_dir: Path, name: str) -> None:
+    made = make(KERNEL)
+    cache.forget()
+    shutil.rmtree(Store(cache_dir).path(made.build_digest))
+    replaced_by("fifo", cache_dir / "v1" / name.format(made.build_digest[:2]))
+    assert make(KERNEL).cubin == made.cubin
+
+
+def resealed(store: Store, digest: str, change: Callable[[dict[str, Any], dict[str, bytes]], None]) -> None:
+    """Change an entry, and make its digests right."""
+    opened = cache.open_entry(store.path(digest))
+    assert opened is not None
+    index, files = dict(opened[0]), dict(opened[1])
+    change(index, files)
+    sealed_files = cache.with_index(files, about=index["about"], lowered=index["lowered"])
+    store.put(digest, sealed_files, locked=True)
+
+
+WRONG_CONTENTS: dict[str, Callable[[dict[str, Any], dict[str, bytes]], None]] = {
+    "no names": lambda index, _: index["lowered"].clear(),
+    "half a surrogate pair in a name": lambda index, _: index["lowered"].update(k="\ud800"),
+    "half a surrogate pair in a description": lambda index, _: index["about"].update(source="\ud800"),
+    "a description of numbers": lambda index, _: index["about"].update(source=1),
+    "a cubin of text": lambda _, files: files.update({"kernel.cubin": b"text"}),
+    "a cubin that is cut": lambda _, files: files.update({"kernel.cubin": files["kernel.cubin"][:200]}),
+    "no cubin": lambda _, files: files.pop("kernel.cubin"),  # type: ignore[dict-item,return-value]
+    "a log of too many digits": lambda _, files: files.update(
+        {"log.txt": b"Compiling entry function '_Z1kPi' for 'sm_80'\nUsed " + b"9" * 5000 + b" registers"}
+    ),
+    "a log that is no text": lambda _, files: files.update({"log.txt": b"\xff"}),
+    "layouts that lead nowhere": lambda _, files: files.update({"layouts.json": b'{"k": [{"to": 7}]}'}),
+    "layouts in a circle": lambda _, files: files.update({"layouts.json": b'{"k": [{"to": 0}]}'}),
+    "layouts of text": lambda _, files: files.update({"layouts.json": b'{"k": [{"size": "8"}]}'}),
+}
+
+
+@pytest.mark.parametrize("harm", WRONG_CONTENTS)
+def test_wrong_contents_with_right_digests_are_damage_and_replaced(
+    make: Build, cache_dir: Path, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = make(KERNEL)
+    cache.forget()
+    resealed(Store(cache_dir), made.build_digest, WRONG_CONTENTS[harm])
+    caplog.clear()
+    assert make(KERNEL).cubin == made.cubin
+    assert "is damaged" in caplog.text
+    cache.forget()
+    assert make(KERNEL).cached
+    cache.entries()
+
+
+def test_entries_dated_in_the_future_go_first_and_the_cache_serves_on(cache_dir: Path) -> None:
+    one = sum(map(len, entry().files().values()))
+    with settings.override(cache_bytes=10 * one):
+        store = Store(cache_dir)
+        digests = [f"{number:02x}" + "0" * 62 for number in range(14)]
+        for digest in digests[:9]:
+            put(store, digest)
+        for folder, _ in store.folders():
+            os.utime(folder, (time.time() + 1e8,) * 2)
+        for digest in digests[9:]:
+            put(store, digest)
+        assert {each["digest"] for each in cache.entries()} >= set(digests[9:])
+
+
+@pytest.mark.parametrize("harm", ["a bit", "another source's", "no UTF-8", "deep", "a fifo"])
+def test_a_note_that_was_changed_is_thrown_away(store: Store, harm: str) -> None:
+    store.add_history("source", {"text": "*x = 1;"})
+    note = store.root / "recent" / "source"
+    text = note.read_bytes()
+    if harm == "another source's":
+        note.rename(note.with_name("other"))
+        assert store.history("other") == []
+        return
+    harmed = {"a bit": text.replace(b"= 1", b"= 3"), "no UTF-8": b"\xff\n", "deep": b"[" * 100_000}
+    if harm == "a fifo":
+        replaced_by("fifo", note)
+        store.add_history("source", {"text": "*x = 2;"})
+        assert store.history("source") == []
+        return
+    note.write_bytes(harmed[harm])
+    assert store.history("source") == []
+    store.add_history("source", {"text": "*x = 2;"})
+    assert store.history("source")[0] == {"text": "*x = 2;"}
+
+
+@pytest.mark.parametrize("change", [{"seconds": "1"}, {"kernels": [1]}, {"time": None}])
+def test_a_noted_cause_of_another_type_is_no_cause(store: Store, change: dict[str, Any]) -> None:
+    texts = dict.fromkeys(("file", "target", "arguments", "reason", "caller"), "")
+    cause = {**texts, "kernels": ["k"], "looked_in": [], "seconds": 1.0, "time": 1.0}
+    store.add_history("last-compile", cause)
+    store.add_history("last-compile", {**cause, **change})
+    assert last_compile() == cause
+
+
+def test_without_a_home_the_cache_is_a_folder_of_the_users_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_home(*_: object, **__: object) -> str:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_cache_dir", no_home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache._default_location.cache_clear()
+    try:
+        with settings.override(cache_dir=None):
+            assert cache.location() == tmp_path / f"dotcu-{os.geteuid()}"
+    finally:
+        cache._default_location.cache_clear()

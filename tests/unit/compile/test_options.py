@@ -86,6 +86,36 @@ def test_an_option_that_would_go_behind_the_keys_back_is_refused_with_another_wa
 
 
 @pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        (["-std=c++20"], 'load(..., std="c++20")'),
+        (["-I", "theirs"], 'load(..., include=["theirs"])'),
+        (["-gencode=arch=compute_80,code=sm_80"], 'module.compile("compute_80")'),
+        (["-gencode", "arch=compute_90a,code=sm_90a"], 'module.compile("compute_90a")'),
+        (["-arch", "sm_80"], 'module.compile("sm_80")'),
+    ],
+)
+def test_what_to_write_instead_has_the_value_that_was_passed(options: list[str], instead: str) -> None:
+    with pytest.raises(UsageError) as error:
+        CompileOptions(options=options)
+    assert instead in str(error.value)
+
+
+def test_flags_of_a_build_by_nvcc_are_left_out_and_noted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dotcu")
+    flags = (
+        "-O3 -g --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC --compiler-options=-Wall "
+        "--threads 4 -t=2 -v -allow-unsupported-compiler -lcuda -Xfatbin -compress-all -ccbin g++ -Wall"
+    )
+    kept = ["-lineinfo", "-use_fast_math", "-fmad=false", "-Xptxas", "-v", "-maxrregcount=64", "-UNDEBUG"]
+    left_out = [word for word in flags.split() if word != "-v"]
+    assert list(CompileOptions(options=[*left_out, *kept]).options) == kept
+    assert CompileOptions(options=flags.split()).options == ()
+    assert "-Xcompiler -fPIC" in caplog.text
+    assert CompileOptions(options=flags.split()) == CompileOptions()
+
+
+@pytest.mark.parametrize(
     "option", ["-rdc=false", "--relocatable-device-code=false", "--device-w", "-fmad=false"]
 )
 def test_an_option_that_leaves_whole_code_is_passed_on(option: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.server
 import io
@@ -150,6 +151,85 @@ def test_what_the_lock_has_is_taken_from_a_store_that_nobody_trusts_and_nothing_
         with settings.override(cache_remote=url):
             assert make(read_source(source, [])).cached is taken
     assert "it is not the object that dotcu.lock has" in warnings(caplog)[0]
+
+
+def evil(folder: Path, made: ObjectCode) -> dict[str, bytes]:
+    """The files of another kernel's code under the key of an entry, with digests that are right."""
+    opened = cache.open_entry(Store(folder).path(made.build_digest))
+    assert opened is not None
+    index, whole = opened
+    changed = {**whole, "kernel.ptx": whole["kernel.ptx"] + b"// evil"}
+    return cache.with_index(changed, about=index["about"], lowered=index["lowered"])
+
+
+@pytest.mark.parametrize("place", ["layer", "pack", "cache", "memory"])
+def test_what_the_lock_has_binds_a_layer_a_pack_the_cache_and_memory(
+    make: Build, cache_dir: Path, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, layer = tmp_path / "project" / "k.cu", tmp_path / "layer"
+    source.parent.mkdir()
+    source.write_text(KERNEL)
+    with settings.override(cache_dir=tmp_path / "first"):
+        made = make(read_source(source))
+    entry = cache.read_entry(Store(tmp_path / "first").path(made.build_digest))
+    assert entry is not None
+    files = evil(tmp_path / "first", made)
+    if place == "pack":
+        with (tmp_path / "evil.tar").open("wb") as out:
+            packs.write(out, {made.build_digest: files})
+        assert packs.unpack(tmp_path / "evil.tar", cache_dir) == (1, 0)
+    else:
+        Store(layer if place == "layer" else cache_dir).put(made.build_digest, files, locked=True)
+    layers = (layer,) if place == "layer" else ()
+    with settings.override(cache_dirs=layers):
+        if place == "memory":
+            assert "evil" in make(read_source(source)).ptx  # no lock yet: a cache is trusted
+        with_lock(source.parent, {made.build_digest: entry.digest})
+        caplog.clear()
+        assert "evil" not in make(read_source(source)).ptx
+    if place != "memory":
+        assert "it is not the object that dotcu.lock has" in warnings(caplog)[0]
+    cache.forget()
+    with settings.override(cache_dirs=layers):
+        assert make(read_source(source)).cached  # what was compiled is what the lock has
+
+
+def test_a_lock_of_another_object_than_the_compilers_is_said_and_does_not_stop_work(
+    make: Build, cache_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text(KERNEL)
+    made = make(read_source(source))
+    with_lock(tmp_path, {made.build_digest: "0" * 64})
+    for _ in range(2):
+        cache.forget()
+        caplog.clear()
+        assert make(read_source(source)).ptx == made.ptx
+        assert "Write the digests again: dotcu cache pack TARGET --lock" in caplog.text
+
+
+@pytest.mark.parametrize("why", ["another user", "repository", "project", "shared folder"])
+def test_a_lock_outside_of_the_users_own_project_gives_no_right(
+    tmp_path: Path, why: str, of_another_user: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = tmp_path / "shared" / "project" / "src" / "k.cu"
+    source.parent.mkdir(parents=True)
+    source.write_text(KERNEL)
+    with_lock(tmp_path / "shared", {"ab": "cd"})
+    assert remote.locked_digest(source, "ab") == "cd"
+    if why == "another user":
+        of_another_user(tmp_path / "shared" / "dotcu.lock")
+    elif why == "repository":
+        (tmp_path / "shared" / "project" / ".git").mkdir()
+    elif why == "project":
+        (tmp_path / "shared" / "project" / "pyproject.toml").write_text("")
+    else:
+        (tmp_path / "shared").chmod(0o1777)
+    for _ in range(2):
+        assert remote.locked_digest(source, "ab") is None
+    assert len(warnings(caplog)) == (why == "another user")
+    with_lock(source.parents[1], {"ab": "ef"})
+    assert remote.locked_digest(source, "ab") == "ef"
 
 
 def test_a_lock_that_cannot_be_read_covers_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -307,6 +387,94 @@ def test_a_store_that_is_busy_is_asked_again(cache_dir: Path, serve: Callable[..
         assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert len(server.asked) == 3
     assert remote._left_alone == {}
+
+
+def sent_to(address: str) -> Answer:
+    def send_on(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(302)
+        request.send_header("Location", address.replace("PATH", request.path))
+        request.end_headers()
+
+    return send_on
+
+
+def test_a_store_that_sends_on_to_another_place_is_left_alone(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = serve()
+    server = serve(sent_to(elsewhere.url.removesuffix("/cache") + "PATH"))
+    with settings.override(cache_remote=server.url, cache_trust=server.url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert elsewhere.asked == []
+    assert "it leads to http://127.0.0.1, which is not the place that was named" in warnings(caplog)[0]
+
+
+def test_a_store_may_send_on_within_its_place(cache_dir: Path, serve: Callable[..., Server]) -> None:
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        if "moved" in request.path:
+            request.send_response(404)
+            request.end_headers()
+        else:
+            sent_to("/moved")(request)
+
+    server = serve(answer)
+    with settings.override(cache_remote=server.url, cache_trust=server.url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert server.asked[-1] == "/moved"
+    assert remote._left_alone == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "may"),
+    [
+        ("https://a/x", "https://a/y", True),
+        ("http://a/x", "https://a/x", True),
+        ("https://a/x", "http://a/x", False),
+        ("https://a/x", "https://b/x", False),
+        ("https://a/x", "https://a:444/x", False),
+        ("http://a/x", "http://b/x", False),
+        ("http://a/x", "ftp://a/x", False),
+        ("https://a/x", "https://a@b/x", False),
+    ],
+)
+def test_where_a_store_may_send_on_to(before: str, after: str, may: bool) -> None:
+    with contextlib.nullcontext() if may else pytest.raises(PermissionError, match="DOTCU_CACHE_REMOTE="):
+        remote._require_same_place(before, after)
+
+
+def test_the_user_in_an_address_is_sent_and_its_trust_is_named_without(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = []
+
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        seen.append(request.headers["Authorization"])
+        request.send_response(404)
+        request.end_headers()
+
+    url = serve(answer).url.replace("//", "//alice:s%40cret@")
+    with settings.override(cache_remote=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    (warning,) = warnings(caplog)
+    assert "s%40cret" not in warning
+    advice = warning.rpartition("DOTCU_CACHE_TRUST=")[2]
+    for trust in (advice, url, f"{url}/"):
+        with settings.override(cache_remote=url, cache_trust=trust):
+            assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert seen == ["Basic " + base64.b64encode(b"alice:s@cret").decode()] * 3
+
+
+def test_what_a_server_answers_cannot_write_on_a_terminal(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.0 403 \x1b]0;owned\x1b\\\r\n\r\n")
+
+    url = serve(answer).url
+    with settings.override(cache_remote=url, cache_trust=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert "\x1b" not in caplog.text
+    assert "\\x1b]0;owned" in caplog.text
 
 
 def deny(request: http.server.BaseHTTPRequestHandler) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import struct
 from pathlib import Path
 
@@ -58,6 +59,56 @@ def test_a_dtype_stands_for_pytorchs_type_as_in_at_dispatch(device: torch.device
         module.kinds[dtype](torch.zeros(1, dtype=dtype, device=device), out, grid=1, block=1)
         found.append(out.item())
     assert found == [16, 17, 32]
+
+
+FLOAT8 = [
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_numbers_of_8_bits_are_converted_as_pytorch_does(device: torch.device, dtype: torch.dtype) -> None:
+    codes = torch.arange(256, dtype=torch.uint8, device=device).view(dtype)
+    near = torch.tensor([464.0, 465, 448, 57344, 61440, 61441, 65536, 240, 248, 249], device=device)
+    x = torch.cat([torch.logspace(-45, 12, 2000, 2, device=device), near, codes.float().nan_to_num(1)])
+    x = x.abs() if dtype == torch.float8_e8m0fnu else torch.cat([x, -x])
+    to, back = (
+        torch.zeros(len(x), dtype=torch.uint8, device=device).view(dtype),
+        torch.zeros(256, device=device),
+    )
+    kernels.convert[torch.float32, dtype](x, to, len(x), grid=dotcu.cdiv(len(x), 256), block=256)
+    kernels.convert[dtype, torch.float32](codes, back, 256, grid=1, block=256)
+    assert torch.equal(to.view(torch.uint8), x.to(dtype).view(torch.uint8))
+    assert torch.equal(back.nan_to_num(0.75), codes.float().nan_to_num(0.75))
+
+
+COMPLEX = {
+    "std::conj(z)": lambda z, w: z.conjugate(), "std::exp(z)": lambda z, w: cmath.exp(z),
+    "std::log(z)": lambda z, w: cmath.log(z), "std::sqrt(-z)": lambda z, w: cmath.sqrt(-z),
+    "std::pow(z, w)": lambda z, w: z**w, "std::pow(z, T(3))": lambda z, w: z**3,
+    "std::sin(z)": lambda z, w: cmath.sin(z), "std::cos(z)": lambda z, w: cmath.cos(z),
+    "std::tan(z)": lambda z, w: cmath.tan(z), "std::tanh(z)": lambda z, w: cmath.tanh(z),
+    "c10::polar(T(2), T(1))": lambda z, w: cmath.rect(2, 1), "z / T(2) + T(1) * w": lambda z, w: z / 2 + w,
+    "{std::abs(z), std::arg(z)}": lambda z, w: complex(*cmath.polar(z)),
+    "{std::real(z), std::imag(z) + std::abs(T(-1))}": lambda z, w: z + 1j,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_functions_of_complex_numbers(device: torch.device, dtype: torch.dtype) -> None:
+    lines = "".join(f"y[{i}] = c10::complex<T>({text.strip('{}')});" for i, text in enumerate(COMPLEX))
+    module = dotcu.load_inline(f"""
+        #include <c10/util/complex.h>
+        template <typename T>
+        __global__ void k(c10::complex<T> z, c10::complex<T> w, c10::complex<T>* y) {{ {lines} }}
+    """)
+    y = torch.zeros(len(COMPLEX), 2, dtype=dtype, device=device)
+    z, w = 0.25 - 1.25j, 0.5 + 0.25j
+    one = "2f" if dtype == torch.float32 else "2d"
+    module.k[dtype](struct.pack(one, 0.25, -1.25), struct.pack(one, 0.5, 0.25), y, grid=1, block=1)
+    expected = [[value(z, w).real, value(z, w).imag] for value in COMPLEX.values()]
+    torch.testing.assert_close(y, torch.tensor(expected, dtype=dtype, device=device))
 
 
 def test_the_version_of_cuda_is_known_as_by_pytorchs_headers() -> None:

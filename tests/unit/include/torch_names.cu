@@ -53,6 +53,12 @@ __global__ void row_sums(
     if (i < x.size(1)) out[b][i] = row_sum<scalar_t>(x[b][i]) + scalar_t(x.stride(2));
 }
 
+template <typename From, typename To>
+__global__ void convert(const From* x, To* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = static_cast<To>(static_cast<float>(x[i]));
+}
+
 __global__ void flat(const at::cuda::detail::TensorInfo<float, int> x, float* out, int n) {
     const int i = threadIdx.x;
     if (i < n) out[i] = x.data[at::cuda::detail::IndexToOffset<float, int, -1>::get(i, x)];

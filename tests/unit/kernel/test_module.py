@@ -212,13 +212,43 @@ def test_an_instantiation_that_fails_is_a_compile_error(module: Module) -> None:
         module.steps[torch.float32, 3, "no_such_name"](torch.zeros(1), 1, grid=1, block=1)
 
 
-def test_overloads_are_refused_with_the_advice_to_name_them() -> None:
+def test_overloads_are_listed_and_called_by_the_types_of_their_parameters(device: torch.device) -> None:
+    module = load_inline("""
+        #include <cuda_fp16.h>
+        template <int n> __global__ void scale(float* x, float by) { x[threadIdx.x] *= n * by; }
+        template <typename T, int n = 2>
+        __global__ void scale(T* x, const T* __restrict__ by) { x[0] = n * by[0]; }
+        namespace ns {
+        __global__ void fill(float* x) { x[0] = 1; }
+        __global__ void fill(double* x, int by) { x[0] = by; }
+        }
+        __global__ void other() {}
+    """)
+    assert set(module.kernels) == {
+        "other", "scale(float*, float)", "scale(T*, const T* __restrict__)",
+        "ns::fill(float*)", "ns::fill(double*, int)",
+    }  # fmt: skip
+    x, d = torch.ones(2, device=device), torch.ones(2, dtype=torch.float64, device=device)
+    module.kernels["scale(float*, float)"][2](x, 3.0, grid=1, block=2)
+    assert x.tolist() == [6, 6]
+    module.kernels["scale(T*, const T* __restrict__)"][torch.float64](d, d.clone(), grid=1, block=1)
+    assert d.tolist() == [2, 1]
+    module.kernels["ns::fill(double*, int)"](d, 5, grid=1, block=1)
+    module.kernels["ns::fill(float*)"](x, grid=1, block=1)
+    assert (d.tolist(), x.tolist()) == ([5, 1], [1, 6])
+    module.warm()
+    assert "(void(*)(float *, float))scale<2>" in module.compile("sm_80").lowered
+    with pytest.raises(ArgumentError, match="fill"):
+        module.kernels["ns::fill(float*)"](d, grid=1, block=1)
+
+
+def test_overloads_are_refused_by_their_name_with_the_advice_to_say_which() -> None:
     two = load_inline(
         "__global__ void k(float* x) {}\n__global__ void k(double* x) {}\n__global__ void other() {}"
     )
     with pytest.raises(
         SourceError,
-        match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its own name, k_float",
+        match=r'2 kernels named k, on lines 1, 2\.\n.*\n    module\.kernels\["k\(float\*\)"\]',
     ):
         _ = two.k
     two.other(grid=1, block=1)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+import dotcu
 from dotcu.errors import CompileError, FindingError, UsageError
 from dotcu.kernel import Module, active_run, load, load_inline, simulate, simulation, tracking_allocations
 from dotcu.kernel.arguments.pack import strided
@@ -322,3 +323,15 @@ def test_a_trap_for_a_write_to_a_constant_names_the_cause() -> None:
     (finding,) = run.findings
     assert finding.kind == "trap"
     assert "a write to a __constant__ variable" in finding.message
+
+
+def test_what_a_kernel_prints_cannot_write_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    kernels = dotcu.load_inline(
+        r"""__global__ void say(int* out) { printf("\x1b]0;owned\x1b\\\\ of \t%d\n", *out = 1); }"""
+    )
+    with dotcu.simulate():
+        kernels.say(torch.zeros(1, dtype=torch.int32), grid=1, block=1)
+    printed = capfd.readouterr().out
+    assert "\x1b" not in printed
+    assert r"\x1b]0;owned\x1b" in printed
+    assert "of \t1\n" in printed

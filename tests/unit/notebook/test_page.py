@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +34,12 @@ ONE_SIZE = bench_reports.report(*bench_reports.sweep(exponents=(10,)))
 @pytest.mark.parametrize("report", [CHECKED, ONE_SIZE], ids=["check", "bench"])
 def test_a_page_shows_the_words_of_the_terminal_in_their_order(report: Report) -> None:
     assert words(report._repr_html_()) == str(report).split()
+
+
+def test_a_notebook_shows_what_a_name_would_hide() -> None:
+    shown = page.render(Group(Text("\x1b]0;owned"), Padding("\u202ename", 1)))
+    assert r"\x1b]0;owned" in shown
+    assert r"\u202ename" in shown
 
 
 def test_what_a_report_says_is_escaped() -> None:

@@ -228,3 +228,11 @@ def test_mutated_text_parses_or_fails_cleanly(seed: int) -> None:
     with contextlib.suppress(SimulationError):
         Program.parse("".join(text)).decoded("k")
     assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [(r"/a\"b.cu", '/a"b.cu'), (r"/a\b.cu", r"/a\b.cu"), ("/a\\", "/a\\")]
+)
+def test_a_quote_in_a_files_name_does_not_end_it(written: str, name: str) -> None:
+    text = f'.version 8.0\n.target sm_80\n.address_size 64\n.file 1 "{written}"\n'
+    assert parse_module(text).files == {1: name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,9 +18,10 @@ import typer
 import dotcu
 from dotcu import settings
 from dotcu.cli import cache as cli
-from dotcu.compile import Target, cache, packs
+from dotcu.compile import CompileOptions, Target, cache, packs, read_source
+from dotcu.compile.build import BuildInputs
 from dotcu.compile.cache import Store
-from dotcu.errors import JitDisabled, UsageError
+from dotcu.errors import CacheError, JitDisabled, UsageError
 from dotcu.shipping import fleet, lock
 from dotcu.shipping.lock import SIMULATED_TARGET, Lock, LockedSource, reached_by
 
@@ -235,6 +237,111 @@ def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     (project / "scale.cu").write_text(KERNELS + "\n")
     with pytest.raises(UsageError, match="has changed since"):
         fleet.pack(requests, tmp_path / "k.tar", project=project)
+
+
+def poisoned(folder: Path, digest: str) -> None:
+    """Put another object, whole, under a key."""
+    opened = cache.open_entry(Store(folder).path(digest))
+    assert opened is not None
+    index, whole = opened
+    changed = {**whole, "kernel.ptx": whole["kernel.ptx"] + b"// evil"}
+    Store(folder).put(
+        digest, cache.with_index(changed, about=index["about"], lowered=index["lowered"]), locked=True
+    )
+    cache.forget()
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_lock_gets_digests_of_what_is_compiled_now_and_not_of_what_the_cache_holds(
+    tmp_path: Path, cache_dir: Path, debug: bool
+) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x = 1; }")
+    request = BuildInputs(
+        source=read_source(tmp_path / "k.cu"), options=CompileOptions(debug=debug),
+        target=Target.parse("sm_80"), names=("k",),
+    )  # fmt: skip
+    source = LockedSource(
+        path="k.cu", include=(), options=request.options, variables=(), units=(),
+        digest=reached_by(request.source, request.options).digest,
+    )  # fmt: skip
+    lock.write(Lock(architectures=(), sources=(source,)), tmp_path)
+    fleet.pack([request], tmp_path / "first.tar")
+    ((digest, right),) = packs.damages(tmp_path / "first.tar")[0].items()
+    poisoned(cache_dir, digest)
+    _, _, locked, _ = fleet.pack([request], tmp_path / "k.tar", project=tmp_path)
+    assert locked == (not debug)  # what holds the working directory is another object on each machine
+    if not debug:
+        assert lock.read(tmp_path).sources[0].objects == {digest: right}
+        assert packs.damages(tmp_path / "k.tar")[0] == {digest: right}
+
+
+def test_unpack_keeps_what_is_whole_and_replaces_what_is_damaged(tmp_path: Path) -> None:
+    path, into, (one, other) = tmp_path / "k.tar", tmp_path / "into", filled(tmp_path / "k.tar")
+    assert packs.unpack(path, into) == (2, 0)
+    (Store(into).path(one) / "kernel.ptx").write_text("damaged")
+    assert packs.unpack(path, into) == (1, 1)
+    before = (Store(into).path(other) / "entry.json").stat().st_ino
+    assert packs.unpack(path, into) == (0, 2)
+    assert (Store(into).path(other) / "entry.json").stat().st_ino == before
+
+
+def test_a_layer_that_is_unpacked_can_be_read_by_others_and_has_no_bound(tmp_path: Path) -> None:
+    filled(tmp_path / "k.tar")
+    cli.unpack(tmp_path / "k.tar", into=tmp_path / "layer")
+    assert (tmp_path / "layer" / "v1").stat().st_mode & 0o777 & ~_umask() == 0o755 & ~_umask()
+    with settings.override(cache_bytes=100):
+        assert packs.unpack(tmp_path / "k.tar", tmp_path / "other", private=False) == (2, 0)
+        assert len([*Store(tmp_path / "other").folders()]) == 2
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_pack_that_the_cache_would_not_keep_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "k.tar")
+    with (
+        settings.override(cache_bytes=100),
+        pytest.raises(CacheError, match=r"DOTCU_CACHE_BYTES=\d+\n.*--into"),
+    ):
+        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+
+
+def test_unpack_onto_a_full_disk_fails_and_adds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path / "k.tar")
+    real, written = cache.write_files, list[Path]()
+
+    def until_full(folder: Path, files: dict[str, bytes]) -> int:
+        written.append(folder)
+        if len(written) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(folder, files)
+
+    monkeypatch.setattr(cache, "write_files", until_full)
+    with pytest.raises(CacheError, match="Nothing was added"):
+        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+    assert [*Store(tmp_path / "into").folders()] == []
+
+
+def test_an_entry_of_many_files_or_bytes_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for count, size in ((100, 1), (10, 1000)):
+        with (tmp_path / "k.tar").open("wb") as out:
+            packs.write(out, {"ab" * 32: {f"file{n}": bytes(size) for n in range(count)}})
+        monkeypatch.setattr(packs, "MOST_BYTES", 5000)
+        with pytest.raises(UsageError, match="is larger than any that dotcu writes"):
+            packs.damages(tmp_path / "k.tar")
+
+
+def test_a_fifo_is_no_pack_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "k.tar")
+    with pytest.raises(UsageError, match="cannot be read as a pack: not a regular file"):
+        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
 
 
 def test_why_tells_the_last_compile(

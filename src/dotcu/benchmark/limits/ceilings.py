@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import hashlib
 import json
 import logging
 import re
@@ -30,6 +31,7 @@ from dotcu import serialize
 from dotcu.benchmark.limits.limit import NOMINAL, Points, Rate, value_of
 from dotcu.compile import cache
 from dotcu.errors import DotcuError, EnvironmentFault
+from dotcu.files import read_file
 from dotcu.kernel import Kernel, Module, cdiv, load, sm_count
 
 Run = Callable[[], Any]
@@ -314,7 +316,7 @@ def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time)
 
 
 _log = logging.getLogger("dotcu")
-LAYOUT = "v1"  # files of others are ignored: change it also if ceilings are measured in another way
+LAYOUT = "v2"  # files of others are ignored: change it also if ceilings are measured in another way
 
 
 def saved_path(uuid: str, driver: str) -> Path:
@@ -326,21 +328,31 @@ def saved_path(uuid: str, driver: str) -> Path:
 def read_saved(uuid: str, driver: str) -> Ceilings | None:
     """Return the saved ceilings; None if there are none, or the file is damaged."""
     try:
-        saved = json.loads(saved_path(uuid, driver).read_text(encoding="utf-8"))
+        itself, _, text = read_file(saved_path(uuid, driver), is_mine=True).decode().partition("\n")
+        saved = json.loads(text)
         found = serialize.from_plain(Ceilings, saved)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    is_whole = serialize.plain(found) == saved and min(gbps for _, gbps in (*found.memory, *found.l2)) > 0
+    is_whole = (
+        itself == _digest(text)
+        and serialize.plain(found) == saved
+        and min(gbps for _, gbps in (*found.memory, *found.l2)) > 0
+    )
     return found if is_whole and (found.uuid, found.driver) == (uuid, driver) else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def save(ceilings: Ceilings) -> None:
     """Write ceilings, whole or not at all; a folder that cannot be written costs a warning."""
     path = saved_path(ceilings.uuid, ceilings.driver)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        cache.Store(cache.location()).make(path.parent)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        temporary.write_text(json.dumps(asdict(ceilings), indent=1), encoding="utf-8")
+        text = json.dumps(asdict(ceilings), indent=1)
+        temporary.write_text(f"{_digest(text)}\n{text}", encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         _log.warning(

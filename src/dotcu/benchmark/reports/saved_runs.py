@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dotcu import serialize
 from dotcu.benchmark.results import CallTime, Machine, Means, Protocol, Row
 from dotcu.errors import UsageError
+from dotcu.files import read_text
 
 if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport
@@ -77,7 +78,7 @@ def write_run(path: Path, report: BenchReport) -> None:
 def read_runs(path: Path) -> list[SavedRow]:
     """Return the rows of all runs in a file, those of the oldest run first."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}.\n"
@@ -102,7 +103,7 @@ def _parse(text: str) -> SavedRow:
     """Return the row that a line holds; ValueError if it is damaged, or of another version."""
     try:
         line = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not whole JSON: {error}") from error
     if not isinstance(line, dict) or line.get("version") != VERSION:
         got = line.get("version", "none") if isinstance(line, dict) else "no object"

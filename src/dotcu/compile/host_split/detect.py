@@ -82,7 +82,9 @@ DRIVERS_HEADER = "a header of the driver's interface"
 
 # Signs of host code in a line, and their patterns. Directives are matched with literals, the rest without.
 DIRECTIVES = {
-    "PyTorch's or a binding's header": r'#\s*include\s*[<"](torch|ATen|c10|caffe2|THC|pybind11|nanobind)/',
+    "PyTorch's or a binding's header": (
+        r'#\s*include\s*[<"](torch|ATen|c10|caffe2|THC|pybind11|nanobind|tvm|xla)/'
+    ),
     "Python's header": r'#\s*include\s*[<"]Python\.h[>"]',
     "a header of the host's library": (
         r"#\s*include\s*<(iostream|fstream|sstream|vector|string|map|unordered_map|memory|thread|mutex|chrono"
@@ -94,7 +96,9 @@ DIRECTIVES = {
         r"|thrust/(?!(complex|functional|pair|tuple)\b)\w+)"
         r'(\.h|_v2\.h|Xt\.h)?)[>"]'
     ),
-    DRIVERS_HEADER: r'#\s*include\s*[<"]cuda(EGL|GL|VDPAU|D3D\w+|Profiler|\w*Typedefs)\.h[>"]',
+    DRIVERS_HEADER: (
+        r'#\s*include\s*[<"]cuda(EGL|GL|VDPAU|D3D\w+|Profiler|_profiler_api|_\w+_interop|\w*Typedefs)\.h[>"]'
+    ),
 }
 CODE = {
     "a launch": r"<<<",
@@ -104,13 +108,16 @@ CODE = {
         r"|GetLastError|PeekAtLastError|GetErrorString|HostAlloc|(Stream|Event|Graph(?!SetConditional))[A-Z]\w*|Launch[A-Z]\w*"
         r"|FuncSetAttribute|FuncGetAttributes|OccupancyMax\w*)\s*\("
     ),
-    "a Python binding": r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE)\s*\(",
+    "a Python binding": (
+        r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE|(TVM|XLA)_FFI_\w+)\s*\("
+    ),
     "a PyTorch macro": r"\b(AT_DISPATCH_\w+|TORCH_CHECK|C10_CUDA_\w+)\s*\(",
     "PyTorch's C++ interface": (
         r"\b(torch|at|c10)::(\w*Tensor(?!Accessor)\w*|empty|zeros|ones|cuda(?!::(detail|philox|ATenCeilDiv)))\b"
     ),
     "the host's standard library": (
-        r"\bstd::(vector|string|cout|cerr|map|unique_ptr|shared_ptr|thread|runtime_error|[io]fstream)\b"
+        r"\bstd::(vector|string(_view)?|to_string|[io]?stringstream|cout|cerr|map|unordered_map|set|variant|any"
+        r"|function|unique_ptr|shared_ptr|make_(shared|unique)|thread|mutex|exception|runtime_error|[io]fstream)\b"
     ),
 }
 BUNDLED_FOLDER = Path(__file__).parents[2] / "include"
@@ -124,7 +131,7 @@ NOT_FOUND = "this header was not found and is left out"
 # Sources: ISO C11 7.1.2; POSIX.1-2017, "Headers"; the toolkit's include folder; Khronos' registry.
 HOST_HEADERS = {
     "C": (
-        r"(complex|ctype|errno|fenv|inttypes|iso646|locale|malloc|memory|alloca|setjmp|signal|stdalign|stdarg"
+        r"(complex|ctype|errno|fenv|iso646|locale|malloc|memory|alloca|setjmp|signal|stdalign|stdarg"
         r"|stdatomic|stdbool|stdnoreturn|tgmath|threads|time|uchar|wchar|wctype)\.h"
     ),
     "POSIX": (
@@ -148,20 +155,42 @@ HOST_HEADERS = {
 }
 _HOST_HEADER = re.compile("|".join(HOST_HEADERS.values()))
 HOST_NAMESPACES = frozenset(
-    {"torch", "at", "c10", "caffe2", "pybind11", "py", "nanobind", "nb", "Eigen", "boost", "fmt", "chrono"}
+    {
+        "torch",
+        "at",
+        "c10",
+        "caffe2",
+        "pybind11",
+        "py",
+        "nanobind",
+        "nb",
+        "Eigen",
+        "boost",
+        "fmt",
+        "chrono",
+        "tvm",
+        "xla",
+    }
 )
 """Namespaces that no header of a device compiler has."""
 
+
+def may_define(name: str, quoted: bool) -> bool:
+    """Return whether a header that is not read may define macros of whoever wrote it."""
+    is_systems = any(re.fullmatch(HOST_HEADERS[kind], name) for kind in ("C", "POSIX"))
+    return not is_systems and (quoted or "/" in name or name.endswith((".hpp", ".cuh")))
+
+
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2|THC)/")
 OF_TORCH = re.compile(
-    r"\b(?:torch|at|c10)::(?!(?:Half|BFloat16|complex|acc_type|opmath_type|OpMathType|AccumulateType|ceil_div"
+    r"\b(?:torch|at|c10)::(?!(?:Half|BFloat16|Float8_\w+|ScalarType|k(?:Half|BFloat16|Float\w*|Double|Bool|Byte|Char|Short|Int|Long)|complex\w*|polar|acc_type|opmath_type|OpMathType|AccumulateType|ceil_div"
     r"|numeric_limits|CustomClassHolder|PhiloxCudaState|\w*TensorAccessor\w*|\w+PtrTraits|native::fastAtomicAdd"
     r"|cuda::(?:ATenCeilDiv|philox|detail::(?:TensorInfo|IndexToOffset|CUDA_NUM_THREADS)))\b)\w+"
 )
 """Matches what PyTorch's headers define and dotcu's `left_out/torch`, which stands for them, does not."""
 
 HOST_MACROS = re.compile(
-    r"(PYBIND11|NB|TORCH|STABLE_TORCH|AT|C10)_(?!\w*DEVICE|LAUNCH_BOUNDS|ALWAYS_INLINE)[A-Z0-9_]+"
+    r"(PYBIND11|NB|TORCH|STABLE_TORCH|AT|C10|TVM_FFI|XLA_FFI)_(?!\w*DEVICE|LAUNCH_BOUNDS|ALWAYS_INLINE)[A-Z0-9_]+"
 )
 """Macros of PyTorch and of bindings whose calls make host code alone."""
 
@@ -201,12 +230,17 @@ def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLi
     )
 
 
+FOR_NVRTC_TOO = re.compile(r"/(?:cutlass|cute)/")
+"""Matches the names of headers that guard what NVRTC does not take, and that take seconds to look through."""
+
+
 @functools.lru_cache(maxsize=64)
 def files_with_host_code(texts: Texts, defined: frozenset[str]) -> frozenset[str]:
     """Return the files that show host code: a line or a function that only a host takes.
 
     These signs are cheap to look for, so that a file of kernels alone is never parsed.
     """
+    texts = tuple((name, text) for name, text in texts if not FOR_NVRTC_TOO.search(name))
     macros = macros_of(tuple(text for _, text in texts))
     device = {name for name in macros if with_macro_words(frozenset({name}), macros) & DEVICE_WORDS}
     return frozenset(
@@ -216,26 +250,118 @@ def files_with_host_code(texts: Texts, defined: frozenset[str]) -> frozenset[str
     )
 
 
-Macros = Mapping[str, tuple[bool, tuple[str, ...]]]
-"""By name: whether it takes arguments, and all values that it is given."""
+@dataclass(frozen=True, kw_only=True)
+class Macro:
+    """A name that some texts define, in whatever `#if`.
+
+    Attributes:
+        called: It takes arguments.
+        definitions: For each `#define`, the names of its parameters and its text.
+    """
+
+    called: bool
+    definitions: tuple[tuple[tuple[str, ...], str], ...]
+
+    @functools.cached_property
+    def values(self) -> tuple[str, ...]:
+        """The texts that it stands for, as written, with their words pasted."""
+        return tuple(re.sub(r"\s*##\s*", "", text) for _, text in self.definitions)
 
 
-def macros_of(texts: tuple[str, ...]) -> dict[str, tuple[bool, tuple[str, ...]]]:
+Macros = Mapping[str, Macro]
+
+
+def macros_of(texts: tuple[str, ...]) -> dict[str, Macro]:
     """Return the macros that some texts define, in whatever `#if`."""
-    macros: dict[str, tuple[bool, tuple[str, ...]]] = {}
+    macros: dict[str, Macro] = {}
     for text in texts:
         for name, brackets, value in _DEFINE.findall(without_comments(text)):
-            value = re.sub(r"\s*##\s*", "", re.sub(r"\\\r?\n", " ", value)).strip()
-            called, before = macros.get(name, (bool(brackets), ()))
-            macros[name] = called, (*before, value)
+            parameters = tuple(part.strip() for part in brackets[1:-1].split(",")) if brackets else ()
+            definition = parameters, re.sub(r"\\\r?\n", " ", value).strip()
+            before = macros.get(name)
+            macros[name] = Macro(
+                called=before.called if before else bool(brackets),
+                definitions=(*(before.definitions if before else ()), definition),
+            )
     return macros
+
+
+_LONGEST = 200_000
+"""Characters of an expansion that are looked at."""
+
+
+def expansions(text: str, macros: Macros) -> tuple[str, ...]:
+    """Return what the call of a macro becomes, once for each `#define` of it.
+
+    Args:
+        text: The call, which begins with the macro's name; or the name alone.
+        macros: Those of all texts; of one that has several `#define`s, and stands inside, the first counts.
+    """
+    name = WORD.match(text)
+    if name is None or name[0] not in macros:
+        return (text,)
+    others = {word: macro for word, macro in macros.items() if word != name[0]}
+    found = []
+    for definition in dict.fromkeys(macros[name[0]].definitions):
+        one = Macro(called=macros[name[0]].called, definitions=(definition,))
+        found.append(_expanded(text, {**others, name[0]: one}, frozenset()))
+    return tuple(found)
+
+
+_PIECE = re.compile(r'"(?:\\.|[^"\\\n])*"|(?<![\w.])[A-Za-z_]\w*')
+
+
+def _expanded(text: str, macros: Macros, within: frozenset[str]) -> str:
+    """Return a text with its macros expanded, but for those that it comes from."""
+    pieces, position = [], 0
+    while len(text) < _LONGEST and (match := _PIECE.search(text, position)):
+        word, behind = match[0], match.end()
+        macro = None if word in within else macros.get(word)
+        arguments: list[str] = []
+        if macro is not None and macro.called:
+            arguments, behind = _call_arguments(text, behind)
+            macro = macro if behind > match.end() else None
+        if macro is not None:
+            arguments = [_expanded(each, macros, within) for each in arguments]
+            word = _expanded(_substituted(macro.definitions[0], arguments), macros, within | {word})
+        pieces += [text[position : match.start()], word]
+        position = behind
+    return "".join([*pieces, text[position:]])
+
+
+def _call_arguments(text: str, position: int) -> tuple[list[str], int]:
+    """Return the arguments in the brackets behind a position, and where these end; without any, it."""
+    opening = re.compile(r"\s*\(").match(text, position)
+    if opening is None:
+        return [], position
+    arguments, depth, begin = [], 1, opening.end()
+    for match in re.compile(r'"(?:\\.|[^"\\\n])*"|[()\[\]{},]').finditer(text, begin):
+        depth += (match[0] in "([{") - (match[0] in ")]}")
+        if depth == 0 or (depth == 1 and match[0] == ","):
+            arguments.append(text[begin : match.start()].strip())
+            begin = match.end()
+        if depth == 0:
+            return arguments, begin
+    return [], position
+
+
+def _substituted(definition: tuple[tuple[str, ...], str], arguments: Sequence[str]) -> str:
+    """Return the text of a definition with the arguments of a call in the places of its parameters."""
+    parameters, text = definition
+    values = dict(zip(parameters, arguments, strict=False))
+    if parameters and parameters[-1].endswith("..."):
+        rest = parameters[-1].removesuffix("...").strip() or "__VA_ARGS__"
+        values[rest] = ", ".join(arguments[len(parameters) - 1 :])
+    text = re.sub(r"(?<!#)#(?!#)\s*(\w+)", '""', text)
+    pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, values)) + r")\b") if values else None
+    return re.sub(r"\s*##\s*", "", pattern.sub(lambda match: values[match[0]], text) if pattern else text)
 
 
 def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:
     """Return some words, and those of the macros among them, and so on."""
     reached, waiting = set(words), set(words)
     while waiting:
-        values = [value for word in waiting if word in macros for value in macros[word][1]]
+        values = [value for word in waiting if word in macros for value in macros[word].values]
         waiting = {word for value in values for word in WORD.findall(value)} - reached
         reached |= waiting
     return frozenset(reached)

@@ -19,7 +19,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dotcu.compile.host_split.detect import CODE, DEVICE_WORDS, HOST_MACROS, WORD, Macros, with_macro_words
+from dotcu.compile.host_split.detect import (
+    CODE,
+    DEVICE_WORDS,
+    HOST_MACROS,
+    WORD,
+    Macros,
+    expansions,
+    with_macro_words,
+)
 from dotcu.compile.source.lexer import CodeTokens, code_only, without_comments, without_directives
 
 if TYPE_CHECKING:
@@ -44,6 +52,7 @@ _TYPE_WORDS = frozenset({"struct", "class", "union", "enum", "typedef", "using",
 _CONSTEXPR = frozenset({"constexpr", "consteval"})
 _VIRTUAL = frozenset({"virtual", "override", "final"})
 
+_HOSTS_CALL = re.compile(rf"\s*{HOST_MACROS.pattern}\s*\(")
 _HOSTS_TYPE = re.compile(CODE["the host's standard library"])
 _INNERMOST_BRACKETS = re.compile(r"\([^()]*\)")
 _UNKNOWN_OPERATOR = re.compile(r"(\boperator\s*)(?:<<=|>>=|<=>)")  # the grammar has none of these
@@ -92,7 +101,11 @@ class ParsedDeclaration:
         is_implicit: It is called without its name: a constructor or a virtual function.
         is_inline: Its head says inline or virtual.
         is_own: It declares its name, and does not repeat a declaration of another scope.
-        is_guessed: The parser did not understand it, and it stays unless the compiler refuses it.
+        of_both: Where the annotations of a variable stand that have `__host__` in them, which NVRTC takes of
+            functions alone.
+        annotated: Where member functions with an annotation stand.
+        is_guessed: The parser did not understand it, and it stays unless the compiler refuses it. If it is
+            unclear, it is the call of a macro that no text defines.
     """
 
     verdict: Verdict
@@ -114,6 +127,8 @@ class ParsedDeclaration:
     is_implicit: bool = False
     is_inline: bool = False
     is_own: bool = False
+    annotated: tuple[tuple[int, int], ...] = ()
+    of_both: tuple[int, int] | None = None
     is_guessed: bool = False
 
 
@@ -153,9 +168,9 @@ class _StatementReader(CodeTokens):
         """Blank annotations in `shown` and leave them out of the tokens."""
         takes_brackets = dict.fromkeys(_PLAIN, False) | dict.fromkeys(_BRACKETED, True)
         for word in self.macros.keys() & {word for word, _, _ in self.tokens}:
-            called, values = self.macros[word]
-            if (not called or any(values)) and _is_annotation(word, self.macros):
-                takes_brackets[word] = called or takes_brackets.get(word, False)
+            macro = self.macros[word]
+            if (not macro.called or any(macro.values)) and _is_annotation(word, self.macros):
+                takes_brackets[word] = macro.called or takes_brackets.get(word, False)
         hidden: set[int] = set()
         for index, (word, start, _) in enumerate(self.tokens):
             if index in hidden or word not in takes_brackets:
@@ -190,7 +205,7 @@ class _StatementReader(CodeTokens):
                 yield self._made(first, last)
             elif self._is_after_unknown(first):
                 last = self.close(first + 1)
-                yield self.declaration(first, last)
+                yield self.declaration(first, last, is_guessed=True)
             elif word != ";":
                 last, body = self.extent(first)
                 if body is not None and self.opens_scope(first, body):
@@ -233,8 +248,10 @@ class _StatementReader(CodeTokens):
         """Return whether a statement begins with the call of a macro that nothing here defines."""
         if self.at(first) in self.macros or not WORD.fullmatch(self.at(first)) or self.at(first + 1) != "(":
             return False
-        after = self.at(self.close(first + 1) + 1)
-        return bool(WORD.fullmatch(after)) and after not in ("const", "noexcept", "try")
+        last = self.close(first + 1)
+        after = self.at(last + 1)
+        is_ended = last < len(self.tokens) and after in ("", "}")
+        return is_ended or (bool(WORD.fullmatch(after)) and after not in ("const", "noexcept", "try"))
 
     def extent(self, first: int) -> tuple[int, int | None]:
         """Return the last token of a statement, and the brace that opens its body or scope, if any."""
@@ -272,8 +289,15 @@ class _StatementReader(CodeTokens):
         word, is_called = self.at(first), self.at(first + 1) == "("
         if word not in self.macros:
             return is_called and bool(HOST_MACROS.fullmatch(word))
-        called, values = self.macros[word]
-        return any(set(value) & set("{};") for value in values) and (is_called or not called)
+        if self.macros[word].called and not is_called:
+            return False
+        return any(set(made) & set("{};") or _HOSTS_CALL.match(made) for made in self._expansions(first))
+
+    def _expansions(self, first: int) -> tuple[str, ...]:
+        """Return what the call of a macro becomes, by each of its definitions."""
+        last = self.close(first + 1) if self.at(first + 1) == "(" else first
+        end = self.tokens[min(last, len(self.tokens) - 1)][2]
+        return expansions(self.text[self.tokens[first][1] : end], self.macros)
 
     def _made(self, first: int, last: int) -> ParsedDeclaration:
         """Return what the call of a macro makes; without an annotation in it the compiler decides.
@@ -284,7 +308,7 @@ class _StatementReader(CodeTokens):
         word, verdicts = self.at(first), {"host"}
         if word in self.macros:
             others = {name: macro for name, macro in self.macros.items() if name != word}
-            parsed = (parse_declarations(value.replace("#", " "), others) for value in self.macros[word][1])
+            parsed = (parse_declarations(made, others) for made in self._expansions(first))
             scopes = ("a bracket", "the head of a scope")
             verdicts = {each.verdict for made in parsed for each in made if each.what not in scopes}
         is_mixed = "unclear" in verdicts or verdicts >= {"device", "host"}
@@ -333,7 +357,7 @@ class _StatementReader(CodeTokens):
             return {"verdict": "host", "what": "a function without __device__"}
         if head and (head[0] in _TYPE_WORDS or "constexpr" in head or "const" in head):
             return {"verdict": "device", "what": "a declaration", "is_guessed": True}
-        return {}
+        return {"is_guessed": bool(head) and bool(WORD.fullmatch(head[0])) and head[1:2] == ["("]}
 
     def _classify(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
         """Return the fields of a declaration by its node and the words of its head; none where unclear."""
@@ -351,9 +375,13 @@ class _StatementReader(CodeTokens):
         is_for_both = kind == "function" and "__host__" in words
         head = self.text[whole.start_byte : _body_of(whole)] if is_for_both else ""
         if words & DEVICE_WORDS and not _HOSTS_TYPE.search(head):
-            return fields | {"verdict": "device", "what": f"a {kind}"}
+            start = _inner(whole).start_byte
+            both = kind == "variable" and "__host__" in self.words(self.before(start), start)
+            of_both = (self.before(start), start) if both else None
+            return fields | {"verdict": "device", "what": f"a {kind}", "of_both": of_both}
         if kind == "function":
-            return fields | self._function(whole, words)
+            more = self._function(whole, words)
+            return fields | more if more else {}
         if words & _CONSTEXPR or _is_constant(node):
             return fields | {"verdict": "shared", "what": "a constant"}
         return fields | {"verdict": "host", "what": "a variable without __device__ or const"}
@@ -369,7 +397,7 @@ class _StatementReader(CodeTokens):
         return {"verdict": "host", "what": "a function without __device__", **head}
 
     def _type(self, node: Node, words: frozenset[str]) -> dict[str, Any]:
-        methods, marks = [], set()
+        methods, marks, annotated = [], set(), []
         for member, owner in _member_functions(node):
             body = next((part for part in _walk(member) if part.type == "compound_statement"), None)
             end = body.start_byte if body is not None else member.end_byte
@@ -378,9 +406,12 @@ class _StatementReader(CodeTokens):
             start = self.before(member.start_byte)
             own = self.words(min(begin, start), end)
             is_defaulted = any(each.type in _CHOSEN for each in _walk(member))
+            if own & DEVICE_WORDS:
+                annotated.append((start, member.end_byte))
             if own & DEVICE_WORDS or (is_defaulted and "virtual" not in own):
                 continue
-            if is_defaulted or (own & _CONSTEXPR and "__host__" not in own):
+            is_constexpr = own & _CONSTEXPR and not _HOSTS_TYPE.search(self.text[start : member.end_byte])
+            if is_defaulted or (is_constexpr and "__host__" not in own):
                 marks.add(self.before(_inner(member).start_byte))
                 continue
             text, name = self.text[start : member.end_byte], _name(_inner(member))
@@ -404,6 +435,7 @@ class _StatementReader(CodeTokens):
                 if each.type in _INSIDE and each != node for name in _declared(each)
             ),
             "is_forward": node.child_by_field_name("body") is None,
+            "annotated": tuple(annotated),
             "methods": tuple(methods), "marks": tuple(sorted(marks)), "types": _types(node, removed),
         }  # fmt: skip
 
@@ -439,7 +471,7 @@ def _is_annotation(word: str, macros: Macros, within: frozenset[str] = frozenset
     """
     if word in _SPECIFIERS or word not in macros or word in within:
         return word in _SPECIFIERS
-    for value in macros[word][1]:
+    for value in macros[word].values:
         outside, changes = value.replace('"C"', " "), 1
         while changes:
             outside, changes = _INNERMOST_BRACKETS.subn(" ", outside)

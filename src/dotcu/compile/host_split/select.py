@@ -43,6 +43,7 @@ from dotcu.compile.host_split.detect import (
     Texts,
     is_host_include,
     macros_of,
+    may_define,
     sign_of,
     stand_ins,
     with_macro_words,
@@ -50,12 +51,13 @@ from dotcu.compile.host_split.detect import (
 from dotcu.compile.host_split.parse import MEMBER, Classified, ParsedDeclaration, parse_declarations
 from dotcu.compile.source.lexer import code_only, directives, scan_includes, variants, without_comments
 from dotcu.compile.source.source import printable
+from dotcu.files import read_text
 
 _NAMESPACE = re.compile(r"\bnamespace\s+(\w+)\s*(?:::|\{)")
 _DEFINED_NAME = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b")
 _LIBRARY = re.compile(r"(cub|thrust)/")
-_LATE_INCLUDE = re.compile(r"#include <(cuda_\w+\.h|left_out/torch)>")
+_LATE_INCLUDE = re.compile(r"#include <(cuda_\w+\.h|left_out/(torch|float8))>")
 """Matches the `#include` of a header that a template argument needs, behind the text."""
 
 _KNOWN = re.compile(
@@ -89,13 +91,14 @@ _INSTEAD = {
 }
 """By the header that declares names of device code, what stands for a host's header with them."""
 
+_CHECK = re.compile(r"\bTORCH_(?:CHECK|INTERNAL_ASSERT)\b")
 _HEAD = "head"
 
 
 @functools.lru_cache(maxsize=8)
 def _macros(texts: Texts, of_torch: bool) -> Macros:
     known = tuple(text for _, text in texts)
-    return macros_of((*known, (STAND_INS / "left_out/torch").read_text()) if of_torch else known)
+    return macros_of((*known, read_text(STAND_INS / "left_out/torch")) if of_torch else known)
 
 
 @functools.lru_cache(maxsize=512)
@@ -105,7 +108,11 @@ def _parsed_file(name: str, texts: Texts, defined: frozenset[str], of_torch: boo
 
 @functools.lru_cache(maxsize=64)
 def device_parts(
-    texts: Texts, defined: frozenset[str], looked: frozenset[str], refused: frozenset[Refusal] = frozenset()
+    texts: Texts,
+    defined: frozenset[str],
+    looked: frozenset[str],
+    refused: frozenset[Refusal] = frozenset(),
+    wanted: frozenset[str] = frozenset(),
 ) -> DeviceParts:
     """Remove from some texts, which are compiled together, what only a host compiler can take.
 
@@ -114,6 +121,7 @@ def device_parts(
         defined: Macros known to be defined.
         looked: The files that may have host code; the others stay as they are.
         refused: Pieces that the compiler did not take.
+        wanted: Names of types and constants that stay although no device code names them.
     """
     of_torch = any(
         TORCH_HEADER.match(include.spelled) for _, text in texts for include in scan_includes(text)
@@ -121,7 +129,10 @@ def device_parts(
     files = [_parsed_file(name, texts, defined, of_torch) for name, _ in texts if name in looked]
     own = frozenset(name for _, text in texts for name in _NAMESPACE.findall(code_only(text)))
     whole = [code_only(text) for name, text in texts if name not in looked]
-    selection = _Selection(files, whole, _macros(texts, of_torch), refused, own)
+    named = {include for _, text in texts for include in scan_includes(text)}
+    unread = (one for one in named if not any(name.endswith(f"/{one.spelled}") for name, _ in texts))
+    is_complete = not any(may_define(one.spelled, one.quoted) for one in unread)
+    selection = _Selection(files, whole, _macros(texts, of_torch), refused, own, wanted, is_complete)
     aliases = frozenset(
         each.name for file in files for each in file.declarations
         if each.verdict == "shared" and each.name and OF_TORCH.search(each.text)
@@ -206,7 +217,7 @@ class _ParsedFile:
             )
         }  # fmt: skip
         if not host_includes and all(
-            each in kept and not each.methods and not each.marks for each in self.declarations
+            each in kept and not (each.methods or each.marks or each.of_both) for each in self.declarations
         ):
             return self.text
         self.kept, self.added = bytearray(len(self.text)), {}
@@ -235,6 +246,10 @@ class _ParsedFile:
             for method in declaration.methods:
                 self._keep(variant, begin, max(begin, method.start))
                 begin = max(begin, method.end)
+            if declaration.of_both is not None:
+                start, end = declaration.of_both
+                self._keep(variant, begin, start)
+                self.added[start], begin = _DEVICE, end
             self._keep(variant, begin, declaration.end)
             self.added |= dict.fromkeys(declaration.marks, _DEVICE)
         for one in (declaration, *declaration.methods):
@@ -333,11 +348,15 @@ class _Selection:
         macros: Macros,
         refused: frozenset[Refusal],
         own: frozenset[str],
+        wanted: frozenset[str],
+        is_complete: bool,
     ) -> None:
         """Choose of all files' declarations.
 
         `whole` is the code of the texts that stay as they are, `own` the namespaces that the texts declare.
+        `is_complete` tells that no header which may define macros is unread.
         """
+        self._is_complete = is_complete
         self._macros = macros
         self._whole = self._words(whole)
         self._hosts = HOST_NAMESPACES - own
@@ -352,7 +371,7 @@ class _Selection:
             for each in (one, *one.methods)
             for form in forms.get((file.name, each.start), ())
         }  # fmt: skip
-        self.kept, self.used = self._choose(declarations)
+        self.kept, self.used = self._choose(declarations, wanted)
         names = [name for each in self.kept for name in each.names]
         self._outside = frozenset(names) | self._whole
         self._inside = self._outside | {name for each in self.kept for name in each.members}
@@ -390,24 +409,33 @@ class _Selection:
                 instead = self.instead.get(one)
                 forms = [] if instead is None else [_HEAD if instead == _HEAD else "stand-in"]
                 is_free = one in self.kept and one not in self._fixed
-                if is_free and (one.verdict == "shared" or one.is_guessed):
+                is_guessed = one.is_guessed and not (one.verdict == "unclear" and self._is_complete)
+                if is_free and (one.verdict == "shared" or is_guessed or one.annotated):
                     forms.append(_form(one))
-                for form in forms:
-                    yield (file.name, one.start, form), file.line(one.start), file.line(one.end - 1)
+                for first, last in _lines_of_host(file, one):
+                    for form in forms:
+                        yield (file.name, one.start, form), first, last
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
         words = frozenset(word for text in texts for word in WORD.findall(text))
         return with_macro_words(words, self._macros)
 
     def _choose(
-        self, declarations: Sequence[ParsedDeclaration]
+        self, declarations: Sequence[ParsedDeclaration], wanted: frozenset[str]
     ) -> tuple[frozenset[ParsedDeclaration], frozenset[str]]:
         left = [each for each in declarations if (each, _form(each)) not in self._refused]
-        kept = {each for each in left if each.verdict in ("device", "unclear")}
-        used = self._whole | self._words(each.text for each in kept)
+        refused = "|".join(re.escape(e.name) for e, form in self._refused if form == "whole" and e.annotated)
+        member = re.compile(rf"\b(?:{refused})\s*(?:<[^;{{}}]*>\s*)?::\s*~?\w+\s*\(") if refused else None
+        kept = {
+            each for each in left
+            if each.verdict in ("device", "unclear")
+            and not (member and each.what == "a function" and member.search(each.text.partition("{")[0]))
+        }  # fmt: skip
+        used = self._whole | wanted | self._words(each.text for each in kept)
         able = [
             each for each in left
-            if each.verdict == "shared" and not sign_of(CODE, each.text) and not self._is_hosts(each)
+            if each.verdict == "shared" and not self._is_hosts(each)
+            and not sign_of(CODE, _CHECK.sub(" ", each.text))  # which a constexpr function may have
         ]  # fmt: skip
         shared = {each for each in declarations if each.verdict == "shared"}
         gone = {each.name for each in declarations if each.verdict == "host"}
@@ -495,6 +523,20 @@ class _Selection:
         return name in self._called and (is_anothers or self._is_probed)
 
 
+def _lines_of_host(file: _ParsedFile, declaration: ParsedDeclaration) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last line of what is refused with a declaration.
+
+    An error in a member function with an annotation is the device's, if a line is its own.
+    """
+    first, end = file.line(declaration.start), file.line(declaration.end - 1)
+    for start, behind in declaration.annotated if first < end else ():
+        if first < file.line(start):
+            yield first, file.line(start) - 1
+        first = file.line(behind - 1) + 1
+    if first <= end:
+        yield first, end
+
+
 def _form(declaration: ParsedDeclaration) -> str:
     """Return the form in which the compiler may refuse a declaration that stays."""
     return "assert" if declaration.what == "a static_assert" else "whole"
@@ -508,6 +550,8 @@ def _include_instead(used: frozenset[str], of_torch: bool) -> str:
         of_torch: It is a header of PyTorch.
     """
     needed = headers_of(used)
+    if of_torch and "<c10/util/Float8_e4m3fn.h>" in needed:
+        return "left_out/float8"
     if of_torch and "<torch/extension.h>" in needed:
         return "left_out/torch"
     for header, instead in _INSTEAD.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Collection, Container, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.lexer import NVRTC_MACROS, CodeTokens, blanks, code_only, macro_names, variants
@@ -26,6 +26,7 @@ class Declaration:
         parameter_names: "" for a parameter without one.
         line: Of the name, counted from 1.
         is_tile: It is a tile kernel: `__tile_global__`.
+        parameter_types: Their text; empty where only the compiler has seen the kernel.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Declaration:
     parameter_names: tuple[str, ...]
     line: int
     is_tile: bool = False
+    parameter_types: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 _ScannedKernel = tuple[int, Declaration, tuple[tuple[str, ...], ...], bool]
@@ -84,8 +86,31 @@ def kernels(
     return tuple(declaration for declaration, _ in declared.values())
 
 
+def overload(declaration: Declaration) -> Declaration:
+    """Return a kernel that shares its name with another by the name expression that is its own.
+
+    It is a cast to the kernel's type, `(void(*)(float *))k`; in a template's, its parameters are still to be
+    put in.
+    """
+    types = ", ".join(declaration.parameter_types)
+    return replace(declaration, name=f"(void(*)({types})){declaration.name}")
+
+
+def split_overload(name: str) -> tuple[str, str]:
+    """Return the types of the parameters in the name of an overload, and the name behind; else "" and it."""
+    if not name.startswith(_CAST):
+        return "", name
+    depths = itertools.accumulate((each == "(") - (each == ")") for each in name)
+    end = next(index for index, depth in enumerate(depths) if depth == 0)
+    return name[len(_CAST) : end - 1], name[end + 1 :]
+
+
+_CAST = "(void(*)("
+
+
 def base_name(name: str) -> str:
-    """Return `ns::k` for `ns::k<float>`, `table` for `&table`."""
+    """Return `ns::k` for `ns::k<float>`, `table` for `&table`, and `k` for `(void(*)(float *))k`."""
+    name = split_overload(name)[1]
     return name.lstrip("&").split("<")[0].strip().removeprefix("::")
 
 
@@ -241,7 +266,7 @@ class _Scanner(CodeTokens):
 
     def function_name(self, begin: int, end: int) -> str:
         """Return the name before a function's parameters, without template arguments; "" for none."""
-        template, index = self.template(begin)
+        template, index = self.template(self.after_calls(begin))
         if template is None and self.at(index + 1) != "<":
             return ""  # an instantiation
         opening = self.parameter_list(index, end)
@@ -251,8 +276,17 @@ class _Scanner(CodeTokens):
             last -= 1
         return self.at(last)
 
+    def after_calls(self, index: int) -> int:
+        """Return the first token of a statement behind calls of macros that end in no semicolon."""
+        while self.at(index).isidentifier() and self.at(index) not in _CALL_ATTRIBUTES:
+            after = self.close(index + 1) + 1
+            if self.at(index + 1) != "(" or not self.at(after).isidentifier():
+                break
+            index = after
+        return index
+
     def kernel(self, begin: int, end: int, scope: tuple[str, ...]) -> Iterator[_ScannedKernel]:
-        template, index = self.template(begin)
+        template, index = self.template(self.after_calls(begin))
         opening = self.parameter_list(index, end) if template is not None else None
         if template is None or opening is None or self.at(opening - 1) == ">":
             return
@@ -269,7 +303,8 @@ class _Scanner(CodeTokens):
         name, start = "".join(self.at(i) for i in range(first, opening)), self.tokens[first][1]
         line = self.text.count("\n", 0, start) + 1
         is_tile = "__tile_global__" in (self.at(i) for i in range(begin, opening))
-        declaration = Declaration("::".join((*scope, name)), template, names, line, is_tile)
+        spelled = tuple(" ".join(one for one in each if one != "__grid_constant__") for each in types)
+        declaration = Declaration("::".join((*scope, name)), template, names, line, is_tile, spelled)
         yield start, declaration, types, self.at(end - 1) == "{"
 
     def template(self, index: int) -> tuple[tuple[str, ...] | None, int]:

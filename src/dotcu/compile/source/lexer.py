@@ -38,8 +38,22 @@ def blanks(text: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def without_comments(text: str) -> str:
-    """Return the text with comments blanked; literals stay."""
-    return _COMMENT_OR_LITERAL.sub(lambda m: blanks(m[0]) if m["comment"] else m[0], text)
+    """Return the text with comments blanked; literals stay, but for the inside of those over several lines.
+
+    What looks like a directive in these is none.
+    """
+    return _COMMENT_OR_LITERAL.sub(_without_lines, text)
+
+
+def _without_lines(match: re.Match[str]) -> str:
+    if match["comment"]:
+        return blanks(match[0])
+    text, mark = match[0], match["mark"]
+    if "\n" not in text:
+        return text
+    begin = text.index('"' if mark is None else "(") + 1
+    end = len(text) - (1 if mark is None else len(mark) + 2)
+    return text[:begin] + blanks(text[begin:end]) + text[end:]
 
 
 def code_only(text: str) -> str:
@@ -211,6 +225,8 @@ class CodeTokens:
 
 _NAME = r"(?:\"(?P<quoted>[^\"\n]+)\"|<(?P<angled>[^>\n]+)>)"
 _INCLUDE = re.compile(rf"(?m)^[ \t]*#[ \t]*include\b[ \t]*(?:{_NAME}|(?P<macro>[A-Za-z_]\w*))")
+_STANDARD_HEADER = re.compile(r"(?m)^[ \t]*#[ \t]*include[ \t]+(CUDA_STD_HEADER[ \t]*\([ \t]*(\w+)[ \t]*\))")
+"""CUTLASS's macro for a header of the standard library, by what it is under NVRTC."""
 _HAS_INCLUDE = re.compile(rf"__has_include[ \t]*\([ \t]*{_NAME}[ \t]*\)")
 _HEADER_MACRO = re.compile(rf"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<macro>\w+)[ \t]+{_NAME}[ \t]*\r?$")
 
@@ -248,6 +264,12 @@ def scan_includes(text: str, *, exact: bool = True) -> tuple[Include, ...]:
     bare = without_comments(text) if exact else text
     directives = list(_INCLUDE.finditer(bare))
     includes = [_include(match, needed=True) for match in directives if match["macro"] is None]
+    includes += [
+        Include(
+            spelled=f"cuda/std/{match[2]}", quoted=False, start=match.start(1), end=match.end(1), needed=True
+        )
+        for match in _STANDARD_HEADER.finditer(bare)
+    ]
     includes += _by_macro(bare, [match for match in directives if match["macro"] is not None])
     if "__has_include" in bare:
         includes += [_include(match, needed=False) for match in _HAS_INCLUDE.finditer(bare)]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import difflib
+import os
+import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.errors import SourceNotFound, UsageError, quoted
+from dotcu.files import MOST_BYTES, is_file, is_folder, matching, read_file
 
 
 @dataclass(frozen=True)
@@ -131,11 +134,18 @@ def _folders(include: object, base: Path | None, *, required: bool = True) -> tu
         raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{shown!r}].")
     folders = tuple(_absolute(folder, "include", 'include=["include"]', base) for folder in include)
     for folder in folders:
-        if required and not folder.is_dir():
+        if not required or in_archive(folder / "header"):
+            continue
+        if not is_folder(folder):
             raise SourceNotFound(
                 f"The include folder {folder} does not exist.\n"
                 "It was named in include=[...]; load() counts a relative one from the folder of the file "
                 "that calls it."
+            )
+        if not os.access(folder, os.X_OK):
+            raise SourceNotFound(
+                f"The include folder {folder} cannot be read: permission denied.\n"
+                f"It was named in include=[...]. See whose it is, and what you may: ls -ld {quoted(folder)}"
             )
     return folders
 
@@ -146,11 +156,14 @@ def read_text(path: Path) -> str:
     Raises:
         SourceNotFound: It is missing, a folder, without permission, or not text.
     """
+    data = archived(path)
     try:
-        data = path.read_bytes()
+        data = read_file(path) if data is None else data
     except FileNotFoundError as error:
         raise SourceNotFound(_missing(path)) from error
     except OSError as error:
+        if isinstance(error, NotADirectoryError) and in_archive(path):
+            raise SourceNotFound(_missing(path)) from error
         raise SourceNotFound(
             f"{path} cannot be read: {(error.strerror or str(error)).lower()}.\n"
             f"A text file of CUDA C++ is required there; see it with: ls -ld {quoted(path)}"
@@ -158,6 +171,51 @@ def read_text(path: Path) -> str:
     text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     _require_text(text, str(path))
     return text
+
+
+def in_archive(path: Path) -> bool:
+    """Return whether a path leads into a zip archive, which a package may be imported from."""
+    return _archive(path) is not None
+
+
+def _archive(path: Path) -> Path | None:
+    for parent in path.parents:
+        if is_folder(parent):
+            return None
+        if is_file(parent):
+            import zipfile  # most sources are in folders
+
+            return parent if zipfile.is_zipfile(parent) else None
+    return None
+
+
+def archived(path: Path) -> bytes | None:
+    """Return the bytes of a file in a zip archive; None for others, and where it has no such file.
+
+    Raises:
+        SourceNotFound: The archive is damaged, or the file is too large.
+    """
+    archive = _archive(path)
+    if archive is None:
+        return None
+    import zipfile
+    import zlib
+
+    try:
+        with zipfile.ZipFile(archive) as members, suppress(KeyError):
+            member = members.getinfo(posixpath.normpath(path.relative_to(archive).as_posix()))
+            if member.file_size > MOST_BYTES:
+                raise SourceNotFound(
+                    f"{path} cannot be read: it has more than {MOST_BYTES:,} bytes.\n"
+                    f"A text file of CUDA C++ is required there; see it with: unzip -l {quoted(archive)}"
+                )
+            return members.read(member)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise SourceNotFound(
+            f"{path} cannot be read: the archive is damaged ({error}).\n"
+            f"Make it again, and see what is wrong with it: unzip -t {quoted(archive)}"
+        ) from error
+    return None
 
 
 def _require_text(text: str, name: str) -> None:
@@ -175,10 +233,12 @@ def printable(text: str) -> str:
 
 def _missing(path: Path) -> str:
     """Return the message for a file that is not there, with the nearest names where it should be."""
-    folder = next(parent for parent in path.parents if parent.is_dir())
+    folder = next(parent for parent in path.parents if is_folder(parent))
     by_name: dict[str, Path] = {}
     with suppress(OSError):
-        for file in sorted({*folder.glob("*.cu"), *folder.glob("*.cuh"), *folder.glob("*/*.cu")}):
+        for file in sorted(
+            {*matching(folder, "*.cu"), *matching(folder, "*.cuh"), *matching(folder, "*/*.cu")}
+        ):
             by_name.setdefault(file.name, file)
     near = difflib.get_close_matches(path.name, by_name, n=3, cutoff=0.4) or list(by_name)[:3]
     if near:

@@ -116,10 +116,7 @@ def in_elf(image: Image) -> tuple[Fatbin, ...]:
 
 
 def _containers(image: Image, position: int, end: int, *, relocatable: bool = False) -> Iterator[Fatbin]:
-    while position < end:
-        if not any(image.data[position : position + 8]):  # padding
-            position += 8
-            continue
+    while (position := _behind_padding(image, position, end)) < end:
         magic, _, header, size = image.unpack(_CONTAINER, position, "a fatbin's header")
         if magic != MAGIC:
             raise UsageError(
@@ -135,6 +132,20 @@ def _containers(image: Image, position: int, end: int, *, relocatable: bool = Fa
         image.require(after, f"the fatbin at byte {position}")
         yield Fatbin(relocatable=relocatable, entries=tuple(_entries(image, first, after)))
         position = after
+
+
+_CHUNK_BYTES = 1 << 20
+
+
+def _behind_padding(image: Image, position: int, end: int) -> int:
+    """Return where something stands again, in steps of 8 bytes; the end where nothing does."""
+    while position < end:
+        part = image.data[position : min(position + _CHUNK_BYTES, end)]
+        padding = len(part) - len(part.lstrip(b"\0"))
+        if padding < len(part):
+            return position + padding // 8 * 8
+        position += len(part)
+    return end
 
 
 def _entries(image: Image, position: int, end: int) -> Iterator[FatbinEntry]:

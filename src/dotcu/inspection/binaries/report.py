@@ -12,7 +12,9 @@ libscale.so: shared library for x86_64, 1.2 MB
 
 from __future__ import annotations
 
+import functools
 import mmap
+import os
 import posixpath
 import re
 import shutil
@@ -26,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from email.parser import Parser
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -38,7 +40,8 @@ from dotcu.compile import prebuilt
 from dotcu.compile.cubin import BinaryKernel, read_cubin
 from dotcu.compile.target import Version, dotted
 from dotcu.elf import HostBinary, Image, read_host_binary
-from dotcu.errors import EnvironmentFault, PrebuiltCodeError, SimulationError, UsageError
+from dotcu.errors import DotcuError, EnvironmentFault, PrebuiltCodeError, SimulationError, UsageError
+from dotcu.files import open_regular
 from dotcu.inspection.binaries import fatbin
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry, list_kernels
 from dotcu.inspection.binaries.runs_on import (
@@ -58,6 +61,7 @@ VERSION = 2
 Kind: TypeAlias = Literal["cubin", "ptx", "fatbin", "elf", "wheel"]
 
 _HOW = {"native": "natively on", "jit": "by JIT on", "no": "not on"}
+HOST_CODE_RUNS = "it runs in the process that loads this, with all that the process may do"
 _LABEL = 13  # characters of the first column of every table of words
 _FILES = {"cubin": "cubin", "ptx": "PTX", "fatbin": "fatbin", "wheel": "wheel", "elf": "ELF file"}
 
@@ -101,6 +105,7 @@ class BinaryReport(report_base.Report):
         modules: The device code; of a cubin or a PTX file, one module with one entry; of a wheel, none.
         kernels: By architecture, of those that were asked for; of a cubin or a PTX file always.
         host: The host's side, None if there is none.
+        host_code: Of a cubin of tile kernels, the processor that its host code is for, such as `x86_64`.
         wheel: The name and tags of a wheel.
         members: The binaries in a wheel.
         damaged: What is wrong with each member of a wheel that cannot be read.
@@ -113,6 +118,7 @@ class BinaryReport(report_base.Report):
     modules: tuple[Fatbin, ...] = ()
     kernels: Mapping[str, tuple[BinaryKernel, ...]]
     host: HostBinary | None = None
+    host_code: str = ""
     wheel: Wheel | None = None
     members: tuple[BinaryReport, ...] = ()
     damaged: tuple[str, ...] = ()
@@ -169,6 +175,7 @@ class BinaryReport(report_base.Report):
                 for arch, found in self.kernels.items()
             },
             "host": _host_json(self.host) if self.host else None,
+            "host_code": self.host_code,
             "wheel": asdict(self.wheel) if self.wheel else None,
             "members": [member.to_json() for member in self.members],
             "damaged": list(self.damaged),
@@ -177,6 +184,7 @@ class BinaryReport(report_base.Report):
 
 
 def _host_json(host: HostBinary) -> dict[str, Any]:
+    elf.demangle_all(one.symbol for one in host.symbols)
     symbols = [
         {"letter": one.letter, "symbol": one.symbol, "name": one.name, "version": one.version}
         for one in host.symbols
@@ -195,6 +203,7 @@ def _parts(report: BinaryReport) -> Iterator[RenderableType]:
         yield _gpus(report)
     wheel = report.wheel
     rows = [*_host_rows(report.host)] if report.host else []
+    rows += [("host code", f"for {report.host_code}: {HOST_CODE_RUNS}")] if report.host_code else []
     rows += [("tags", ", ".join(wheel.tags) or "none")] if wheel else []
     rows += [("lowest tag", wheel.lowest)] if wheel and wheel.lowest else []
     if rows:
@@ -295,7 +304,10 @@ def _report(path: Path, name: str, archs: frozenset[str]) -> BinaryReport:
     with mapped(path, name) as image:
         kind = kind_of(image)
         if kind != "wheel":
-            return _image_report(image, kind, archs)
+            with _reporting_damage(name, "read"):
+                return _image_report(image, kind, archs)
+    if name != str(path):  # a binary in a wheel that has become one since
+        raise UsageError(f"{name} is a wheel in a wheel.\n{_EXPECTED}")
     return _wheel_report(path, archs)
 
 
@@ -307,7 +319,7 @@ def mapped(path: Path, name: str) -> Iterator[Image]:
         UsageError: There is no such file, it cannot be read, or it is empty.
     """
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             if path.stat().st_size == 0:
                 raise UsageError(f"{name} is empty.\n{_EXPECTED}")
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -373,6 +385,7 @@ def _image_report(image: Image, kind: Kind, archs: frozenset[str]) -> BinaryRepo
         modules=modules,
         kernels=kernels,
         host=read_host_binary(image) if kind == "elf" else None,
+        host_code=elf.machine_within(image.data, elf.HOST_CODE) if kind == "cubin" else "",
         notes=tuple(notes),
     )
 
@@ -445,6 +458,14 @@ class Wheel:
     problems: tuple[str, ...]
 
 
+MOST_UNPACKED_BYTES = 8 << 30
+"""The most that a member of a wheel may have, unpacked."""
+
+_MOST_TEXT_BYTES = 64 << 20
+_MOST_GROWTH = 1100
+"""How many times as long as what is packed a member may be: deflate gets to 1032."""
+
+
 @contextmanager
 def opened_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a wheel's archive.
@@ -455,6 +476,9 @@ def opened_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
     with _reporting_damage(path):
         opened = zipfile.ZipFile(path)
     with opened:
+        # a bomb has members share what is packed, so that they are longer together than the file
+        if sum(info.compress_size for info in opened.infolist()) > path.stat().st_size:
+            raise UsageError(f"{path} cannot be unpacked: its members overlap each other.\n{_WHOLE}")
         yield opened
 
 
@@ -465,7 +489,7 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
     """
     for info in wheel.infolist():
         with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
-            path = Path(folder) / (Path(info.filename).name or "member")
+            path = Path(folder) / "member"
             try:
                 wanted = not info.is_dir() and _unpack(wheel, info, path)
             except UsageError as error:
@@ -482,49 +506,80 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
                     for member, code in _prebuilt(wheel, parent):
                         path.write_bytes(code)
                         yield member, path
-                except (PrebuiltCodeError, KeyError) as error:
+                except (PrebuiltCodeError, UsageError) as error:
                     yield name, UsageError(f"{name} and the files next to it cannot be read: {error}")
 
 
 def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
     """Write a member to a file, unless it is not a binary."""
-    with _reporting_damage(f"{info.filename} in {wheel.filename}"), wheel.open(info) as packed:
+    with _opened(wheel, info) as packed:
         head = packed.read(4)
         if head not in _BINARY_HEADS and not info.filename.endswith(_PTX_SUFFIX):
             return False
+        if info.file_size > min(MOST_UNPACKED_BYTES, _MOST_GROWTH * info.compress_size):
+            raise ValueError(f"it has {info.file_size} bytes, packed into {info.compress_size}")
         with path.open("wb") as out:
             out.write(head)
             shutil.copyfileobj(packed, out, _CHUNK_BYTES)
         return True
 
 
+_WHOLE = "Required: a whole wheel, as it was built. Download or build it again."
+
+
 @contextmanager
-def _reporting_damage(path: object) -> Iterator[None]:
-    """Turn the many errors that zipfile raises for a damaged file into one."""
+def _reporting_damage(path: object, doing: str = "unpacked") -> Iterator[None]:
+    """Turn the many errors that a damaged file leads to into one."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, IndexError, OSError) as error:
-        raise UsageError(
-            f"{path} cannot be unpacked: {error}.\n"
-            "Required: a whole wheel, as it was built. Download or build it again."
-        ) from error
+    except DotcuError:
+        raise
+    except (*_OF_ARCHIVES, *_OF_VALUES) as error:
+        said = str(error) or type(error).__name__
+        raise UsageError(f"{path} cannot be {doing}: {said}.\n{_WHOLE}") from error
+
+
+_OF_ARCHIVES = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError)
+_OF_VALUES = (ValueError, LookupError, struct.error, TypeError, AttributeError, ArithmeticError)
+"""What an archive, and values that no compiler writes, lead to; RecursionError is a RuntimeError."""
+
+
+@contextmanager
+def _opened(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
+    """Open a member."""
+    with _reporting_damage(f"{info.filename} in {wheel.filename}"):
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"it is packed by the method {info.compress_type}, and wheels are by deflate")
+        with wheel.open(info) as packed:
+            yield packed
+
+
+def _text(wheel: zipfile.ZipFile, name: str) -> bytes:
+    """Return a member that is small, as a text or the files of records are."""
+    with _reporting_damage(f"{name} in {wheel.filename}"):
+        info = wheel.getinfo(name)
+    with _opened(wheel, info) as packed:
+        data = packed.read(_MOST_TEXT_BYTES + 1)
+        if len(data) > _MOST_TEXT_BYTES:
+            raise ValueError(f"it has more than {_MOST_TEXT_BYTES} bytes")
+        return data
 
 
 def _prebuilt(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]]:
     """Yield the code that `dotcu build` packed for drivers, named by kernels and target."""
     described = prebuilt.parse_manifest(
-        wheel.read(f"{folder}/{prebuilt.INDEX}"), Path(folder) / prebuilt.INDEX
+        _text(wheel, f"{folder}/{prebuilt.INDEX}"), Path(folder) / prebuilt.INDEX
     )
-    packs = {
-        name: prebuilt.decompress_records(wheel.read(f"{folder}/{name}"), Path(folder) / name, described)
-        for name in described.packs
-    }
+
+    @functools.lru_cache(maxsize=1)  # all of them together may be large
+    def pack(name: str) -> bytes:
+        return prebuilt.decompress_records(_text(wheel, f"{folder}/{name}"), Path(folder) / name, described)
+
     kernels = [built for loads in described.sources.values() for load in loads for built in load.kernels]
     for built in kernels:
         for variant in (variant for variant in built.variants if not variant.simulated):
-            pack, start, length = described.positions[variant.record]
-            data = packs[pack][start : start + length]
-            record = prebuilt.read_record(data, variant.target, Path(folder))
+            pack_name, data = described.record_in(pack, variant.record, Path(folder))
+            record = prebuilt.read_record(data, variant.target, Path(folder), pack_name)
             name = f"{folder}/{', '.join(built.names)}.{variant.target}"
             if record.cubin is not None:
                 yield f"{name}.cubin", record.cubin
@@ -568,8 +623,7 @@ def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, HostBi
 def _tags_inside(wheel: zipfile.ZipFile) -> list[str]:
     for name in wheel.namelist():
         if re.fullmatch(r"[^/]+\.dist-info/WHEEL", name):
-            with _reporting_damage(wheel.filename):
-                text = wheel.read(name).decode("utf-8", "replace")
+            text = _text(wheel, name).decode("utf-8", "replace")
             return sorted(Parser().parsestr(text).get_all("Tag") or ())
     return []
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from dotcu import tile_ir
+from dotcu import elf, tile_ir
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Resources, Source, Target, build_visible
 from dotcu.compile.object_code import PROBE
 from dotcu.compile.source.declarations import only_kernels
@@ -103,6 +103,11 @@ class KernelCode:
     shapes: tuple[LaunchShape, ...] = ()
     unit: CompileUnit | None = None
     tile: TileFunction | None = field(default=None, repr=False)
+
+    @property
+    def host_code(self) -> str:
+        """The processor that the host code of a tile kernel's cubin is for; "" without such code."""
+        return elf.machine_within(self.cubin, elf.HOST_CODE) if self.tile is not None and self.cubin else ""
 
     @property
     def language(self) -> str:

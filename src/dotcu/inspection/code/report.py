@@ -25,7 +25,7 @@ from rich.text import Text
 
 from dotcu import report_base, serialize
 from dotcu.compile import Resources
-from dotcu.inspection.binaries.report import BinaryReport
+from dotcu.inspection.binaries.report import HOST_CODE_RUNS, BinaryReport
 from dotcu.inspection.code.build import FailedBuild, KernelCode, LaunchShape, UninstantiatedTemplate
 from dotcu.inspection.code.instruction_kinds import PTX, TILE, InstructionCount, count_ptx, count_sass
 from dotcu.inspection.code.ptx import callees
@@ -373,6 +373,8 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
         count = f"; {len(one.instructions)} instructions" if one.function else ""
         dynamic = ", and dynamic shared memory as it is launched with" if one.code.takes_dynamic_smem else ""
         yield "resources", Text(f"{_resources(one.code.resources)}{dynamic}{count}")
+    if one.code.host_code:
+        yield "host code", Text(f"for {one.code.host_code}: {HOST_CODE_RUNS}")
     yield from (("occupancy", line) for each in one.occupancy for line in occupancy_lines(each))
     yield from (("emitted" if one.function else f"{one.level} has", text) for text in _emitted(one))
     for remark in one.remarks:

@@ -60,6 +60,10 @@ _SCALARS: dict[str, tuple[torch.dtype, ...]] = {
     **dict.fromkeys(("__nv_bfloat16", "c10::BFloat16"), (torch.bfloat16,)),
     "__nv_fp8_e4m3": (torch.float8_e4m3fn,), "__nv_fp8_e5m2": (torch.float8_e5m2,),
     "__nv_fp8_e8m0": (torch.float8_e8m0fnu,),
+    **{
+        f"c10::{name.capitalize()}": (getattr(torch, name),)
+        for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+    },
 }  # fmt: skip
 
 # The stem of a vector type: the type of its lanes, the widest alignment of two and of four lanes.

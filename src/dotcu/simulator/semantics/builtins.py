@@ -203,8 +203,16 @@ def _filled(match: re.Match[str], take: Take, string: Callable[[int], str]) -> s
     if precision == "*":
         number = _integer(take(4), signed=True)
         precision = str(number) if number >= 0 else None
-    spec = flags + width + ("" if precision is None else f".{precision}")
+    spec = flags + _bounded(width) + ("" if precision is None else f".{_bounded(precision)}")
     return _one(match["kind"], match["length"] or "", spec, take, string)
+
+
+_MOST_CHARACTERS = 4095
+"""The width that C promises to a conversion (ISO C, "Environmental limits"); more would fill memory."""
+
+
+def _bounded(count: str) -> str:
+    return str(min(int(count[:9]), _MOST_CHARACTERS)) if count else ""
 
 
 def _one(kind: str, length: str, spec: str, take: Take, string: Callable[[int], str]) -> str:

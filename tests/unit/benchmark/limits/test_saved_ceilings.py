@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 from collections.abc import Iterator
@@ -88,7 +89,16 @@ GOOD = dataclasses.asdict(MEASURED)
 )
 def test_a_damaged_file_is_as_good_as_none(text: str) -> None:
     ceilings.save(MEASURED)
-    ceilings.saved_path("GPU-12ab", "580.65.06").write_text(text, encoding="latin-1")
+    file = ceilings.saved_path("GPU-12ab", "580.65.06")
+    for whole in (text, f"{hashlib.sha256(text.encode('latin-1')).hexdigest()}\n{text}"):
+        file.write_text(whole, encoding="latin-1")
+        assert read() is None
+
+
+def test_a_figure_in_which_a_bit_was_flipped_is_not_believed() -> None:
+    ceilings.save(MEASURED)
+    file = ceilings.saved_path("GPU-12ab", "580.65.06")
+    file.write_text(file.read_text().replace("794.0", "594.0"))
     assert read() is None
 
 

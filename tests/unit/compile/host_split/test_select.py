@@ -551,6 +551,133 @@ AS_THEY_ARE = {
         "#include <cufftXt.h>\n#include <complex>\ntypedef cufftComplex Complex;\n"
         "__global__ void j(Complex* x, cufftReal by) { x->x *= by; }\n"
     ),
+    "a host class with members for the device": (
+        "#include <memory>\n#include <vector>\n#include <torch/extension.h>\n#include <cublas_v2.h>\n"
+        "template <class T> class Pool {\n  std::shared_ptr<std::vector<T>> blocks;\n  T* data;\n public:\n"
+        "  Pool() : blocks(std::make_shared<std::vector<T>>()), data(nullptr) {}\n"
+        "  __host__ __device__ T* begin() const { return data; }\n  __device__ T* end() const;\n};\n"
+        "template <class T> __device__ T* Pool<T>::end() const { return data + 1; }\n"
+        "class Handle {\n  cublasHandle_t handle;\n  FILE* log;\n  torch::Tensor x;\n public:\n"
+        "  __device__ static int one() { return 1; }\n};\n"
+        "void launch(Pool<int>& pool) { k<<<1, 32>>>(pool.begin()); }\n"
+    ),
+    "a constant of host and device, of a class with constexpr members that check": (
+        "#include <torch/all.h>\n#include <variant>\n#define BOTH C10_HOST_DEVICE\n"
+        "template <class T>\nBOTH static constexpr T most = std::numeric_limits<T>::max();\n"
+        "class Kind {\n public:\n  constexpr Kind(int bits) : bits(bits) {}\n"
+        '  static constexpr Kind of(int bits) { TORCH_CHECK(bits > 0, "bits"); return Kind(bits); }\n'
+        "  constexpr std::variant<int, double> largest() const { return bits; }\n"
+        "  std::string str() const { return std::to_string(bits); }\n"
+        "  constexpr int id() const {\n"
+        "    return std::get<1>(std::tuple_cat(std::make_tuple(1), std::make_tuple(bits)));\n  }\n"
+        "  int bits;\n};\n"
+        "static inline constexpr auto kU4 = Kind::of(4);\n"
+        "template <int id> __device__ int sized() { return id == kU4.id() ? most<short> : 0; }\n"
+        "__global__ void j(int* x) { *x = sized<kU4.id()>(); }\nvoid run(torch::Tensor x) {}\n"
+    ),
+    "a dtype by its number, and a bfloat16 of CUDA's for PyTorch's": (
+        "#include <torch/all.h>\n"
+        "struct Parameters { at::ScalarType dtype{at::ScalarType::Undefined}; int n; };\n"
+        "template <torch::ScalarType dtype> __device__ int size() { return dtype == torch::kHalf ? 2 : 4; }\n"
+        "__device__ c10::BFloat16 converted(float x) { return __float2bfloat16(x); }\n"
+        "__global__ void j(float* x, Parameters p) {\n"
+        "  *x = converted(p.n) + size<torch::ScalarType::Half>();\n}\n"
+        "void run(torch::Tensor x) {}\n"
+    ),
+    "a macro of one's own around that of a binding": (
+        "#include <torch/all.h>\n#define EACH(LIB, KEY, M) TORCH_LIBRARY_IMPL(LIB, KEY, M)\n"
+        "#define OURS(M) EACH(ours, CUDA, M)\nvoid run(torch::Tensor x) {}\n"
+        'EACH(mine, CUDA, m) { m.impl("run", &run); }\nOURS(m) { m.impl("run", &run); }\n'
+    ),
+    "a macro around that of a binding, and its header is not there": (
+        '#include "registration.h"\n#include <torch/all.h>\nvoid run(torch::Tensor x) {}\n'
+        'EACH(mine, CUDA, m) { m.impl("run", &run); }\nREGISTER_EXTENSION(NAME)\n'
+    ),
+    "exports of tvm-ffi": (
+        "#include <tvm/ffi/container/tensor.h>\n#include <tvm/ffi/function.h>\nnamespace ffi = tvm::ffi;\n"
+        "using ffi::TensorView;\nstruct Parameters { TensorView x; };\n"
+        "void run(TensorView x) { TVM_FFI_ICHECK(x.ndim() == 1); k<<<1, 1>>>(nullptr); }\n"
+        'TVM_FFI_STATIC_INIT_BLOCK() { ffi::reflection::GlobalDef().def("run", run); }\n'
+        "TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);\n"
+    ),
+    "exports of XLA and of others": (
+        '#include "xla/ffi/api/ffi.h"\n#include "tensorflow/core/framework/op.h"\nvoid run(int n);\n'
+        "XLA_FFI_DEFINE_HANDLER_SYMBOL(run_ffi, run, xla::ffi::Ffi::Bind().Arg<int>());\n"
+        'REGISTER_OP("Run").Input("x: float").Output("y: float");\n'
+    ),
+    "a macro that calls another for each shape": (
+        "#define EACH_SHAPE(f, T) f(T, 64) f(T, 128)\ntemplate <class T, int n> void run(T* x) {}\n"
+        "#define MAKE(T, n) template void run<T, n>(T*);\nEACH_SHAPE(MAKE, float)\n"
+        "#define DECLARE(name, ...) void name##_launch(__VA_ARGS__)\nDECLARE(run, int n, float* x);\n"
+    ),
+    "what nvcc has included before the first line": (
+        "__global__ void j(uint8_t* x, float* y) {\n  *x = 1;\n"
+        "  y[0] = std::max(std::sqrt(y[0]), std::numeric_limits<float>::max()) + INT_MAX;\n"
+        "  y[1] = threadIdx.x ? -INFINITY : (float)M_PI;\n  std::pair<int, int> p(1, 2);\n"
+        "  static_assert(std::is_same<int, int>::value);\n  y[2] = p.first;\n}\n"
+    ),
+    "the standard headers of integers and options": (
+        "#include <cinttypes>\n#include <optional>\n#include <inttypes.h>\n"
+        "__device__ std::optional<int> found(int i) { if (i) return i; return std::nullopt; }\n"
+        '__global__ void j(int64_t* x) { *x = found(1).value_or(2); printf("%" PRId64, *x); }\n'
+        "int main() {}\n"
+    ),
+    "functions of PyTorch's complex numbers": (
+        "#include <c10/util/complex.h>\nusing number = c10::complex<float>;\n"
+        "__global__ void j(const number* x, number* y) { y[0] = std::conj(x[0]) * std::exp(x[0]); }\n"
+    ),
+    "numbers of 8 bits by PyTorch's names": (
+        "#include <c10/util/Float8_e4m3fn.h>\n#include <torch/all.h>\n"
+        "template <class T> __device__ T largest() { return std::numeric_limits<T>::max(); }\n"
+        "__global__ void j(float* x, c10::Float8_e4m3fn* y, at::Float8_e5m2* z) {\n"
+        "  y[0] = static_cast<c10::Float8_e4m3fn>(x[0]);\n  z[0] = largest<c10::Float8_e5m2>();\n"
+        "  y[1] = c10::Float8_e4m3fn(0x7e, c10::Float8_e4m3fn::from_bits());\n}\n"
+    ),
+    "half types of PyTorch beside CUDA's, as its builds define them": (
+        "#include <cuda_fp16.h>\n#include <torch/extension.h>\n"
+        "__global__ void j(const c10::Half* x, __half* y) { y[0] = x[0]; y[1] = x[0] + x[1]; }\n"
+        "void run(torch::Tensor x) {}\n"
+    ),
+    "operators of CUDA's half types beside an assignment of PyTorch's": (
+        "#include <torch/extension.h>\n#include <cuda_fp16.h>\n"
+        "__global__ void j(const c10::complex<c10::Half>* x, __half* y) {\n"
+        "  y[0] = x[0].real(); y[1] = y[0] * y[2]; }\n"
+    ),
+    "annotations of lambdas": (
+        "#define HD __host__ __device__\n#define LAMBDA [=] __device__\n"
+        "template <class F> __device__ void go(F f) { f(1); }\n"
+        "__global__ void j(int* x) {\n  auto a = [=] __device__ (int i) { x[i] = 2; };\n"
+        "  auto b = [&] __host__ __device__ { x[0] = 3; };\n  a(1);\n  b();\n"
+        "  go([=] HD (int i) mutable { x[i] = 4; });\n  go(LAMBDA (int i) { x[i] = 5; });\n}\n"
+        "[[nodiscard]] __device__ int f();\n"
+    ),
+    "generic lambdas, and those of a default argument": (
+        "#include <vector>\ntemplate <class F> __device__ void go(F f) { f(1); }\n"
+        "__device__ int apply(int x, int (*f)(int) = [](int v) { return v + 1; }) { return f(x); }\n"
+        "constexpr auto twice = [](auto v) { return v + v; };\n"
+        "__global__ void j(int* x) { go([&](auto i) { x[i] = apply(twice(2)); }); }\nint main() {}\n"
+    ),
+    "a word of older standards": (
+        "__global__ void j(float* x) { register int i = threadIdx.x; x[i] = 1; }\nint main() {}\n"
+    ),
+    "the profiler's header in quotes": (
+        '#include "cuda_profiler_api.h"\nint main() { cudaProfilerStart(); k<<<1, 1>>>(nullptr); }\n'
+    ),
+    "text of other programs": (
+        '#include <string>\nstd::string code = R"x(\n#include "nowhere.h"\n#if 0\n/*\n)x";\n'
+        'const char* more = "\\\n#else\\n\\\n#define k j\\n";\nint main() {}\n'
+    ),
+    "objects of host and device, and other names of namespaces": (
+        "#include <torch/extension.h>\n#include <array>\n#include <cooperative_groups.h>\n"
+        "namespace cg = cooperative_groups;\n"
+        "namespace a { namespace b { __device__ int f() { return 1; } } }\n"
+        "namespace ab = a::b;\nstruct Tiles { int m, n; };\nconstexpr Tiles tiles{32, 2};\n"
+        "constexpr Tiles twice(Tiles t) { return {2 * t.m, t.n}; }\nconstexpr Tiles wide = twice(tiles);\n"
+        "inline constexpr std::array<int, 2> sizes = {1, 2};\n"
+        "__global__ void j(int* x) {\n"
+        "  x[cg::this_thread_block().thread_rank()] = ab::f() + wide.m + sizes[1];\n}\n"
+        "void run(torch::Tensor x) {}\n"
+    ),
     "headers that are nowhere": '#include <nowhere.h>\n#include "nowhere/else.hpp"\nint main() {}\n',
 }
 
@@ -560,6 +687,71 @@ def test_files_of_others_compile_as_they_are(case: str, make: Build) -> None:
     text = AS_THEY_ARE[case]
     names = ("k", "j") if "void j(" in text else ("k",)
     assert set(make(f"{text}{KERNEL}", names=names).lowered) == set(names)
+
+
+def test_headers_of_cutlass_are_not_searched_for_host_code(tmp_path: Path, make: Build) -> None:
+    (tmp_path / "cutlass").mkdir()
+    guarded = "#ifndef __CUDACC_RTC__\nint host();\n#endif\nint f() { return 1; }\n"
+    (tmp_path / "cutlass" / "array.h").write_text(guarded)
+    source = inline_source(f"#include <cutlass/array.h>\n{KERNEL}int main() {{}}\n", include=[tmp_path])
+    plan = plan_build(source, options=CompileOptions(), target=Target.parse("sm_80"), names=("k",))
+    assert plan.includes.parts.looked == {"/dotcu/inline.cu"}
+    assert make(source).lowered == {"k": "_Z1kPi"}  # what has no annotation is device code there
+
+
+def test_an_error_in_a_device_member_is_not_the_hosts(make: Build) -> None:
+    type_of_device = "struct A {\n  int a;\n  __device__ int f() { return b; }\n};\n"
+    text = f"#include <vector>\n{type_of_device}{KERNEL}int main() {{}}\n"
+    with pytest.raises(CompileError) as error:
+        make(text)
+    assert [one.line for one in error.value.diagnostics] == [4]
+
+
+def test_with_its_headers_an_export_of_tvm_ffi_is_host_code_too(make: Build, tmp_path: Path) -> None:
+    folder = tmp_path / "include" / "tvm" / "ffi"
+    folder.mkdir(parents=True)
+    (folder / "function.h").write_text("#error no system is known\n#define TVM_FFI_DLL_EXPORT(f) int f##_;\n")
+    (tmp_path / "k.cu").write_text(f"#include <tvm/ffi/function.h>\n{KERNEL}TVM_FFI_DLL_EXPORT(run);\n")
+    assert make(read_source(tmp_path / "k.cu", [tmp_path / "include"])).lowered == {"k": "_Z1kPi"}
+
+
+def test_an_unclear_line_of_a_header_that_host_code_alone_includes_hides_no_error(
+    make: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "part.cuh").write_text("SOME_MACRO(one, two);\ninline void host() { std::vector<int> v; }\n")
+    head = 'void f() {\n#include "part.cuh"\n}\n#include <vector>\n'
+    (tmp_path / "k.cu").write_text(f"{head}__global__ void k(int* x) {{ *x = nothing; }}\n")
+    with pytest.raises(CompileError, match='identifier "nothing" is undefined'):
+        make(read_source(tmp_path / "k.cu"))
+
+
+def test_a_type_that_a_template_argument_alone_names_stays(make: Build) -> None:
+    text = (
+        "#include <torch/all.h>\nstruct Unused { static constexpr int n = 1; };\n"
+        "template <int n_, class T> struct Traits : Unused {\n  static constexpr int n = n_;\n"
+        "  static constexpr bool is_float = std::is_same_v<T, float>;\n};\n"
+        "template <class K> __global__ void k(float* x) { x[0] = K::n; }\n"
+        "template <int n, class T> void run(torch::Tensor x) { k<Traits<n, T>><<<1, n>>>(nullptr); }\n"
+    )
+    assert set(make(text, names=["k<Traits<32, float>>"]).lowered) == {"k<Traits<32, float>>"}
+
+
+def test_a_kernel_with_a_lambda_keeps_its_body(make: Build) -> None:
+    text = (
+        "#include <torch/all.h>\ntemplate <class F> __device__ void go(F f) { f(1); }\n"
+        "__global__ void k(float* x) { go([=] __device__ (auto i) { x[i] = 7; }); }\n"
+        "void f(at::Tensor x) {}\n"
+    )
+    assert "st.global" in make(text, target="compute_80").ptx
+
+
+@pytest.mark.parametrize("std", ["c++11", "c++14"])
+def test_a_standard_before_that_of_the_headers_is_taken_as_the_next_that_they_take(
+    make: Build, std: str
+) -> None:
+    assert (
+        "-std=c++17" in make(f"#include <torch/all.h>\n{KERNEL}void f(at::Tensor x) {{}}\n", std=std).command
+    )
 
 
 HOST_FUNCTOR = (

@@ -295,3 +295,8 @@ def test_both_branches_of_a_choice_stay_or_go() -> None:
     assert shown("second").count("void second(") == 2
     assert "second" not in shown("declared")
     assert "WIDE" not in shown("declared")
+
+
+def test_the_call_of_a_macro_before_a_kernel_is_not_its_name() -> None:
+    (kernel,) = kernels("REGISTER(a)\nREGISTER(b, c)\n__global__ void k(int* x) {}\n")
+    assert (kernel.name, kernel.parameter_names) == ("k", ("x",))

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dotcu.compile.source.lexer import active_code, code_only, variants, without_comments
+from dotcu.compile.source.lexer import (
+    active_code,
+    code_only,
+    rewrite_includes,
+    scan_includes,
+    variants,
+    without_comments,
+)
 
 PIECES = [
     "//",
@@ -109,3 +116,15 @@ def test_decided_branches_are_in_every_variant_or_in_none() -> None:
 def test_positions_stay() -> None:
     text = "#if a\nx\n#else\ny\n#endif\nz"
     assert all(len(variant) == len(text) and variant[-1] == "z" for variant in variants(text))
+
+
+def test_a_header_that_text_of_several_lines_names_is_not_included() -> None:
+    text = 'auto a = R"x(\n#include "a.h"\n)x";\nauto b = "\\\n#include <b.h>\\\n";\n#include "c.h"\n'
+    assert [include.spelled for include in scan_includes(text)] == ["c.h"]
+    assert len(without_comments(text)) == len(text)
+
+
+def test_the_headers_that_cutlass_names_by_a_macro_are_those_of_the_device() -> None:
+    text = "#include CUDA_STD_HEADER(type_traits)\n#  include CUDA_STD_HEADER( limits )\n"
+    assert [include.spelled for include in scan_includes(text)] == ["cuda/std/type_traits", "cuda/std/limits"]
+    assert rewrite_includes(text, {scan_includes(text)[0]: "/v"}).startswith('#include "/v"\n')

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dotcu.compile import inline_source, read_source
+from dotcu.compile import CompileOptions, inline_source, read_source
+from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.errors import SourceNotFound, UsageError
 
 
@@ -46,11 +49,11 @@ def test_a_folder_is_no_source(tmp_path: Path) -> None:
 
 
 def test_a_file_without_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> bytes:
+    def refuse(path: object, *_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "a.cu").touch()
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(SourceNotFound, match="permission denied"):
         read_source(tmp_path / "a.cu")
 
@@ -119,3 +122,16 @@ def test_relative_paths_count_from_the_folder_that_is_given(tmp_path: Path) -> N
 def test_a_missing_include_folder_counts_from_the_file_that_loads(tmp_path: Path) -> None:
     with pytest.raises(SourceNotFound, match="from the folder of the file that calls it"):
         inline_source("", include=["none"], base=tmp_path)
+
+
+def test_a_source_and_its_headers_may_be_in_a_zip_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "package.zip"
+    with zipfile.ZipFile(archive, "w") as members:
+        members.writestr("package/k.cu", '#include "sub/../own.cuh"\n#include "shared.cuh"\n')
+        members.writestr("package/own.cuh", "#define N 3\n")
+        members.writestr("include/shared.cuh", "#define M 4\n")
+    source = read_source(archive / "package" / "k.cu", [archive / "include"])
+    graph = include_graph(source, system_headers(()), options=CompileOptions())
+    assert {file.text for file in graph.headers.values()} == {"#define N 3\n", "#define M 4\n"}
+    with pytest.raises(SourceNotFound, match=r"There is no file .*nothere\.cu"):
+        read_source(archive / "package" / "nothere.cu")

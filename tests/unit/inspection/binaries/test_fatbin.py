@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -180,3 +181,9 @@ def test_what_cuobjdump_refuses_is_reported_in_its_words(
         EnvironmentFault, match=r"cannot read the code for sm_90a: Support for 'sm_35' has been"
     ):
         list_kernels(*recorded_entries("zstandard.fatbin", "sm_90a"))
+
+
+def test_padding_of_any_length_is_passed_over_at_once() -> None:
+    head = struct.pack("<IHHQ", fatbins.MAGIC, 1, 16, 0)
+    data = head + bytes(32 << 20) + head
+    assert len(in_file(Image(name="it", data=data))) == 2

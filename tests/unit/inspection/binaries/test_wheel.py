@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
+import lzma
+import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shipped
 from binary_files import elf, fatbin, wheel_file
+from dotcu.compile import prebuilt
 from dotcu.elf import HostBinary
 from dotcu.errors import UsageError
 from dotcu.inspection import binaries
@@ -167,3 +173,67 @@ def test_a_changed_manifest_is_reported_beside_the_rest(package: Path, tmp_path:
     report = binaries.read(wheel)
     assert any("other/__dotcu__/manifest.json" in line for line in report.damaged)
     assert report.members
+
+
+def with_records(folder: Path, **changed: Any) -> Path:
+    """A wheel with one file of records, and a manifest that is right but for what is changed."""
+    record = lzma.compress(struct.pack("<I", 2) + b"{}")
+    variant = {
+        "target": {"kind": "sm", "major": 8, "minor": 0, "suffix": ""},
+        "simulated": False,
+        "record": 0,
+    }
+    kernels = {"names": ["k"], "text": "0", "variants": [variant], "is_tile": False, "late": []}
+    packed, raw = changed.pop("packed", record), changed.pop("raw", b"")
+    words = {
+        "format": prebuilt.FORMAT, "made_by": "0.1", "compiler": [13, 0], "positions": [["p.xz", 0, 6]],
+        "packs": {"p.xz": prebuilt.digest_of(packed)},
+        "sources": {"k.cu": [{"key": "k", "headers": {}, "kernels": [kernels]}]}, **changed,
+    }  # fmt: skip
+    itself = prebuilt.digest_of(json.dumps(words, sort_keys=True).encode())
+    manifest = raw or json.dumps({**words, "itself": itself}).encode()
+    members = {"a/__dotcu__/manifest.json": manifest, "a/__dotcu__/p.xz": packed}
+    return wheel_file(folder, LINUX, {**members, "lib.so": elf({})})
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, "a record is not what was written"),
+        ({"sources": 5}, "it is not a dotcu manifest"),
+        ({"raw": b'{"a":' * 100_000}, "it is not a dotcu manifest"),
+        ({"positions": []}, "it has no record 0"),
+        ({"positions": [["p.xz", 0, 2]]}, "its records are not those"),
+        ({"positions": [["p.xz", 0, 1 << 40]]}, "it has records of"),
+        ({"positions": [["p.xz", -9, 6]]}, "it has records of"),
+        ({"positions": [["other.xz", 0, 6], ["p.xz", 0, 6]]}, "cannot be unpacked"),
+        ({"packed": b"no xz, and long"}, "it cannot be unpacked"),
+        ({"packed": lzma.compress(bytes(1 << 24))}, "its records are not those"),
+    ],
+)
+def test_damaged_records_are_named_and_the_rest_is_reported(
+    tmp_path: Path, changed: dict[str, Any], why: str
+) -> None:
+    report = binaries.read(with_records(tmp_path, **changed))
+    assert [member.path for member in report.members] == ["lib.so"]
+    assert why in report.damaged[0]
+
+
+def test_a_member_that_unpacks_to_more_than_deflate_makes_is_damaged(tmp_path: Path) -> None:
+    path = wheel_file(tmp_path, LINUX, {"lib.so": elf({})})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("bomb.so", b"\x7fELF" + bytes(1 << 20))
+    report = binaries.read(path)
+    assert "packed by the method 12" in report.damaged[0]
+
+
+def test_members_that_share_what_is_packed_are_a_bomb(tmp_path: Path) -> None:
+    path = wheel_file(tmp_path, LINUX, {})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("lib.so", bytes(1 << 16))
+        for number in range(5):  # each leads to the same bytes
+            again = copy.copy(archive.infolist()[0])
+            again.filename = f"{number}.so"
+            archive.filelist.append(again)
+    with pytest.raises(UsageError, match="its members overlap each other"):
+        binaries.read(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import dotcu
 from dotcu.errors import UsageError
+from dotcu.inspection import binaries
 from dotcu.inspection.code.listing import emit
 from dotcu.inspection.code.report import InspectReport, SimulatedCounts
 from dotcu.inspection.page import page_of, render
@@ -61,6 +63,17 @@ def test_resources_come_from_the_cubin(report: InspectReport) -> None:
     text = str(report)
     assert f"{twice.code.resources.threads} threads a tile block, clusters of 2 thread blocks" in text
     assert "chosen by the compiler" in text
+
+
+def test_the_host_code_of_a_tile_kernel_is_shown(report: InspectReport, tmp_path: Path) -> None:
+    runs = f"for {platform.machine()}: it runs in the process that loads this"
+    assert str(report).count(runs) == 1
+    cubin = report.kernel("twice").code.cubin
+    assert cubin is not None
+    (tmp_path / "twice.cubin").write_bytes(cubin)
+    alone = binaries.read(tmp_path / "twice.cubin")
+    assert runs in str(alone)
+    assert alone.to_json()["host_code"] == platform.machine()
 
 
 def test_operations_name_their_source_line(report: InspectReport) -> None:

@@ -187,6 +187,12 @@ def test_files_of_one_name_and_other_text_stay_apart() -> None:
     assert data["files"][1] == {"name": 0, "lines": [(1, "int x;")]}
 
 
+def test_a_source_cannot_turn_its_own_text_around() -> None:
+    encoded = encode(page_with(title="k", lines=[(1, "if (a) /*\u202e\u2066 } */")]))
+    assert "\u202e" not in encoded
+    assert r"/*\\u202e\\u2066 } */" in encoded
+
+
 @pytest.mark.parametrize("text", ["</script>", "<!--<script>", "&amp;", "\u2028", 'a"\\b\t\x00', "×µ", "𝄞"])
 def test_text_comes_back_as_it_was_and_means_nothing_to_html(text: str) -> None:
     encoded = encode(page_with(title=text, lines=[(1, text)]))

@@ -67,3 +67,9 @@ def test_formats_print_as_in_c(case: tuple[Any, ...]) -> None:
 
 def test_null_pointers_are_reported() -> None:
     assert prints("%p %s", ctypes.c_ulonglong(0), ctypes.c_ulonglong(0)) == "(nil) (null)"
+
+
+@pytest.mark.parametrize("format", ["%999999999d", "%." + "9" * 5000 + "d", "%*d", "%.*d"])
+def test_a_width_that_would_fill_memory_is_bounded(format: str) -> None:
+    values = [D4(2_000_000_000), D4(7)] if "*" in format else [D4(7)]
+    assert len(prints(format, *values)) == 4095
