@@ -554,7 +554,9 @@ def _try_to_take(file: IO[bytes], path: Path) -> bool:
     except BlockingIOError:
         return False
     with contextlib.suppress(OSError):  # a full disk
-        path.with_suffix(_NOTE_OF).write_text(f"{os.getpid()} {os.uname().nodename}")
+        descriptor = regular.open_regular(path.with_suffix(_NOTE_OF), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(descriptor, "wb") as note:
+            note.write(f"{os.getpid()} {os.uname().nodename}".encode())
     return True
 
 
