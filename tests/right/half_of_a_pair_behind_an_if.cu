@@ -1,6 +1,7 @@
 #include <cuda_fp16.h>
 
-// Pairs of an odd number of halves: nothing wrote the second half of the last pair, and a condition drops it.
+// Pairs of an odd number of halves: nothing wrote the second half of the last pair, and a condition
+// drops it.
 __global__ void sums(float* out, int n) {
     __shared__ __half2 pairs[32];
     int i = threadIdx.x;

@@ -1,5 +1,5 @@
-// The compiler unrolls both loops, loads every cell, and selects afterwards. In the source no thread reads a cell
-// that nothing wrote, or that another thread writes meanwhile.
+// The compiler unrolls both loops, loads every cell, and selects afterwards. In the source no
+// thread reads a cell that nothing wrote, or that another thread writes meanwhile.
 __global__ void partial_sums(int* out, int warps) {
     __shared__ int parts[8], cells[8];
     if (threadIdx.x < warps) parts[threadIdx.x] = threadIdx.x;

@@ -1,4 +1,5 @@
-// One warp hands words to another through a ring: both read the other's volatile counter, which only grows.
+// One warp hands words to another through a ring: both read the other's volatile counter, which
+// only grows.
 __global__ void pass(const int* x, int* out, int n) {
     __shared__ int ring[4];
     __shared__ volatile int head, tail;

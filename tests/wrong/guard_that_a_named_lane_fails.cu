@@ -7,6 +7,7 @@ __global__ void guarded(int* out) {
     unsigned mask = 0xffffffff;
 #endif
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p redux.sync.add.s32 %0, %1, %2; }"
-                 : "+r"(sum) : "r"(lane), "r"(mask));  // FAULT: barrier
+                 : "+r"(sum)
+                 : "r"(lane), "r"(mask));  // FAULT: barrier
     out[threadIdx.x] = sum;
 }

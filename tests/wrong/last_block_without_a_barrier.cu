@@ -1,4 +1,5 @@
-// The last block sums what all of them wrote. One thread counts its block in, perhaps before the others have written.
+// The last block sums what all of them wrote. One thread counts its block in, perhaps before the
+// others have written.
 __global__ void sum(const int* x, int* partial, unsigned* done, int* out) {
     __shared__ bool last;
     int i = blockIdx.x * 64 + threadIdx.x;
@@ -11,7 +12,6 @@ __global__ void sum(const int* x, int* partial, unsigned* done, int* out) {
     __syncthreads();
     if (!last) return;
     int total = 0;
-    for (int b = 0; b < gridDim.x; ++b)
-        total += partial[b * 64 + 63 - threadIdx.x];  // FAULT: race
+    for (int b = 0; b < gridDim.x; ++b) total += partial[b * 64 + 63 - threadIdx.x];  // FAULT: race
     out[threadIdx.x] = total;
 }

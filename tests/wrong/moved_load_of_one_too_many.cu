@@ -1,4 +1,5 @@
-// Sums what the first `warps` threads wrote, and one cell more. The compiler selects after it has loaded.
+// Sums what the first `warps` threads wrote, and one cell more. The compiler selects after it has
+// loaded.
 __global__ void partial_sums(int* out, int warps) {
     __shared__ int parts[8];
     if (threadIdx.x < warps) parts[threadIdx.x] = threadIdx.x;

@@ -1,4 +1,5 @@
-// Reads through the read-only cache what other threads of the launch wrote: no barrier reaches that cache.
+// Reads through the read-only cache what other threads of the launch wrote: no barrier reaches that
+// cache.
 __global__ void reverse(const int* x, int* scratch, int* out) {
     int i = threadIdx.x;
     scratch[i] = x[i];  // OTHER
