@@ -70,6 +70,20 @@ def _hide() -> dict[str, Any]:
 _hidden = _hide()
 
 
+@dotcu.op("test_trial::refused")
+def refused(x: Tensor) -> Tensor:
+    """As x; its reference raises an error that is not dotcu's."""
+    return x.clone()
+
+
+@refused.reference
+def _(x: Tensor) -> Tensor:
+    raise ValueError("no such size")
+
+
+refused.samples(lambda device, dtype: [dotcu.Sample(torch.ones(8, device=device, dtype=dtype))])
+
+
 @dotcu.op("test_trial::differentiated")
 def differentiated(x: Tensor) -> Tensor:
     """As x; its backward calls an operator that fails."""
@@ -98,8 +112,14 @@ def test_every_operator_that_a_package_registers_is_tried() -> None:
         "test_trial::copied",
         "test_trial::differentiated",
         "test_trial::hidden",
+        "test_trial::refused",
         "test_trial::shifted",
     ]
+
+
+def test_an_error_of_the_package_itself_is_reported() -> None:
+    (row,) = trial.rows([f"{__name__}:refused"])
+    assert "ValueError: no such size" in row["fault"]
 
 
 def test_a_kernel_that_is_wrong_is_reported() -> None:
