@@ -174,6 +174,7 @@ class Recorder:
         count = len(signature.arguments) - len(names)
         by_position = signature.arguments[:count]
         spec = tree_flatten(((0,) * count, dict.fromkeys(names, 0)))[1]
+        rest = (None,) * len(names)
         enter, leave = scope_variable.set, scope_variable.reset
         in_setup, in_backward = self._in_setup, self._in_backward
 
@@ -203,7 +204,11 @@ class Recorder:
                 leave(token)
             if type(result) is not tuple:
                 result = (result,)
-            return tuple(_flat_grads(signature, result, spec))
+            if len(result) != count or not all(
+                grad is None or isinstance(grad, torch.Tensor) for grad in result
+            ):
+                return tuple(_flat_grads(signature, result, spec))
+            return result + rest
 
         apply = _function(self._name, torch.autograd.Function, forward=forward, backward=backward).apply
 

@@ -133,6 +133,10 @@ def tensor_map(
         `kernels.copy(dotcu.tensor_map(x, box=(64, 32), swizzle=128), out, grid=..., block=128)`
     """
     given = lower_corner, upper_corner, channels_per_pixel, pixels_per_column
+    if box is not None and given == (None, None, None, None):
+        sizes = _numbers(box)
+        steps = (1,) * len(sizes) if element_strides is None else tuple(element_strides)
+        return TensorMap(tensor, sizes, swizzle, l2_promotion, fill, steps)
     if (
         box is None
         and lower_corner is not None
@@ -144,16 +148,12 @@ def tensor_map(
         column = pixels_per_column, channels_per_pixel
         corners = _numbers(lower_corner), _numbers(upper_corner)
         return TensorMap(tensor, column, swizzle, l2_promotion, fill, steps, *corners)
-    if box is None or any(each is not None for each in given):
-        raise ArgumentError(
-            f"dotcu.tensor_map got box={box}, lower_corner={lower_corner}, upper_corner={upper_corner}, "
-            f"channels_per_pixel={channels_per_pixel}, pixels_per_column={pixels_per_column}.\n"
-            "A map is of boxes, or, with all of the four others, of pixels by im2col.\n"
-            "Pass box alone, or leave it out and pass the four."
-        )
-    sizes = _numbers(box)
-    steps = (1,) * len(sizes) if element_strides is None else tuple(element_strides)
-    return TensorMap(tensor, sizes, swizzle, l2_promotion, fill, steps)
+    raise ArgumentError(
+        f"dotcu.tensor_map got box={box}, lower_corner={lower_corner}, upper_corner={upper_corner}, "
+        f"channels_per_pixel={channels_per_pixel}, pixels_per_column={pixels_per_column}.\n"
+        "A map is of boxes, or, with all of the four others, of pixels by im2col.\n"
+        "Pass box alone, or leave it out and pass the four."
+    )
 
 
 def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:

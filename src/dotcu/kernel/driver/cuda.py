@@ -87,7 +87,7 @@ def fault_story(error: BaseException) -> str | None:
 
 def available() -> bool:
     """Return whether torch can use a GPU here, in this process."""
-    return not forked_with_cuda() and torch.cuda.is_available()
+    return not forked_with_cuda() and (torch.cuda.is_initialized() or torch.cuda.is_available())
 
 
 def capturing() -> bool:
