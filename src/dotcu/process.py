@@ -210,6 +210,22 @@ def say_end(descriptor: int) -> None:
         os.write(descriptor, b".")
 
 
+class ForkSafeLock:
+    """A reentrant lock; a forked child gets a new one, since the owner's thread is not in it."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), threading.RLock()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 STDERR_LINES = 40
 """The number of last lines of a child's stderr that are kept."""
 

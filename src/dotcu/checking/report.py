@@ -303,7 +303,7 @@ def cause_of(result: Result) -> tuple[str, ...]:
     place, kind, message = located[-1] if located else ("", "", result.outcome.reason)
     if located and is_user_file(place.rpartition(":")[0]):
         return place, kind
-    return result.overload, result.check, kind + _NUMBER.sub("#", message)
+    return result.overload, result.check, kind + _NUMBER.sub("#", message).replace("[#]", "[]")
 
 
 _LOCATED = re.compile(r"^(?:caused by )?(\S.*?:\d+): ([\w.-]+)(.*)", re.MULTILINE)

@@ -2,6 +2,7 @@
 
     <cache>/v1/entries/ab/ab12...    an entry: entry.json with kernel.ptx, kernel.cubin and log.txt
     <cache>/v1/locks/ab.lock         held while an entry whose key begins with ab is compiled
+    <cache>/v1/locks/ab.holder       the process that took that lock last
     <cache>/v1/temporary/ab/...      entries being written; the holder of the lock removes leftovers
     <cache>/v1/recent/...            what each source was last built from, to say why it is built again
 
@@ -79,8 +80,9 @@ _LIMITS_S = {"stopped": 10.0, "elsewhere": 60.0, "running": 600.0}
 
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
+_NOTE_OF = ".holder"
 _NOTE, _NOTE_BYTES = re.compile(rb"(\d{1,10}) ([\w.-]+)"), 300
-"""What a lock's file has: the number of the process that took it last, and its machine."""
+"""The contents of the file beside a lock: the number of the process that took it last, and its machine."""
 
 
 NOTES_OF_A_SOURCE = 8
@@ -250,6 +252,7 @@ def _size(folder: Path) -> int:
 
 _guard = threading.Lock()
 _thread_locks: dict[Path, threading.Lock] = {}
+_owners: set[tuple[int, Path]] = set()  # threads of this process, and locks that they hold or wait for
 _locked: set[IO[bytes]] = set()
 # Under _guard, and by str: a Path is hashed in Python, so that other threads, or a fork, come in between.
 _memory: OrderedDict[tuple[str, str], CacheEntry] = OrderedDict()
@@ -260,6 +263,7 @@ def _after_fork() -> None:
     global _guard
     _guard = threading.Lock()
     _thread_locks.clear()
+    _owners.clear()
     for file in _locked:  # a file that stays open keeps the lock when the parent dies
         file.close()
     _locked.clear()
@@ -521,10 +525,10 @@ def _read_index(raw: bytes) -> dict[str, Any]:
     return index
 
 
-def _take(file: IO[bytes], until: Callable[[], bool]) -> bool:
-    """Lock a file and note in it who has; False once `until` holds, or the holder has kept it too long."""
+def _take(file: IO[bytes], path: Path, until: Callable[[], bool]) -> bool:
+    """Lock a file and note beside it who has; False once `until` holds, or the wait is too long."""
     began, wait_s, told = time.monotonic(), _WAIT_S, logging.NOTSET
-    while not _try_to_take(file):
+    while not _try_to_take(file, path):
         tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
         while not (done := until()) and time.monotonic() < tried + wait_s:
             time.sleep(min(wait_s, _LOOK_S))
@@ -533,7 +537,7 @@ def _take(file: IO[bytes], until: Callable[[], bool]) -> bool:
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
         if (waited := time.monotonic() - began) < _TELL_S:
             continue
-        holder = _holder(file)
+        holder = _holder(path)
         if waited >= _LIMITS_S[holder.state]:
             _log.warning("%s after %.0f s: this process goes on without it.", holder, waited)
             return False
@@ -544,14 +548,15 @@ def _take(file: IO[bytes], until: Callable[[], bool]) -> bool:
     return True
 
 
-def _try_to_take(file: IO[bytes]) -> bool:
+def _try_to_take(file: IO[bytes], path: Path) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     with contextlib.suppress(OSError):  # a full disk
-        file.truncate(0)
-        file.write(f"{os.getpid()} {os.uname().nodename}".encode())
+        descriptor = regular.open_regular(path.with_suffix(_NOTE_OF), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(descriptor, "w") as note:
+            note.write(f"{os.getpid()} {os.uname().nodename}")
     return True
 
 
@@ -563,7 +568,7 @@ class _Holder:
         state: A key of `_LIMITS_S`.
     """
 
-    lock: str
+    lock: Path
     process: str
     state: str
     remedy: str = ""
@@ -572,19 +577,21 @@ class _Holder:
         return f"{self.process} holds the lock {self.lock}{self.remedy}"
 
 
-def _holder(file: IO[bytes]) -> _Holder:
-    file.seek(0)
-    match = _NOTE.fullmatch(file.read(_NOTE_BYTES))
+def _holder(path: Path) -> _Holder:
+    note = b""
+    with contextlib.suppress(OSError):
+        note = read_file(path.with_suffix(_NOTE_OF), _NOTE_BYTES)
+    match = _NOTE.fullmatch(note)
     if match is None:
-        return _Holder(lock=file.name, process="Another process", state="elsewhere")
+        return _Holder(lock=path, process="Another process", state="elsewhere")
     pid, host = match[1].decode(), match[2].decode()
     if host != os.uname().nodename:
-        return _Holder(lock=file.name, process=f"Process {pid} on {host}", state="elsewhere")
+        return _Holder(lock=path, process=f"Process {pid} on {host}", state="elsewhere")
     with contextlib.suppress(OSError, IndexError):
         if read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in (b"T", b"t"):
             remedy = f" and is stopped (to let it go on: kill -CONT {pid})"
-            return _Holder(lock=file.name, process=f"Process {pid}", state="stopped", remedy=remedy)
-    return _Holder(lock=file.name, process=f"Process {pid}", state="running")
+            return _Holder(lock=path, process=f"Process {pid}", state="stopped", remedy=remedy)
+    return _Holder(lock=path, process=f"Process {pid}", state="running")
 
 
 _WRONG_CONTENTS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -773,16 +780,21 @@ class Store:
             digest: The key.
             until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
-        locked = False
+        locked, path = False, self.lock_file(digest)
+        own = (threading.get_ident(), path)
         with contextlib.ExitStack() as stack:
             with _guard:
                 thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
+            if own in _owners:  # a signal's handler, in the thread that it has interrupted
+                yield False
+                return
             stack.enter_context(thread_lock)
-            path = self.lock_file(digest)
+            _owners.add(own)
+            stack.callback(_owners.discard, own)
             try:
                 self.make(path.parent)
-                file = stack.enter_context(open(path, "a+b", buffering=0, opener=regular.open_regular))
-                if locked := _take(file, until):
+                file = stack.enter_context(open(path, "ab", opener=regular.open_regular))
+                if locked := _take(file, path, until):
                     _locked.add(file)
                     stack.callback(_unlock, file)
             except OSError as error:

@@ -10,7 +10,6 @@ import atexit
 import marshal
 import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -87,8 +86,11 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-_lock = threading.Lock()
-_server: process.Server | None = None
+_lock = process.ForkSafeLock()
+_servers: list[process.Server] = []
+_idle: list[process.Server] = []
+"""Of these, those that compile nothing: one, as a rule. A signal's handler may compile during a compile."""
+
 _loaded: set[Path] = set()
 _answer_here = bool(getattr(sys, "frozen", False)) or not sys.executable
 
@@ -103,18 +105,20 @@ def _ask(path: Path, function: str, *given: Any) -> Any:
 
 
 def _call(path: Path, function: str, *given: Any) -> Any:
-    """Call a function of a library in the compiler's process, which is started where there is none."""
+    """Call a function of a library in the compiler's process."""
     call = (str(path), [str(file) for file in builtin_libraries(path)], function, given)
-    try:
-        if (server := _started()) is None:
-            outcome, value = nvrtc_server.answer(*call)
-        elif (reply := server.ask(marshal.dumps((_folder(), *call)))) is not None:
-            outcome, value = marshal.loads(reply)
-        else:
-            raise _crash(path, *server.ending())
-    except BaseException:  # after an interrupt nobody wants the answer
-        _end()
-        raise
+    server = _taken()
+    if server is None:
+        outcome, value = nvrtc_server.answer(*call)
+    else:
+        try:
+            if (reply := server.ask(marshal.dumps((_folder(), *call)))) is None:
+                raise _crash(path, *server.ending())
+        except BaseException:  # after an interrupt nobody wants the answer
+            _end(server)
+            raise
+        outcome, value = marshal.loads(reply)
+        _idle.append(server)
     if outcome == "failed":
         raise ToolchainError(
             f'The compiler {path} {value}.\nInstall it again: pip install --force-reinstall "dotcu[cu13]"'
@@ -122,19 +126,30 @@ def _call(path: Path, function: str, *given: Any) -> Any:
     return value
 
 
-def _started() -> process.Server | None:
-    """Return the compiler's process; None if it cannot be started, and NVRTC is called in this one."""
-    global _server, _answer_here
-    if _server is not None and not _server.is_alive():
-        _end()
-    if _server is None and not _answer_here:
-        with suppress(ToolchainError, TimeoutError):
-            _server = process.Server((sys.executable, "-I", "-S", nvrtc_server.__file__))
-            if _server.read(_START_S) == nvrtc_server.HELLO:
-                return _server
-        _end()
-        _answer_here = True  # sys.executable is no Python, or no process may be started
-    return _server
+def _taken() -> process.Server | None:
+    """Return a process of the compiler; None if none can be started, and NVRTC is called in this one."""
+    global _answer_here
+    while _idle:
+        server = _idle.pop()
+        if server.is_alive():
+            return server
+        _end(server)
+    if _answer_here:
+        return None
+    with suppress(ToolchainError):
+        server = process.Server((sys.executable, "-I", "-S", nvrtc_server.__file__))
+        _servers.append(server)
+        try:
+            if server.read(_START_S) == nvrtc_server.HELLO:
+                return server
+        except TimeoutError:
+            pass
+        except BaseException:
+            _end(server)
+            raise
+        _end(server)
+    _answer_here = True  # sys.executable is no Python, or no process may be started
+    return None
 
 
 def _folder() -> str:
@@ -157,28 +172,26 @@ def _crash(path: Path, status: int | None, stderr: str) -> ToolchainError:
     )
 
 
-def _end() -> None:
-    """End the compiler's process, if there is one."""
-    if _server is not None:
-        _server.end()
-    _forget()
-
-
-def _forget() -> None:
-    global _server
-    _server = None
+def _end(server: process.Server) -> None:
+    server.end()
     _loaded.clear()
+    with suppress(ValueError):  # at the end of Python, another thread may have ended it
+        _servers.remove(server)
+
+
+def _end_all() -> None:
+    for server in list(_servers):
+        _end(server)
 
 
 def _after_fork() -> None:
-    """Leave the process to the parent, and the lock, which another thread may have held."""
-    global _lock
-    _lock = threading.Lock()
-    if _server is not None:
-        _server.forget()
-    _forget()
+    """Leave the processes to the parent."""
+    for server in _servers:
+        server.forget()
+    for known in (_servers, _idle, _loaded):
+        known.clear()
 
 
-atexit.register(_end)
+atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

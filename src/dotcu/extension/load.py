@@ -10,7 +10,6 @@ import logging
 import re
 import shlex
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -222,7 +221,7 @@ def targets(arch: Names | None) -> tuple[Target, ...]:
 _loaded: dict[Path, tuple[str, ...]] = {}
 _namespaces: dict[str, Path] = {}
 _modules: dict[Path, ModuleType] = {}
-_lock = threading.Lock()
+_lock = process.ForkSafeLock()
 
 
 def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:

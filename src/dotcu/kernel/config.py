@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
 
 from dotcu.errors import ArgumentError, LaunchConfigError
 
@@ -225,7 +224,7 @@ def _breach(kernel: str, got: str, limit: str, remedy: str) -> LaunchConfigError
 
 
 def _whole(kernel: str, name: str, value: Any, *, low: int) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer, torch.SymInt)):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         got = f"{name} with {type(value).__name__} {value!r}"
         remedy = "Divide with dotcu.cdiv(n, 256), which rounds up, or write int(x)."
         raise _breach(kernel, got, "it is made of whole numbers", remedy)

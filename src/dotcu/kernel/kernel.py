@@ -305,7 +305,7 @@ class Kernel:
         if type(block) is int and type(smem_bytes) is int:
             threads = block
         else:
-            threads, smem_bytes = read_block(self.name, block, smem_bytes)
+            threads, smem_bytes = read_block(self.name, _whole(block), _whole(smem_bytes))
         announce(self.unit, self.name, None)
         target = _assembled_target()
         key = (threads, smem_bytes, target)
@@ -365,6 +365,13 @@ def _assembled_target() -> Target:
     outside = scope.policy is LaunchPolicy.OUTSIDE  # elsewhere CUDA is not started to ask
     in_use = cuda.available() if outside else torch.cuda.is_initialized()
     return _assembled(gpu_target(torch.cuda.current_device()) if in_use else DEFAULT_ARCH)
+
+
+def _whole(size: Any) -> Any:
+    """Return symbolic sizes as the whole numbers that they are now, with a guard on each."""
+    if isinstance(size, tuple):
+        return tuple(map(_whole, size))
+    return int(size) if isinstance(size, torch.SymInt) else size
 
 
 _NO_SHAPE = (None, 0, None, False, False)

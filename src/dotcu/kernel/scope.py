@@ -44,14 +44,19 @@ class LaunchPolicy(enum.Enum):
     REFUSE = "in a backward or elsewhere that launches are not allowed: it is refused"
 
 
-class Recording(Protocol):
-    """What a body tells that runs without its launches, for C++ that does the same."""
+class LaunchRecorder(Protocol):
+    """Records a body that runs without its launches, and answers its questions about tensors and GPU."""
 
     def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> None:
-        """Record a launch: `shape` is block, dynamic shared memory, cluster, cooperative, programmatic."""
+        """Record a launch that is skipped.
+
+        Args:
+            kernel, args, grid: As the body has launched it.
+            shape: Block, dynamic shared memory, cluster, cooperative, programmatic.
+        """
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
-        """Return whether a tensor is aligned to `bytes` in this call, and in every call that is recorded."""
+        """Return whether a tensor is aligned to `bytes`, which the recording then depends on."""
 
     def multiprocessors(self, count: int) -> int:
         """Return a number that stands for any GPU's; `count` is that of the GPU that is asked for."""
@@ -77,7 +82,7 @@ class Scope:
     policy: LaunchPolicy
     operator: str = ""
     reason: str = ""
-    recording: Recording | None = None
+    recording: LaunchRecorder | None = None
     gpu: int | None = None
     keeps: bool = True
 

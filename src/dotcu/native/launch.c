@@ -160,13 +160,9 @@ static void fill_template(LaunchTemplate *into, const unsigned block[3], unsigne
 
 /* ---------------------------------------------------------------- arguments */
 
-/* Reads a tensor. False if it is not plain memory on the launch's device, or if a gradient would be lost.
- *
- * A body gets tensors without the bits of conjugated and negated memory. What it makes with a negative bit itself, the
- * imaginary part of conjugated numbers, is every second number, so a contiguous tensor there need not be asked. */
+/* Reads a tensor. False if it is not plain memory on the launch's device, or if a gradient would be lost. */
 static bool take_tensor(Packed *packed, PyObject *value, Tensor *tensor) {
-    if (!dotcu_look(value, tensor) || !dotcu_is_on_gpu(tensor)) return false;
-    if ((packed->outside || !dotcu_is_real_row(tensor)) && !dotcu_is_resolved(tensor)) return false;
+    if (!dotcu_look_at_plain(value, tensor) || !dotcu_is_on_gpu(tensor)) return false;
     if (packed->outside && dotcu_requires_grad(value) && dotcu_grad_enabled()) return false;
     if (packed->device_index == NO_DEVICE) {
         packed->device_type = tensor->device_type;

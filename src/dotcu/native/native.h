@@ -54,8 +54,6 @@ int dotcu_configure(PyObject *values);
 bool dotcu_is_tensor(PyObject *value);
 bool dotcu_look(PyObject *value, Tensor *tensor);
 bool dotcu_look_at_plain(PyObject *value, Tensor *tensor);
-bool dotcu_is_resolved(const Tensor *tensor);
-bool dotcu_is_real_row(const Tensor *tensor);
 bool dotcu_is_contiguous(const Tensor *tensor);
 bool dotcu_extent(const Tensor *tensor, int64_t *end);
 bool dotcu_is_on_gpu(const Tensor *tensor);

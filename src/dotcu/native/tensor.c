@@ -159,18 +159,19 @@ bool dotcu_is_contiguous(const Tensor *tensor) {
     return true;
 }
 
-/* False if the memory is yet to be conjugated or negated. */
-bool dotcu_is_resolved(const Tensor *tensor) {
-    return lacks(torch_.is_neg, tensor->object) && ((tensor->dtype & 255) != COMPLEX || lacks(torch_.is_conj, tensor->object));
-}
-
-bool dotcu_look_at_plain(PyObject *value, Tensor *tensor) { return dotcu_look(value, tensor) && dotcu_is_resolved(tensor); }
-
 /* True for a contiguous tensor of two or more real numbers. */
-bool dotcu_is_real_row(const Tensor *tensor) {
+static bool is_row_of_real_numbers(const Tensor *tensor) {
     bool several = false;
     for (int32_t i = 0; i < tensor->dimensions; ++i) several |= tensor->sizes[i] > 1;
     return several && (tensor->dtype & 255) != COMPLEX && dotcu_is_contiguous(tensor);
+}
+
+/* The same, and false if the memory is yet to be conjugated or negated. The public way to a negative bit is the imaginary
+ * part of conjugated numbers. That is every second number, so contiguous real numbers need not be asked. */
+bool dotcu_look_at_plain(PyObject *value, Tensor *tensor) {
+    if (!dotcu_look(value, tensor)) return false;
+    if (is_row_of_real_numbers(tensor)) return true;
+    return lacks(torch_.is_neg, value) && ((tensor->dtype & 255) != COMPLEX || lacks(torch_.is_conj, value));
 }
 
 bool dotcu_is_on_gpu(const Tensor *tensor) { return tensor->device_type == torch_.device_type; }

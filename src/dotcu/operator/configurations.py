@@ -23,7 +23,7 @@ from dotcu.kernel.config import limits
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import (
     LaunchPolicy,
-    Recording,
+    LaunchRecorder,
     Scope,
     current_scope,
     observing_every_call,
@@ -344,7 +344,7 @@ def _typed(key: Key) -> tuple[tuple[type, Part], ...]:
     return tuple((type(part), part) for part in key)
 
 
-def _size(size: Any, recording: Recording | None, *, is_exact: bool) -> int:
+def _size(size: Any, recording: LaunchRecorder | None, *, is_exact: bool) -> int:
     """Return what a size counts as; of a symbol in a recorded body, which then holds for that alone."""
     plain = int(size) if recording is None else recording.hint(size)
     count = plain if is_exact else bucket(plain)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import linecache
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from dotcu import stopwatch
 from dotcu.elf import demangle
 from dotcu.errors import SimulationError
+from dotcu.process import ForkSafeLock
 from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.simulator.decoding.decode import DecodedKernel, decode
@@ -52,7 +52,7 @@ class Program:
         self.heap: list[Buffer] = []
         self.source_line = line_reader(texts)
         self._decoded: dict[str, DecodedKernel] = {}
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
 
     @classmethod
     def parse(

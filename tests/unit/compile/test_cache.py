@@ -638,6 +638,13 @@ def test_a_stopped_holder_that_goes_on_is_waited_for(
         assert locked
 
 
+def test_a_lock_that_this_thread_holds_is_not_waited_for(store: Store) -> None:
+    with store.lock(DIGEST) as outer, store.lock(DIGEST) as inner, store.lock("ab" + "1" * 62) as other:
+        assert (outer, inner, other) == (True, False, False)
+    with store.lock(DIGEST) as again:
+        assert again
+
+
 def test_a_lock_that_is_held_for_a_second_is_told_of_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -645,6 +652,7 @@ def test_a_lock_that_is_held_for_a_second_is_told_of_once(
     looks = iter(range(4))
     with store.lock("ab"):
         cache._thread_locks.clear()  # as another process
+        cache._owners.clear()
         with caplog.at_level(logging.INFO), store.lock("ab", lambda: next(looks, None) is None) as locked:
             assert not locked
     (told,) = [(r.levelname, r.getMessage()) for r in caplog.records]
@@ -664,9 +672,8 @@ def test_a_lock_that_is_held_for_a_second_is_told_of_once(
 def test_a_note_in_a_lock_of_another_machine_is_not_trusted(
     store: Store, tmp_path: Path, note: bytes, name: str
 ) -> None:
-    (tmp_path / "a.lock").write_bytes(note)
-    with (tmp_path / "a.lock").open("rb") as file:
-        found = cache._holder(file)
+    (tmp_path / "a.holder").write_bytes(note)
+    found = cache._holder(tmp_path / "a.lock")
     assert (found.process, found.state) == (name, "elsewhere")
 
 

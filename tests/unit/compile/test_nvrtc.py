@@ -33,8 +33,8 @@ class Stopped(Exception):
 
 def pid_of_compiler() -> int:
     """Return the process that compiles for this one."""
-    assert nvrtc._server is not None
-    return nvrtc._server._process.pid
+    (server,) = nvrtc._servers
+    return server._process.pid
 
 
 def wait_for_end(pid: int) -> None:
@@ -48,7 +48,7 @@ def during_a_compile(act: Callable[[], object]) -> threading.Thread:
     """Do something once the compiler is asked."""
 
     def wait() -> None:
-        while not nvrtc._lock.locked():
+        while nvrtc._idle or not nvrtc._loaded:
             time.sleep(0.01)
         time.sleep(0.2)
         act()
@@ -77,6 +77,24 @@ def test_a_signal_stops_a_compile_and_the_next_one_works(
     assert "k" in make(SMALL).lowered
 
 
+def test_the_handler_of_a_signal_may_compile_during_a_compile(make: Build, cache_dir: Path) -> None:
+    compiled = []
+
+    def compile_and_stop(*_: object) -> None:
+        compiled.append(make(SMALL).lowered["k"])
+        raise Stopped
+
+    before = signal.signal(signal.SIGUSR1, compile_and_stop)
+    try:
+        sender = during_a_compile(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        with pytest.raises(Stopped):
+            make(ENDLESS)
+        sender.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert compiled == ["_Z1kPf"]
+
+
 def test_a_compiler_that_crashes_is_an_error_and_the_next_compile_works(make: Build) -> None:
     killer = during_a_compile(lambda: os.kill(pid_of_compiler(), signal.SIGSEGV))
     advice = r"crashed: SIGSEGV\.\n.*leave parts of the source out.*\n.*export DOTCU_NVRTC="
@@ -88,9 +106,9 @@ def test_a_compiler_that_crashes_is_an_error_and_the_next_compile_works(make: Bu
 
 def test_a_compiler_that_was_killed_between_two_compiles_is_started_again(make: Build) -> None:
     make(SMALL)
-    server, killed = nvrtc._server, pid_of_compiler()
+    (server,), killed = nvrtc._servers, pid_of_compiler()
     os.kill(killed, signal.SIGKILL)
-    while server is not None and server.is_alive():
+    while server.is_alive():
         time.sleep(0.01)
     assert "k" in make(SMALL, target="sm_90").lowered
     assert pid_of_compiler() != killed
@@ -105,10 +123,10 @@ def test_without_a_python_to_start_the_compiler_is_called_in_this_process(
 sys.executable = {executable!r}
 from pathlib import Path
 from dotcu.compile import nvrtc
-print(nvrtc.architectures(Path({str(path)!r})), nvrtc._server)
+print(nvrtc.architectures(Path({str(path)!r})), nvrtc._servers)
 """
     done = subprocess.run(python(text), capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{nvrtc.architectures(path)} None"
+    assert done.stdout.strip() == f"{nvrtc.architectures(path)} []"
 
 
 OTHER = f"""
@@ -117,8 +135,9 @@ from dotcu.compile import CompileOptions, Target, build, inline_source, nvrtc
 def make(text):
     source, target = inline_source(text), Target.parse("compute_80")
     return build(source, options=CompileOptions(), target=target, names=["k"])
-threading.Thread(target=make, args=({ENDLESS!r},), daemon=True).start()
-while not (nvrtc._lock.locked() and nvrtc._loaded):
+thread = threading.Thread(target=make, args=({ENDLESS!r},), daemon=True)
+thread.start()
+while thread.is_alive() and (nvrtc._idle or not nvrtc._loaded):
     time.sleep(0.01)
 """
 
@@ -126,7 +145,7 @@ while not (nvrtc._lock.locked() and nvrtc._loaded):
 def test_the_compiler_ends_with_the_process_that_asked(
     python: Callable[[str], list[str]], cache_dir: Path
 ) -> None:
-    text = f"{OTHER}\nprint(nvrtc._server._process.pid, flush=True)\ntime.sleep(600)"
+    text = f"{OTHER}\nprint(nvrtc._servers[0]._process.pid, flush=True)\ntime.sleep(600)"
     environment = {**os.environ, "DOTCU_CACHE_DIR": str(cache_dir)}
     with subprocess.Popen(python(text), stdout=subprocess.PIPE, env=environment, text=True) as asking:
         assert asking.stdout is not None

@@ -38,8 +38,10 @@ static_assert(sizeof(int8_t) == 1 && sizeof(uint16_t) == 2 && sizeof(std::int32_
 static_assert(sizeof(int64_t) == 8 && sizeof(std::uint64_t) == 8 &&
               sizeof(uintptr_t) == sizeof(void*));
 static_assert(int64_t(-1) < 0 && uint64_t(-1) > 0);
-static_assert(sizeof(int_least16_t) == 2 && sizeof(std::uint_fast8_t) == 1 && uint_fast64_t(-1) > 0);
-static_assert(INT64_C(1) << 62 == 4611686018427387904 && UINT64_C(-1) == UINT64_MAX && INT8_C(-1) < 0);
+static_assert(sizeof(int_least16_t) == 2 && sizeof(std::uint_fast8_t) == 1 &&
+              uint_fast64_t(-1) > 0);
+static_assert(INT64_C(1) << 62 == 4611686018427387904 && UINT64_C(-1) == UINT64_MAX &&
+              INT8_C(-1) < 0);
 static_assert(INT_LEAST16_MAX == 32767 && UINT_FAST8_MAX == 255 && UINTMAX_C(7) == 7);
 static_assert(INTMAX_MAX == INT64_MAX && sizeof(ssize_t) == 8 && ssize_t(-1) < 0);
 static_assert(INT8_MIN == -128 && INT8_MAX == 127 && UINT8_MAX == 255);

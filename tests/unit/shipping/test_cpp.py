@@ -596,7 +596,7 @@ def test_the_wheel_holds_source_and_library(written: Written, driver: Path, tmp_
     done = subprocess.run(words, cwd=written.made.root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     wheel = Path(json.loads(done.stdout)["wheel"])
-    assert f"note: {written.made.name}::copied is not in C++" in done.stderr
+    assert f"note: {written.made.name}::copied with float32, sample 0 is not in C++" in done.stderr
     assert "-cp310-abi3-manylinux_" in wheel.name
     with zipfile.ZipFile(wheel) as opened:
         folder = f"{written.made.name}/cpp"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import shutil
 import sys
@@ -57,7 +58,7 @@ def nvcc_of(monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]) -> None:
         library=home / "lib", identity="nvcc",
     )  # fmt: skip
     monkeypatch.setattr(tools, "_nvccs", lambda: iter([found.path]))
-    monkeypatch.setattr(tools, "_nvcc", lambda path: found)
+    monkeypatch.setattr(tools, "_nvcc", functools.cache(lambda path: found))
     monkeypatch.setattr(tools, "architectures", lambda nvcc: [75, 80, 86, 89, 90, 100, 120])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,6 +28,8 @@ __global__ void scale(const T* x, T* out, float by, int n) {
 struct Pair { int first, second; };
 __global__ void fill(float4* out, unsigned char value, Pair pair) { out[threadIdx.x].x = value + pair.first; }
 __global__ void alone(int value) {}
+__global__ void sums(const float** parts, int count, float* out) {}
+__global__ void vectors(float2 by, float* out) {}
 """)
 
 scale = kernels.scale[torch.float32, 1]
@@ -39,8 +42,9 @@ def record(body: Callable[..., Any], *values: Any, arch: str = "sm_80") -> Recor
 
 def recording(body: Callable[..., Any], *values: Any, arch: str = "sm_80") -> tuple[Recording, RecordedCall]:
     signature = schema.infer(body, name="test_recording::body", overload="", mutates_args=())
+    overload: Any = SimpleNamespace(body=body, signature=signature, qualified_name=signature.qualified_name)
     made = Recording(Target.parse(arch))
-    return made, made.run(body, signature, dict(zip(signature.arguments, values, strict=True)))
+    return made, made.run(overload, dict(zip(signature.arguments, values, strict=True)))
 
 
 def holds(call: RecordedCall, values: dict[str, float]) -> bool:
@@ -133,7 +137,7 @@ def test_what_python_computes_with_floats_is_computed_in_c() -> None:
 
 
 @pytest.mark.parametrize(
-    "by", [lambda n: math.sqrt(n), lambda n: n**-0.5, lambda n: float(1 << n)], ids=["sqrt", "pow", "shift"]
+    "by", [lambda n: math.sqrt(n), lambda n: n**-0.5, lambda n: 2.0**n], ids=["sqrt", "root", "power"]
 )
 def test_what_has_no_c_holds_for_the_sample_s_numbers(by: Callable[[int], float]) -> None:
     def body(x: Tensor) -> Tensor:
@@ -143,6 +147,16 @@ def test_what_has_no_c_holds_for_the_sample_s_numbers(by: Callable[[int], float]
     fits = {n: holds(call, {"{0}.sizes()[0]": n}) for n in (3, 4, 5)}
     assert fits == {3: False, 4: True, 5: False}
     assert all(not field.value.free_symbols for field in call.launches[0].fields if field.kind == "float")
+
+
+def test_a_vector_holds_for_the_sample_s_numbers() -> None:
+    def body(x: Tensor, by: float) -> Tensor:
+        kernels.vectors((by, x.shape[0]), out := torch.empty_like(x), grid=1, block=32)
+        return out
+
+    call = record(body, torch.ones(4), 2.0)
+    fits = [holds(call, {"{0}.sizes()[0]": n, "{1}": by}) for n, by in ((4, 2.0), (5, 2.0), (4, 3.0))]
+    assert fits == [True, False, False]
 
 
 def test_alignment_is_a_guard_on_the_address() -> None:
@@ -203,19 +217,32 @@ def _struct(x: Tensor) -> Tensor:
     return out
 
 
+def _listed(x: Tensor) -> Tensor:
+    kernels.sums([x, x], 2, out := torch.empty_like(x), grid=1, block=1)
+    return out
+
+
+def _tupled(x: Tensor) -> Tensor:
+    kernels.sums((x,), 1, out := torch.empty_like(x), grid=1, block=1)
+    return out
+
+
 def _alone(x: Tensor) -> Tensor:
     kernels.alone(1, grid=1, block=1)
     return torch.empty_like(x)
 
 
 REFUSED: dict[Callable[..., Any], str] = {
-    _returned: "it returns memory of an argument",
+    _returned: "it returns an argument's memory",
     _twice: "it returns the same memory twice",
     _on_cpu: "it makes a tensor on cpu, and its arguments are on the GPU",
-    _struct: "fill takes a list, or the members of a struct",
+    _struct: "fill takes the members of a struct",
+    _listed: "it passes a list for parts, and C++ makes no array of it",
+    _tupled: "it passes a list for parts, and C++ makes no array of it",
     _alone: "alone is launched without a tensor, so on the current GPU",
     lambda x: x.t().contiguous() if x.dim() > 1 else x[::2].contiguous(): "contiguous() copies here",
     lambda x: x.half(): "it calls the operator aten._to_copy.default, and only launches can be recorded",
+    lambda x: tuned_scale(x): "it calls the operator test_recording.tuned_scale.default, and only launches",
     lambda x: x.fill_(x.sum()): "it calls the operator aten.sum.default",
     lambda x: x.new_empty(x.data_ptr() % 7): "it asks for an address: ask dotcu.is_aligned",
     lambda x: x.new_empty(x.storage_offset()): "it asks for a storage offset: ask dotcu.is_aligned",

@@ -86,6 +86,8 @@ def _called(subject: Subject, case: Case) -> Outcome:
         )
     if all(map(equal, got, expected)) and len(got) == len(expected):
         return Passed()
+    if subject.declares(torch.Tag.nondeterministic_seeded):
+        return Passed(note="declared random")  # the body has drawn numbers before, for its shapes
     where = (_difference(i, a, b) for i, (a, b) in enumerate(zip(expected, got, strict=False)))
     return Failed(
         reason="a call on CPU tensors, outside of the simulator, gives another result than the reference",

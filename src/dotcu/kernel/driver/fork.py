@@ -7,11 +7,11 @@ a flag here repeats it, since every launch reads it.
 from __future__ import annotations
 
 import os
-import threading
 
 import torch
 
 from dotcu.errors import LaunchError
+from dotcu.process import ForkSafeLock as ForkSafeLock
 
 _forked = torch.cuda._is_in_bad_fork()  # where dotcu is imported only after the fork
 
@@ -39,19 +39,3 @@ def require_own_cuda(doing: str) -> None:
             'DataLoader(..., multiprocessing_context="spawn"); or fork before the first CUDA call, and '
             "torch.cuda.is_available() is one."
         )
-
-
-class ForkSafeLock:
-    """A reentrant lock; a forked child gets a new one, since the owner's thread is not in it."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if self._pid != os.getpid():
-            self._pid, self._lock = os.getpid(), threading.RLock()
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()

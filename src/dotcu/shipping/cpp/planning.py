@@ -18,7 +18,6 @@ from dotcu.errors import DotcuError
 from dotcu.inspection.code.operators import samples_on_cpu
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator, Overload, Sample
-from dotcu.operator.schema import Body
 from dotcu.shipping.cpp.recording import RecordedCall, Recording, TensorKey, Unrecorded
 from dotcu.tracebacks import first_lines
 
@@ -139,10 +138,9 @@ def _variants(
 
 def _recorded(overload: Overload, sample: Sample, target: Target) -> _Variant | str:
     """Return a sample's call; or why C++ cannot run it."""
-    signature, body, recording = overload.signature, overload.body, Recording(target)
-    assert body is not None
+    recording = Recording(target)
     try:
-        plan = recording.run(body, signature, dict(_whole(overload, body, sample)))
+        plan = recording.run(overload, dict(_whole(overload, sample)))
     except Unrecorded as reason:
         return str(reason)
     except DotcuError as error:
@@ -164,9 +162,10 @@ def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
     return ""
 
 
-def _whole(overload: Overload, body: Body, sample: Sample) -> Iterator[tuple[str, Any]]:
+def _whole(overload: Overload, sample: Sample) -> Iterator[tuple[str, Any]]:
     """Yield a value for each argument, as torch would pass it on."""
-    bound = inspect.signature(body).bind(*sample.args, **sample.kwargs)
+    assert overload.body is not None
+    bound = inspect.signature(overload.body).bind(*sample.args, **sample.kwargs)
     bound.apply_defaults()
     for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
         value, wanted = bound.arguments[name], kind.removesuffix("?")

@@ -3,7 +3,7 @@
 A body is recorded as torch.compile traces it: as its own fake kernel, without its launches, on fake tensors
 whose sizes are symbols of torch's `ShapeEnv`, and with symbols for its numbers. torch's symbolic shapes
 compute, and each decision of the body on a symbol is a guard. The fake tensors are on a GPU, as in every call
-in C++. A sample's contiguous tensor stands for contiguous ones: its strides follow from its sizes.
+in C++. A contiguous tensor stands for all of its kind: its strides follow from its sizes, also from one of 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from dotcu.compile import Target
 from dotcu.kernel import Kernel, TensorMap, simulate
@@ -30,13 +29,13 @@ from dotcu.kernel.config import LaunchConfig, limits, read_config, require_fit
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
-from dotcu.operator.schema import Body, Signature
+from dotcu.operator import Overload
 from dotcu.shipping.cpp.expressions import Expr, is_expressible
+from dotcu.torch_compat import storage_of
 from dotcu.tracebacks import caller_line, quiet
 
-ALLOCATOR_ALIGNMENT = 16
-"""The alignment of new memory that every allocator of torch guarantees, in bytes."""
-PARAMETER_ALIGNMENT = 16
+ALLOCATOR_ALIGNMENT, PARAMETER_ALIGNMENT = 16, 16
+"""In bytes: of new memory, as every allocator of torch guarantees, and of the parameters of a launch."""
 
 _ZERO = sympy.Integer(0)
 
@@ -51,12 +50,12 @@ class TensorKey:
 
 
 Key = TensorKey | tuple[object] | type[int] | type[float]
-"""An argument's type, or its one value: None, a bool or a text."""
+"""An argument's type, or its one value: None, a bool, a text, or a float that is not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
-    """A place in the memory of argument or allocation `source`, `offset` bytes from its first element."""
+class Pointer:
+    """A pointer into argument or allocation `source`, `offset` bytes from its first element."""
 
     argument: bool
     source: int
@@ -87,7 +86,7 @@ class Field:
 
     offset: int
     kind: str
-    value: Memory | Expr
+    value: Pointer | Expr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +129,6 @@ _REFUSED = {
     torch.Tensor.__setitem__: "it assigns to a part of a tensor, and only launches can be recorded",
 }
 _BYTES = {"": 8, "float": 4, "double": 8, **{f"{u}int{8 * n}_t": n for u in ("", "u") for n in (1, 2, 4, 8)}}
-_PLACEMENT = pack.Placement(lambda *_: 0, lambda *_: b"", lambda *_: 0)
 
 
 class Recording:
@@ -149,13 +147,13 @@ class Recording:
         self._names: dict[Expr, Expr] = {}
         self._values: dict[Expr, Expr] = {}
         self._multiprocessors: Any = None
-        self._memory: dict[int, tuple[Tensor, Memory]] = {}  # by storage, which the tensor keeps alive
+        self._memory: dict[int, tuple[Tensor, Pointer]] = {}  # by storage, which the tensor keeps alive
         self._roots: dict[tuple[bool, int], Tensor] = {}
         self._addresses: dict[int, Any] = {}
         self._allocations: list[Allocation] = []
         self._launched: list[tuple[Kernel, Sequence[Any], Any, tuple[Any, ...]]] = []
 
-    def run(self, body: Body, signature: Signature, arguments: Mapping[str, Any]) -> RecordedCall:
+    def run(self, overload: Overload, arguments: Mapping[str, Any]) -> RecordedCall:
         """Record a body, which runs once, with a value for each argument of its schema, in its order.
 
         Raises:
@@ -163,7 +161,9 @@ class Recording:
             DotcuError: The body, or a launch of it, is wrong.
         """
         arch, fakes = str(self._target).replace("compute_", "sm_"), FakeTensorMode(shape_env=self._shapes)
-        scope = entering_scope(LaunchPolicy.SKIP, operator=signature.qualified_name, recording=self)
+        body, signature = overload.body, overload.signature
+        assert body is not None
+        scope = entering_scope(LaunchPolicy.SKIP, operator=overload.qualified_name, recording=self)
         with quiet(), simulate(arch=arch), torch.no_grad(), fakes:
             rows = [self._argument(index, value) for index, value in enumerate(arguments.values())]
             given = {name: value for name, (_, value) in zip(arguments, rows, strict=True)}
@@ -181,7 +181,7 @@ class Recording:
 
         source, env = ConstantSource(f"dotcu_{len(self._names)}"), self._shapes
         symbol = env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
-        self._names[symbol] = sympy.Symbol(text, integer=isinstance(value, int), real=True)
+        self._names[symbol] = sympy.Symbol(text, integer=isinstance(value, int) or None, real=True)
         self._values[symbol] = sympy.sympify(value)
         make = env.create_symfloatnode if isinstance(value, float) else env.create_symintnode
         return make(symbol, hint=value, source=source)
@@ -235,8 +235,7 @@ class Recording:
         if made.device != _GPU or made.layout is not torch.strided:
             _refuse(f"it makes a tensor on {made.device}, and its arguments are on the GPU")
         self._add(made, argument=False, source=len(self._allocations))
-        new = Allocation(dtype=made.dtype, layout=_layout(made), zeroed=packet in _ZEROS)
-        self._allocations.append(new)
+        self._allocations.append(Allocation(dtype=made.dtype, layout=_layout(made), zeroed=packet in _ZEROS))
         return made
 
     def _viewed(self, tensor: Tensor, shape: Iterable[Any]) -> Tensor:
@@ -248,7 +247,7 @@ class Recording:
         if math.prod(sizes) != numel:
             return tensor.view(*shape)  # which raises torch's error
         made = torch.empty(sizes, dtype=tensor.dtype, device=_GPU)
-        self._memory[_storage(made)] = made, self._place(tensor)
+        self._memory[storage_of(made)] = made, self._place(tensor)
         return made
 
     def _function(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -262,12 +261,12 @@ class Recording:
     # Tensors of the body, and their places in memory.
 
     def _add(self, tensor: Tensor, *, argument: bool, source: int) -> None:
-        self._memory[_storage(tensor)] = tensor, Memory(argument=argument, source=source)
+        self._memory[storage_of(tensor)] = tensor, Pointer(argument=argument, source=source)
         self._roots[argument, source] = tensor
 
-    def _place(self, tensor: Tensor) -> Memory:
+    def _place(self, tensor: Tensor) -> Pointer:
         """Return where a tensor's first element is."""
-        known = self._memory.get(_storage(tensor))
+        known = self._memory.get(storage_of(tensor))
         if known is None:
             raise Unrecorded("it has a tensor of unknown origin.")
         start = _expr(_aten.sym_storage_offset.default(tensor))
@@ -275,7 +274,8 @@ class Recording:
 
     def _is_contiguous(self, tensor: Tensor) -> bool:
         """Ask as torch does, and guard the answer, unless it is the same for all sizes."""
-        step, strides = 1, list[Expr]()
+        step: Any = 1
+        strides: list[Expr] = []
         for size in reversed(tensor.shape):
             strides.insert(0, _expr(step))
             step *= torch.sym_max(size, 1)
@@ -330,10 +330,8 @@ class Recording:
             raise Unrecorded("it returns the same memory twice.")
         trivial = {sympy.Ge(symbol, 0) for symbol, name in self._names.items() if ".sizes()" in name.name}
         guards = tuple(dict.fromkeys(guard.expr for guard in self._shapes.guards))
-        allocations, found = tuple(self._allocations), dict[Expr, Expr]()
-        call = RecordedCall(
-            keys=keys, guards=guards, allocations=allocations, launches=launches, results=results
-        )  # fmt: skip
+        made: Any = {"allocations": tuple(self._allocations), "launches": launches, "results": results}
+        call, found = RecordedCall(keys=keys, guards=guards, **made), dict[Expr, Expr]()
         _changed(call, lambda expr: found.setdefault(expr, expr))
         # what has no C++ makes the call hold for the sample's numbers alone
         pinned = {each for expr in found if not is_expressible(expr) for each in expr.free_symbols}
@@ -348,10 +346,8 @@ class Recording:
 
     def _result(self, tensor: Tensor) -> tuple[int, Layout]:
         place = self._place(tensor)
-        if place.argument:
-            raise Unrecorded("it returns memory of an argument.")
-        if tensor.dtype != self._allocations[place.source].dtype:
-            raise Unrecorded("it returns memory in another dtype than it was made in.")
+        if place.argument or tensor.dtype != self._allocations[place.source].dtype:
+            raise Unrecorded("it returns an argument's memory, or memory in another dtype than it made.")
         offset = sympy.expand(place.offset / tensor.itemsize)
         return place.source, replace(_layout(tensor), offset=offset)
 
@@ -361,15 +357,16 @@ class Recording:
             raise Unrecorded(f"{unit.source.name} has tile kernels, which are launched from Python alone.")
         if any(isinstance(value, TensorMap) for value in args):
             raise Unrecorded("it passes a tensor map, which is encoded for calls from Python alone.")
-        if any(pack.members_of(value) is not None or isinstance(value, list) for value in args):
-            raise Unrecorded(f"{name} takes a list, or the members of a struct.")
+        if any(pack.members_of(value) is not None for value in args):
+            raise Unrecorded(f"{name} takes the members of a struct.")
         if not [self._place(tensor) for tensor in pack.tensors_in(args)]:
             raise Unrecorded(f"{name} is launched without a tensor, so on the current GPU.")
         config, code = read_config(name, self._plain(grid), *map(_pinned, shape)), unit.code(self._target)
         code.claim(name)
         require_fit(name, config, code.needs(name), arch)
         plan, parameters, offsets, parts = code.plan(name), bytearray(), list[int](), list[Field]()
-        packed, _ = pack.pack(plan, self._plain([*args]), _PLACEMENT)
+        to = pack.Placement(lambda *_: 0, lambda *_: b"", _refuse_list)
+        packed, _ = pack.pack(plan, self._plain([*args]), to)
         for packer, value, data in zip(plan.packers, pack.expanded(args), packed, strict=True):
             parameters += bytes(-len(parameters) % PARAMETER_ALIGNMENT)
             start, constant = len(parameters), bytearray(data)
@@ -390,17 +387,18 @@ class Recording:
         """Yield the parts of a parameter that depend on the call, and guard what was accepted of it."""
         if isinstance(packer, (PointerPacker, TensorPacker)) and value is not None:
             yield from self._pointer(kernel, packer, value)
-        elif isinstance(value, (torch.SymInt, torch.SymFloat)) and _expr(value).free_symbols:
-            kind = ""
+            return
+        kind = ""
+        if isinstance(value, (torch.SymInt, torch.SymFloat)) and _expr(value).free_symbols:
             if isinstance(packer, FloatPacker):
                 value, kind = torch.sym_float(value), {"<f": "float", "<d": "double"}.get(packer.code, "")
             elif isinstance(packer, IntPacker) and packer.size <= 8:
                 signed = bool(value < 0) if packer.either else packer.signed
                 kind = f"{'' if signed else 'u'}int{8 * packer.size}_t"
-            if kind:
-                yield Field(offset=0, kind=kind, value=_expr(value))
-            else:
-                _pinned(value)
+        if kind:
+            yield Field(offset=0, kind=kind, value=_expr(value))
+        else:
+            _pinned(value)
 
     def _pointer(self, kernel: str, packer: PointerPacker | TensorPacker, value: Any) -> Iterator[Field]:
         tensor = value.tensor if isinstance(value, WRAPPED) else value
@@ -426,8 +424,8 @@ def _refuse(reason: str) -> NoReturn:
     raise Unrecorded(f"{reason}, in {where}." if where else f"{reason}.")
 
 
-def _storage(tensor: Tensor) -> int:
-    return int(StorageWeakRef(tensor.untyped_storage()).cdata)
+def _refuse_list(data: bytes, name: str, writable: bool) -> NoReturn:
+    raise Unrecorded(f"it passes a list for {name}, and C++ makes no array of it.")
 
 
 def _expr(number: Any) -> Expr:
@@ -450,8 +448,7 @@ def _pinned(value: Any) -> Any:
 def _indexed(tensor: Tensor, key: Any) -> Tensor:
     """Index a tensor by the operators for views."""
     keys, dim = list(key) if isinstance(key, tuple) else [key], 0
-    at = next((at for at, one in enumerate(keys) if one is Ellipsis), None)
-    if at is not None:
+    for at in [at for at, one in enumerate(keys) if one is Ellipsis]:
         keys[at : at + 1] = [slice(None)] * (tensor.dim() + 1 - sum(one is not None for one in keys))
     for one in keys:
         if isinstance(one, slice):
@@ -474,7 +471,6 @@ def _changed(value: Any, change: Callable[[Expr], Expr]) -> Any:
     if isinstance(value, tuple):
         return tuple(_changed(part, change) for part in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{one.name: _changed(getattr(value, one.name), change) for one in fields(value)}
-        )
+        parts = {part.name: _changed(getattr(value, part.name), change) for part in fields(value)}
+        return replace(value, **parts)
     return value

@@ -14,7 +14,7 @@ from dotcu.compile.prebuilt import load_key
 from dotcu.operator import Overload
 from dotcu.shipping.cpp.expressions import Expr, Values
 from dotcu.shipping.cpp.planning import DTYPES, TYPES, CppOperators, CppVariant, types_of
-from dotcu.shipping.cpp.recording import Field, Key, Launch, Layout, Memory, RecordedCall, TensorKey
+from dotcu.shipping.cpp.recording import Field, Key, Launch, Layout, Pointer, RecordedCall, TensorKey
 
 _ALWAYS_FIT = ("int64_t", "double")
 _CHARACTERS = [
@@ -97,7 +97,7 @@ def _launch_lines(
 
 def _field(name: str, field: Field, arguments: Sequence[str], values: Values) -> str:
     place = field.value
-    if not isinstance(place, Memory):
+    if not isinstance(place, Pointer):
         number = values.number(place, double=field.kind in ("float", "double"))
         return f"{name}.put({field.offset}, static_cast<{field.kind}>({number}));"
     source = arguments[place.source] if place.argument else f"call.made[{place.source}]"

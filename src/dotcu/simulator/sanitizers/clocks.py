@@ -228,16 +228,16 @@ class VectorClocks:
 
     def _hear(self, lanes: Lanes | None, turn: Array, *, of_grid: bool) -> None:
         """Let lanes know of the handovers up to a turn, of their block alone or of all."""
-        if self.handovers is not None:
-            grid, block = self.heard
-            block = self._put(block, lanes, np.maximum(picked(block, lanes), turn))
-            if of_grid:
-                grid = self._put(grid, lanes, np.maximum(picked(grid, lanes), turn))
-            self.heard = grid, block
+        grid, block = self.heard
+        block = self._put(block, lanes, np.maximum(picked(block, lanes), turn))
+        if of_grid:
+            grid = self._put(grid, lanes, np.maximum(picked(grid, lanes), turn))
+        self.heard = grid, block
 
     def _meet_at(self, lanes: Lanes | None) -> None:
         """Lanes meet: they hand on what they did, and know of all handovers of their block."""
-        self._hear(lanes, np.full(1, self.hand_over(lanes)), of_grid=False)
+        if self.handovers is not None:
+            self._hear(lanes, np.full(1, self.hand_over(lanes)), of_grid=False)
 
     def left_out(self, lanes: Array, then: ClockTimes, others: Array, known: Array) -> Array:
         """Return the mask of pairs of lanes of two warps, ordered by a release that does not cover the first.
@@ -324,7 +324,8 @@ class VectorClocks:
 
     def _take_over(self, lanes: Lanes | None, *, wide: bool) -> None:
         seen = self.seen.of(lanes)
-        self._hear(lanes, picked(self._seen_turn, lanes), of_grid=wide)
+        if self.handovers is not None:
+            self._hear(lanes, picked(self._seen_turn, lanes), of_grid=wide)
         self._set("known", lanes, block=_at_least(picked(self.known.block, lanes), seen.block))
         if wide:
             self._raise("known", lanes, grid=seen.grid)

@@ -676,7 +676,8 @@ def _unordered(
         result |= at.chunk.clocks.left_out(first, then, second, own.block)
         if foreign.any():
             result = np.where(foreign[of_event], then.grid >= picked(known.grid, second), result)
-    result = result | _is_unheard(at, events, of_event, first, second, ~result)
+    if at.chunk.clocks.handovers is not None:
+        result = result | _is_unheard(at, events, of_event, first, second, ~result)
     if not order.strong:
         return result
     promises = [event.access.order for event in events]
@@ -704,8 +705,6 @@ def _is_unheard(
         ordered: The mask of pairs to look at.
     """
     unheard, clocks, shape = np.zeros(len(first), bool), at.chunk.clocks, at.chunk.shape
-    if clocks.handovers is None:
-        return unheard
     for number, event in enumerate(events):
         handovers, opcode = event.handovers, event.access.placed.instruction.opcode
         if handovers is None or opcode not in ("ld", "st", "atom", "red"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import numpy as np
 
 from dotcu import stopwatch
 from dotcu.errors import DotcuError, SimulationError
+from dotcu.process import ForkSafeLock
 from dotcu.simulator.counting.traffic import AccessCost
 from dotcu.simulator.machine.memory import Buffer, Bytes, Memory, allocate
 from dotcu.simulator.program import line_reader, name_buffers
@@ -44,7 +44,7 @@ class TileProgram:
             times = type_.size if len(data) == type_.itemsize else 1
             self.variables[name] = np.frombuffer(data * times, np.uint8).copy()
         self._decoded: dict[str, TileDecoder] = {}
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
 
     @classmethod
     def parse(
