@@ -139,6 +139,22 @@ def hand_over(command: Sequence[str | Path]) -> int:
     return status if status >= 0 else 128 - status
 
 
+class ForkSafeLock:
+    """A reentrant lock; a forked child gets a new one, since the owner's thread is not in it."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), threading.RLock()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 def supervise(
     command: Sequence[str | Path], variable: str, environment: Mapping[str, str] | None = None
 ) -> tuple[int, bool]:
@@ -208,22 +224,6 @@ def say_end(descriptor: int) -> None:
     """Tell the process that supervises this one that it ends by itself, not by code that it runs."""
     with suppress(OSError):
         os.write(descriptor, b".")
-
-
-class ForkSafeLock:
-    """A reentrant lock; a forked child gets a new one, since the owner's thread is not in it."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if self._pid != os.getpid():
-            self._pid, self._lock = os.getpid(), threading.RLock()
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
 
 
 STDERR_LINES = 40

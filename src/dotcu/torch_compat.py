@@ -1,4 +1,4 @@
-"""What dotcu uses of torch that torch does not document: every private name, in one place.
+"""The private names of torch that dotcu uses, each with its reason.
 
 Each row of `PRIVATE` says why no public name serves and what happens on a torch that lacks it. A missing name
 makes a call slower or a message less precise; it never makes a result wrong. `dotcu doctor` lists what is
@@ -305,8 +305,8 @@ def operator_names() -> list[str]:
     return list(_function("torch._C._dispatch_get_all_op_names", ())())
 
 
-def destroy(library: torch.library.Library) -> None:
-    """Take what a library has registered out of the dispatcher."""
+def destroy(library: Any) -> None:
+    """Take what a `torch.library` library has registered out of the dispatcher."""
     library._destroy()
 
 

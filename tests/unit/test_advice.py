@@ -118,7 +118,7 @@ def test_a_kernel_that_launches_another_calls_a_function() -> None:
 def test_a_barrier_of_the_grid_needs_a_cooperative_launch() -> None:
     source = "#include <cooperative_groups.h>\n__global__ void k(float* o) {\n"
     source += "    cooperative_groups::this_grid().sync();\n    o[0] = 1;\n}"
-    advice("Pass cooperative=True at the launch", FindingError, lambda: result(source))
+    advice("Launch it with cooperative=True", FindingError, lambda: result(source))
     assert result(source, cooperative=True) == 1
 
 
@@ -144,7 +144,7 @@ def test_arrays_that_are_larger_than_local_memory_become_smaller() -> None:
 
 def test_a_store_to_constant_memory_is_left_out() -> None:
     source = "__constant__ float w[4];\n__global__ void k(float* o) {\n    w[0] = 1;\n    o[0] = w[0];\n}"
-    advice("a store to __constant__ memory. Leave that code out", FindingError, lambda: result(source))
+    advice("a write to a __constant__ variable, say", FindingError, lambda: result(source))
     assert result(source.replace("w[0] = 1;", "")) == 0
 
 

@@ -103,7 +103,7 @@ MOST_LAYOUTS = 4096
 
 
 class _Choice:
-    """What stands for the native part's type where there is none."""
+    """A stand-in for the native part's type, where there is none."""
 
     choose: Callable[..., Any]
 

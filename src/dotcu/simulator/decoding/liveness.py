@@ -1,4 +1,4 @@
-"""Which registers are read later, and which loaded values a kernel may still drop in the same basic block.
+"""Registers that are read later, and loaded values that a kernel may still drop in the same basic block.
 
 Compilers move loads out of their guards where the address is always valid, and select afterwards. Such a
 load reads nothing for the lanes that drop its value.

@@ -56,7 +56,7 @@ class HeldCheck(NamedTuple):
 
 
 class UndefinedBits(NamedTuple):
-    """What is undefined of one register.
+    """The undefined bits of one register.
 
     Attributes:
         bits: For each lane of the chunk, as an unsigned integer of the register's size.
@@ -164,7 +164,12 @@ class UndefinedValues:
                     self.settle(np.full(len(also), other), also)
 
     def join(self, checks: Array, others: Array, lanes: Lanes) -> None:
-        """Note that who makes a check of a lane is to make another one, too."""
+        """Note that a check of a lane makes another one due, too.
+
+        Args:
+            checks, others: For each of the lanes, the numbers of both checks.
+            lanes: The lanes.
+        """
         for number, other in np.unique(np.stack((checks, others)), axis=1).T.tolist():
             joined = self._joined.setdefault(number, {}).setdefault(other, np.zeros(self.lanes, bool))
             joined[lanes[(checks == number) & (others == other)]] = True
@@ -188,7 +193,12 @@ class UndefinedValues:
 
 
 def carry_on(chunk: Chunk, block: DecodedBlock, first: int) -> None:
-    """Run the rest of a block's steps, from one on, with what is undefined carried along."""
+    """Run the rest of a block's steps with the undefined bits carried along.
+
+    Args:
+        chunk, block: The lanes, and their decoded block.
+        first: The index of the first of these steps.
+    """
     carriers, ending, kept = block.carriers()
     for carrier in carriers[first:]:
         carrier(chunk)

@@ -179,7 +179,12 @@ def load(chunk: Chunk, access: Access, held: list[HeldLoad] | None = None) -> li
 def load_parts(
     chunk: Chunk, access: Access, parts: Sequence[AccessPart], held: list[HeldLoad] | None = None
 ) -> list[Array]:
-    """The same, of the parts of an access that are in bounds."""
+    """Load the parts of an access that are in bounds.
+
+    Args:
+        chunk, access, parts: The lanes, their access, and its parts.
+        held: Takes the loads whose values nothing has written.
+    """
     if len(parts) == 1 and parts[0].positions is None:
         return _load_part(parts[0], held)
     results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.elements)]
