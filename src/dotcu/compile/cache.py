@@ -555,8 +555,8 @@ def _try_to_take(file: IO[bytes], path: Path) -> bool:
         return False
     with contextlib.suppress(OSError):  # a full disk
         descriptor = regular.open_regular(path.with_suffix(_NOTE_OF), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with os.fdopen(descriptor, "w") as note:
-            note.write(f"{os.getpid()} {os.uname().nodename}")
+        with os.fdopen(descriptor, "wb") as note:
+            note.write(f"{os.getpid()} {os.uname().nodename}".encode())
     return True
 
 

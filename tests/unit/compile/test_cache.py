@@ -765,7 +765,7 @@ def test_what_is_no_file_of_an_entry_costs_a_warning_and_a_compile(
         assert make(KERNEL).cached  # an entry that was replaced stays so
 
 
-@pytest.mark.parametrize("name", ["locks/{}.lock", "recent/last-compile", "temporary/{}"])
+@pytest.mark.parametrize("name", ["locks/{}.lock", "locks/{}.holder", "recent/last-compile", "temporary/{}"])
 def test_a_fifo_anywhere_in_the_cache_stops_no_compile(make: Build, cache_dir: Path, name: str) -> None:
     made = make(KERNEL)
     cache.forget()
