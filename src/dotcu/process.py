@@ -160,7 +160,8 @@ def supervise(
 ) -> tuple[int, bool]:
     """Run a program on this process's input and output, and tell an end of its own from a crash.
 
-    A signal that would end this process goes to the program; an interrupt of the terminal reaches it anyway.
+    A signal that would end this process goes to the program, except for an interrupt of the terminal, which
+    reaches it anyway.
 
     Args:
         command: Its words.
@@ -184,10 +185,7 @@ def supervise(
     finally:
         os.close(writer)
     with os.fdopen(reader, "rb", buffering=0) as said, _passed_on(child):
-        while True:
-            with suppress(KeyboardInterrupt):
-                status = child.wait()
-                break
+        status = child.wait()
         os.set_blocking(reader, False)
         return status, bool(said.read())
 
@@ -197,14 +195,30 @@ def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """Send a child the signals that ask this process to end."""
 
     def send(number: int, frame: object) -> None:
-        child.send_signal(number)
+        if number != signal.SIGINT or not _is_in_foreground():
+            child.send_signal(number)
 
-    before = {number: signal.signal(number, send) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, send) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_in_foreground() -> bool:
+    """Return whether a terminal sends its interrupts to this process and those that it has started."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def adopt_channel(descriptor: int) -> None:

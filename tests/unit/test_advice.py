@@ -43,10 +43,7 @@ def advice(pattern: str, kind: type[DotcuError], call: Callable[[], object]) -> 
 
 
 NAMES = (
-    "int64_t x = 1", "uint_fast8_t x = 1", "auto x = INT64_C(1)", "auto x = FLT_MAX > 1",
-    "auto x = INT_MAX > 1", "auto x = M_PI > 1", "auto x = !(INFINITY < 1)",
-    "auto x = std::numeric_limits<int>::max() > 1", "auto x = std::is_same_v<int, int>",
-    "auto x = std::pair<int, int>{1, 2}.first", "auto x = __half2float(__float2half(1.0f))",
+    "auto x = std::is_same_v<int, int>", "auto x = __half2float(__float2half(1.0f))",
     "auto x = __bfloat162float(__float2bfloat16(1.0f))", "auto x = cuCrealf(make_cuFloatComplex(1, 1))",
     "float x = 0, y = 1; std::swap(x, y)",
 )  # fmt: skip
@@ -68,22 +65,19 @@ def test_a_header_that_is_included_is_not_advised() -> None:
     assert "comes with" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["-O3", "--expt-relaxed-constexpr", "--extended-lambda", "-Xcompiler", "-lcublas", "--none-such"],
-)
-def test_an_option_of_nvcc_can_be_left_out(option: str) -> None:
+def test_an_option_that_the_compiler_lacks_can_be_left_out() -> None:
     source = "__global__ void k(float* o) { o[0] = 1; }"
-    given = [option, "-use_fast_math"]
+    given = ["--none-such", "-use_fast_math"]
     found = advice(r"Leave (\S+) out of options\. \w", CompileError, lambda: result(source, options=given))
     given.remove(found[1])
     assert result(source, options=given) == 1
 
 
 def test_a_lambda_needs_no_annotation() -> None:
-    source = (
-        "__global__ void k(float* o) { auto g = [=] __device__ (float y) { return y + 1; }; o[0] = g(1); }"
-    )
+    source = """__global__ void k(float* o) {
+    auto g = [=] /* copies */ __device__ (float y) { return y + 1; };
+    o[0] = g(1);
+}"""
     advice("Leave the annotation out", CompileError, lambda: result(source))
     assert result(source.replace("__device__", "")) == 2
 

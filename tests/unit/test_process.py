@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -204,3 +205,24 @@ def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(
     text: str, result: tuple[int, bool]
 ) -> None:
     assert process.supervise([sys.executable, "-c", END + text], "CHANNEL") == result
+
+
+def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised() -> None:
+    program = (
+        "import sys, time\n"
+        "print('ready', flush=True)\n"
+        "try: time.sleep(60)\n"
+        "except KeyboardInterrupt: sys.exit(5)"
+    )
+    script = (
+        "import sys; from dotcu import process\n"
+        f"print(process.supervise([sys.executable, '-c', {program!r}], 'CHANNEL'))"
+    )
+    asking = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert asking.stdout is not None
+    assert asking.stdout.readline() == "ready\n"
+    asking.send_signal(signal.SIGINT)
+    said, _ = asking.communicate(timeout=50)
+    assert said == "(5, False)\n"

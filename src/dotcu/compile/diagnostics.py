@@ -690,30 +690,11 @@ def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
 
 _UNKNOWN_OPTION = re.compile(r"unrecognized option (\S+) found")
 
-# What NVRTC does in place of options that nvcc has, by their names, and what to write.
-_OPTIONS_OF_NVCC = (
-    (r"-O\d?|--optimize.*", "NVRTC always optimizes; debug=True turns it off."),
-    (r"--extended-lambda|-extended-lambda|--expt-extended-lambda", "Lambdas in device code need no option."),
-    (
-        r"--?expt-relaxed-constexpr",
-        "NVRTC has no such option; std::max, std::min and others work without it.",
-    ),
-    (r"-gencode.*|--generate-code.*|--?gpu-code.*|-code.*", "dotcu compiles for the GPU of the tensors."),
-    (r"-Xcompiler.*|--compiler-options.*|-ccbin.*|-m64|-f\w+|-W\w*", "No host compiler takes part."),
-    (r"-Xptxas.*", "For the assembler, write: --ptxas-options=OPTION"),
-    (r"-g|--debug", "Write debug=True in place of it."),
-    (
-        r"-[lL].*|--library.*|-[cox]|--compile|--shared|-shared|-M\w*|-t\d*",
-        "Nothing is linked here.",
-    ),
-)
-
 
 def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
     for error in errors:
         if match := _UNKNOWN_OPTION.search(error.message):
-            notes = (note for pattern, note in _OPTIONS_OF_NVCC if re.fullmatch(pattern, match[1]))
-            return f"Leave {match[1]} out of options. {next(notes, 'NVRTC has no such option.')}"
+            return f"Leave {match[1]} out of options. NVRTC has no such option."
     if any("includes itself" in error.message for error in errors):
         if any("include_next" in file.original for file in plan.includes.files):
             return (

@@ -90,13 +90,13 @@ _TRACE = "dotcu -v, which shows the time of each build"
 # anyway: they are left out. By name, without dashes; and those that take a value.
 # Source: CUDA Compiler Driver NVCC 13.0, "Command Option Description".
 _LEFT_OUT = re.compile(
-    r"O\d?|g|v|c|W[\w-]*|pedantic|shared|verbose|M|MM|MD|MMD|MP|keep|save-temps|res-usage|resource-usage"
+    r"O\d?|g|debug|pg|profile|v|c|compile|m64|t\d+|dryrun|W[\w-]*|pedantic|shared|verbose|M|MM|MD|MMD|MP|keep|save-temps|res-usage|resource-usage"
     r"|(?:expt-)?extended-lambda|expt-relaxed-constexpr|allow-unsupported-compiler|use-local-env|f[\w-]+"
     r"|forward-unknown(?:-to-host-compiler|-to-host-linker|-opts)|l[\w.:-]+|L.+"
 )
 _LEFT_OUT_WITH_VALUE = re.compile(
     r"Xcompiler|compiler-options|Xlinker|linker-options|Xfatbin|fatbin-options|Xnvlink|nvlink-options"
-    r"|Xarchive|archive-options|t|threads|ccbin|compiler-bindir|cudart|default-stream|compress-mode|x"
+    r"|Xarchive|archive-options|optimize|m|machine|t|threads|ccbin|compiler-bindir|cudart|default-stream|compress-mode|x"
     r"|o|output-file|MF|MT|keep-dir|Werror|library|library-path"
 )
 _FOR_NVRTC = re.compile(r"fmad|ftz|lineinfo|frandom-seed|fdevice-[\w-]+")

@@ -105,7 +105,8 @@ def test_flags_of_a_build_by_nvcc_are_left_out_and_noted(caplog: pytest.LogCaptu
     caplog.set_level("INFO", "dotcu")
     flags = (
         "-O3 -g --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC --compiler-options=-Wall "
-        "--threads 4 -t=2 -v -allow-unsupported-compiler -lcuda -Xfatbin -compress-all -ccbin g++ -Wall"
+        "--threads 4 -t=2 -v -allow-unsupported-compiler -lcuda -Xfatbin -compress-all -ccbin g++ -Wall "
+        "-m64 --machine 64 -t8 --optimize 3 --optimize=2 --debug --compile"
     )
     kept = ["-lineinfo", "-use_fast_math", "-fmad=false", "-Xptxas", "-v", "-maxrregcount=64", "-UNDEBUG"]
     left_out = [word for word in flags.split() if word != "-v"]

@@ -135,3 +135,25 @@ def test_a_source_and_its_headers_may_be_in_a_zip_archive(tmp_path: Path) -> Non
     assert {file.text for file in graph.headers.values()} == {"#define N 3\n", "#define M 4\n"}
     with pytest.raises(SourceNotFound, match=r"There is no file .*nothere\.cu"):
         read_source(archive / "package" / "nothere.cu")
+
+
+def test_a_file_in_a_damaged_archive_is_refused_with_what_is_wrong(tmp_path: Path) -> None:
+    archive = tmp_path / "package.zip"
+    with zipfile.ZipFile(archive, "w") as members:
+        members.writestr("k.cu", "the text")
+        members.writestr("shared.cuh", "the text")
+    archive.write_bytes(archive.read_bytes().replace(b"the text", b"any text"))
+    with pytest.raises(SourceNotFound, match=r"k\.cu cannot be read: the archive is damaged .*CRC"):
+        read_source(archive / "k.cu")
+    source = inline_source('#include "shared.cuh"', include=[archive])
+    with pytest.raises(SourceNotFound, match=r"shared\.cuh cannot be read: the archive is damaged .*CRC"):
+        include_graph(source, system_headers(()), options=CompileOptions())
+
+
+def test_a_small_archive_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dotcu.compile.source.source.MOST_BYTES", 10_000)
+    archive = tmp_path / "package.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as members:
+        members.writestr("k.cu", " " * 10_001)
+    with pytest.raises(SourceNotFound, match=r"k\.cu cannot be read: it has more than 10,000 bytes"):
+        read_source(archive / "k.cu")
