@@ -14,6 +14,7 @@ import dotcu
 import everywhere
 from dotcu.errors import LaunchError
 from dotcu.operator import Operator, execution
+from fake_gpu import configured
 
 SIZES = (1, 130, 1000, 130)  # the first call, later ones, one of a size that has been
 
@@ -41,6 +42,14 @@ def test_threads_call_an_operator_at_the_same_time(device: torch.device) -> None
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_cpu_tensors_get_the_reference_again_once_a_fake_gpu_is_gone() -> None:
+    axpy, (a, b) = everywhere.make_axpy(), everywhere.pair(40, "cpu")
+    axpy.reference(lambda a, b, alpha=1.0: 7 * a)
+    with configured({}):
+        torch.testing.assert_close(axpy(a, b, 2.0), a + 2 * b)
+    assert torch.equal(axpy(a, b, 2.0), 7 * a)
 
 
 class Rows(Dataset[Tensor]):
