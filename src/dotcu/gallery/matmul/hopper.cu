@@ -24,8 +24,8 @@
 
 #include "epilogue.cuh"
 
-constexpr int ROW = 128;       // bytes of a row of a box, which is the swizzle
-constexpr int BOX = 64 * ROW;  // bytes of 64 rows
+constexpr int ROW = 128;                        // bytes of a row of a box, which is the swizzle
+[[maybe_unused]] constexpr int BOX = 64 * ROW;  // bytes of 64 rows
 constexpr int CONSUMERS = 2;
 
 // How a tile of BM x BN is shared among two warpgroups, unless they take turns, and a cluster.
