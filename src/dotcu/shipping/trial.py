@@ -37,7 +37,7 @@ def rows(modules: Sequence[str]) -> Iterator[dict[str, Any]]:
                 for sample in samples_of(overload, device, dtype):
                     fault = fault or _fault(overload, sample, device)
                     count += 1
-            except Exception as error:  # what a package's body, reference or samples raise
+            except (Exception, SystemExit) as error:  # what a package's body, reference or samples raise
                 fault = str(error) if isinstance(error, DotcuError) else f"{type(error).__name__}: {error}"
             yield {
                 "operator": overload.qualified_name,
