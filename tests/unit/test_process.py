@@ -215,7 +215,8 @@ def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised(
         "except KeyboardInterrupt: sys.exit(5)"
     )
     script = (
-        "import sys; from dotcu import process\n"
+        "import signal, sys; from dotcu import process\n"
+        "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"  # which a shell's job in the background ignores
         f"print(process.supervise([sys.executable, '-c', {program!r}], 'CHANNEL'))"
     )
     asking = subprocess.Popen(

@@ -49,7 +49,7 @@ TIMES = (
     (
         "README.md",
         r"an operator's call, on the host \|(.*)\|",
-        ("dotcu, torch.ops", "C++ TORCH_LIBRARY", CUSTOM_OP, "CuPy RawKernel", "Triton", "tvm-ffi"),
+        ("dotcu, torch.ops", "C++ TORCH_LIBRARY", CUSTOM_OP, "CuPy RawKernel", "Triton"),
     ),
     (
         "docs/coming_from/torch_library.md",
@@ -59,7 +59,7 @@ TIMES = (
     (
         "docs/coming_from/own_jit.md",
         r"a call with its allocation \|(.*)\|",
-        ("dotcu, torch.ops", "CuPy RawKernel", "tvm-ffi"),
+        ("dotcu, torch.ops", "CuPy RawKernel"),
     ),
     (
         "docs/coming_from/own_jit.md",
