@@ -210,8 +210,9 @@ def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(
 def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised() -> None:
     program = (
         "import sys, time\n"
-        "print('ready', flush=True)\n"
-        "try: time.sleep(60)\n"
+        "try:\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
         "except KeyboardInterrupt: sys.exit(5)"
     )
     script = (
