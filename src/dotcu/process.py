@@ -177,31 +177,43 @@ def supervise(
     reader, writer = os.pipe()
     given = settings.with_variables({**(environment or {}), variable: str(writer)})
     words = tuple(str(word) for word in command)
-    try:
-        child = subprocess.Popen(words, pass_fds=(writer,), env=given)
-    except OSError as error:
-        os.close(reader)
-        raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
-    finally:
-        os.close(writer)
-    with os.fdopen(reader, "rb", buffering=0) as said, _passed_on(child):
+
+    def start() -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(words, pass_fds=(writer,), env=given)
+        except OSError as error:
+            raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
+        finally:
+            os.close(writer)
+
+    with os.fdopen(reader, "rb", buffering=0) as said, _passing_signals_on(start) as child:
         status = child.wait()
         os.set_blocking(reader, False)
         return status, bool(said.read())
 
 
 @contextmanager
-def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Send a child the signals that ask this process to end."""
+def _passing_signals_on(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a child, and send it the signals that ask this process to end; what is ignored stays ignored."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def send(number: int, frame: object) -> None:
-        if number != signal.SIGINT or not _is_in_foreground():
+        if number == signal.SIGINT and _is_in_foreground():
+            return
+        if child is None:
+            early.append(number)
+        else:
             child.send_signal(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, send) for number in numbers}
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in asked if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, send) for number in heard}
     try:
-        yield
+        child = start()
+        for number in early:
+            child.send_signal(number)
+        yield child
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
