@@ -93,8 +93,8 @@ def run(
     except OSError as error:
         raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
     with program:
-        _running.add(program)
         try:
+            _running.add(program)
             stdout, stderr = program.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             raise ToolchainError(

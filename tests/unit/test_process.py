@@ -52,13 +52,13 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def stopped_once(file: Path) -> Iterator[None]:
-    """Have a signal's handler raise in this thread once a file is there."""
+    """Have a signal's handler raise in this thread once a file is there and its program is waited for."""
 
     def stop(*_: object) -> None:
         raise Stopped
 
     def watch() -> None:
-        while not file.exists() or not file.read_text():
+        while not file.exists() or not file.read_text() or not process._running:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGUSR1)
 
