@@ -454,3 +454,17 @@ def guarded_warp_instructions() -> Launch:
 def volatile_head_of_a_queue() -> Launch:
     x, out = ints(20), zeros(20)
     return Launch(args=(x, out, 20), out=out, want=x, block=64)
+
+
+@case
+def grid_barrier_between_rounds() -> Launch:
+    x = ints(500)
+    want = x.roll(-2)
+    return Launch(args=(x, zeros(500), 500, 2), out=x, want=want, grid=4, block=128, cooperative=True)
+
+
+@case
+def block_barrier_behind_a_fence() -> Launch:
+    x = ints(40)
+    want = x.roll(-2)
+    return Launch(args=(x, zeros(40), 40, 2), out=x, want=want, block=64)

@@ -87,7 +87,7 @@ class Chunk:
         # The lanes that a wait for the launch before is ordered before.
         self.waited = np.zeros(shape.lanes, bool)
         # For each access its last event: the times, the lanes, how often events were forgotten, its number.
-        self.events: dict[int, tuple[ClockTimes, Lanes | None, int, int]] = {}
+        self.events: dict[int, tuple[ClockTimes, Lanes | None, tuple[int, int], int]] = {}
 
     def read(self, slot: int) -> Array:
         """A register's value in the active lanes; one element if all have the same."""

@@ -47,7 +47,7 @@ _VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 def _lane_access(part: AccessPart, index: Array) -> LaneAccess:
     chunk = part.chunk
     lanes = chunk.active if part.positions is None else chunk.numbers(part.positions)
-    return LaneAccess(chunk, part.access, chunk.clocks.times, lanes, index, part.skew)
+    return LaneAccess(chunk, part.access, chunk.clocks.times, lanes, index, part.skew, chunk.grid.events.turn)
 
 
 def _shadowed(part: AccessPart, index: Array) -> tuple[ShadowMemory, LaneAccess]:
@@ -435,7 +435,15 @@ class PendingSource(NamedTuple):
             return
         for element in range(self.part.access.elements):
             index = first + element
-            at = LaneAccess(chunk, self.part.access, chunk.clocks.times, own, index, self.part.skew)
+            at = LaneAccess(
+                chunk,
+                self.part.access,
+                chunk.clocks.times,
+                own,
+                index,
+                self.part.skew,
+                chunk.grid.events.turn,
+            )
             shadow.note(at)
             for places, _ in shadow.touches(at):
                 if shadow.writes is None:

@@ -41,6 +41,7 @@ class LaneAccess(NamedTuple):
         lanes: None for all of the chunk.
         indices: Where each lane's element begins, in units of the access's width.
         skew: Added to the indices to count from a shadow's base.
+        turn: That of the last handover before it, which may be over when it is compared.
     """
 
     chunk: Chunk
@@ -49,6 +50,7 @@ class LaneAccess(NamedTuple):
     lanes: Lanes | None
     indices: Array
     skew: int
+    turn: int
 
     def only(self, mask: Array) -> LaneAccess:
         """Return the access of some of its lanes; times are those of all lanes of the chunk."""
@@ -115,7 +117,12 @@ class EventLog:
         """Return the number of the event that an access is."""
         chunk, times, lanes, key = at.chunk, at.times, at.lanes, at.access.number
         last = chunk.events.get(key)
-        if last is not None and last[0] is times and last[1] is lanes and last[2] == self.forgotten:
+        if (
+            last is not None
+            and last[0] is times
+            and last[1] is lanes
+            and last[2] == (self.forgotten, at.turn)
+        ):
             return last[3]
         if len(self.known) > self.LIMIT:
             self.forgotten += 1
@@ -132,8 +139,8 @@ class EventLog:
         elif not is_uniform:
             own = lanes, times.of(lanes)
             self._last = (times, lanes, own[1])
-        self.known.append(MemoryEvent(at.access, chunk.shape, *own, self.turn, chunk.clocks.handovers))
-        chunk.events[key] = (times, lanes, self.forgotten, len(self.known) - 1)
+        self.known.append(MemoryEvent(at.access, chunk.shape, *own, at.turn, chunk.clocks.handovers))
+        chunk.events[key] = (times, lanes, (self.forgotten, at.turn), len(self.known) - 1)
         return len(self.known) - 1
 
     def __getitem__(self, number: int) -> MemoryEvent:
