@@ -892,6 +892,10 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
             )
 
 
+for _overload in matmul.overloads.values():
+    _overload.waive("tf32-negated", "TF32 keeps 10 bits of each mantissa, and the reference keeps them all.")
+
+
 @matmul_swiglu.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     random = random_tensors(device, dtype, -1, 1)
