@@ -55,9 +55,14 @@ PRIVATE = (
         without="gradients are recorded as under a transform, and calls go through the dispatcher",
     ),
     PrivateName(
-        path="torch._C._get_tracing_state",
+        path="torch._C._is_tracing",
         reason="torch.jit.is_tracing warns that torch.jit is deprecated",
         without="a bare launch in torch.jit.trace is not refused",
+    ),
+    PrivateName(
+        path="torch._C._increment_version",
+        reason="torch.autograd.graph.increment_version calls this one, and takes twice as long",
+        without="a bare launch takes longer by a tenth",
     ),
     PrivateName(
         path="torch._C._get_dispatch_mode",
@@ -200,22 +205,32 @@ dispatch_modes: Callable[[], int] = _function("torch._C._len_torch_dispatch_stac
 function_modes: Callable[[], int] = _function("torch._C._len_torch_function_stack", 1)
 transforms: Callable[[], bool] = _function("torch._C._are_functorch_transforms_active", True)
 profiling: Callable[[], bool] = _function("torch._C._autograd._profiler_enabled", False)
-jit_trace: Callable[[], Any] = _function("torch._C._get_tracing_state", None)
+jit_trace: Callable[[], bool] = _function("torch._C._is_tracing", False)
 pre_dispatch: Callable[[], bool] = functools.partial(
     _function("torch._C._dispatch_tls_is_dispatch_key_included", False), torch._C.DispatchKey.PreDispatch
 )
 
 
+LEVEL_OF_DUAL_NUMBERS = (forward_ad, "_current_level")
+"""Where the level of forward-mode AD is: negative while none is open."""
+
+
 def dual_level() -> bool:
     """Return whether a level of forward-mode AD is open, or may be."""
-    return bool(getattr(forward_ad, "_current_level", 0) >= 0)
+    return bool(getattr(*LEVEL_OF_DUAL_NUMBERS, 0) >= 0)
+
+
+increment_version: Callable[[tuple[Tensor, ...]], None] = (
+    find("torch._C._increment_version") or torch.autograd.graph.increment_version
+)
+"""Count a write to each of some tensors, none of inference mode."""
 
 
 def active_trace() -> str | None:
     """Name the trace that is active on this thread, for which a launch would be lost."""
     if torch.compiler.is_compiling():
         return "torch.compile or torch.export traces this code"
-    if jit_trace() is not None:
+    if jit_trace():
         return "torch.jit.trace traces this code"
     if dispatch_modes():
         for key, why in _modes():

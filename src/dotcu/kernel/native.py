@@ -151,8 +151,9 @@ def _configure(device_type: int) -> str:
 
 def torch_values(device_type: int) -> dict[str, Any]:
     """Return what native code needs to know of torch, by name."""
-    watching = (torch_compat.dispatch_modes, torch_compat.dual_level)
-    tracing = (torch_compat.jit_trace, torch_compat.pre_dispatch)
+    watching = (torch_compat.dispatch_modes, torch_compat.LEVEL_OF_DUAL_NUMBERS, torch_compat.profiling)
+    # a trace above autograd has a mode for functions, too, which takes a third of the time to ask for
+    tracing = (torch_compat.jit_trace, (torch_compat.function_modes, torch_compat.pre_dispatch))
     return {
         "exchange_api": getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
         "device_type": device_type,
@@ -167,12 +168,12 @@ def torch_values(device_type: int) -> dict[str, Any]:
         "is_neg": torch.Tensor.is_neg,
         "is_conj": torch.Tensor.is_conj,
         "grad_enabled": torch.is_grad_enabled,
-        "increment_version": torch.autograd.graph.increment_version,
+        "increment_version": torch_compat.increment_version,
         "watchers_of_bodies": (torch_compat.profiling,),
-        "watchers_of_autograd": (*watching, torch_compat.transforms, torch_compat.profiling),
-        "watchers_of_launches": (*watching, *tracing, torch_compat.profiling),
+        "watchers_of_autograd": (*watching, torch_compat.transforms),
+        "watchers_of_launches": (*watching, *tracing),
         "watchers_of_calls": (
-            *watching, *tracing, torch_compat.profiling, torch_compat.transforms, torch_compat.function_modes,
+            *watching, torch_compat.jit_trace, torch_compat.transforms, torch_compat.function_modes,
         ),
         "fault": torch.AcceleratorError,
         "scope": current_scope,

@@ -39,7 +39,7 @@ static struct {
     int32_t device_type; /* of the tensors that are launched on: kDLCUDA */
     PyObject *tensor_type, *parameter_type, *integer_type;
     PyObject *is_neg, *is_conj, *grad_enabled, *increment_version;
-    PyObject *watchers[BY_COMPUTE + 1]; /* tuples of functions, each false while nothing watches */
+    PyObject *watchers[BY_COMPUTE + 1]; /* tuples: see `watches` */
     PyObject *scope, *enter_scope, *leave_scope, *outside, *in_body, *fault;
     PyObject *policy_name, *requires_grad_name;
     /* the driver */
@@ -261,17 +261,34 @@ PyObject *dotcu_explain(PyObject *on_error) {
 
 /* ---------------------------------------------------------------- who watches */
 
-/* True if nothing on this thread must see what native code would pass over. An error counts as a watcher. */
+/* Asks one watcher: a function; (module, name) for a variable, which is negative while nothing watches; or functions, of
+ * which the last has the say and is asked last, since it takes longest. An error counts as a watcher. */
+static bool watches(PyObject *watcher) {
+    PyObject *answer = NULL;
+    if (!PyTuple_CheckExact(watcher)) {
+        answer = PyObject_CallNoArgs(watcher);
+    } else if (PyUnicode_CheckExact(PyTuple_GetItem(watcher, PyTuple_Size(watcher) - 1))) {
+        answer = PyObject_GetAttr(PyTuple_GetItem(watcher, 0), PyTuple_GetItem(watcher, 1));
+        const bool idle = answer && PyLong_CheckExact(answer) && PyLong_AsLong(answer) < 0;
+        Py_XDECREF(answer);
+        return !idle;
+    } else {
+        for (Py_ssize_t i = 0; i < PyTuple_Size(watcher); ++i)
+            if (!watches(PyTuple_GetItem(watcher, i))) return false;
+        return true;
+    }
+    const int found = answer == Py_False || answer == Py_None ? 0 : answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return found != 0;
+}
+
+/* True if nothing on this thread must see what native code would pass over. */
 bool dotcu_unwatched(int by) {
     PyObject *watchers = torch_.watchers[by];
     if (dotcu_observers || !watchers) return false;
     const Py_ssize_t count = PyTuple_Size(watchers);
-    for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject *answer = PyObject_CallNoArgs(PyTuple_GetItem(watchers, i));
-        const int watches = answer == Py_False || answer == Py_None ? 0 : answer ? PyObject_IsTrue(answer) : -1;
-        Py_XDECREF(answer);
-        if (watches) return false;
-    }
+    for (Py_ssize_t i = 0; i < count; ++i)
+        if (watches(PyTuple_GetItem(watchers, i))) return false;
     return true;
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import roads
@@ -389,9 +390,26 @@ def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[
         args[1] = forward_ad.make_dual(x, torch.ones(8))
         assert not taken()
         args[1] = x
-    with torch.inference_mode(), torch.autocast("cpu"):
+    with torch.inference_mode(), torch.autocast("cpu"), torch.device("cpu"):
         assert taken()
+    traces: list[bool] = []
+    for above_autograd in (False, True):
+        make_fx(lambda x: (traces.append(taken()), x + 1)[1], pre_dispatch=above_autograd)(x)
+    assert traces == [False, False]
     assert taken()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.* is deprecated")
+def test_a_jit_trace_leaves_a_launch_to_python(driver: Driver, plans: dict[str, PackingPlan]) -> None:
+    road, traces = Road(driver, plans["rows"]), []
+    out = torch.zeros(64, dtype=torch.uint8)
+
+    def traced(x: torch.Tensor) -> torch.Tensor:
+        traces.append(road.native([out, x, 1, 2, 3], {"grid": 1, "block": 64}))
+        return x + 1
+
+    torch.jit.trace(traced, (torch.ones(8),), check_trace=False)
+    assert traces == [False]
 
 
 def test_a_tensor_that_requires_a_gradient_is_refused_outside_an_operator_alone(
