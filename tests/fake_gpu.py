@@ -44,6 +44,11 @@ _TYPES = {
 }
 
 
+def called_by_ctypes(functions: Mapping[str, Callable[..., int]]) -> dict[str, Any]:
+    """Return functions in C that call those given, by the names in `native.driver_functions`."""
+    return {name: _TYPES[name](function) for name, function in functions.items()}
+
+
 @contextmanager
 def configured(functions: Mapping[str, Callable[..., int]], **values: Any) -> Iterator[None]:
     """Let native code take CPU tensors, and call these functions in place of the driver's.
@@ -54,7 +59,7 @@ def configured(functions: Mapping[str, Callable[..., int]], **values: Any) -> It
     """
     if isinstance(native.library(), str):
         pytest.skip(native.library())
-    kept = {name: _TYPES[name](function) for name, function in functions.items()}
+    kept = called_by_ctypes(functions)
     addresses = {name: ctypes.cast(each, ctypes.c_void_p).value for name, each in kept.items()}
     before = dict(native._prepared)
     native.library().configure(native.torch_values(native.CPU) | addresses | values)

@@ -201,7 +201,7 @@ class Kernel:
             if shape != _NO_SHAPE:
                 refuse_shape(self.name, *shape)
             block = 1
-        if self._stages.native(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
+        if self._stages.quick(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
             return
         scope = current_scope()
         if scope.policy is LaunchPolicy.SKIP:

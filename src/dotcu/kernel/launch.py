@@ -173,7 +173,7 @@ def launch(
     if not config.blocks:
         return
     if isinstance(on, GpuDevice):
-        stages.keep_native(kernel, on.index, config, stage)
+        stages.keep(kernel, on.index, config, stage)
     for watcher in launch_watchers():
         watcher.append(
             LaunchRecord(

@@ -138,6 +138,11 @@ def change_observers(by: int) -> None:
             callback(by)
 
 
+def is_observed() -> bool:
+    """Return whether some block must see every call."""
+    return _observers > 0
+
+
 @contextmanager
 def observing_every_call() -> Iterator[None]:
     """Let every call and launch go through Python, on any thread, until the block ends."""

@@ -16,7 +16,8 @@ from weakref import WeakSet
 import torch
 
 from dotcu import settings
-from dotcu.kernel import native
+from dotcu.errors import ToolchainError
+from dotcu.kernel import native, python_launcher
 from dotcu.kernel.arguments.pack import (
     MapPacker,
     PackingPlan,
@@ -74,17 +75,17 @@ class Stages:
     """The stages of one kernel.
 
     Attributes:
-        native: Launch with (arguments, grid, block, smem_bytes, cluster, cooperative, programmatic, device);
-            False where that is left to Python.
+        quick: Launch with (arguments, grid, block, smem_bytes, cluster, cooperative, programmatic, device);
+            False where that is left to kernel/launch.py.
     """
 
     def __init__(self) -> None:
-        self.native: Callable[..., bool] = lambda *launch: False
+        self.quick: Callable[..., bool] = lambda *launch: False
         self._launcher: Any = None
-        self._native_plan: PackingPlan | None = None
+        self._plan: PackingPlan | None = None
         self._configs: dict[Shape, LaunchConfig] = {}
         self._stages: dict[tuple[object, Shape], Stage] = {}
-        self._is_refused = False
+        self._refused_by: set[bool] = set()
         _all.add(self)
 
     def config(self, kernel: str, grid: Any, shape: Shape) -> LaunchConfig:
@@ -134,25 +135,22 @@ class Stages:
             _keep(self._stages, (on.key, shape), stage)
         return stage
 
-    def keep_native(self, kernel: str, index: int, config: LaunchConfig, stage: Stage) -> None:
-        """Let native code take launches like one that has just happened, if it can.
+    def keep(self, kernel: str, index: int, config: LaunchConfig, stage: Stage) -> None:
+        """Prepare launches like one that has just happened, in native code or else in Python, if possible.
 
         Args:
             kernel, index, config, stage: The kernel's name, the GPU's index, and those of the launch.
         """
-        if self._is_refused or native.prepare():
-            return
-        if stage.settings != settings.current():
+        in_python = bool(native.prepare())
+        if in_python in self._refused_by or stage.settings != settings.current():
             return  # what is compiled may depend on them
-        if self._launcher is None:
-            self._launcher = _launcher(stage.plan)
-            self._native_plan = stage.plan
-        if self._launcher is None or self._native_plan != stage.plan:
-            self._is_refused = True
+        if self._launcher is None or isinstance(self._launcher, python_launcher.Launcher) is not in_python:
+            self._launcher, self._plan = _launcher(stage.plan, in_python), stage.plan
+        if self._launcher is None or self._plan != stage.plan:
+            self._refused_by.add(in_python)
             return
-        no_cluster = (0, 0, 0)
         self._launcher.stage(
-            (config.block, config.cluster or no_cluster, config.cooperative, config.programmatic, index),
+            (config.block, config.cluster or (0, 0, 0), config.cooperative, config.programmatic, index),
             _smem_range(config, stage.needs, stage.arch),
             int(stage.code.library(kernel).kernel(stage.code.symbol(kernel), index)),
             cuda.primary_context(index),
@@ -161,7 +159,7 @@ class Stages:
             cuda.supported(config, stage.arch.capability).programmatic,
             LaunchLabel("", kernel, config, index),
         )
-        self.native = self._launcher.launch
+        self.quick = self._launcher.launch
 
     def forget(self) -> None:
         """Prepare every launch again: the settings have changed, and with them what is compiled."""
@@ -220,8 +218,13 @@ _ROW = struct.Struct("<8i")
 _ANY_DTYPE = (-1, -1)
 
 
-def _launcher(plan: PackingPlan) -> Any:
-    """Make the native launcher of a kernel; None if it does not take its parameters."""
+def _launcher(plan: PackingPlan, in_python: bool = False) -> Any:
+    """Make the launcher of a kernel, in native code or in Python; None if it does not take its parameters."""
+    if in_python:
+        try:
+            return python_launcher.Launcher(plan, _fail, python_launcher.gpu_driver())
+        except (ValueError, ToolchainError):
+            return None
     if any(isinstance(packer, TensorPacker) and packer.index for packer in plan.packers):
         return None
     if any(isinstance(packer, PointerPacker) and not packer.promised.is_plain for packer in plan.packers):

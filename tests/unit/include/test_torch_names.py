@@ -73,6 +73,10 @@ def test_numbers_of_8_bits_are_converted_as_pytorch_does(device: torch.device, d
     near = torch.tensor([464.0, 465, 448, 57344, 61440, 61441, 65536, 240, 248, 249], device=device)
     x = torch.cat([torch.logspace(-45, 12, 2000, 2, device=device), near, codes.float().nan_to_num(1)])
     x = x.abs() if dtype == torch.float8_e8m0fnu else torch.cat([x, -x])
+    if (
+        dtype == torch.float8_e4m3fn and x.to(dtype).float().isnan().any()
+    ):  # torch before 2.13, where what is too large was NaN
+        x = x[x.abs() <= torch.finfo(dtype).max]
     to, back = (
         torch.zeros(len(x), dtype=torch.uint8, device=device).view(dtype),
         torch.zeros(256, device=device),

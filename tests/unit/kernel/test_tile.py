@@ -373,7 +373,7 @@ class TestOnGpu:
         x = torch.ones(16, 16, device="cuda")
         for _ in range(2):
             kernels.scale(extents(x), 2.0, grid=(1, 1))
-        assert kernels.scale._stages.native((extents(x), 2.0), (1, 1), 1, 0, None, False, False, None)
+        assert kernels.scale._stages.quick((extents(x), 2.0), (1, 1), 1, 0, None, False, False, None)
         with pytest.raises(ArgumentError, match="not a multiple of 8"):
             kernels.scale(extents(torch.ones(16, 12, device="cuda")), 2.0, grid=(1, 1))
         with pytest.raises(ArgumentError, match="not at least 0"):

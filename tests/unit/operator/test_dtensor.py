@@ -182,11 +182,11 @@ def _(x: Tensor) -> None: x.mul_(2)
 assert "torch.distributed.tensor" not in sys.modules
 assert importlib.util.find_spec("torch.distributed.tensor")
 import torch.distributed as dist
-from torch.distributed.tensor import distribute_tensor, Shard, init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 dist.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
 mesh = init_device_mesh("cpu", (1,))
-place = lambda: distribute_tensor(torch.ones(4), mesh, [Shard(0)])
+place = lambda: DTensor.from_local(torch.ones(4), mesh, [Shard(0)])
 x = place()
 {call}
 """

@@ -142,7 +142,13 @@ class LaunchLabel(NamedTuple):
         return self._replace(config=replace(self.config, grid=grid, smem_bytes=smem_bytes))
 
 
-_launches: deque[LaunchLabel] = deque(maxlen=8)
+_Row = tuple[LaunchLabel, Any, tuple[int, int, int], int]
+"""A launch: its label, or that of its stage; then the scope, the grid and the dynamic shared memory."""
+
+_WHOLE = (0, 0, 0)
+"""The grid of a row whose label is of that launch alone."""
+
+_launches: deque[_Row] = deque(maxlen=8)
 _native: Any = None
 
 
@@ -151,21 +157,32 @@ def use_native_record(native: Any) -> None:
     global _native
     if _native is not None:
         return
-    for label in _launches:
-        native.note(label)
+    for row in _launches:
+        native.note(_label(row))
     _native = native
 
 
-def record_launch(label: LaunchLabel) -> None:
-    """Keep a launch; the ninth pushes out the first. Safe from any thread."""
-    (_launches.append if _native is None else _native.note)(label)
+def record_launch(
+    label: LaunchLabel, scope: Any = None, grid: tuple[int, int, int] = _WHOLE, smem_bytes: int = 0
+) -> None:
+    """Keep a launch; the ninth pushes out the first. Safe from any thread.
+
+    Args:
+        label: Of the launch, or of its stage; then the rest is that of the launch.
+    """
+    row = label, scope, grid, smem_bytes
+    if _native is None:
+        _launches.append(row)
+    else:
+        _native.note(_label(row))
+
+
+def _label(row: _Row) -> LaunchLabel:
+    label, scope, grid, smem_bytes = row
+    return label.at(grid, smem_bytes)._replace(operator=scope.operator) if any(grid) else label
 
 
 def recent_launches() -> tuple[LaunchLabel, ...]:
     """Return the last launches of all threads, newest first."""
-    if _native is None:
-        return tuple(reversed(tuple(_launches)))
-    return tuple(
-        label.at(grid, smem_bytes)._replace(operator=scope.operator) if any(grid) else label
-        for label, scope, grid, smem_bytes in _native.launches()  # without a grid: not a stage's label
-    )
+    rows = reversed(tuple(_launches)) if _native is None else _native.launches()
+    return tuple(map(_label, rows))
