@@ -176,10 +176,16 @@ def matmul(
         algorithm: One of `LADDER`; by default the fastest one that the GPU and the dtype have.
         block_size: The side of a block and of its tile, 1 to 32, of the kernels naive and tiled.
     """
+    flags = _epilogue(bias, other, activation)
+    plan = _plan(a, b, bias, other, flags, tf32) if algorithm is None else None
+    if plan is not None:
+        out = a.new_empty(plan.shape)
+        _launch_planned(plan, a, b, out, bias, other, alpha, beta)
+        return out
     _require_factors(a, b)
-    _require_extra(a, b, bias, other, activation)
+    _require_extra(a, b, bias, other)
     out = a.new_empty((*a.shape[:-1], b.shape[-1]))
-    _launch(a, b, out, bias, other, alpha, beta, activation, tf32, algorithm, block_size)
+    _launch(a, b, out, bias, other, alpha, beta, flags, tf32, algorithm, block_size)
     return out
 
 
@@ -204,7 +210,7 @@ def matmul_out(
         out: A tensor of the result's shape and dtype. The rest as for `matmul`.
     """
     _require_factors(a, b)
-    _require_extra(a, b, bias, other, activation)
+    _require_extra(a, b, bias, other)
     product = a.new_empty((*a.shape[:-1], b.shape[-1]))
     if (out.dtype, out.shape, out.device) != (product.dtype, product.shape, product.device):
         raise ValueError(
@@ -212,7 +218,8 @@ def matmul_out(
             f"{product.device} (got {tuple(out.shape)}, {out.dtype}, {out.device}).\n"
             f"Allocate it so: a.new_empty({tuple(product.shape)})"
         )
-    _launch(a, b, product, bias, other, alpha, beta, activation, tf32, algorithm, block_size)
+    flags = _epilogue(bias, other, activation)
+    _launch(a, b, product, bias, other, alpha, beta, flags, tf32, algorithm, block_size)
     if out.is_contiguous() and dotcu.is_aligned(out, TMA_BYTES):  # a launch can be recorded, unlike copy_
         _copy_lines(product.view(1, 1, product.numel()), out, product.numel())
     else:
@@ -300,7 +307,7 @@ def _launch(
     other: Tensor | None,
     alpha: float,
     beta: float,
-    activation: str | None,
+    flags: int,
     tf32: bool,
     kernel: str | None,
     block_size: int,
@@ -316,8 +323,6 @@ def _launch(
         )
     on_tensor_cores = a.dtype in HALVES or (tf32 and a.dtype == torch.float32)
     if on_tensor_cores and kernel in (None, "mma", "persistent"):
-        flags = BIAS * (bias is not None) | OTHER * (other is not None)
-        flags |= GELU * (activation == "gelu") | SILU * (activation == "silu")
         _on_tensor_cores(a, b, None, out, bias, other, None, None, alpha, beta, flags, kernel)
         return
     if a.dim() == 3:
@@ -325,20 +330,28 @@ def _launch(
             _one(a[index], b[index], out[index], kernel, block_size)
     else:
         _one(a, b, out, kernel, block_size)
-    _finish(out, bias, other, alpha, beta, activation)
+    _finish(out, bias, other, alpha, beta, flags)
+
+
+def _epilogue(bias: Tensor | None, other: Tensor | None, activation: str | None) -> int:
+    """Return what an epilogue does, as the kernels count it."""
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(f"activation is None, 'gelu' or 'silu' (got {activation!r}).\nType: matmul(a, b)")
+    flags = BIAS * (bias is not None) | OTHER * (other is not None)
+    return flags if activation is None else flags | (GELU if activation == "gelu" else SILU)
 
 
 def _finish(
-    out: Tensor, bias: Tensor | None, other: Tensor | None, alpha: float, beta: float, activation: str | None
+    out: Tensor, bias: Tensor | None, other: Tensor | None, alpha: float, beta: float, flags: int
 ) -> None:
     """Do after a kernel what others do in their epilogues."""
     if alpha != 1.0:
         out *= alpha
     if bias is not None:
         out += bias
-    if activation == "gelu":
+    if flags & GELU:
         out *= torch.erfc(-math.sqrt(0.5) * out) / 2
-    elif activation == "silu":
+    elif flags & SILU:
         out *= torch.sigmoid(out)
     if other is not None:
         out += beta * other
@@ -430,10 +443,81 @@ def _on_tensor_cores(
         return
     a, b, up = _for_tma(a), _for_tma(b), b if up is b else up
     up = b if not flags & SWIGLU else _for_tma(up)
-    chosen, boxes, grid, cluster, smem = _choose_hopper(a, b, to, a_mn, b_mn, flags)
+    chosen, boxes, grid, cluster, smem = _choose_hopper(a, b, to.dtype, a_mn, b_mn, flags)
     of_a, of_b, tma_store = boxes
     maps = (_boxes(a, of_a), _boxes(b, of_b), _boxes(up, of_b), _boxes(to if tma_store else a, BOX_ROWS))
     chosen(*maps, out, *rest, grid=grid, block=384, cluster=cluster, smem_bytes=smem)
+
+
+class _Product(NamedTuple):
+    """How hopper.cu computes a product of plain operands that TMA takes as they are.
+
+    Attributes:
+        shape: The result's.
+        sizes: Batches, M, N and K.
+        a_mn, b_mn: K counts the lines of an operand, not the elements of one.
+        boxes: The box of a, b and what is stored; `tma_stores` says whether that is the result, or else a.
+        whole: The bytes that L2 fetches at once of each.
+    """
+
+    kernel: dotcu.Kernel
+    shape: tuple[int, ...]
+    sizes: tuple[int, int, int, int]
+    a_mn: bool
+    b_mn: bool
+    boxes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    whole: tuple[int, int, int]
+    tma_stores: bool
+    grid: int
+    cluster: int
+    smem_bytes: int
+
+
+@dotcu.by_layout
+def _plan(
+    a: Tensor, b: Tensor, bias: Tensor | None, other: Tensor | None, flags: int, tf32: bool
+) -> _Product | None:
+    """Check a product and plan it; None if it takes other steps than one launch of hopper.cu."""
+    _require_factors(a, b)
+    _require_extra(a, b, bias, other)
+    if not (a.dtype in HALVES or (tf32 and a.dtype == torch.float32)) or dotcu.capability(a)[0] != 9:
+        return None
+    if any(x is not None and not x.is_contiguous() for x in (bias, other)) or 0 in (*a.shape, *b.shape):
+        return None
+    x, y = (each if each.dim() == 3 else each.unsqueeze(0) for each in (a, b.mT))
+    both = a.dtype in HALVES
+    if any(each.stride(-1) != 1 and not (both and each.stride(-2) == 1) for each in (x, y)):
+        return None
+    (x, a_mn), (y, b_mn) = _lines(x, both), _lines(y, both)
+    if not (_fits_tma(x) and _fits_tma(y)):
+        return None
+    kernel, (of_a, of_b, tma_stores), grid, cluster, smem = _choose_hopper(x, y, a.dtype, a_mn, b_mn, flags)
+    k, n = b.shape[-2:]
+    (box_a, whole_a), (box_b, whole_b), stored = _box_of(x, of_a), _box_of(y, of_b), _box_of(x, BOX_ROWS)
+    if tma_stores:
+        stored = stored[0], _whole(n * a.element_size())
+    return _Product(
+        kernel=kernel, shape=(*a.shape[:-1], n), sizes=(x.shape[0], a.shape[-2], n, k), a_mn=a_mn, b_mn=b_mn,
+        boxes=(box_a, box_b, stored[0]), whole=(whole_a, whole_b, stored[1]), tma_stores=tma_stores,
+        grid=grid, cluster=cluster, smem_bytes=smem,
+    )  # fmt: skip
+
+
+def _launch_planned(
+    plan: _Product, a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, other: Tensor | None,
+    alpha: float, beta: float,
+) -> None:  # fmt: skip
+    x, y, to = a.mT if plan.a_mn else a, b if plan.b_mn else b.mT, out
+    if a.dim() == 2:
+        x, y, to = x.unsqueeze(0), y.unsqueeze(0), out.unsqueeze(0)
+    (box_a, box_b, box_out), (whole_a, whole_b, whole_out) = plan.boxes, plan.whole
+    of_b = dotcu.tensor_map(y, box=box_b, swizzle=ROW, l2_promotion=whole_b)
+    plan.kernel(
+        dotcu.tensor_map(x, box=box_a, swizzle=ROW, l2_promotion=whole_a), of_b, of_b,
+        dotcu.tensor_map(to if plan.tma_stores else x, box=box_out, swizzle=ROW, l2_promotion=whole_out),
+        out, bias, other, None, None, None, alpha, beta, *plan.sizes,
+        grid=plan.grid, block=384, cluster=plan.cluster, smem_bytes=plan.smem_bytes,
+    )  # fmt: skip
 
 
 def _lines(x: Tensor, both: bool) -> tuple[Tensor, bool]:
@@ -482,8 +566,12 @@ def _boxes(x: Tensor, rows: int) -> dotcu.TensorMap:
 @dotcu.by_layout
 def _box_of(x: Tensor, rows: int) -> tuple[tuple[int, ...], int]:
     """The box, and the bytes that L2 fetches at once."""
-    box = (*(1,) * (x.dim() - 2), rows, ROW // x.element_size())
-    return box, next(bytes for bytes in (256, 128, 0) if not bytes or _pitch(x) % bytes == 0)
+    return (*(1,) * (x.dim() - 2), rows, ROW // x.element_size()), _whole(_pitch(x))
+
+
+def _whole(pitch: int) -> int:
+    """Return the bytes that L2 fetches at once of lines that are `pitch` bytes apart."""
+    return next(bytes for bytes in (256, 128, 0) if not bytes or pitch % bytes == 0)
 
 
 def _pitch(x: Tensor) -> int:
@@ -493,10 +581,10 @@ def _pitch(x: Tensor) -> int:
 
 @dotcu.by_layout
 def _choose_hopper(
-    a: Tensor, b: Tensor, to: Tensor, a_mn: bool, b_mn: bool, flags: int
+    a: Tensor, b: Tensor, to: torch.dtype, a_mn: bool, b_mn: bool, flags: int
 ) -> tuple[dotcu.Kernel, tuple[int, int, bool], int, int, int]:
     """The kernel, rows of the boxes of a and b, whether TMA stores; grid, cluster, bytes of shared memory."""
-    (_, m, n), batches, sms = to.shape, b.shape[0], dotcu.sm_count(to)
+    m, n, batches, sms = a.shape[1 + a_mn], b.shape[1 + b_mn], b.shape[0], dotcu.sm_count(a)
     if flags & GROUPS:  # those of equal groups: the others are not known here
         m = dotcu.cdiv(m, batches)
     steps = dotcu.cdiv(a.shape[1 if a_mn else 2] * a.element_size(), ROW)
@@ -507,7 +595,7 @@ def _choose_hopper(
         if tuned[4] <= PORTABLE or sms >= SMS:
             instance = tuned
     bm, bn, _, sharing, split, *_ = instance
-    tma_store = split == 1 and n * to.element_size() % TMA_BYTES == 0
+    tma_store = split == 1 and n * to.itemsize % TMA_BYTES == 0
     below = bn >= bm  # the blocks that share an operand
     of_a = BOX_ROWS if a_mn else bm // (1 if below else sharing)
     of_b = BOX_ROWS if b_mn else bn // (2 if flags & SWIGLU else sharing if below else 1)
@@ -516,7 +604,7 @@ def _choose_hopper(
     waves = dotcu.cdiv(tiles, at_once)  # as many blocks as have equally many tiles
     grid = sharing * split * (at_once if flags & GROUPS else dotcu.cdiv(tiles, waves))
     tile = (*instance[:4], split > 1, *instance[5:])
-    arguments = (a.dtype, to.dtype, *tile, GROUP, a_mn, b_mn, tma_store, flags, to.dtype)
+    arguments = (a.dtype, to, *tile, GROUP, a_mn, b_mn, tma_store, flags, to)
     kernel = hopper_kernels.matmul[arguments]
     smem = _shared_bytes(instance, b_mn, tma_store)
     return kernel, (of_a, of_b, tma_store), grid, sharing * split, smem
@@ -612,11 +700,7 @@ def _require_shapes(name: str, a: Tensor, b: Tensor) -> None:
         )
 
 
-def _require_extra(
-    a: Tensor, b: Tensor, bias: Tensor | None, other: Tensor | None, activation: str | None
-) -> None:
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"activation is None, 'gelu' or 'silu' (got {activation!r}).\nType: matmul(a, b)")
+def _require_extra(a: Tensor, b: Tensor, bias: Tensor | None, other: Tensor | None) -> None:
     shapes = {"bias": (b.shape[-1],), "other": (*a.shape[:-1], b.shape[-1])}
     for name, extra in (("bias", bias), ("other", other)):
         if extra is not None and (extra.dtype != a.dtype or extra.shape != shapes[name]):

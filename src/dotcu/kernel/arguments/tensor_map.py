@@ -11,6 +11,7 @@ innermost first, as all else: cute's make_im2col_tma_copy_desc passes W, H, D.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -132,10 +133,10 @@ def tensor_map(
     Example:
         `kernels.copy(dotcu.tensor_map(x, box=(64, 32), swizzle=128), out, grid=..., block=128)`
     """
-    given = lower_corner, upper_corner, channels_per_pixel, pixels_per_column
-    if box is not None and given == (None, None, None, None):
-        sizes = _numbers(box)
-        steps = (1,) * len(sizes) if element_strides is None else tuple(element_strides)
+    is_of_boxes = lower_corner is upper_corner is channels_per_pixel is pixels_per_column is None
+    if box is not None and is_of_boxes:
+        sizes = box if type(box) is tuple else _numbers(box)
+        steps = _ones(len(sizes)) if element_strides is None else tuple(element_strides)
         return TensorMap(tensor, sizes, swizzle, l2_promotion, fill, steps)
     if (
         box is None
@@ -154,6 +155,12 @@ def tensor_map(
         "A map is of boxes, or, with all of the four others, of pixels by im2col.\n"
         "Pass box alone, or leave it out and pass the four."
     )
+
+
+@functools.cache
+def _ones(count: int) -> tuple[int, ...]:
+    """Return one object for each count, which native code compares at once."""
+    return (1,) * count
 
 
 def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:
