@@ -19,6 +19,9 @@ from dotcu.kernel import native
 FUNCTION, CONTEXT = 0x7F00_1234_5678, 0x5500_0000_1111
 """A CUfunction and a CUcontext that no driver made; larger than 32 bits."""
 
+MAP_ADDRESS = 1
+"""The word of a tensor map that has the address, here."""
+
 Dim = ctypes.c_uint * 3
 
 
@@ -41,6 +44,7 @@ _TYPES = {
     "context": ctypes.CFUNCTYPE(_INT, _INTO),
     "enter": ctypes.CFUNCTYPE(_INT, _WORD),
     "leave": ctypes.CFUNCTYPE(_INT, _INTO),
+    "move_map": ctypes.CFUNCTYPE(_INT, _INTO, _WORD),
 }
 
 
@@ -85,6 +89,7 @@ class Driver:
         sizes: The bytes of each parameter of what is launched.
         attributes: Those of the last launch, by their ids in cuda.h: the first three words of each.
         status: What the next launches give.
+        map_status: What the next moves of a tensor map give.
         current: The CUcontext that is current.
         stack: Those that were pushed.
         before: Is called at each launch with the parameters' bytes.
@@ -94,6 +99,7 @@ class Driver:
     launches: list[tuple[Any, ...]] = field(default_factory=list)
     attributes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     status: int = 0
+    map_status: int = 0
     current: int = CONTEXT
     stack: list[int] = field(default_factory=list)
     before: Callable[[tuple[bytes, ...]], None] = lambda parameters: None
@@ -105,6 +111,7 @@ class Driver:
             "context": self._context,
             "enter": self._enter,
             "leave": self._leave,
+            "move_map": self._move_map,
         }
 
     def _context(self, into: Any) -> int:
@@ -118,6 +125,10 @@ class Driver:
     def _leave(self, into: Any) -> int:
         into[0] = self.stack.pop()
         return 0
+
+    def _move_map(self, map: Any, address: int) -> int:
+        map[MAP_ADDRESS] = address
+        return self.map_status
 
     def _launch(self, config: int, function: int, pointers: Any, extra: int | None) -> int:
         told = Config.from_address(config)

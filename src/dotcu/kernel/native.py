@@ -46,6 +46,7 @@ _DRIVER_SYMBOLS = (
     ("enter", "cuCtxPushCurrent_v2"),
     ("leave", "cuCtxPopCurrent_v2"),
     ("launch", "cuLaunchKernelEx"),
+    ("move_map", "cuTensorMapReplaceAddress"),
 )
 
 _CODES = MappingProxyType({

@@ -37,8 +37,8 @@ typedef struct Stage {
     struct Stage *next;
 } Stage;
 
-/* A tensor map that was encoded: of which tensor, with which values, and what a kernel takes for it. */
-enum { FORM_COUNT = 7, MOST_MAPS = 32, MAX_MAP_DIMENSIONS = 5 };
+/* A tensor map that was encoded: of what tensors, with which values, and what a kernel takes for the one at `address`. */
+enum { FORM_COUNT = 7, MOST_MAPS = 32, MAX_MAP_DIMENSIONS = 5, MAP_ALIGNMENT = 16 };
 typedef struct {
     int64_t address, sizes[MAX_MAP_DIMENSIONS], strides[MAX_MAP_DIMENSIONS];
     int32_t dtype, dimensions, device_index;
@@ -257,9 +257,17 @@ static bool has_form(const Map *map, PyObject *const *form) {
 
 static bool is_of(const Map *map, const Tensor *tensor) {
     const size_t bytes = sizeof *tensor->sizes * (size_t)tensor->dimensions;
-    return map->address == tensor->address && map->dtype == tensor->dtype && map->dimensions == tensor->dimensions &&
+    return map->dtype == tensor->dtype && map->dimensions == tensor->dimensions &&
            map->device_index == tensor->device_index && !memcmp(map->sizes, tensor->sizes, bytes) &&
            !memcmp(map->strides, tensor->strides, bytes);
+}
+
+/* Makes a map that of a tensor of the same layout elsewhere. False if Python has to encode one. */
+static bool move_map(Map *map, int64_t address) {
+    if (map->address == address) return true;
+    if (address % MAP_ALIGNMENT || !dotcu_move_map(map->bytes, address)) return false;
+    map->address = address;
+    return true;
 }
 
 static void keep_map(Map *map, const Tensor *tensor, PyObject **form, const char *bytes) {
@@ -288,6 +296,7 @@ static bool pack_encoded(Packed *packed, const Parameter *parameter, PyObject *p
     for (int i = 0; known && i < FORM_COUNT; ++i) known = (form[i] = PyObject_GetAttrString(value, FORM[i])) != NULL;
     for (int i = 0; known && !fits && i < MOST_MAPS; ++i) {
         if (!is_of(&self->maps[i], tensor) || !has_form(&self->maps[i], form)) continue;
+        if (!move_map(&self->maps[i], tensor->address)) continue;
         memcpy(packed->bytes + parameter->offset, self->maps[i].bytes, sizeof self->maps[i].bytes);
         fits = true;
     }

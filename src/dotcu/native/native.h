@@ -75,6 +75,7 @@ int dotcu_stream(int32_t device_type, int32_t device_index, void **stream);
 bool dotcu_context_is(void *context);
 bool dotcu_enter_context(void *context);
 void dotcu_leave_context(void);
+bool dotcu_move_map(char *map, int64_t address);
 int dotcu_launch(const LaunchConfig *config, void *function, void **parameters);
 void dotcu_note(PyObject *launched, PyObject *scope, const LaunchConfig *config);
 PyObject *dotcu_launches(void);

@@ -45,6 +45,7 @@ static struct {
     /* the driver */
     int (*context)(void **), (*enter)(void *), (*leave)(void **);
     int (*launch)(const LaunchConfig *, void *, void **, void **);
+    int (*move_map)(void *, void *);
 } torch_;
 
 int dotcu_observers = 0;
@@ -100,6 +101,7 @@ int dotcu_configure(PyObject *values) {
         void *into;
     } functions[] = {
         {"context", &torch_.context}, {"enter", &torch_.enter}, {"leave", &torch_.leave}, {"launch", &torch_.launch},
+        {"move_map", &torch_.move_map},
     };
     const ExchangeApi *api = exchange_api(PyDict_GetItemString(values, "exchange_api"));
     if (!api) return -1;
@@ -364,6 +366,16 @@ bool dotcu_enter_context(void *context) { return torch_.enter && !torch_.enter(c
 void dotcu_leave_context(void) {
     void *context;
     torch_.leave(&context);
+}
+
+/* Sets the address of an encoded tensor map. The 128 bytes are aligned to 64 for it. */
+bool dotcu_move_map(char *map, int64_t address) {
+    _Alignas(64) char aligned[128];
+    if (!torch_.move_map) return false;
+    memcpy(aligned, map, sizeof aligned);
+    if (torch_.move_map(aligned, (void *)(intptr_t)address)) return false;
+    memcpy(map, aligned, sizeof aligned);
+    return true;
 }
 
 int dotcu_launch(const LaunchConfig *config, void *function, void **parameters) {

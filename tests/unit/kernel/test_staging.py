@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import struct
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ from dotcu.kernel.scope import (
     watching_launches,
 )
 from dotcu.kernel.staging import Stage, Stages, _launcher, _smem_range
-from fake_gpu import CONTEXT, FUNCTION, Driver, called_by_ctypes, configured
+from fake_gpu import CONTEXT, FUNCTION, MAP_ADDRESS, Driver, called_by_ctypes, configured
 
 ARCH, NEEDS = limits(9, 0), KernelNeeds(registers=32)
 
@@ -567,14 +568,16 @@ def test_extents_take_the_place_of_the_sizes(driver: Driver) -> None:
         assert road.judged(wrong, config)[0]
 
 
-def test_a_tensor_map_is_encoded_once_for_a_place_a_layout_and_its_values(
+def test_a_tensor_map_is_encoded_once_for_a_layout_and_its_values(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded: list[Any] = []
 
     def encode(tiled: Any, address: int, index: int) -> bytes:
-        encoded.append((tiled, address))
-        return len(encoded).to_bytes(128, "little")
+        encoded.append(tiled)
+        words = [len(encoded)] * 16
+        words[MAP_ADDRESS] = address
+        return struct.pack("<16Q", *words)
 
     monkeypatch.setattr(cuda, "encode_tensor_map", encode)
     source = """
@@ -585,6 +588,13 @@ def test_a_tensor_map_is_encoded_once_for_a_place_a_layout_and_its_values(
     """
     plan = load_inline(source).mapped.unit.code(Target.parse("compute_90"), simulated=True).plan("mapped")
     road, config, x = Road(driver, plan), {"grid": 1, "block": 32}, torch.zeros(64, 64)
+
+    def told() -> tuple[int, int]:
+        """Return which map the last launch got, and for what address."""
+        words = struct.unpack("<16Q", driver.launches[-1][3][0])
+        assert set(words[:MAP_ADDRESS] + words[MAP_ADDRESS + 1 :]) == {words[0]}
+        return words[0], words[MAP_ADDRESS]
+
     maps = [
         lambda: tensor_map(x, box=(8, 32)),
         lambda: tensor_map(x, box=(16, 32)),
@@ -593,13 +603,21 @@ def test_a_tensor_map_is_encoded_once_for_a_place_a_layout_and_its_values(
         lambda: tensor_map(x[:, :32], box=(8, 32)),
         lambda: tensor_map(x.view(torch.int32), box=(8, 32)),
     ]
-    for make in maps * 3:
-        assert road.native([make(), 4], config)
+    for _ in range(3):
+        for number, make in enumerate(maps, 1):
+            assert road.native([make(), 4], config)
+            assert told() == (number, make().tensor.data_ptr())
     assert len(encoded) == len(maps)
-    words = [int.from_bytes(parameters[0], "little") for _, _, _, parameters in driver.launches]
-    assert words == [*range(1, len(maps) + 1)] * 3
     assert not road.native([tensor_map(x, box=(8, 3)), 4], config), "a box that the hardware does not take"
-    many = [torch.zeros(8, 32) for _ in range(80)]  # more than are kept
+
+    many = [torch.zeros(8, 32) for _ in range(80)]  # elsewhere each, as the layers of a model are
     for tensor in many * 2:
         assert road.native([tensor_map(tensor, box=(8, 32)), 4], config)
-    assert len({address for _, address in encoded}) > 80
+        assert told() == (len(maps) + 1, tensor.data_ptr())
+    assert len(encoded) == len(maps) + 1
+    odd = torch.zeros(8 * 32 + 1)[1:].view(8, 32)
+    assert odd.data_ptr() % 16
+    assert not road.native([tensor_map(odd, box=(8, 32)), 4], config), "no map begins there"
+    driver.map_status = 1
+    assert road.native([tensor_map(many[0], box=(8, 32)), 4], config), "encoded anew where it cannot move"
+    assert told() == (len(maps) + 2, many[0].data_ptr())
