@@ -352,11 +352,11 @@ class LaunchingOperator(LaunchingOverload, Operator):
         warm(overloads, self.signature.name, samples, progress)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not is_dynamo_compiling() and self._direct is not None:
+        result = NotImplemented
+        if self._direct is not None and not is_dynamo_compiling():
             result = self._direct(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        result = self._call(*args, **kwargs)
+        if result is NotImplemented:
+            result = self._call(*args, **kwargs)
         if result is not None:
             return result
         for overload in self.overloads.values():

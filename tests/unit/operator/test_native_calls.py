@@ -89,6 +89,22 @@ def test_a_call_runs_the_body_once_in_its_scope(way: str) -> None:
     assert current_scope().policy is LaunchPolicy.OUTSIDE
 
 
+def test_a_call_with_out_returns_it() -> None:
+    @dotcu.op(f"native_calls::twice_{next(NUMBERS)}")
+    def twice(x: Tensor) -> Tensor:
+        return 2 * x
+
+    @twice.overload("out", mutates_args=("out",))
+    def _(x: Tensor, *, out: Tensor) -> None:
+        torch.mul(x, 2, out=out)
+
+    for_gpu(twice)
+    out = torch.zeros(4)
+    for _ in range(2):
+        assert twice(A, out=out) is out
+    assert torch.equal(out, 2 * A)
+
+
 class Sees(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
