@@ -11,11 +11,6 @@ from dotcu import files
 from dotcu.errors import UsageError
 from dotcu.files import is_file, read_file
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 FILE = "pyproject.toml"
 
 MOST_BYTES = 16 << 20
@@ -27,6 +22,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: It is none, or is nested too deeply.
     """
+    if sys.version_info >= (3, 11):  # a launch does not import it
+        import tomllib
+    else:
+        import tomli as tomllib
     try:
         values: dict[str, Any] = tomllib.loads(text)
     except RecursionError as error:

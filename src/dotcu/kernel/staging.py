@@ -17,7 +17,7 @@ import torch
 
 from dotcu import settings
 from dotcu.errors import ToolchainError
-from dotcu.kernel import native, python_launcher
+from dotcu.kernel import native
 from dotcu.kernel.arguments.pack import (
     MapPacker,
     PackingPlan,
@@ -82,6 +82,7 @@ class Stages:
     def __init__(self) -> None:
         self.quick: Callable[..., bool] = lambda *launch: False
         self._launcher: Any = None
+        self._is_in_python = False
         self._plan: PackingPlan | None = None
         self._configs: dict[Shape, LaunchConfig] = {}
         self._stages: dict[tuple[object, Shape], Stage] = {}
@@ -144,8 +145,9 @@ class Stages:
         in_python = bool(native.prepare())
         if in_python in self._refused_by or stage.settings != settings.current():
             return  # what is compiled may depend on them
-        if self._launcher is None or isinstance(self._launcher, python_launcher.Launcher) is not in_python:
+        if self._launcher is None or self._is_in_python is not in_python:
             self._launcher, self._plan = _launcher(stage.plan, in_python), stage.plan
+            self._is_in_python = in_python
         if self._launcher is None or self._plan != stage.plan:
             self._refused_by.add(in_python)
             return
@@ -221,6 +223,8 @@ _ANY_DTYPE = (-1, -1)
 def _launcher(plan: PackingPlan, in_python: bool = False) -> Any:
     """Make the launcher of a kernel, in native code or in Python; None if it does not take its parameters."""
     if in_python:
+        from dotcu.kernel import python_launcher  # which native code does without
+
         try:
             return python_launcher.Launcher(plan, _fail, python_launcher.gpu_driver())
         except (ValueError, ToolchainError):

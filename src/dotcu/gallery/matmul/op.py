@@ -450,7 +450,7 @@ def _on_tensor_cores(
 
 
 class _Product(NamedTuple):
-    """How hopper.cu computes a product of plain operands that TMA takes as they are.
+    """The launch of hopper.cu for a product of plain operands that TMA takes as they are.
 
     Attributes:
         shape: The result's.
