@@ -249,6 +249,13 @@ def crossed(recipe: Recipe, core: Sequence[int]) -> Recipe:
     return made
 
 
+def meeting(core: Sequence[int], others: Sequence[int], dtype: Any) -> tuple[Recipe, Recipe]:
+    """Two recipes of bits, in which each value of one core meets each of another, as words of 32 bits."""
+    pairs = np.array([(one, other) for one in core for other in others], dtype)
+    first, second = (np.ascontiguousarray(pairs[:, i]).view(np.uint32) for i in range(2))
+    return lambda seed: first, lambda seed: second
+
+
 # Zeros, ones, infinities, the ends of normal and of subnormal numbers; then quiet and signalling NaN of both
 # signs: without a payload, with payloads that a narrower type keeps or drops, and all ones.
 CORE_F32 = (
