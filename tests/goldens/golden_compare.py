@@ -125,7 +125,7 @@ class Spelling(NamedTuple):
 
 _USE = re.compile(r'^\s*([A-Z_0-9]+)\(\s*"([a-z][A-Za-z0-9_.:]+)"', re.MULTILINE)
 _ROWS = {"CHAIN": 3, "MAD_CHAIN": 3} | dict.fromkeys(
-    ("ATOM_SHARED", "ATOM_GLOBAL", "CAS_SHARED", "CAS_GLOBAL"), 2
+    ("ATOM_SHARED", "ATOM_GLOBAL", "ATOM_GENERIC", "CAS_SHARED", "CAS_GLOBAL"), 2
 )
 
 
