@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from golden_case import Case, In, InOut, MapOf, Out, Scratch
-from golden_recipes import bits, zeros
+from golden_recipes import CORE_BF16, CORE_F16, CORE_F32, CORE_F64, bits, meeting, zeros
 
 U32, U64 = np.uint32, np.uint64
 
@@ -42,7 +44,18 @@ def _reduction(dtype: str, ops: int) -> Case:
     )
 
 
+def _bulk_special(name: str, core: Sequence[int], others: Sequence[int], dtype: str) -> Case:
+    """Every operation on special values of a type, of which 1024 bytes hold all pairs."""
+    given, held = (np.resize(recipe("any"), 256) for recipe in meeting(core, others, dtype))
+    args = {"in": In(lambda seed: given), "out": InOut(lambda seed: np.tile(held, (27, 1)))}
+    return Case(name=f"bulk_reduce_{name}", file="bulk_reduce", kernel="bulk_reduce", args=args, block=32)
+
+
 COPIES = (
+    _bulk_special("f32", CORE_F32, CORE_F32, "u4"),
+    _bulk_special("f64", CORE_F64, (*CORE_F64[4:6], *CORE_F64[8:14]), "u8"),
+    _bulk_special("f16", CORE_F16, CORE_F16, "u2"),
+    _bulk_special("bf16", CORE_BF16, CORE_BF16, "u2"),
     *(_reduction(dtype, ops) for dtype, ops in _TMA_REDUCTIONS.items()),
     Case(name="bulk_reduce", args={"in": In(bits(256)), "out": InOut(bits(27, 256))}, block=32),
     Case(

@@ -16,7 +16,19 @@ import numpy as np
 
 from golden_case import Case, In, InOut, Out
 from golden_compare import Array, Arrays, Within
-from golden_recipes import bf16_bits, bits, random_bits, uniform, unit, zeros
+from golden_recipes import (
+    CORE_BF16,
+    CORE_F16,
+    CORE_F32,
+    CORE_F64,
+    Recipe,
+    bf16_bits,
+    bits,
+    random_bits,
+    uniform,
+    unit,
+    zeros,
+)
 
 U32 = np.uint32
 EPSILON = 2.0**-23
@@ -236,6 +248,81 @@ MMA = (
     Case(name="matrix_stmatrix", args={"in": In(bits(128)), "out": Out((24, 32), U32)}, block=32),
 )
 
+# Special values: A's first column meets B's first row, all else is zero, so that each sum is a product and
+# an addend, exact whatever its order.
+
+
+def _packed(elements: Array, dtype: Any) -> Recipe:
+    """Elements by register, lane and place in the register, as words of a dtype."""
+    word = f"u{max(4, elements.itemsize)}"
+    words = np.ascontiguousarray(elements).view(word).reshape(elements.shape[:2]).view(dtype)
+    return lambda seed: words
+
+
+def _first_column(core: Sequence[int], element: str, dtype: Any = U32) -> Recipe:
+    """A, with 16 values of `core`, as bits."""
+    rows, ks = places_a(8 if element == "u8" else 4, max(1, 4 // np.dtype(element).itemsize))
+    return _packed(np.where(ks == 0, np.array(core, element)[rows], 0).astype(element), dtype)
+
+
+def _first_row(core: Sequence[int], element: str, dtype: Any = U32) -> Recipe:
+    """B, with 8 values of `core`, as bits."""
+    ks, columns = places_b(4 if element == "u8" else 2, max(1, 4 // np.dtype(element).itemsize))
+    return _packed(np.where(ks == 0, np.array(core, element)[columns], 0).astype(element), dtype)
+
+
+def _addends(core: Sequence[int], element: str, dtype: Any = U32) -> Recipe:
+    """C, with values of `core` in turn, as bits."""
+    pair = 2 if element == "u2" else 1
+    r, lane, j = np.ix_(np.arange(4 // pair), np.arange(32), np.arange(pair))
+    row, column = (lane // 4 + 8 * r, 2 * (lane % 4) + j) if pair == 2 else (lane // 4 + 8 * (r // 2), r % 2)
+    column = column if pair == 2 else 2 * (lane % 4) + column
+    return _packed(np.array(core, element)[(row + 3 * column + 0 * j) % len(core)], dtype)
+
+
+_CORE_FP8 = (
+    0x00, 0x80, 0x38, 0xBC, 0x7E, 0xFE, 0x7C, 0x08, 0x01, 0x87, 0x7F, 0xFF, 0x7D, 0xFD, 0xFC, 0x04,
+)  # fmt: skip
+_CORE_TF32 = tuple(word & 0xFFFFE000 for word in CORE_F32)
+_ADDENDS_F32 = (0, 0x7F800000, 0xFF800000, 0xFFC12345, 0x7F800001, 0x7F7FFFFF, 1, 0x807FFFFF)
+_ADDENDS_F16 = (0, 0x7C00, 0xFC00, 0xFE12, 0x7C01, 0x7BFF, 1, 0x83FF)
+_ADDENDS_F64 = (0, CORE_F64[4], CORE_F64[5], CORE_F64[11], CORE_F64[13], CORE_F64[6], 1, CORE_F64[9])
+
+
+def _special(
+    kernel: str, core: Sequence[int], element: str, rows: int, sums: str = "u4", out: Any = np.float32
+) -> tuple[Case, ...]:
+    """A kernel on special values: one half of B with zeros added, the other half with special ones."""
+    given = np.float64 if element == "u8" else U32
+    zeros_of = {"u4": (0, 1 << 31), "u2": (0, 1 << 15), "u8": (0, 1 << 63)}[sums]
+    special = {"u4": _ADDENDS_F32, "u2": _ADDENDS_F16, "u8": _ADDENDS_F64}[sums]
+    halves = (("numbers", core[:8], zeros_of), ("nan", core[8:], special))
+    return tuple(
+        Case(
+            name=f"{kernel}_{name}",
+            file=kernel,
+            kernel=kernel,
+            args={
+                "a": In(_first_column(core, element, given)),
+                "b": In(_first_row(half, element, given)),
+                "c": In(_addends(addends, sums, given)),
+                "out": Out((rows, 64 if out == np.float16 else 32), out),
+            },
+            block=32,
+        )
+        for name, half, addends in halves
+    )
+
+
+SPECIAL = (
+    *_special("matrix_f16", CORE_F16, "u2", 8),
+    *_special("matrix_f16_sums", CORE_F16, "u2", 4, "u2", np.float16),
+    *_special("matrix_bf16", CORE_BF16, "u2", 8),
+    *_special("matrix_tf32", _CORE_TF32, "u4", 8),
+    *_special("matrix_fp8", _CORE_FP8, "u1", 16),
+    *_special("matrix_f64", CORE_F64, "u8", 14, "u8", np.float64),
+)
+
 # mma.sp, on small integers in every type, so that each sum is exact whatever its order.
 
 
@@ -390,6 +477,7 @@ def _product(name: str, m: int, n: int, k: int, block: int, grid: tuple[int, int
 
 MATRICES = (
     *MMA,
+    *SPECIAL,
     SPARSE,
     *WMMA,
     _product("real_wmma_matmul", 32, 32, 48, 64, (1, 2)),

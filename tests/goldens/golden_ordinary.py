@@ -9,13 +9,15 @@ import numpy as np
 
 from golden_case import Case, In, InOut, Out
 from golden_compare import Arrays, Ulps, Within, ulp
-from golden_recipes import bits, filled, uniform, whole, zeros
+from golden_recipes import CORE_F32, bits, filled, meeting, uniform, whole, zeros
 
 BOTH = ("sm_80", "sm_90")
 I32, U32, U64, U8, U16 = np.int32, np.uint32, np.uint64, np.uint8, np.uint16
 
 _SETTINGS = np.dtype([("flag", "i1"), ("factor", "f8"), ("steps", "i2", 6), ("offset", "i4")], align=True)
 _SETTINGS_BYTES = np.array((-3, 1.75, (1, -2, 3, -4, 500, -32768), 123456), _SETTINGS).tobytes()
+
+_GIVEN, _HELD = meeting(CORE_F32, (*CORE_F32[:2], CORE_F32[4], *CORE_F32[7:12]), "u4")
 
 MEMORY = (
     Case(
@@ -167,6 +169,17 @@ ATOMICS = (
         grid=6,
         block=64,
         archs=BOTH,
+    ),
+    Case(
+        name="atomic_vectors_special",
+        file="atomic_vectors",
+        kernel="atomic_vectors",
+        args={
+            "in": In(lambda seed: _GIVEN("any").view(np.float32)),
+            "cells": InOut(lambda seed: _HELD("any").view(np.float32)),
+            "halves": InOut(filled(64, value=0x3C003C00, dtype=U32)),
+        },
+        block=32,
     ),
     Case(
         name="atomic_vectors",

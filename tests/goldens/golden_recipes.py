@@ -18,7 +18,7 @@ Recipe = Callable[[str], Array]
 """From a name that seeds it to an array."""
 
 THREADS = 128
-"""Operands of each spelled instruction: one block of threads."""
+"""Values of a recipe for instructions: one block of threads."""
 
 
 def random_bits(seed: str, count: int) -> Array:
@@ -79,12 +79,6 @@ def amounts(seed: str) -> Array:
     )
 
 
-def divisors(seed: str) -> Array:
-    """Integers that are not zero at any width."""
-    values = integers(seed)
-    return np.where(values & np.uint64(0xFFFF) == 0, values | np.uint64(3), values)
-
-
 def _floats(seed: str, dtype: Any, specials: Sequence[float], bits: Sequence[int], spread: int) -> Array:
     """Floats near 1, floats of any exponent, special ones, and special bit patterns."""
     word = np.dtype(f"u{np.dtype(dtype).itemsize}")
@@ -130,13 +124,6 @@ def f64(seed: str) -> Array:
         0x800FFFFFFFFFFFFF,
     )
     return _floats(seed, np.float64, (*_COMMON, *limits), bits, 300)
-
-
-def f32_in_f64(seed: str) -> Array:
-    """float64 bits whose lower half are float32 bits."""
-    upper = np.roll(f64(f"{seed} upper"), 11) & np.uint64(0xFFFFFFFF00000000)
-    result: Array = upper | f32(seed)
-    return result
 
 
 def wide_f64(seed: str) -> Array:
@@ -235,6 +222,74 @@ def positive_f32(seed: str) -> Array:
     values = f32(seed)
     keep = np.arange(THREADS) % 8 == 0
     return np.where(keep, values, values & np.uint64(0x7FFFFFFF))
+
+
+# Operands in which special values meet
+
+CORE = 16
+"""Values that meet each other in every pair."""
+CROSSED = 2 * THREADS + CORE * CORE
+"""Operands of each spelled instruction: one block of threads."""
+
+
+def _meet(core: Sequence[int], seed: str) -> Array:
+    """The core, such that every pair of values is there of the operands a and b, a and c, b and c."""
+    first, second = (m.reshape(-1) for m in np.divmod(np.arange(CORE * CORE), CORE))
+    chosen = {"a": first, "b": second, "c": (first + second) % CORE}[seed[0]]
+    return np.array(core, np.uint64)[chosen]
+
+
+def crossed(recipe: Recipe, core: Sequence[int]) -> Recipe:
+    """A recipe's values, and others for another seed, with all pairs of a core between them."""
+    assert len(core) == CORE
+
+    def made(seed: str) -> Array:
+        return np.concatenate((recipe(seed), _meet(core, seed), recipe(f"{seed} more")))
+
+    return made
+
+
+def meeting(core: Sequence[int], others: Sequence[int], dtype: Any) -> tuple[Recipe, Recipe]:
+    """Two recipes of bits, in which each value of one core meets each of another, as words of 32 bits."""
+    pairs = np.array([(one, other) for one in core for other in others], dtype)
+    first, second = (np.ascontiguousarray(pairs[:, i]).view(np.uint32) for i in range(2))
+    return lambda seed: first, lambda seed: second
+
+
+# Zeros, ones, infinities, the ends of normal and of subnormal numbers; then quiet and signalling NaN of both
+# signs: without a payload, with payloads that a narrower type keeps or drops, and all ones.
+CORE_F32 = (
+    0x00000000, 0x80000000, 0x3F800000, 0xBFC00000, 0x7F800000, 0xFF800000, 0x7F7FFFFF, 0x00800000,
+    0x00000001, 0x807FFFFF, 0x7FC00000, 0xFFC12345, 0x7FA00001, 0xFFA12345, 0x7FFFFFFF, 0x7FD50000,
+)  # fmt: skip
+CORE_F64 = (
+    0x0000000000000000, 0x8000000000000000, 0x3FF0000000000000, 0xBFF8000000000000,
+    0x7FF0000000000000, 0xFFF0000000000000, 0x7FEFFFFFFFFFFFFF, 0x0010000000000000,
+    0x0000000000000001, 0x800FFFFFFFFFFFFF, 0x7FF8000000000000, 0xFFF8123456789ABC,
+    0x7FF0000000000001, 0xFFF5432100000001, 0x7FFFFFFFFFFFFFFF, 0x7FFD540000000000,
+)  # fmt: skip
+CORE_F16 = (
+    0x0000, 0x8000, 0x3C00, 0xBE00, 0x7C00, 0xFC00, 0x7BFF, 0x0400,
+    0x0001, 0x83FF, 0x7E00, 0xFE12, 0x7C01, 0xFD23, 0x7FFF, 0x7F55,
+)  # fmt: skip
+CORE_BF16 = (
+    0x0000, 0x8000, 0x3F80, 0xBFC0, 0x7F80, 0xFF80, 0x7F7F, 0x0080,
+    0x0001, 0x807F, 0x7FC0, 0xFFD2, 0x7F81, 0xFFA3, 0x7FFF, 0x7FD5,
+)  # fmt: skip
+# The ends of each width, alone and in pairs, and small numbers.
+CORE_INTEGERS = (
+    0, 1, 2**64 - 1, 3, 7, 2**15, 2**15 - 1, 2**16 - 1, 2**31, 2**31 - 1, 2**32 - 1, 2**32, 2**63, 2**63 - 1,
+    0x80008000_80008000, 0x7FFF7FFF_7FFF7FFF,
+)  # fmt: skip
+CORE_AMOUNTS = (0, 1, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 255, 256, 0x1_0000_0020, 0xFFFFFFFF)
+# As of f32, the largest within the range in which sin and cos have a bound.
+CORE_ANGLES = tuple(0x439D0000 if bits == 0x7F7FFFFF else bits for bits in CORE_F32)
+
+
+def f32_in_f64(seed: str) -> Array:
+    """Bits of f64 of which the lower half are the core of f32; then the core of f64."""
+    upper = np.roll(_meet(CORE_F64, seed), 11) & np.uint64(0xFFFFFFFF00000000)
+    return np.concatenate((upper | _meet(CORE_F32, seed), _meet(CORE_F64, seed)))
 
 
 # Arrays of ordinary kernels

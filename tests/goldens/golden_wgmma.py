@@ -16,7 +16,7 @@ import numpy as np
 from golden_case import Case, In, Out
 from golden_compare import Array, Arrays, Within
 from golden_matrices import EPSILON, bfloats, floats, fp8, halves, places_a
-from golden_recipes import bf16_bits, bits, random_bits, zeros
+from golden_recipes import CORE_BF16, CORE_F16, CORE_F32, bf16_bits, bits, random_bits, zeros
 
 U32, U64 = np.uint32, np.uint64
 HALF = 2.0**-10
@@ -323,4 +323,33 @@ PROGRAM = Case(
     archs=ARCHS,
 )
 
-WGMMA = (*TYPES, *(_layouts(name) for name in _LAYOUTS), PROGRAM)
+# As in `golden_matrices.SPECIAL`, of sums that are exact.
+_ADDENDS = np.array(
+    [0, 1 << 31, CORE_F32[4], CORE_F32[5], 1, CORE_F32[11], CORE_F32[12], CORE_F32[14]], np.uint32
+)
+_HALF_ADDENDS = np.array([0, 1 << 15, 0x7C00, 0xFC00, 1, 0xFE12, 0x7C01, 0x7FFF], np.uint32) * U32(0x10001)
+SPECIAL = tuple(
+    Case(
+        name=f"wgmma_special_{name}",
+        file="wgmma_special",
+        kernel="wgmma_special",
+        args={
+            "values": In(lambda seed, core=core: np.array(core, np.uint16)),
+            "addends": In(lambda seed, addends=addends: addends),
+            "kind": kind,
+            "out": Out((16 * registers, 32), U32),
+        },
+        grid=16,
+        block=128,
+        archs=ARCHS,
+    )
+    for kind, (name, core, addends, registers) in enumerate(
+        (
+            ("f16", CORE_F16, _ADDENDS, 4),
+            ("bf16", CORE_BF16, _ADDENDS, 4),
+            ("f16_sums", CORE_F16, _HALF_ADDENDS, 2),
+        )
+    )
+)
+
+WGMMA = (*TYPES, *SPECIAL, *(_layouts(name) for name in _LAYOUTS), PROGRAM)

@@ -32,7 +32,7 @@ from golden_cases import CASES  # noqa: E402
 from golden_launch import bytes_of, kernel, on_gpu  # noqa: E402
 
 MANIFEST = RECORDED / "manifest.json"
-CHILD_CASES = 12
+CHILD_CASES = 40
 """Kernels that one process runs."""
 
 

@@ -14,6 +14,7 @@ import pytest
 from golden_case import RECORDED, Case
 from golden_cases import CASES
 from golden_launch import simulated
+from golden_recipes import CROSSED
 from tile_case import files
 from tile_cases import CASES as TILE_CASES
 
@@ -106,6 +107,10 @@ def test_the_guide_counts_what_was_recorded() -> None:
     tiles = sum(map(len, files(TILE_CASES).values()))
     guide = (RECORDED.parents[2] / "docs" / "howto" / "simulator.md").read_text(encoding="utf-8")
     assert f"results of {h200} kernels on an H200, and of {h100} on an H100" in guide
+    spelled = [case for case in CASES if case.spelled]
+    names = {row.name for case in spelled for row in case.compare.rows}
+    words = " ".join(guide.split())
+    assert f"{len(spelled)} of them run {len(names)} instructions on {CROSSED} operands each" in words
     assert f"recordings of an H100: {tiles} kernels" in guide
 
 

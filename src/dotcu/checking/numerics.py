@@ -107,6 +107,7 @@ def oracle(
     trials: int = TRIALS,
     rounded_once: bool = True,
     sharp: bool = False,
+    flushes: bool = False,
 ) -> Oracle:
     """Compute what a sample's result should be, and its bounds, where its tensors are; these are left alone.
 
@@ -120,6 +121,7 @@ def oracle(
         rounded_once: A result of 16 bits is to be near one that was computed in float32 and then rounded.
         sharp: Where a result of 32 bits or more jumps between the inputs and what is next to them, it is to
             be on the side of the reference in its own dtype.
+        flushes: Elements of float32 may be sums by atomics, which lose what is subnormal of each addend.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
     exact = _compute(reference, sample.map_tensors(to_double), plain)
@@ -154,6 +156,9 @@ def oracle(
                 bound, whole = _limits(real(own), value, change, in_single[i], rounded_once=rounded_once)
             if floor and own.dtype != torch.float64 and bool((_finite(value).abs() <= floor).all()):
                 bound, whole = bound + lost, whole + lost * math.sqrt(value.numel())
+            if flushes and real(own).dtype == torch.float32:
+                small = torch.finfo(torch.float32).smallest_normal * sum(t.numel() for t in sample.tensors)
+                bound, whole = bound + small, whole + small * math.sqrt(value.numel())
         values.append(value)
         bounds.append(bound)
         norms.append(whole)

@@ -258,7 +258,14 @@ class Subject:
             Exception: What the reference raises.
         """
         assert self.reference is not None
-        return oracle(self.reference, self.for_reference(sample), self.tolerance(dtype))
+        return oracle(
+            self.reference, self.for_reference(sample), self.tolerance(dtype), flushes=self.adds_by_atomics
+        )
+
+    @property
+    def adds_by_atomics(self) -> bool:
+        """Return True if the author declares that its last bits vary, as those of sums by atomics do."""
+        return self.declares(torch.Tag.nondeterministic_bitwise)
 
     def inputs(self, sample: Sample) -> Sample:
         """The call without what it only writes."""

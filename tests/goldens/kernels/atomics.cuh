@@ -8,7 +8,7 @@
 #include "spellings.cuh"
 
 #define CELLS                  \
-    __shared__ u64 cells[128]; \
+    __shared__ u64 cells[512]; \
     [[maybe_unused]] const u32 cell = (u32)__cvta_generic_to_shared(&cells[i])
 
 #define ATOM_SHARED(spelling, W)                     \

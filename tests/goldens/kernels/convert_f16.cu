@@ -22,4 +22,7 @@ SPELLED(convert_f16) {
     UNARY("cvt.rz.bf16.f16", u16, u16);
     UNARY("cvt.rm.bf16.f16", u16, u16);
     UNARY("cvt.rp.bf16.f16", u16, u16);
+    UNARY("cvt.f16.f16", u16, u16);
+    UNARY("cvt.sat.f16.f16", u16, u16);
+    UNARY("cvt.bf16.f16", u16, u16);
 }

@@ -53,4 +53,16 @@ SPELLED(convert_f32) {
     UNARY("cvt.rp.bf16.f32", u16, u32);
     UNARY("cvt.rn.satfinite.f16.f32", u16, u32);
     UNARY("cvt.rn.satfinite.bf16.f32", u16, u32);
+    UNARY("cvt.rn.satfinite.relu.f16.f32", u16, u32);
+    UNARY("cvt.rz.satfinite.f16.f32", u16, u32);
+    UNARY("cvt.rz.satfinite.relu.f16.f32", u16, u32);
+    UNARY("cvt.rn.ftz.bf16.f32", u16, u32);
+    UNARY("cvt.rn.satfinite.relu.bf16.f32", u16, u32);
+    UNARY("cvt.rz.ftz.bf16.f32", u16, u32);
+    UNARY("cvt.rz.satfinite.bf16.f32", u16, u32);
+    UNARY("cvt.rz.satfinite.relu.bf16.f32", u16, u32);
+    UNARY("cvt.rm.ftz.bf16.f32", u16, u32);
+    UNARY("cvt.rp.ftz.bf16.f32", u16, u32);
+    UNARY("cvt.ftz.sat.f64.f32", u64, u32);
+    UNARY("cvt.rna.satfinite.tf32.f32", u32, u32);
 }

@@ -40,4 +40,6 @@ SPELLED(convert_f64) {
     UNARY("cvt.rmi.sat.f64.f64", u64, u64);
     UNARY("cvt.rpi.f64.f64", u64, u64);
     UNARY("cvt.rpi.sat.f64.f64", u64, u64);
+    UNARY("cvt.f64.f64", u64, u64);
+    UNARY("cvt.sat.f64.f64", u64, u64);
 }

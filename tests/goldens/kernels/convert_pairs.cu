@@ -19,4 +19,10 @@ SPELLED(convert_pairs) {
     UNARY("cvt.rn.relu.tf32.f32", u32, u32);
     UNARY("cvt.rz.tf32.f32", u32, u32);
     UNARY("cvt.rz.relu.tf32.f32", u32, u32);
+    BINARY("cvt.rn.satfinite.relu.f16x2.f32", u32, u32, u32);
+    BINARY("cvt.rz.satfinite.f16x2.f32", u32, u32, u32);
+    BINARY("cvt.rz.satfinite.relu.f16x2.f32", u32, u32, u32);
+    BINARY("cvt.rn.satfinite.relu.bf16x2.f32", u32, u32, u32);
+    BINARY("cvt.rz.satfinite.bf16x2.f32", u32, u32, u32);
+    BINARY("cvt.rz.satfinite.relu.bf16x2.f32", u32, u32, u32);
 }

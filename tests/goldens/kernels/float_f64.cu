@@ -50,4 +50,8 @@ SPELLED(float_f64) {
     TEST("testp.notanumber.f64", u64);
     TEST("testp.normal.f64", u64);
     TEST("testp.subnormal.f64", u64);
+    UNARY("rcp.rm.ftz.f64", u64, u64);
+    UNARY("rcp.rn.ftz.f64", u64, u64);
+    UNARY("rcp.rp.ftz.f64", u64, u64);
+    UNARY("rcp.rz.ftz.f64", u64, u64);
 }

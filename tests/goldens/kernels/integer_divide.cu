@@ -1,4 +1,4 @@
-// div and rem of integers; b is not zero.
+// div and rem of integers, by zero too.
 
 #include "spellings.cuh"
 

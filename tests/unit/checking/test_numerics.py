@@ -39,6 +39,15 @@ class TestElements:
         x = noise(100_000)
         assert not judge(torch.sum, x[:-1].sum(), x).passed
 
+    def test_a_sum_by_atomics_may_lose_subnormal_addends(self) -> None:
+        x = noise(1000).abs() * torch.finfo(torch.float32).smallest_normal
+        lost = torch.where(x < torch.finfo(torch.float32).smallest_normal, 0.0, x).sum()
+        expected = numerics.oracle(torch.sum, Sample(x), flushes=True)
+        assert numerics.judge(lost, expected).passed
+        assert not judge(torch.sum, lost, x).passed
+        missed = numerics.oracle(torch.sum, Sample(noise(1000)), flushes=True)
+        assert not numerics.judge(noise(1000)[:-1].sum(), missed).passed
+
     def test_one_wrong_element_fails_and_is_named(self) -> None:
         x = noise().view(10, 100)
         wrong = x * x

@@ -18,8 +18,7 @@ from dotcu.simulator.machine.memory import NULL_PAGE, WRITTEN, Buffer
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import FOREIGN, PREPOSITIONS, describe_miss, element_of
-from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush
-from dotcu.simulator.semantics.memory.atomic import AT_ONCE
+from dotcu.simulator.semantics.memory.atomic import AT_ONCE, add_in_global, adds_in_any_order
 from dotcu.simulator.tile.elements import dtype_of, from_bits, is_float, rounded, to_bits
 from dotcu.simulator.tile.races import MOST_FLAGS, Places
 from dotcu.tile_ir.module import TileOperation, TileType
@@ -444,10 +443,8 @@ def _as_unsigned(compute: Update) -> Update:
 
 
 def _add_floats(element: str) -> Update:
-    if element == "f32":  # PTX ISA, "atom": in global memory subnormal operands and results are flushed
-        return lambda a, b: flush(canonical(flush(a) + flush(b)))
-    if element == "f64":
-        return lambda a, b: canonical(a + b)
+    if element in ("f32", "f64"):
+        return add_in_global
     return lambda a, b: rounded(a + b, element)
 
 
@@ -514,8 +511,10 @@ def _change(
     launch.count_bytes(access, len(places))
     memory = part.region.view(access.bytes)[0]
     if at_once is not None:
-        at_once.at(memory.view(result.dtype), places, operands[0])
-        return result
+        held = memory.view(result.dtype)
+        if result.dtype.kind != "f" or adds_in_any_order(held[places], operands[0]):
+            at_once.at(held, places, operands[0])
+            return result
     for turn in _turns(places):
         old = from_bits(memory.take(places[turn]), access.element)
         result[turn] = old

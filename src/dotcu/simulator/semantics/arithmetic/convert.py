@@ -165,31 +165,35 @@ def _float_to_float(instruction: Instruction, to: str, source: str) -> Convert:
         values = half.widen(a, source) if source in HALVES else a
         if ftz and source == "f32" and to != "f16":  # to f16, ptxas drops .ftz (measured: CUDA 13.0)
             values = flush(values)
+            if to == "f64":  # it flushes by an addition in f32, whose NaN is the canonical one
+                values = canonical(np.array(values))
         if whole is not None:
             values = whole(values)
         elif is_copy:  # or a shift: NaN stays
             return np.array(values)
         result = _round_to(values, to, mode)
         if source == "f64" and to in _NAN_OF_F64:
-            result = _with_sign_of_nan(values, result, _NAN_OF_F64[to])
+            result = _with_narrowed_nan(values, result, *_NAN_OF_F64[to])
         return _finish(result, instruction, to)
 
     return convert
 
 
-# What a NaN of f64 becomes, except for its sign, which it keeps; PTX says nothing of it (measured: H200,
-# CUDA 13.0, on NaN of which the narrower type has no room for the lower bits that are set).
-_NAN_OF_F64 = {"f32": 0x7FC00000, "f16": 0x7E00, "bf16": 0x7FC0}
+# A NaN of f64 becomes quiet, and keeps its sign and the upper bits of its payload: the narrower type's quiet
+# NaN, and how many bits it drops. PTX says nothing of it (measured: H200, CUDA 13.0).
+_NAN_OF_F64 = {"f32": (0x7FC00000, 29), "f16": (0x7E00, 42), "bf16": (0x7FC0, 45)}
 
 
-def _with_sign_of_nan(values: Array, result: Array, nan: int) -> Array:
-    """The result, with a quiet NaN of the operand's sign where the operand is NaN."""
+def _with_narrowed_nan(values: Array, result: Array, nan: int, dropped: int) -> Array:
+    """The result, with the narrowed NaN of the operand where that is NaN."""
     is_nan = np.isnan(values)
     if not is_nan.any():
         return result
     word = unsigned(result.itemsize)
     sign = np.signbit(values).astype(word) << word.type(8 * result.itemsize - 1)
-    return np.where(is_nan, sign | word.type(nan), result.view(word)).view(result.dtype)
+    upper = (values.view(np.uint64) >> np.uint64(dropped)).astype(word)
+    magnitude = upper & word.type((1 << (8 * result.itemsize - 1)) - 1)
+    return np.where(is_nan, sign | magnitude | word.type(nan), result.view(word)).view(result.dtype)
 
 
 def _round_to(values: Array, to: str, mode: str) -> Array:
@@ -225,9 +229,10 @@ _CONVERSIONS: Mapping[tuple[bool, bool], Callable[[Instruction, str, str], Conve
 }
 
 
-# The bits of a f32 that tf32 drops, the largest finite tf32, and the canonical NaN without those bits.
+# The bits of a f32 that tf32 drops, the largest finite tf32, infinity, and the canonical NaN without those.
 _TF32_DROPPED = np.uint32(0x1FFF)
 _TF32_LARGEST = np.uint32(0x7F7FE000)
+_TF32_INFINITY = np.uint32(0x7F800000)
 _TF32_NAN = np.uint32(0x7FFFE000)
 
 
@@ -241,6 +246,9 @@ def _to_tf32(instruction: Instruction) -> Convert:
             bias = np.uint32(0x1000 if "rna" in flags else 0)
         # Of a NaN, .rna only cuts bits off; all others give the canonical one (measured: H200, CUDA 13.0).
         result = np.where(np.isfinite(a), bits + bias, bits) & ~_TF32_DROPPED
+        if flags == ("rna", "satfinite"):  # as ptxas spells it: one less, where the exponent is all ones
+            top = (result & _TF32_INFINITY) == _TF32_INFINITY
+            return result - np.where(top, _TF32_DROPPED + np.uint32(1), np.uint32(0))
         if "satfinite" in flags:
             magnitude = np.minimum(result & np.uint32(0x7FFFFFFF), _TF32_LARGEST)
             result = (bits & np.uint32(0x80000000)) | magnitude

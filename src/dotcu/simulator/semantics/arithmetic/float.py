@@ -8,7 +8,7 @@ Source: PTX ISA, "Floating Point Instructions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,24 +23,45 @@ from dotcu.simulator.semantics.arithmetic.rounding import (
     flush,
     mode_of,
     saturate,
+    with_nan_of,
 )
 from dotcu.simulator.semantics.table import FLOATS, HALVES, Array, Maker, Operation, computed, dtype_of, rows
 
 _divided = ROUNDED["div"][0]
 
 
-def _finished(function: Callable[..., Array], instruction: Instruction, arity: int) -> Operation:
-    """An operation of one type, with .ftz on operands and result, and .sat on the result."""
-    ftz, sat = "ftz" in instruction.flags, "sat" in instruction.flags
+def _finished(
+    function: Callable[..., Array], instruction: Instruction, arity: int, nan: Sequence[int] = (0,)
+) -> Operation:
+    """An operation of one type, with .ftz on operands and result, and .sat on the result.
+
+    Args:
+        function, instruction, arity: What it computes, of how many operands.
+        nan: In f64, the operands whose NaN the result has, by preference.
+    """
+    is_double = instruction.type == "f64"
+    # rcp.ftz.f64, which ptxas takes, flushes nothing (measured: H200, CUDA 13.0).
+    ftz, sat = "ftz" in instruction.flags and not is_double, "sat" in instruction.flags
 
     def run(*arrays: Array) -> Array:
         result = function(*[flush(a) for a in arrays] if ftz else arrays)
-        if ftz:
+        if is_double:
+            result = with_nan_of(result, *[arrays[i] for i in nan])
+        elif ftz:
             result = flush(result)
         return saturate(result) if sat else result
 
-    return Operation(run if ftz or sat else function, instruction.type, (instruction.type,) * arity)
+    is_plain = not (is_double or ftz or sat)
+    return Operation(function if is_plain else run, instruction.type, (instruction.type,) * arity)
 
+
+# By the opcode: the operands whose NaN a result in f64 has, by preference (measured: H200, CUDA 13.0).
+_NAN_OF: Mapping[str, Sequence[int]] = {
+    **dict.fromkeys(("add", "sub", "mul", "min", "max"), (1, 0)),
+    **dict.fromkeys(("fma", "mad"), (1, 2, 0)),
+    "div": (0, 1),
+    "sqrt": (0,),
+}
 
 # Rounded to nearest, as NumPy does.
 _NEAREST: Mapping[str, Callable[[Array, Array], Array]] = {
@@ -59,7 +80,7 @@ def _rounded(instruction: Instruction) -> Operation | None:
     mode = mode_of(instruction)
     nearest = _NEAREST.get(opcode) if mode == "rn" else None
     compute = nearest or partial(function, mode=mode)
-    operation = _finished(compute, instruction._replace(types=(type_,)), arity)
+    operation = _finished(compute, instruction._replace(types=(type_,)), arity, _NAN_OF[opcode])
     if not halves:
         return operation
     (half,) = halves
@@ -125,7 +146,7 @@ def _reciprocal(instruction: Instruction) -> Operation | None:
 
 def _extreme(instruction: Instruction) -> Operation | None:
     function = extreme_of(instruction)
-    return None if function is None else _finished(function, instruction, 2)
+    return None if function is None else _finished(function, instruction, 2, _NAN_OF[instruction.opcode])
 
 
 def _plain(function: Callable[..., Array], arity: int) -> Maker:
@@ -150,7 +171,8 @@ FLOAT = rows(
     ("cos", _F32, _APPROX, _approximate(np.cos)),
     ("tanh", _F32, ("approx",), _approximate(np.tanh)),
     ("min max", FLOATS, ("ftz", "NaN", "xorsign", "abs"), _extreme),
-    # PTX leaves open the NaN that abs and neg give: the canonical one on sm_90 (measured: H200, CUDA 13.0).
+    # PTX leaves open the NaN that abs and neg give: in f32 the canonical one on sm_90, in f64 the operand's,
+    # sign and all (measured: H200, CUDA 13.0).
     ("abs", FLOATS, ("ftz",), _plain(lambda a: canonical(np.abs(a)), 1)),
     ("neg", FLOATS, ("ftz",), _plain(lambda a: canonical(-a), 1)),
     ("copysign", FLOATS, (), computed(lambda a, b: np.copysign(b, a), "t t")),

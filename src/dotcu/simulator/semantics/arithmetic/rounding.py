@@ -22,6 +22,8 @@ from dotcu.simulator.semantics.table import Array
 
 MODES = frozenset({"rn", "rz", "rm", "rp"})
 _NAN32 = np.uint32(0x7FFFFFFF)
+_NAN64 = np.uint64(0xFFF8000000000000)
+_QUIET64 = np.uint64(1 << 51)
 _SPLIT = np.float64(2**27 + 1)
 # The bits of a float64 that a float32 has no room for, and what they are in the middle of two.
 _TAIL = np.int64((1 << 29) - 1)
@@ -42,6 +44,26 @@ def canonical(a: Array) -> Array:
         if largest != largest:
             a.view(np.uint32)[np.isnan(a)] = _NAN32
     return a
+
+
+def with_nan_of(result: Array, *operands: Array, quiet: bool = True) -> Array:
+    """A float64 result, with the NaN that the hardware gives; the array itself if there is none.
+
+    Args:
+        result: The result.
+        operands: Where several of them are NaN, the result is the first one.
+        quiet: True if a signalling NaN of an operand becomes quiet.
+
+    Source: PTX leaves NaN of f64 open (measured: H200, CUDA 13.0, 2026-11).
+    """
+    if not result.size or (largest := np.maximum.reduce(result, axis=None)) == largest:
+        return result
+    is_nan = np.isnan(result)
+    bits = np.where(is_nan, _NAN64, result.view(np.uint64))
+    for operand in reversed(operands):
+        given = operand.view(np.uint64)
+        bits = np.where(is_nan & np.isnan(operand), given | _QUIET64 if quiet else given, bits)
+    return bits.view(np.float64)
 
 
 def select(a: Array, b: Array, holds: Array) -> Array:

@@ -146,10 +146,19 @@ def _float_product(result: str, sign: int) -> Product:
 
     def multiply(a: Array, b: Array, c: Array) -> Array:
         total = np.matmul(a, b)
+        flat = total.reshape(-1)
+        is_far = not np.isfinite(flat @ flat)  # a product or a sum may be larger than f32's largest number
+        if is_far:
+            total = np.matmul(a, b, dtype=np.float64)
         if sign < 0:
             np.negative(total, out=total)
         total += c
-        return total.astype(np.float16).astype(np.float32) if result == "f16" else total
+        if result == "f16":
+            total = total.astype(np.float16)
+        if is_far or result == "f16":
+            total = total.astype(np.float32)
+            total += 0.0  # what underflows is +0
+        return total
 
     return multiply
 
@@ -248,7 +257,7 @@ def _fragment(type_: str, columns: int) -> tuple[Callable[[Array], list[Array]],
     if type_ == "f16":
         pairs = layout_of("n h | w g t | w h g | n t", w=4, h=2, n=tiles)
         return (
-            lambda values: pairs.scatter(values.astype(np.float16).view(np.uint32)),
+            lambda values: pairs.scatter(canonical(values).astype(np.float16).view(np.uint32)),
             lambda registers: pairs.gather(registers).view(np.float16).astype(np.float32),
         )
     dtype = np.dtype(np.int32 if type_ == "s32" else np.float32)

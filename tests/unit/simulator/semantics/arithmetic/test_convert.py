@@ -225,14 +225,32 @@ def test_a_copied_or_shifted_nan_stays_as_it_is(execute: Any) -> None:
     assert execute("cvt.f32.bf16 %r0, %a;", halves, result="u4").tolist() == [0x7FC00000, 0xFF810000]
 
 
-@pytest.mark.parametrize(("to", "nan", "kept"), [("f32", 0x7FC00000, "u4"), ("f16", 0x7E00, "u2")])
-def test_a_nan_of_a_double_keeps_its_sign(execute: Any, to: str, nan: int, kept: str) -> None:
-    a = np.array([0x7FF8000000000000, 0x7FF0000000000001, 0xFFF8000000012345, 0], "u8")
-    sign = 1 << (8 * np.dtype(kept).itemsize - 1)
+@pytest.mark.parametrize(
+    ("to", "want", "kept"),
+    [
+        ("f32", [0x7FC00000, 0x7FC00000, 0xFFC00000, 0xFFC091A2, 0xFFEA1908, 0x7FFFFFFF, 0], "u4"),
+        ("f16", [0x7E00, 0x7E00, 0xFE00, 0xFE04, 0xFF50, 0x7FFF, 0], "u2"),
+        ("bf16", [0x7FC0, 0x7FC0, 0xFFC0, 0xFFC0, 0xFFEA, 0x7FFF, 0], "u2"),
+    ],
+)
+def test_a_nan_of_a_double_keeps_its_sign_and_upper_bits(
+    execute: Any, to: str, want: list[int], kept: str
+) -> None:
+    plain = [0x7FF8000000000000, 0x7FF0000000000001, 0xFFF8000000012345]
+    a = np.array([*plain, 0xFFF8123456789ABC, 0xFFF5432100000001, 0x7FFFFFFFFFFFFFFF, 0], "u8")
     for mode in ("rn", "rz", "rm", "rp"):
-        got = execute(f"cvt.{mode}.{to}.f64 %r0, %a;", a, result=kept)
-        assert got.tolist() == [nan, nan, sign | nan, 0]
-    assert execute(f"cvt.rn.sat.{to}.f64 %r0, %a;", a, result=kept).tolist() == [0, 0, 0, 0]
+        assert execute(f"cvt.{mode}.{to}.f64 %r0, %a;", a, result=kept).tolist() == want
+    if to != "bf16":  # which has no .sat
+        assert execute(f"cvt.rn.sat.{to}.f64 %r0, %a;", a, result=kept).tolist() == [0] * 7
+
+
+def test_a_nan_that_is_flushed_on_its_way_to_a_double_is_the_canonical_one(execute: Any) -> None:
+    a = np.array([0x7FC00000, 0xFFA12345, 0x80000001, 0x3F800000], "u4")
+    kept = [0x7FF8000000000000, 0xFFFC2468A0000000, 0xB6A0000000000000, 0x3FF0000000000000]
+    assert execute("cvt.f64.f32 %r0, %a;", a, result="u8").tolist() == kept
+    flushed = [0x7FFFFFFFE0000000, 0x7FFFFFFFE0000000, 1 << 63, 0x3FF0000000000000]
+    assert execute("cvt.ftz.f64.f32 %r0, %a;", a, result="u8").tolist() == flushed
+    assert a.tolist() == [0x7FC00000, 0xFFA12345, 0x80000001, 0x3F800000]
 
 
 def test_a_subnormal_on_its_way_to_f16_is_not_flushed(execute: Any) -> None:
@@ -254,7 +272,10 @@ def test_tf32_clamps(execute: Any) -> None:
     relu = execute("cvt.rn.relu.tf32.f32 %r0, %a;", a, result="u4")
     assert relu.tolist()[:5] == [0, 0, 0x40000000, 0x7FFFE000, 0x7F800000]
     finite = execute("cvt.rna.satfinite.tf32.f32 %r0, %a;", a, result="u4")
-    assert finite.tolist()[3:] == [0x7FFFE000, 0x7F7FE000, 0xFF7FE000, 0x7F7FE000]
+    assert finite.tolist()[3:] == [0x7FBFE000, 0x7F7FE000, 0xFF7FE000, 0x7F7FE000]
+    nan = np.array([0x7F800001, 0x7FFFFFFF, 0xFFC12345], "u4")
+    got = execute("cvt.rna.satfinite.tf32.f32 %r0, %a;", nan, result="u4")
+    assert got.tolist() == [0x7F7FE000, 0x7FFFC000, 0xFFC10000]
 
 
 @pytest.mark.parametrize("type_", ["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"])

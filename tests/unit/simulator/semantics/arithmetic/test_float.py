@@ -215,6 +215,70 @@ def test_not_a_number_is_canonical_and_loses_to_numbers(execute: Any) -> None:
     assert (execute("max.NaN.f32 %r0, %a, %b;", a, b, result="u4")[:3] == 0x7FFFFFFF).all()
 
 
+# Doubles: a quiet NaN with a payload, a negative one, a signalling one and what becomes of it.
+QUIET, NEGATIVE, SIGNALLING, QUIETED = (
+    0x7FFD540000000000,
+    0xFFF8123456789ABC,
+    0xFFF5432100000001,
+    0xFFFD432100000001,
+)
+MADE, ONE64, INF64 = 0xFFF8000000000000, 0x3FF0000000000000, 0x7FF0000000000000
+
+
+@pytest.mark.parametrize(
+    ("text", "preferred"),
+    [
+        ("add.rn.f64 %r0, %a, %b;", "ba"),
+        ("add.rz.f64 %r0, %a, %b;", "ba"),
+        ("sub.rn.f64 %r0, %a, %b;", "ba"),
+        ("sub.rm.f64 %r0, %a, %b;", "ba"),
+        ("mul.rn.f64 %r0, %a, %b;", "ba"),
+        ("mul.rp.f64 %r0, %a, %b;", "ba"),
+        ("div.rn.f64 %r0, %a, %b;", "ab"),
+        ("div.rz.f64 %r0, %a, %b;", "ab"),
+        ("min.f64 %r0, %a, %b;", "ba"),
+        ("max.f64 %r0, %a, %b;", "ba"),
+        ("fma.rn.f64 %r0, %a, %b, %c;", "bca"),
+        ("fma.rm.f64 %r0, %a, %b, %c;", "bca"),
+    ],
+)
+def test_a_nan_of_doubles_is_that_of_one_operand(execute: Any, text: str, preferred: str) -> None:
+    pool = (
+        [QUIET, NEGATIVE, SIGNALLING] if text[:3] in ("min", "max") else [QUIET, NEGATIVE, SIGNALLING, ONE64]
+    )
+    meshes = np.meshgrid(*[np.array(pool, "u8")] * len(preferred))
+    operands = dict(zip("abc", [m.reshape(-1).copy() for m in meshes], strict=False))
+    got = execute(text, *operands.values(), result="u8").tolist()
+    for at, value in enumerate(got):
+        given = [int(operands[name][at]) for name in preferred]
+        first = next((v for v in given if v != ONE64), None)
+        if first is not None:
+            assert value == (QUIETED if first == SIGNALLING else first), [hex(v) for v in given]
+
+
+def test_a_nan_that_doubles_make_is_negative(execute: Any) -> None:
+    inf, zero, minus = (np.array([v], "u8") for v in (INF64, 0, ONE64 | 1 << 63))
+    for mode in MODES:
+        assert execute(f"sub.{mode}.f64 %r0, %a, %b;", inf, inf, result="u8").tolist() == [MADE]
+        assert execute(f"mul.{mode}.f64 %r0, %a, %b;", inf, zero, result="u8").tolist() == [MADE]
+        assert execute(f"div.{mode}.f64 %r0, %a, %b;", zero, zero, result="u8").tolist() == [MADE]
+        assert execute(f"sqrt.{mode}.f64 %r0, %a;", minus, result="u8").tolist() == [MADE]
+        assert execute(f"fma.{mode}.f64 %r0, %a, %b, %a;", inf, zero, result="u8").tolist() == [MADE]
+
+
+def test_a_nan_of_doubles_keeps_its_sign(execute: Any) -> None:
+    a = np.array([QUIET, NEGATIVE, SIGNALLING], "u8")
+    for name in ("abs", "neg", "rcp.rn", "sqrt.rn"):
+        assert execute(f"{name}.f64 %r0, %a;", a, result="u8").tolist() == [QUIET, NEGATIVE, QUIETED]
+
+
+def test_the_reciprocal_of_doubles_flushes_nothing(execute: Any) -> None:
+    a = np.array([1e-310, 1.5e308])
+    for mode in MODES:
+        plain = execute(f"rcp.{mode}.f64 %r0, %a;", a, result="u8").tolist()
+        assert execute(f"rcp.{mode}.ftz.f64 %r0, %a;", a, result="u8").tolist() == plain
+
+
 @pytest.mark.parametrize(
     ("text", "function", "low", "high", "bound"),
     [

@@ -210,7 +210,8 @@ def test_reductions_of_many_blocks_add_up(run_kernel: Any, type_: str, dtype: st
     assert out.tolist() == (3 + x.sum(axis=0)).tolist()
 
 
-def test_float_reductions_flush_subnormals(run_kernel: Any) -> None:
+def test_float_reductions_keep_subnormals(run_kernel: Any) -> None:
+    """As an H200 does, though `atom` and `red` flush them."""
     source = kernel(
         "tile[0][t] = in[t]; FENCE(); __syncthreads();\n"
         'if (t == 0) { ADD(out, tile[0], 128, "f32"); COMMIT(); WAIT_GROUP(0); }'
@@ -220,9 +221,8 @@ def test_float_reductions_flush_subnormals(run_kernel: Any) -> None:
     out = np.array([1, -0.0] + [1e-40] * 30, "f4")
     run(run_kernel, source, x, out)
     assert out[0] == 1
-    assert np.signbit(out[1])
-    assert out[1] == 0
-    assert out[2:].tolist() == [0] * 30
+    assert out[1] == x[1]
+    assert (out[2:] == x[2:] + x[2:]).all()
 
 
 def test_prefetches_are_hints(run_kernel: Any) -> None:

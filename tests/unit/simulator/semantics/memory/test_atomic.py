@@ -193,6 +193,76 @@ def test_a_sum_that_is_nan_is_the_canonical_one(run_kernel: Any, statement: str)
     assert cells.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF, 0x40000000]
 
 
+TINY, LEAST = 2.0**-126, 2.0**-149  # the smallest normal float, and the smallest of all
+
+
+@pytest.mark.parametrize("statement", ["atomicAdd(p, v);", "old = atomicAdd(p, v);"])
+def test_sums_in_global_memory_flush_subnormals(run_kernel: Any, statement: str) -> None:
+    cells = np.array([LEAST, 0.0, TINY, 1.5 * TINY, -LEAST, 1.0, TINY], "f4")
+    values = np.array([0.0, -LEAST, LEAST, -TINY, -0.0, LEAST, TINY], "f4")
+    arguments = {"cells": cells, "values": values, "seen": np.zeros(7, "f4"), "n": np.int32(7)}
+    run_kernel(source(statement, "float"), arguments, block=7)
+    assert cells.tolist() == [0.0, 0.0, TINY, 0.0, 0.0, 1.0, 2 * TINY]
+    assert np.signbit(cells).tolist() == [False, False, False, False, True, False, False]
+
+
+@pytest.mark.parametrize("statement", ["atomicAdd(q, v);", "old = atomicAdd(q, v);"])
+def test_sums_in_shared_memory_keep_subnormals(run_kernel: Any, statement: str) -> None:
+    text = source(
+        f"__shared__ float held[4]; float* q = held + i; *q = *p; {statement} *p = *q + 0 * old;", "float"
+    )
+    cells, values = (
+        np.array([LEAST, 0.0, 1.5 * TINY, TINY], "f4"),
+        np.array([0.0, -LEAST, -TINY, LEAST], "f4"),
+    )
+    arguments = {"cells": cells, "values": values, "seen": np.zeros(4, "f4"), "n": np.int32(4)}
+    run_kernel(text, arguments, block=4)
+    assert cells.tolist() == [LEAST, -LEAST, 0.5 * TINY, TINY + LEAST]
+
+
+@pytest.mark.parametrize("statement", ["atomicAdd(p, v);", "old = atomicAdd(p, v);"])
+@pytest.mark.parametrize("count", [3, 1000])
+def test_many_sums_at_one_address_flush_each_sum(run_kernel: Any, statement: str, count: int) -> None:
+    steps = np.array([1.5 * TINY, -TINY, 1.25 * TINY, -1.5 * TINY], "f4")  # each second sum is subnormal
+    values, cells, seen = np.resize(steps, count), np.zeros(1, "f4"), np.zeros(count, "f4")
+    arguments = {"cells": cells, "values": values, "seen": seen, "n": np.int32(1)}
+    run_kernel(source(statement, "float"), arguments, block=count)
+    expected = [np.float32(0.0)]
+    for value in values:
+        total = expected[-1] + value
+        expected.append(total if abs(total) >= np.float32(TINY) else np.float32(0) * total)
+    assert cells[0] == expected[-1]
+    if "old" in statement:
+        assert seen.tolist() == [float(e) for e in expected[:-1]]
+
+
+NAN_BITS = [0x7FF0000000000001, 0xFFF8123456789ABC]
+
+
+@pytest.mark.parametrize(
+    ("place", "sums"),
+    [
+        ("p", [NAN_BITS[0], NAN_BITS[1], NAN_BITS[1]]),
+        ("q", [0x7FF8000000000001, NAN_BITS[1], 0x7FF8000000000001]),
+    ],
+)
+@pytest.mark.parametrize("old", ["", "old = "])
+def test_which_nan_a_sum_of_doubles_is(run_kernel: Any, place: str, sums: list[int], old: str) -> None:
+    """In global memory the value's before the cell's, as it is; in shared memory the cell's, made quiet."""
+    text = source(
+        "__shared__ double held[4]; double* q = held + i; *q = *p; "
+        f"{old}atomicAdd({place}, v); if ({place} == q) *p = *q;",
+        "double",
+    )
+    one = 0x3FF0000000000000
+    cells = np.array([NAN_BITS[0], one, NAN_BITS[0], 0x7FF0000000000000], "u8")
+    values = np.array([one, NAN_BITS[1], NAN_BITS[1], 0xFFF0000000000000], "u8")
+    seen = np.zeros(4, "f8")
+    arguments = {"cells": cells.view("f8"), "values": values.view("f8"), "seen": seen, "n": np.int32(4)}
+    run_kernel(text, arguments, block=4)
+    assert cells.tolist() == [*sums, 0xFFF8000000000000]
+
+
 def test_a_cache_policy_changes_no_value(run_kernel: Any) -> None:
     text = source("""unsigned long long policy;
         asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
