@@ -112,7 +112,7 @@ def test_the_guide_of_tuning_has_the_figures_of_its_run() -> None:
 
 
 def test_the_readme_has_the_figures_of_gpt2s_step() -> None:
-    own, _ = call_tables.read("training_gpt2_h100.json").values()
+    own, _ = call_tables.read("training_gpt2_h200.json").values()
     readme = " ".join((call_tables.ROOT / "README.md").read_text(encoding="utf-8").split())
     figures = f"takes {own['us']['median'] / 1000:.1f} ms, {own['ratio']['median']:.2f} of the time"
     assert figures in readme
