@@ -13,6 +13,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from dotcu import torch_compat
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
@@ -170,7 +171,8 @@ class LaunchingOverload(Overload):
 
     def _on_autograd(self, *args: Any, **kwargs: Any) -> Any:
         register.implement_waiting_shardings()
-        return self._above(*args, **kwargs)
+        with torch_compat.keeping_autocast():
+            return self._above(*args, **kwargs)
 
     def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
@@ -185,7 +187,8 @@ class LaunchingOverload(Overload):
             return self._on_fake(*args, **kwargs)
         reference = self.reference_function
         if reference is None or execution.simulating():
-            with tracking_allocations():  # the simulator knows what the body allocates as uninitialized
+            # the simulator knows what the body allocates as uninitialized
+            with tracking_allocations(), torch_compat.autocast_as_kept():
                 return execution.compute(self.signature, self.body, args, kwargs)
         if self.functional is not None:
             outs = self.signature.outs
@@ -356,7 +359,7 @@ class LaunchingOperator(LaunchingOverload, Operator):
             result = self._direct(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = self._call(*args, **kwargs)
+        result = self._dispatch(*args, **kwargs)
         if result is not None:
             return result
         for overload in self.overloads.values():

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.utils._pytree import tree_leaves
 
+from dotcu import torch_compat
 from dotcu.compile import Target
 from dotcu.compile.build import BuildInputs
 from dotcu.compile.pool import build_all
@@ -83,8 +85,14 @@ class Overload:
         self.__name__ = self.signature.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._call(*args, **kwargs)
+        result = self._dispatch(*args, **kwargs)
         return self._written(kwargs) if self.signature.outs else result
+
+    def _dispatch(self, *args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return self._call(*args, **kwargs)
+        with torch_compat.keeping_autocast():  # in inference mode no kernel of ours comes before a mode
+            return self._call(*args, **kwargs)
 
     def _written(self, kwargs: dict[str, Any]) -> Any:
         """Return the tensors that a call of an `out=` overload has written."""
