@@ -32,6 +32,7 @@ from dotcu.errors import CompileError, SimulationError, UsageError, escaped
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, extent, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
+from dotcu.kernel.declarations import overload_key
 from dotcu.kernel.scope import count_launch_writes
 from dotcu.simulator import CHECKS, ON_REQUEST
 from dotcu.tracebacks import caller_line
@@ -306,7 +307,7 @@ class SimulatedDevice:
             "memory": memory,
             "grid": config.grid,
             "run": self.simulation,
-            "kernel": kernel,
+            "kernel": overload_key(kernel),
             "parameter_names": tuple(p.label for p in plan.parameters),
             "caller": lambda name: _caller(plan, passed, name),
         }

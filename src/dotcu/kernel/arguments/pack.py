@@ -528,7 +528,8 @@ class PackingPlan:
     packers: tuple[Packer, ...]
 
     def __str__(self) -> str:
-        return f"{self.kernel}({', '.join(map(str, self.parameters))})"
+        name = self.kernel.partition("(")[0] if self.kernel.endswith(")") else self.kernel  # of `k(float*)`
+        return f"{name}({', '.join(map(str, self.parameters))})"
 
 
 def _no_layout(index: int) -> TypeLayout:
