@@ -95,6 +95,7 @@ class Recorder:
     def __init__(self, signature: Signature, derivative: Callable[[], Derivative]) -> None:
         self.signature, self.derivative = signature, derivative
         self._name = f"{signature.namespace}_{signature.name}_{signature.overload}"
+        positional = len(signature.arguments) - len(signature.keyword_only)
         self._in_setup, self._in_backward = (
             Scope(policy=LaunchPolicy.REFUSE, operator=signature.qualified_name, reason=reason)
             for reason in (f"the setup_context of {signature.name}", f"the backward of {signature.name}")
@@ -125,7 +126,8 @@ class Recorder:
 
         def backward(ctx: Any, *grads: Any) -> Any:
             call, needs = ctx.dotcu_call, ctx.needs_input_grad
-            ctx.needs_input_grad, _ = tree_unflatten(needs[1:], call.inputs)
+            given, _ = tree_unflatten(needs[1:], call.inputs)
+            ctx.needs_input_grad = (*given, *(False,) * (positional - len(given)))
             try:
                 result = self._gradients(ctx, tree_unflatten(grads, call.outputs))
             finally:

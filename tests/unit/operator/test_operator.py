@@ -336,6 +336,23 @@ class TestGradients:
         total(xs, 2.0).sum().backward()
         assert [x.grad.tolist() for x in xs] == [[2.0, 2.0]] * 3
 
+    def test_what_needs_a_gradient_is_said_of_each_positional_argument(self, device) -> None:
+        seen = []
+
+        @dotcu.op(next(_names))
+        def affine(x: Tensor, bias: Optional[Tensor] = None, alpha: float = 1.0) -> Tensor:  # noqa: UP045
+            return x.clone() if bias is None else x + bias
+
+        @affine.backward
+        def _(ctx: Any, grad: Tensor) -> Any:
+            seen.append(ctx.needs_input_grad)
+            return grad, grad if ctx.needs_input_grad[1] else None, None
+
+        x, bias = (torch.ones(2, device=device, requires_grad=True) for _ in range(2))
+        for arguments in ((x,), (x, bias), (x, None, 2.0)):  # the dispatcher leaves out defaults
+            affine(*arguments).sum().backward()
+        assert seen == [(True, False, False), (True, True, False), (True, False, False)]
+
     def test_a_launch_in_a_backward_raises(self, device) -> None:
         @dotcu.op(next(_names))
         def bad(a: Tensor) -> Tensor:
