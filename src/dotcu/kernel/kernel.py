@@ -20,6 +20,7 @@ from dotcu.kernel.config import (
     read_block,
     read_config,
     refuse_missing_block,
+    refuse_missing_grid,
     refuse_shape,
     resident_blocks,
 )
@@ -156,13 +157,14 @@ class Kernel:
             arguments = ", ".join(f'"{text}"' for text in self._arguments) or "()"
             state, access = "instantiated already", f"{access}[{arguments}]"
         raise ArgumentError(
-            f"{self._shown} is {state}, got {list(values)!r}.\nCall it as it is: {access}(...)"
+            f"{self._shown} is {state}, got {list(values)!r}.\n"
+            f"Call it as it is: {access}(..., grid=dotcu.cdiv(n, 256), block=256)"
         )
 
     def __call__(
         self,
         *args: Any,
-        grid: Any,
+        grid: Any = None,
         block: Any = None,
         smem_bytes: Any = 0,
         cluster: Any = None,
@@ -177,8 +179,8 @@ class Kernel:
                 for a null pointer, a number for a number, a `tensor_map` for a `CUtensorMap`, a list of
                 these for a pointer to them. A struct is a dataclass, a dict, a named tuple or a
                 ctypes.Structure with a value for each member (a `py_object` for a tensor), or its bytes.
-            grid: In blocks, also with clusters; an int or up to three. With a zero in it nothing runs. For a
-                tile kernel in tile blocks.
+            grid: Required. In blocks, also with clusters; an int or up to three. With a zero in it nothing
+                runs. For a tile kernel in tile blocks.
             block: In threads; an int or up to three. A tile kernel has none, nor what follows but `device`.
             smem_bytes: Dynamic shared memory per block, up to what the architecture has.
             cluster: Blocks of a cluster; an int or up to three.
@@ -204,6 +206,8 @@ class Kernel:
         """
         if is_dynamo_compiling():
             refuse_compiled(self._shown)
+        if grid is None:
+            refuse_missing_grid(self._shown)
         if self._is_tile:
             shape = block, smem_bytes, cluster, cooperative, programmatic
             if shape != _NO_SHAPE:

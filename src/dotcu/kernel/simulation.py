@@ -97,6 +97,8 @@ def simulate(
     """
     from dotcu.simulator import Run
 
+    if not isinstance(arch, str):
+        raise UsageError(f'arch is the name of an architecture, such as "sm_80", got {arch!r}.')
     if capability_of(arch) < OLDEST:
         raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
     if on_finding not in ("raise", "collect"):

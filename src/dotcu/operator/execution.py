@@ -152,11 +152,15 @@ def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict
         raise BodyError(
             f"the body of {signature} returned {got}.\n"
             f"Its schema promises {signature.returns or 'no'} tensor(s): "
-            + ("end it with `return out`." if signature.returns else "end it without a value.")
+            + (f"end it with `return {_names(signature.returns)}`." if signature.returns else "return none.")
         )
     flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
     _require_new(signature, flat, [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)])
     return values if several else result
+
+
+def _names(count: int) -> str:
+    return "out" if count == 1 else ", ".join(f"out{i}" for i in range(count))
 
 
 def _fits(value: Any, is_list: bool) -> bool:

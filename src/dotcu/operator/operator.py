@@ -556,7 +556,7 @@ class OpDecorator:
             UsageError: The name, `dtypes`, `tolerance` or `sharding` has the wrong form.
         """
         schema.split_name(name)  # also where dotcu.op decorates without being called
-        _require_right(f"dotcu.op({name!r})", dtypes, tolerance)
+        _require_right(f"dotcu.op({name!r})", dtypes, tolerance, tags)
 
         return partial(
             LaunchingOperator,
@@ -595,7 +595,7 @@ class OpDecorator:
             SchemaError: A result cannot be compared: it is a number, for example, or a view of an argument.
         """
         names = schema.split_qualified_name(name)
-        _require_right(f"dotcu.op.existing({name!r})", dtypes, tolerance)
+        _require_right(f"dotcu.op.existing({name!r})", dtypes, tolerance, tags)
         signature = schema.read(register.find(*names)._schema)
         registration = register.adopt(signature, register.Origin.of_caller())
         return ExistingOperator(registration, dtypes=dtypes, tags=tags, tolerance=tolerance)
@@ -604,7 +604,14 @@ class OpDecorator:
 op: OpDecorator = OpDecorator()
 
 
-def _require_right(call: str, dtypes: Sequence[torch.dtype], tolerance: Tolerance) -> None:
+def _require_right(
+    call: str, dtypes: Sequence[torch.dtype], tolerance: Tolerance, tags: Sequence[torch.Tag]
+) -> None:
+    if isinstance(tags, (str, torch.Tag)) or not all(isinstance(tag, torch.Tag) for tag in tags):
+        raise UsageError(
+            f"{call}: tags takes several of torch's tags (got {tags!r}).\n"
+            "Type: tags=(torch.Tag.pt2_compliant_tag,)"
+        )
     if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
         raise UsageError(
             f"{call}: dtypes takes several torch dtypes (got {dtypes!r}).\nType: dtypes=(torch.float32,)"

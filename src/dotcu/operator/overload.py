@@ -217,7 +217,7 @@ class Overload:
         if dtype not in (torch.bfloat16, torch.float16, torch.float32):
             raise UsageError(
                 f"{self.qualified_name}.autocast takes bfloat16, float16 or float32 (got {dtype!r}).\n"
-                f"Type: {self.signature.name}.autocast(torch.bfloat16)"
+                f"Type: {self.__name__}.autocast(torch.bfloat16)"
             )
         self._registration.implement_autocast(dtype)
         return lambda function: function

@@ -459,7 +459,7 @@ def test_an_example_fits_the_templates_parameters() -> None:
     with pytest.raises(ArgumentError, match=r"module\.defaults\[\(\)\]\(\.\.\.\)"):
         module.defaults(grid=1, block=1)
     with pytest.raises(
-        ArgumentError, match=r'\nCall it as it is: module\.defaults\["float", "3"\]\(\.\.\.\)'
+        ArgumentError, match=r'\nCall it as it is: module\.defaults\["float", "3"\]\(\.\.\., grid='
     ):
         module.defaults[torch.float32, 3][torch.float32]
 
