@@ -12,11 +12,13 @@ import functools
 import mmap
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -53,6 +55,15 @@ _active: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
 
 active_run = _active.get
 """Return the run of the `simulate()` block that this thread is in, None outside."""
+
+
+_threads: Counter[int] = Counter()
+"""How many `simulate()` blocks each thread is in."""
+
+
+def simulating_elsewhere() -> bool:
+    """Return whether another thread is in a `simulate()` block that this thread is not in."""
+    return bool(_threads) and active_run() is None and any(each != get_ident() for each in list(_threads))
 
 
 active_rank: ContextVar[tuple[Any, int]] = ContextVar("dotcu_rank", default=(None, 0))
@@ -92,8 +103,9 @@ def simulate(
         The run: `.findings`, `.counters`.
 
     Note:
-        It holds for this thread and task. CUDA tensors still go to their GPU. What `torch.empty`
-        allocates inside counts as unwritten until something writes it.
+        It holds for this thread and task. An operator that is called on another thread computes its
+        reference and warns, unless the call is made in a copy of this context. CUDA tensors still go to
+        their GPU. What `torch.empty` allocates inside counts as unwritten until something writes it.
     """
     from dotcu.simulator import Run
 
@@ -108,11 +120,15 @@ def simulate(
     if step_limit is not None and step_limit < 1:
         raise UsageError(f"step_limit is a positive number of instructions, got {step_limit}.")
     run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks), step_limit=step_limit)
-    token = _active.set(run)
+    token, thread = _active.set(run), get_ident()
+    _threads[thread] += 1
     try:
         with tracking_allocations():
             yield run
     finally:
+        _threads[thread] -= 1
+        if not _threads[thread]:
+            _threads.pop(thread, None)
         _active.reset(token)
 
 

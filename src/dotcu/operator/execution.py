@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ from dotcu.kernel.scope import (
 )
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body, Signature
+from dotcu.tracebacks import caller_line
 
 
 def skipping() -> bool:
@@ -51,6 +53,19 @@ def device_of(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
 def simulating() -> bool:
     """Return True if the simulator computes calls on CPU tensors now."""
     return active_run() is not None or settings.current().simulate
+
+
+def warn_of_thread(name: str) -> None:
+    """Warn that a call computes its reference while another thread is in `simulate()`."""
+    place = caller_line()
+    warnings.warn(
+        f"{name}{f', called at {place},' if place else ''} computes its reference: this thread is not in the "
+        "dotcu.simulate() that another one is in.\n"
+        "To run its kernels here too, start the thread's work in a copy of the context:\n"
+        "contextvars.copy_context().run(function, *args), or set DOTCU_SIMULATE=1 for the whole process.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 _Make = Callable[[], AbstractContextManager[object]]

@@ -18,6 +18,7 @@ from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
 from dotcu.kernel.scope import in_body
+from dotcu.kernel.simulation import simulating_elsewhere
 from dotcu.operator import autograd, execution, inductor, register, schema
 from dotcu.operator.configurations import Configurations, Generator, When
 from dotcu.operator.overload import Overload, Progress, Registered, Tolerance, warm
@@ -190,6 +191,8 @@ class LaunchingOverload(Overload):
             # the simulator knows what the body allocates as uninitialized
             with tracking_allocations(), torch_compat.autocast_as_kept():
                 return execution.compute(self.signature, self.body, args, kwargs)
+        if simulating_elsewhere():
+            execution.warn_of_thread(self.qualified_name)
         if self.functional is not None:
             outs = self.signature.outs
             inputs = {name: value for name, value in kwargs.items() if name not in outs}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import itertools
 import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Optional
@@ -676,6 +678,23 @@ class TestDeclarations:
                         assert outer(x, x).dtype == torch.float32
         once = [(expected, not has_rule)] * 2 + [(torch.float32, False)] * 2
         assert seen == once * 6
+
+    def test_a_thread_that_simulate_does_not_reach_is_told_so(self) -> None:
+        @dotcu.op(next(_names))
+        def twice(x: Tensor) -> Tensor:
+            return 2 * x
+
+        twice.reference(lambda x: 3 * x)
+        x = torch.ones(1)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(twice, x).result() == 3  # nobody simulates
+            with dotcu.simulate():
+                with pytest.warns(RuntimeWarning, match="computes its reference: this thread is not in"):
+                    assert pool.submit(twice, x).result() == 3
+                assert pool.submit(contextvars.copy_context().run, twice, x).result() == 2  # as it advises
+                with settings.override(simulate=True):
+                    assert pool.submit(twice, x).result() == 2
+            assert pool.submit(twice, x).result() == 3
 
     def test_a_body_in_a_region_of_autocast_still_leaves_memory_unwritten(self) -> None:
         kernels = dotcu.load_inline(
