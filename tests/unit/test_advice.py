@@ -353,3 +353,18 @@ def test_a_body_ends_with_as_many_results_as_its_schema_has() -> None:
 
     found = advice(r"end it with `return (.*)`", BodyError, lambda: defined(two)(torch.ones(2)))
     assert len(found[1].split(",")) == 2
+
+
+def test_functions_of_a_gradient_take_what_they_are_called_with() -> None:
+    def squared(x: Tensor) -> Tensor:
+        return x * x
+
+    operator, wanted = defined(squared), r"Write: def _\((.*)\): \.\.\."
+    keep = advice(wanted, SchemaError, lambda: operator.setup_context(lambda ctx, x, y: None))
+    operator.setup_context(eval(f"lambda {keep[1]}: ctx.save_for_backward(*inputs)"))
+    back = advice(wanted, SchemaError, lambda: operator.backward(lambda grad: grad))
+    operator.backward(eval(f"lambda {back[1]}: 2 * grad * ctx.saved_tensors[0]"))
+    x = torch.ones(2, requires_grad=True)
+    operator(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -47,6 +48,25 @@ SIMULATED = Target.parse("compute_80")
 
 Registered = TypeVar("Registered")
 Declared = TypeVar("Declared", bound=Sharding)
+
+
+def _require_arguments(
+    what: str, function: Callable[..., Any], names: Sequence[str], *, by_name: bool
+) -> None:
+    """Raise if a function cannot be called with some arguments, as torch calls it."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # it does not tell
+        return
+    try:
+        signature.bind(**dict.fromkeys(names)) if by_name else signature.bind(*names)
+    except TypeError as error:
+        how = "by these names" if by_name else "in this order"
+        name = getattr(function, "__name__", "_").replace("<lambda>", "_")
+        raise SchemaError(
+            f"{what} is called with {', '.join(names)}, {how}; the function takes {signature}.\n"
+            f"Write: def {name}({', '.join(names)}): ..."
+        ) from error
 
 
 class Overload:
@@ -124,7 +144,8 @@ class Overload:
         operators, this one too, but no kernel: a launch in it raises `TracedLaunchError`.
 
         Raises:
-            SchemaError: The operator writes its arguments, or takes a tensor by keyword only.
+            SchemaError: The operator writes its arguments, or takes a tensor by keyword only; or the function
+                takes other arguments.
         """
         by_keyword = self._registration.keyword_tensors
         if self.signature.mutates or by_keyword:
@@ -135,6 +156,10 @@ class Overload:
                 f"{self.signature} {why}, so it cannot have a backward.\n"
                 "A gradient is for positional tensors of an operator that returns its result."
             )
+        grads = (
+            ["grad"] if self.signature.returns == 1 else [f"grad{i}" for i in range(self.signature.returns)]
+        )
+        _require_arguments("backward", function, ["ctx", *grads], by_name=False)
         self._backward = function
         return function
 
@@ -142,7 +167,12 @@ class Overload:
         """Set the function that saves for the backward: `function(ctx, inputs, output)`.
 
         Keyword-only arguments are passed as `keyword_only_inputs`.
+
+        Raises:
+            SchemaError: The function takes other arguments.
         """
+        names = ["ctx", "inputs", "output", *["keyword_only_inputs"] * bool(self.signature.keyword_only)]
+        _require_arguments("setup_context", function, names, by_name=True)
         self._setup_context = function
         return function
 
