@@ -368,3 +368,18 @@ def test_functions_of_a_gradient_take_what_they_are_called_with() -> None:
     operator(x).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("text", ["80", "8.0", "sm80", "SM_80"])
+def test_an_architecture_is_written_as_for_nvcc(text: str, tmp_path: Path) -> None:
+    def simulated(arch: str) -> object:
+        with dotcu.simulate(arch=arch) as run:
+            return run
+
+    found = advice(r"Did you mean (\S+)\?", UsageError, lambda: simulated(text))
+    assert simulated(found[1])
+    file = tmp_path / "k.cu"
+    file.write_text(GUARDED)
+    found = advice(r"Type: --arch (\S+)", UsageError, lambda: dotcu.inspect(file, arch=text))
+    assert found[1] == "sm_80"
+    assert dotcu.inspect(file, arch=found[1]).kernels
