@@ -362,7 +362,8 @@ def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Cal
     elif isinstance(value, float):
         others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0, "one": 1.0}
     elif isinstance(value, str):
-        others = {other: other for other in _texts(subject) if other != value}
+        words = _texts(subject)
+        others = {other: other for other in words} if value in words else {}  # else of other arguments
     yield from ((word, partial(_always, other)) for word, other in others.items() if other != value)
 
 
