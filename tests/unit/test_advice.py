@@ -20,6 +20,7 @@ from dotcu.errors import (
     CompileError,
     DotcuError,
     FindingError,
+    GradientError,
     HostCodeError,
     KernelNotFound,
     SchemaError,
@@ -383,3 +384,27 @@ def test_an_architecture_is_written_as_for_nvcc(text: str, tmp_path: Path) -> No
     found = advice(r"Type: --arch (\S+)", UsageError, lambda: dotcu.inspect(file, arch=text))
     assert found[1] == "sm_80"
     assert dotcu.inspect(file, arch=found[1]).kernels
+
+
+def test_a_backward_for_which_nothing_is_saved_is_told_how_to_save() -> None:
+    def cubed(x: Tensor) -> Tensor:
+        return x * x * x
+
+    operator, x = defined(cubed), torch.ones(2, requires_grad=True)
+    for backward in (
+        lambda ctx, grad: 3 * grad * ctx.saved_tensors[0] ** 2,
+        lambda ctx, grad: next(3 * grad * x**2 for (x,) in [ctx.saved_tensors]),
+    ):
+        operator.backward(backward)
+        found = advice(
+            r"(?s)@cubed\.setup_context\n(.*)", GradientError, lambda: operator(x).sum().backward()
+        )
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    operator.setup_context(names["_"])
+    operator(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0, 3.0]
+    operator.backward(lambda ctx, grad: [][0])  # another fault, and something is saved
+    with pytest.raises(IndexError):
+        operator(x).sum().backward()
