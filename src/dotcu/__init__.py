@@ -9,6 +9,7 @@ no torch, touches no driver and makes no directory.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ def __getattr__(name: str) -> Any:
         EnvironmentFault: The name needs torch, and torch is not installed; has the line to type.
     """
     if name not in _HOMES:
-        raise AttributeError(f"module 'dotcu' has no attribute {name!r}")
+        module = sys.modules[__name__]  # with it Python proposes the nearest name
+        raise AttributeError(f"module 'dotcu' has no attribute {name!r}", name=name, obj=module)
     try:
         value = getattr(import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:

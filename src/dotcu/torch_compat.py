@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
@@ -104,6 +105,11 @@ PRIVATE = (
         path="torch._C._ExcludeDispatchKeyGuard",
         reason="calls an operator below autocast, as torch.library does",
         without="an operator with a rule for autocast cannot be defined",
+    ),
+    PrivateName(
+        path="torch._C._SetExcludeDispatchKeyGuard",
+        reason="lets autocast act on what a body calls in the simulator, whose dispatch mode hides it",
+        without="in `dotcu.simulate()` a body does not see a region of autocast",
     ),
     PrivateName(
         path="torch.autograd.function._SingleLevelFunction",
@@ -290,18 +296,59 @@ def is_zero_tensor(tensor: Tensor) -> bool:
 # Dispatch.
 
 
+AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
+"""The dispatch keys of autocast, by the type of the device."""
+
+
 def below_autograd() -> AbstractContextManager[object]:
     """Return a block whose calls go below autograd."""
     guard: Any = torch._C._AutoDispatchBelowAutograd()
     return guard  # type: ignore[no-any-return]
 
 
-def without_key(key: str) -> AbstractContextManager[object]:
-    """Return a block whose calls pass over a dispatch key."""
-    guard: Any = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-    )
-    return guard  # type: ignore[no-any-return]
+_regions: ContextVar[tuple[str, ...]] = ContextVar("dotcu_regions_of_autocast", default=())
+
+
+@contextmanager
+def below_autocast(key: str) -> Iterator[None]:
+    """Let calls pass over a dispatch key of autocast, until the block ends."""
+    token = _regions.set(tuple(each for each in _regions.get() if AUTOCAST_KEYS[each] != key))
+    try:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))):
+            yield
+    finally:
+        _regions.reset(token)
+
+
+def keeping_autocast() -> AbstractContextManager[object]:
+    """Return a block around a call of an operator, whose body can then ask for `autocast_as_kept`."""
+    return _keeping_autocast() if dispatch_modes() else nullcontext()
+
+
+@contextmanager
+def _keeping_autocast() -> Iterator[None]:
+    token = _regions.set(tuple(filter(torch.is_autocast_enabled, AUTOCAST_KEYS)))
+    try:
+        yield
+    finally:
+        _regions.reset(token)
+
+
+@contextmanager
+def autocast_as_kept() -> Iterator[None]:
+    """Let autocast act on the calls in this block as it did around the dispatch mode that it runs in.
+
+    torch lets what a mode calls pass over every key above it, autocast's too, and a region is nothing but
+    this key. It has acted on the call that the mode sees, and not on those that the body makes.
+    """
+    with ExitStack() as blocks:
+        for device in _regions.get():
+            key = getattr(torch._C.DispatchKey, AUTOCAST_KEYS[device])
+            blocks.enter_context(_set_excluded(key, False))
+        yield
+
+
+_set_excluded = _function("torch._C._SetExcludeDispatchKeyGuard", nullcontext())
 
 
 def has_kernel(qualified_name: str, key: str) -> bool:

@@ -39,6 +39,14 @@ NAMES = {
         "to_fp8",
         "times_i",
     ),
+    "gradients": (
+        "saved_view",
+        "saved_detached",
+        "saved_copy",
+        "rounded_often",
+        "saved_result",
+        "broadcast",
+    ),
     "chance": ("summed", "dropped", "noisy", "sigmoid"),
 }
 QUICK = ("chance", "summed")  # the full level takes seconds: the others run with the slow tests

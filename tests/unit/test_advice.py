@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, List, Optional  # noqa: UP035
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import dotcu
 from dotcu.errors import (
     ArgumentError,
+    BodyError,
     CompileError,
     DotcuError,
     FindingError,
+    GradientError,
     HostCodeError,
     KernelNotFound,
+    SchemaError,
     SimulationError,
     SourceError,
     SourceNotFound,
     UsageError,
 )
+from dotcu.operator import Operator
 
 
 def result(source: str, *args: Any, options: Any = (), **launch: Any) -> float:
@@ -211,3 +217,194 @@ def test_a_tensor_that_is_moved_by_words_is_viewed_and_has_the_result() -> None:
     )
     kernels.k(eval(found[1]), x.view(torch.float32), **launch)
     assert torch.equal(t, x)
+
+
+GUARDED = "__global__ void k(float* o, int n) { if (threadIdx.x < n) o[threadIdx.x] = 1; }"
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        lambda kernel, o: kernel(o, 64),
+        lambda kernel, o: kernel(o, 64, 1, 32),
+        lambda kernel, o: kernel((1,), (32,), (o, 64)),
+        lambda kernel, o: kernel[(1,)](o, 64),
+    ],
+    ids=["nothing", "by position", "as in CuPy", "as in Triton"],
+)
+def test_a_launch_without_a_grid_is_told_its_keywords(launch: Callable[..., None]) -> None:
+    module, o, n = dotcu.load_inline(GUARDED), torch.zeros(64), 64
+    call = advice(r"k\(\.\.\., (grid=.*\)), (block=\d+)\)", ArgumentError, lambda: launch(module.k, o))
+    eval(f"module.k(o, n, {call[1]}, {call[2]})", {"module": module, "o": o, "n": n, "dotcu": dotcu})
+    assert o.sum() == n
+
+
+@pytest.mark.parametrize("values", [np.zeros(64, np.float32), [0.0] * 64])
+def test_what_holds_numbers_and_is_no_tensor_becomes_one(values: Any) -> None:
+    kernel = dotcu.load_inline(GUARDED).k
+    found = advice(r"Pass a tensor: (.*)\.$", ArgumentError, lambda: kernel(values, 64, grid=1, block=64))
+    tensor = eval(found[1], {"torch": torch, "x": values})
+    kernel(tensor, 64, grid=1, block=64)
+    assert tensor.sum() == 64
+
+
+def test_the_result_of_a_copy_of_an_expanded_tensor_is_taken_from_the_copy() -> None:
+    kernel, t = dotcu.load_inline(GUARDED).k, torch.zeros(1).expand(64)
+    found = advice(
+        r"Pass tmp = (t\.contiguous\(\)).*\nAfter the launch take the result from tmp",
+        ArgumentError,
+        lambda: kernel(t, 64, grid=1, block=64),
+    )
+    tmp = eval(found[1], {"t": t})
+    kernel(tmp, 64, grid=1, block=64)
+    assert tmp.sum() == 64
+
+
+def test_a_tensor_without_memory_is_made_where_there_is_some() -> None:
+    kernel, t = dotcu.load_inline(GUARDED).k, torch.zeros(64, device="meta")
+    found = advice(
+        r"(torch\.empty_like\(t, device=)\"cuda\"\), or (\"cpu\") to simulate",
+        ArgumentError,
+        lambda: kernel(t, 64, grid=1, block=64),
+    )
+    made = eval(f"{found[1]}{found[2]})", {"torch": torch, "t": t})
+    kernel(made, 64, grid=1, block=64)
+    assert made.sum() == 64
+
+
+def test_a_path_is_loaded_and_a_text_is_taken_inline(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(GUARDED)
+    found = advice(r"Type: (dotcu\.load\(.*\))", UsageError, lambda: dotcu.load_inline(str(file)))
+    assert list(eval(found[1], {"dotcu": dotcu}).kernels) == ["k"]
+    found = advice(r"Type: dotcu\.(load_inline)\(", SourceNotFound, lambda: dotcu.load(GUARDED))
+    assert list(getattr(dotcu, found[1])(GUARDED).kernels) == ["k"]
+
+
+def test_template_arguments_in_another_order_are_told_theirs() -> None:
+    module, o = (
+        dotcu.load_inline("template <typename T, int N> __global__ void k(T* o) { o[0] = N; }"),
+        torch.zeros(1),
+    )
+    found = advice(
+        r"as in module\.(k\[torch\.float32, \d+\])", CompileError,
+        lambda: module.k[256, torch.float32](o, grid=1, block=1),
+    )  # fmt: skip
+    eval(f"module.{found[1]}", {"module": module, "torch": torch})(o, grid=1, block=1)
+    assert o.item() == 256
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("w", [1.0, 2.0, 3.0, 4.0]), ("c", 3), ("d", 0.5), ("b", [1, 2])]
+)
+def test_a_variable_is_written_from_a_tensor_of_its_type(name: str, value: Any) -> None:
+    module = dotcu.load_inline(
+        "__constant__ float w[4];\n__device__ int c;\n__device__ double d;\n__device__ char b[2];\n"
+        "__global__ void k(double* o) { o[0] = w[3]; o[1] = c; o[2] = d; o[3] = b[1]; }"
+    )
+    variable, o = module.variable(name), torch.zeros(4, dtype=torch.float64)
+    found = advice(r"Pass (torch\.tensor\(x, dtype=\S+\))", ArgumentError, lambda: variable.write(value))
+    variable.write(eval(found[1], {"torch": torch, "x": value}))
+    module.k(o, grid=1, block=1)
+    assert o.sum() == (value[-1] if isinstance(value, list) else value)
+
+
+def defined(body: Callable[..., Any], **options: Any) -> Operator:
+    return dotcu.op(f"advice::{body.__name__}", **options)(body)
+
+
+def test_an_annotation_that_torch_does_not_take_is_replaced_by_what_it_takes() -> None:
+    def several(x: Tensor, *xs: Tensor) -> Tensor:
+        return x.clone()
+
+    def with_a_list(x: Tensor, xs: List[float] = []) -> Tensor:  # noqa: B006, UP006
+        return x.clone()
+
+    found = advice(r"several tensors are one: xs: (\S+)$", SchemaError, lambda: defined(several))
+    several.__annotations__["xs"] = eval(found[1], {"Sequence": Sequence, "Tensor": Tensor})
+
+    def named(x: Tensor, xs: Sequence[Tensor]) -> Tensor:
+        return x.clone()
+
+    assert defined(named).torch_op._schema.arguments[1].name == "xs"
+    found = advice(r"xs: (Optional\[\.\.\.\]) = None", SchemaError, lambda: defined(with_a_list))
+    kind = eval(found[1].replace("...", "Sequence[float]"), {"Optional": Optional, "Sequence": Sequence})
+    with_a_list.__annotations__["xs"], with_a_list.__defaults__ = kind, (None,)
+    assert defined(with_a_list)(torch.ones(2)).sum() == 2
+
+
+def test_an_operator_of_torch_is_described_before_it_is_checked() -> None:
+    for given in (torch.ops.aten.add, torch.ops.aten.add.Tensor, torch.ops.aten.silu.default):
+        found = advice(r"(dotcu\.op\.existing\(.*\))", UsageError, lambda given=given: dotcu.check(given))
+        assert eval(found[1], {"dotcu": dotcu}).qualified_name.startswith("aten::")
+
+
+def test_a_tag_is_one_of_torchs() -> None:
+    def tagged(x: Tensor) -> Tensor:
+        return x.clone()
+
+    found = advice(r"Type: tags=(.*)", UsageError, lambda: defined(tagged, tags="pt2_compliant_tag"))
+    tags = eval(found[1], {"torch": torch})
+    assert torch.Tag.pt2_compliant_tag in defined(tagged, tags=tags).tags
+
+
+def test_a_body_ends_with_as_many_results_as_its_schema_has() -> None:
+    def two(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.clone()  # type: ignore[return-value]
+
+    found = advice(r"end it with `return (.*)`", BodyError, lambda: defined(two)(torch.ones(2)))
+    assert len(found[1].split(",")) == 2
+
+
+def test_functions_of_a_gradient_take_what_they_are_called_with() -> None:
+    def squared(x: Tensor) -> Tensor:
+        return x * x
+
+    operator, wanted = defined(squared), r"Write: def _\((.*)\): \.\.\."
+    keep = advice(wanted, SchemaError, lambda: operator.setup_context(lambda ctx, x, y: None))
+    operator.setup_context(eval(f"lambda {keep[1]}: ctx.save_for_backward(*inputs)"))
+    back = advice(wanted, SchemaError, lambda: operator.backward(lambda grad: grad))
+    operator.backward(eval(f"lambda {back[1]}: 2 * grad * ctx.saved_tensors[0]"))
+    x = torch.ones(2, requires_grad=True)
+    operator(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("text", ["80", "8.0", "sm80", "SM_80"])
+def test_an_architecture_is_written_as_for_nvcc(text: str, tmp_path: Path) -> None:
+    def simulated(arch: str) -> object:
+        with dotcu.simulate(arch=arch) as run:
+            return run
+
+    found = advice(r"Did you mean (\S+)\?", UsageError, lambda: simulated(text))
+    assert simulated(found[1])
+    file = tmp_path / "k.cu"
+    file.write_text(GUARDED)
+    found = advice(r"Type: --arch (\S+)", UsageError, lambda: dotcu.inspect(file, arch=text))
+    assert found[1] == "sm_80"
+    assert dotcu.inspect(file, arch=found[1]).kernels
+
+
+def test_a_backward_for_which_nothing_is_saved_is_told_how_to_save() -> None:
+    def cubed(x: Tensor) -> Tensor:
+        return x * x * x
+
+    operator, x = defined(cubed), torch.ones(2, requires_grad=True)
+    for backward in (
+        lambda ctx, grad: 3 * grad * ctx.saved_tensors[0] ** 2,
+        lambda ctx, grad: next(3 * grad * x**2 for (x,) in [ctx.saved_tensors]),
+    ):
+        operator.backward(backward)
+        found = advice(
+            r"(?s)@cubed\.setup_context\n(.*)", GradientError, lambda: operator(x).sum().backward()
+        )
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    operator.setup_context(names["_"])
+    operator(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0, 3.0]
+    operator.backward(lambda ctx, grad: [][0])  # another fault, and something is saved
+    with pytest.raises(IndexError):
+        operator(x).sum().backward()

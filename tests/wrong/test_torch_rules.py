@@ -32,7 +32,7 @@ QUICK = {
     "kept_by_shape": ("fresh-values", {"numerics"}),
     "kept_by_version": ("fresh-values", {"inputs"}),
     "kept_by_ends": ("fresh-values", set()),
-    "one_result_for_all": ("fresh-values", {"result", "registration"}),
+    "one_result_for_all": ("fresh-values", {"result", "registration", "inputs"}),
     "reference_of_chance": ("reference", {"numerics"}),
     "reference_that_writes": ("reference", set()),
     "reference_that_fails": ("reference", {"numerics"}),

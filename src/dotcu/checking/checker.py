@@ -248,10 +248,14 @@ def operators_of(op: Any) -> list[Operator]:
         return list(dict.fromkeys(given))
     got = f"got {wrong[0]!r}" if wrong else "got none"
     hint = f"\nFor a file or a module, type: dotcu check {quoted(op)}" if isinstance(op, str) else ""
+    name = "ns::name"
+    if isinstance(op, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        one = op if isinstance(op, torch._ops.OpOverload) else getattr(op, op.overloads()[0])
+        got, name = f"got {op!r}", str(one).replace(".", "::", 1).removesuffix(".default")
     raise UsageError(
-        f"dotcu.check takes an operator or a list of operators ({got}).\n"
+        f"An operator is required, or a list of operators ({got}).\n"
         "A function becomes an operator with @dotcu.op. For one that a library registered, use "
-        f'dotcu.op.existing("ns::name").{hint}'
+        f'dotcu.op.existing("{name}").{hint}'
     )
 
 

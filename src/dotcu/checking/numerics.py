@@ -34,6 +34,12 @@ NORM_MARGIN = 4.0
 ROUNDED_MARGIN = 1.5
 """The same where a result of 16 bits is rounded once; the errors of such are 0.3 of a last place."""
 
+MOST_BIAS = 2.0
+"""The mean relative error that a result of 16 bits may have, in units of its eps: rounding has none."""
+
+ENOUGH = 64
+"""The number of elements from which on their mean error says something."""
+
 MOST = 0.25
 """The largest share of an element that those units may be: in 8 bits, 8 units are the whole element."""
 
@@ -54,6 +60,7 @@ class Oracle:
         values: In float64.
         bounds: How far each element may be.
         norms: How far each tensor may be, in the 2-norm.
+        biases: The mean relative error that each tensor may have; infinite where it is not looked at.
         plain: What the reference gives in the operator's own dtype.
         zeros: Where a zero must have the sign of the reference's.
     """
@@ -61,6 +68,7 @@ class Oracle:
     values: tuple[Tensor, ...]
     bounds: tuple[Tensor, ...]
     norms: tuple[float, ...]
+    biases: tuple[float, ...]
     plain: tuple[Tensor, ...]
     zeros: tuple[Tensor, ...]
 
@@ -138,7 +146,7 @@ def oracle(
     in_single = _errors_in_single(reference, sample, plain)
     largest_of_all = max([1.0, *(float(_finite(value).abs().max()) for value in exact if value.numel())])
     floor, lost = floor * largest_of_all, MARGIN * _SINGLE * largest_of_all
-    values, bounds, norms = [], [], []
+    values, bounds, norms, biases = [], [], [], []
     for i, (own, value) in enumerate(zip(plain, exact, strict=True)):
         jumps = torch.zeros_like(value, dtype=torch.bool)
         if sharp and (is_whole(own) or real(own).dtype.itemsize >= 4):
@@ -162,10 +170,12 @@ def oracle(
         values.append(value)
         bounds.append(bound)
         norms.append(whole)
+        biases.append(math.inf if tolerance is not None or is_whole(own) else _most_bias(own, value, bound))
     return Oracle(
         values=tuple(values),
         bounds=tuple(bounds),
         norms=tuple(norms),
+        biases=tuple(biases),
         plain=plain,
         zeros=_signed_zeros(reference, sample, plain, exact),
     )
@@ -282,6 +292,27 @@ def _limits(
     return margin * error.maximum(at_least), whole * max(lost, norm(unit))
 
 
+def _most_bias(own: Tensor, exact: Tensor, bound: Tensor) -> float:
+    """Return the mean relative error that a result of 16 bits may have: by torch's own where that has one."""
+    eps = torch.finfo(own.dtype).eps
+    if own.dtype.itemsize > 2 or own.is_complex() or eps > 0.1:
+        return math.inf
+    return max(MOST_BIAS * eps, 2 * abs(_bias(own.double(), exact, bound, eps)))
+
+
+def _bias(got: Tensor, exact: Tensor, bound: Tensor, eps: float) -> float:
+    """Return the mean relative error over elements that no cancellation and no overflow makes uncertain.
+
+    It is zero where these are few, or where their errors vary so much that the mean says nothing.
+    """
+    looked_at = got.isfinite() & exact.isfinite() & (exact != 0) & (bound <= 64 * eps * exact.abs())
+    errors = ((got - exact) / exact)[looked_at]
+    if errors.numel() < ENOUGH:
+        return 0.0
+    mean, spread = float(errors.mean()), float(errors.std())
+    return mean if abs(mean) * math.sqrt(errors.numel()) > 5 * spread else 0.0
+
+
 def _finite(values: Tensor) -> Tensor:
     return values.nan_to_num(0, 0, 0)
 
@@ -370,6 +401,11 @@ def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericErro
     if not whole <= 1.0:
         what = f"output {position} as a whole is wrong by {whole:.3g} times the bound, in the 2-norm"
         return NumericError(ratio=whole, what=what, where=where)
+    most = expected.biases[position]
+    bias = 0.0 if math.isinf(most) else _bias(got, value, bound, dtype.eps)
+    if not abs(bias) <= most:
+        what = f"output {position} is too {'large' if bias > 0 else 'small'} by {abs(bias):.1%} on average"
+        return NumericError(ratio=abs(bias) / most, what=what, where=where)
     return NumericError(ratio=max(element, whole))
 
 

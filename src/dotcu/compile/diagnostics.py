@@ -510,10 +510,15 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
         return replace(error, notes=(*notes, hint) if hint else notes)
     name = next((name for name in plan.names if is_about(name, error)), "")
     rename = "CUDA, or this source, has another function of that name. Rename the kernel."
+    order = (
+        "Template arguments have the order of the template's parameters: a torch dtype stands for a type, as "
+        "in module.k[torch.float32, 256], and text for C++."
+    )
+    notes = (rename,) if _OVERLOADED in error.message else (order,) if "<" in name else ()
     return Diagnostic(
         severity="error", file=plan.display, line=0, column=0,
         message=f"{name} cannot be instantiated: {error.message}",
-        notes=(*error.notes, rename) if _OVERLOADED in error.message else error.notes,
+        notes=(*error.notes, *notes),
     )  # fmt: skip
 
 

@@ -18,6 +18,13 @@ def dotted(version: Version) -> str:
 
 _TARGET = re.compile(r"(sm|compute)_(\d{1,2})(\d)([af]?)")
 
+
+def meant_by(text: str) -> str:
+    """Return `sm_80` for 80, 8.0 and sm80; empty if a text is like no architecture."""
+    name = f"sm_{text.lower().removeprefix('sm').strip('_').replace('.', '')}"
+    return name if _TARGET.fullmatch(name) else ""
+
+
 FIRST_SPECIFIC_MAJOR = 9
 """The first major compute capability with instructions that only `sm_XXa` code may use.
 
@@ -48,9 +55,10 @@ class Target:
         """
         match = _TARGET.fullmatch(text)
         if match is None:
+            near = f"\nDid you mean {meant_by(text)}?" if meant_by(text) else ""
             raise UsageError(
                 f"An architecture was expected, got {text!r}.\n"
-                "It is written as for nvcc: sm_80 and sm_90a are cubins, compute_80 is PTX."
+                f"It is written as for nvcc: sm_80 and sm_90a are cubins, compute_80 is PTX.{near}"
             )
         kind, major, minor, suffix = match.groups()
         return cls(kind, int(major), int(minor), suffix)

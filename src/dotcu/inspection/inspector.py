@@ -14,7 +14,7 @@ from dotcu import _without_torch
 from dotcu.compile import CompileOptions, Rejected, Target, read_source, toolchain
 from dotcu.compile.driver import gpus
 from dotcu.compile.options import Define
-from dotcu.compile.target import FIRST_SPECIFIC_MAJOR
+from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, meant_by
 from dotcu.errors import UsageError, quoted
 from dotcu.inspection.binaries import read
 from dotcu.inspection.code.build import (
@@ -115,10 +115,11 @@ def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
     valid = target_names(toolchain.supported(toolchain.nvrtc()))
     for name in asked:
         if name.replace("compute_", "sm_") not in valid:
+            meant = meant_by(name)
             raise UsageError(
                 f"the compiler does not support the architecture {name!r}.\n"
                 f"It is one of {', '.join(valid)}, or compute_ instead of sm_ for PTX only.\n"
-                f"Type: --arch {DEFAULT_ARCH}"
+                f"Type: --arch {meant if meant in valid else DEFAULT_ARCH}"
             )
     return tuple(dict.fromkeys(Target.parse(name) for name in asked))
 

@@ -34,7 +34,7 @@ from dotcu.kernel.arguments.signature import TypeLayout, qualified_name, read_pa
 from dotcu.kernel.arguments.tensor_map import BYTES, MAP_ALIGNMENT
 from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds
-from dotcu.kernel.declarations import CXX_TYPES, split_arguments
+from dotcu.kernel.declarations import CXX_TYPES, overload_key, split_arguments
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import ForkSafeLock
 from dotcu.ptx.debug_info import TypeRow
@@ -157,7 +157,7 @@ class CompiledUnit:
             with stopwatch.during("ptx"):
                 params = self._params(name)
                 parameters = read_parameters(
-                    name,
+                    overload_key(name),
                     probe=self._about(name).signatures[name],
                     names=self.unit.parameter_names.get(name, ()),
                     entry=params,
@@ -175,7 +175,7 @@ class CompiledUnit:
 
                     uses = map_uses(self.outline, self.symbol(name), [params[index].name for index in maps])
                 plan = packing_plan(
-                    name,
+                    overload_key(name),
                     parameters,
                     dict(zip(maps, uses, strict=True)),
                     partial(self._is_written, name),

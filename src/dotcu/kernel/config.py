@@ -162,6 +162,14 @@ def read_config(
     return config
 
 
+def refuse_missing_grid(kernel: str) -> NoReturn:
+    """Raise the error for a launch without a grid."""
+    raise ArgumentError(
+        f"{kernel}: grid is missing.\nA launch is configured by keywords, behind the kernel's arguments: "
+        f"{kernel}(..., grid=dotcu.cdiv(n, 256), block=256)"
+    )
+
+
 def refuse_missing_block(kernel: str) -> NoReturn:
     """Raise the error for a launch without a block."""
     raise ArgumentError(

@@ -20,10 +20,17 @@ from dotcu.kernel.config import (
     read_block,
     read_config,
     refuse_missing_block,
+    refuse_missing_grid,
     refuse_shape,
     resident_blocks,
 )
-from dotcu.kernel.declarations import instance_name, kernel_access, template_example, template_head
+from dotcu.kernel.declarations import (
+    instance_name,
+    kernel_access,
+    overload_key,
+    template_example,
+    template_head,
+)
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
 from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch
@@ -114,7 +121,7 @@ class Kernel:
         """
         if self._unit is None:
             raise ArgumentError(
-                f"{self.name} is a template and was used without template arguments.\n"
+                f"{self._shown} is a template and was used without template arguments.\n"
                 f"It is declared: {template_head(self._declaration)}.\n"
                 f"Instantiate it: {template_example(self._declaration)}"
             )
@@ -131,7 +138,7 @@ class Kernel:
             ArgumentError: It is not a template, or takes other arguments.
         """
         if is_dynamo_compiling():
-            refuse_compiled(self.name)
+            refuse_compiled(self._shown)
         values = arguments if type(arguments) is tuple else (arguments,)
         key = (values, *map(type, values))  # True is not 1 to a template
         try:
@@ -149,12 +156,15 @@ class Kernel:
         if self._declaration.template_parameters:
             arguments = ", ".join(f'"{text}"' for text in self._arguments) or "()"
             state, access = "instantiated already", f"{access}[{arguments}]"
-        raise ArgumentError(f"{self.name} is {state}, got {list(values)!r}.\nCall it as it is: {access}(...)")
+        raise ArgumentError(
+            f"{self._shown} is {state}, got {list(values)!r}.\n"
+            f"Call it as it is: {access}(..., grid=dotcu.cdiv(n, 256), block=256)"
+        )
 
     def __call__(
         self,
         *args: Any,
-        grid: Any,
+        grid: Any = None,
         block: Any = None,
         smem_bytes: Any = 0,
         cluster: Any = None,
@@ -169,8 +179,8 @@ class Kernel:
                 for a null pointer, a number for a number, a `tensor_map` for a `CUtensorMap`, a list of
                 these for a pointer to them. A struct is a dataclass, a dict, a named tuple or a
                 ctypes.Structure with a value for each member (a `py_object` for a tensor), or its bytes.
-            grid: In blocks, also with clusters; an int or up to three. With a zero in it nothing runs. For a
-                tile kernel in tile blocks.
+            grid: Required. In blocks, also with clusters; an int or up to three. With a zero in it nothing
+                runs. For a tile kernel in tile blocks.
             block: In threads; an int or up to three. A tile kernel has none, nor what follows but `device`.
             smem_bytes: Dynamic shared memory per block, up to what the architecture has.
             cluster: Blocks of a cluster; an int or up to three.
@@ -195,24 +205,26 @@ class Kernel:
             launch is in a range of the kernel's name.
         """
         if is_dynamo_compiling():
-            refuse_compiled(self.name)
+            refuse_compiled(self._shown)
+        if grid is None:
+            refuse_missing_grid(self._shown)
         if self._is_tile:
             shape = block, smem_bytes, cluster, cooperative, programmatic
             if shape != _NO_SHAPE:
-                refuse_shape(self.name, *shape)
+                refuse_shape(self._shown, *shape)
             block = 1
         if self._stages.quick(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
             return
         scope = current_scope()
         if scope.policy is LaunchPolicy.SKIP:
             if kernel_listeners():
-                announce(self.unit, self.name, read_config(self.name, grid, block, smem_bytes, cluster))
+                announce(self.unit, self.name, read_config(self._shown, grid, block, smem_bytes, cluster))
             if scope.recording is not None:
                 shape = block, smem_bytes, cluster, bool(cooperative), bool(programmatic)
                 scope.recording.launched(self, args, grid, shape)
             return
         if scope.policy is LaunchPolicy.REFUSE:
-            refuse_launch(self.name, scope)
+            refuse_launch(self._shown, scope)
         launch(
             self.unit,
             self.name,
@@ -237,7 +249,7 @@ class Kernel:
             CaptureError: A CUDA graph is being captured, and it is not loaded yet.
             LaunchError: This process was forked after CUDA was initialized.
         """
-        require_own_cuda(f"Warming {self.name}")
+        require_own_cuda(f"Warming {self._shown}")
         if not cuda.available():
             code = simulated_device().code(self.unit)
             code.plan(self.name)
@@ -301,21 +313,21 @@ class Kernel:
         if self._declaration.is_tile:
             return self._tile_occupancy(block, smem_bytes)
         if block is None:
-            refuse_missing_block(self.name)
+            refuse_missing_block(self._shown)
         if type(block) is int and type(smem_bytes) is int:
             threads = block
         else:
-            threads, smem_bytes = read_block(self.name, _whole(block), _whole(smem_bytes))
+            threads, smem_bytes = read_block(self._shown, _whole(block), _whole(smem_bytes))
         announce(self.unit, self.name, None)
         target = _assembled_target()
         key = (threads, smem_bytes, target)
         if key not in self._occupancies:
             code = self.unit.code(target)
-            threads, smem_bytes = read_block(self.name, threads, smem_bytes)
+            threads, smem_bytes = read_block(self._shown, threads, smem_bytes)
             resident = self._occupancy(code, threads, smem_bytes)
             if resident.blocks == 0:
                 raise LaunchConfigError(
-                    f"{self.name}: no multiprocessor of {code.object.target} holds a block of {threads} "
+                    f"{self._shown}: no multiprocessor of {code.object.target} holds a block of {threads} "
                     f"threads with {smem_bytes} bytes of dynamic shared memory; {resident.limiter} is the "
                     "limit.\nUse a smaller block or less shared memory; see kernel.attributes."
                 )
@@ -325,7 +337,7 @@ class Kernel:
     def _tile_occupancy(self, block: Any, smem_bytes: Any) -> int:
         """Return how many tile blocks a multiprocessor holds; at least 1."""
         if block is not None or smem_bytes != 0:
-            refuse_shape(self.name, block, smem_bytes, None, False, False)
+            refuse_shape(self._shown, block, smem_bytes, None, False, False)
         announce(self.unit, self.name, None)
         code = self.unit.code(_assembled_target())
         found, target = code.object.resources[code.symbol(self.name)], code.object.target
@@ -339,7 +351,12 @@ class Kernel:
         return self  # like a function: there is one of it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self._module, self._declaration.name, self._arguments)
+        return _restored, (self._module, overload_key(self._declaration.name), self._arguments)
+
+    @property
+    def _shown(self) -> str:
+        """The name in messages: of an overload `k(float*)`."""
+        return overload_key(self.name)
 
     def __repr__(self) -> str:
         line = f":{self._declaration.line}" if self._declaration.line else ""
@@ -348,7 +365,7 @@ class Kernel:
             return f"<dotcu.Kernel {template_head(self._declaration)}, {where}>"
         codes = self.unit.codes()
         if not codes:
-            return f"<dotcu.Kernel {self.name}, {where}, not compiled yet>"
+            return f"<dotcu.Kernel {self._shown}, {where}, not compiled yet>"
         targets = ", ".join(str(code.object.target) for code in codes)
         return f"<dotcu.Kernel {codes[0].plan(self.name)}, {where}, compiled for {targets}>"
 

@@ -25,6 +25,7 @@ from dotcu.kernel.arguments.pack import (
     tensors_in,
 )
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
+from dotcu.kernel.declarations import overload_key
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
 from dotcu.kernel.scope import (
@@ -159,11 +160,11 @@ def launch(
         unit, kernel, stages: The unit that the kernel is compiled in, its name, and its stages so far.
         args, grid, shape, device: As the caller passed them.
     """
-    tensors = tensors_in(args)
+    tensors, shown = tensors_in(args), overload_key(kernel)
     if current_scope().policy is LaunchPolicy.OUTSIDE:
-        require_seen(kernel, tensors)
-    config = stages.config(kernel, grid, shape)
-    on = _launch_device(kernel, tensors, device)
+        require_seen(shown, tensors)
+    config = stages.config(shown, grid, shape)
+    on = _launch_device(shown, tensors, device)
     stage = stages.stage(unit, kernel, on, config, shape)
     code, plan = stage.code, stage.plan
     require_one_device(plan, args, tensors)

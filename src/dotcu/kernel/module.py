@@ -21,7 +21,7 @@ from dotcu import settings
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.compile.source.declarations import overload
-from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
+from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError, UsageError
 from dotcu.kernel.arguments.pack import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
@@ -449,6 +449,9 @@ def load(
     return Module(source, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
 
+_PATH = re.compile(r"[^\n{};]+\.(cu|cuh|cpp|h)")
+
+
 def load_inline(
     source: str,
     *,
@@ -465,6 +468,12 @@ def load_inline(
         source: The text.
         include, define, options, std, debug, instantiate: As `load` takes them.
     """
+    given: object = source
+    if isinstance(given, str) and _PATH.fullmatch(given):
+        raise UsageError(
+            f"load_inline takes the text of a source, got {source!r}, which is a file's name.\n"
+            f"Type: dotcu.load({source!r})"
+        )
     text = compiler.inline_source(source, include=include, base=_caller_folder())
     return Module(text, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
@@ -509,7 +518,8 @@ class DeviceVariable:
             refuse_write(self.name, scope)
         if not isinstance(tensor, Tensor):
             raise ArgumentError(
-                f"{self.name}: write takes a tensor, got {describe(tensor)}.\nPass torch.tensor(x)."
+                f"{self.name}: write takes a tensor, got {describe(tensor)}.\n"
+                f"Pass torch.tensor(x, dtype=torch.{self._dtype_for(tensor)})."
             )
         if scope.policy is LaunchPolicy.OUTSIDE:
             require_seen(f"the write of {self.name}", [tensor.detach()])
@@ -520,6 +530,16 @@ class DeviceVariable:
         for unit in self._module.units():
             for code in unit.codes():
                 code.write(self.name, data)
+
+    def _dtype_for(self, values: Any) -> str:
+        """Return the dtype of a tensor that holds some numbers in the variable's bytes."""
+        flat = (
+            np.asarray(values).reshape(-1) if isinstance(values, (list, tuple, int, float)) else np.empty(0)
+        )
+        bits = 8 * self.size() // max(flat.size, 1)
+        of_kind = {"i": {8: "int8", 16: "int16", 64: "int64"}, "f": {16: "float16", 64: "float64"}}
+        other = {"i": "int32", "b": "bool"}.get(flat.dtype.kind, "float32")
+        return of_kind.get(flat.dtype.kind, {}).get(bits, other)
 
     def _bytes_of(self, tensor: Tensor) -> bytes:
         mismatch = memory_fault(tensor)

@@ -8,11 +8,12 @@ that all have come to runs as one, over one memory.
 from __future__ import annotations
 
 import contextvars
-import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
@@ -198,7 +199,7 @@ def _on_gpu(tensor: Tensor, group: Any) -> Peers:
     return _known[key]
 
 
-@functools.cache
+@cache
 def _lone_pad(device: torch.device) -> Tensor:
     """Return the signal pad of a rank without others, on any memory."""
     return torch.zeros(SIGNALS, dtype=torch.int32, device=device)
@@ -379,6 +380,19 @@ def simulate_ranks(count: int, function: Callable[[int], Result], **options: Any
     return _Ranks(count).run(function)
 
 
+_Mode = Callable[[], AbstractContextManager[object]]
+
+
+def _modes_of_thread() -> list[_Mode]:
+    """Return what makes this thread's modes of torch, its regions of autocast too, on another thread."""
+    devices = filter(torch.is_autocast_enabled, ("cpu", "cuda"))
+    return [
+        partial(torch.inference_mode, torch.is_inference_mode_enabled()),
+        partial(torch.set_grad_enabled, torch.is_grad_enabled()),
+        *(partial(torch.autocast, device, torch.get_autocast_dtype(device)) for device in devices),
+    ]
+
+
 class _Ranks:
     """The ranks of one call of `simulate_ranks`, of which one runs at a time.
 
@@ -402,10 +416,10 @@ class _Ranks:
 
     def run(self, function: Callable[[int], Result]) -> list[Result]:
         """Call the function for each rank, in turns, and let those that wait for each other meet."""
-        records, numbers = torch.is_grad_enabled(), range(self.count)
+        modes, numbers = _modes_of_thread(), range(self.count)
         threads = []
         for number in numbers:
-            body, given = contextvars.copy_context().run, (self._call, number, function, records)
+            body, given = contextvars.copy_context().run, (self._call, number, function, modes)
             threads.append(threading.Thread(target=body, args=given, daemon=True))
         for thread in threads:
             thread.start()
@@ -423,12 +437,14 @@ class _Ranks:
                 thread.join()
         return [self._results[number] for number in numbers]
 
-    def _call(self, number: int, function: Callable[[int], Any], records: bool) -> None:
+    def _call(self, number: int, function: Callable[[int], Any], modes: Sequence[_Mode]) -> None:
         active_rank.set((self, number))
         result = None
         try:
             self._wait(number)
-            with tracking_allocations(), torch.set_grad_enabled(records):
+            with tracking_allocations(), ExitStack() as stack:
+                for mode in modes:
+                    stack.enter_context(mode())
                 result = function(number)
         except BaseException as error:  # the thread that asked raises it
             self._error = error if self._error is None else self._error

@@ -12,11 +12,13 @@ import functools
 import mmap
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -32,6 +34,7 @@ from dotcu.errors import CompileError, SimulationError, UsageError, escaped
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, extent, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
+from dotcu.kernel.declarations import overload_key
 from dotcu.kernel.scope import count_launch_writes
 from dotcu.simulator import CHECKS, ON_REQUEST
 from dotcu.tracebacks import caller_line
@@ -52,6 +55,15 @@ _active: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
 
 active_run = _active.get
 """Return the run of the `simulate()` block that this thread is in, None outside."""
+
+
+_threads: Counter[int] = Counter()
+"""How many `simulate()` blocks each thread is in."""
+
+
+def simulating_elsewhere() -> bool:
+    """Return whether another thread is in a `simulate()` block that this thread is not in."""
+    return bool(_threads) and active_run() is None and any(each != get_ident() for each in list(_threads))
 
 
 active_rank: ContextVar[tuple[Any, int]] = ContextVar("dotcu_rank", default=(None, 0))
@@ -91,11 +103,14 @@ def simulate(
         The run: `.findings`, `.counters`.
 
     Note:
-        It holds for this thread and task. CUDA tensors still go to their GPU. What `torch.empty`
-        allocates inside counts as unwritten until something writes it.
+        It holds for this thread and task. An operator that is called on another thread computes its
+        reference and warns, unless the call is made in a copy of this context. CUDA tensors still go to
+        their GPU. What `torch.empty` allocates inside counts as unwritten until something writes it.
     """
     from dotcu.simulator import Run
 
+    if not isinstance(arch, str):
+        raise UsageError(f'arch is the name of an architecture, such as "sm_80", got {arch!r}.')
     if capability_of(arch) < OLDEST:
         raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
     if on_finding not in ("raise", "collect"):
@@ -105,11 +120,15 @@ def simulate(
     if step_limit is not None and step_limit < 1:
         raise UsageError(f"step_limit is a positive number of instructions, got {step_limit}.")
     run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks), step_limit=step_limit)
-    token = _active.set(run)
+    token, thread = _active.set(run), get_ident()
+    _threads[thread] += 1
     try:
         with tracking_allocations():
             yield run
     finally:
+        _threads[thread] -= 1
+        if not _threads[thread]:
+            _threads.pop(thread, None)
         _active.reset(token)
 
 
@@ -306,7 +325,7 @@ class SimulatedDevice:
             "memory": memory,
             "grid": config.grid,
             "run": self.simulation,
-            "kernel": kernel,
+            "kernel": overload_key(kernel),
             "parameter_names": tuple(p.label for p in plan.parameters),
             "caller": lambda name: _caller(plan, passed, name),
         }

@@ -31,6 +31,10 @@ Derivative = tuple[Backward | None, SetupContext | None]
 """A backward and the function that saves for it, with torch.library.register_autograd's meaning."""
 
 
+_OF_NOTHING_SAVED = (IndexError, ValueError, AttributeError)
+"""What Python raises for ctx.saved_tensors[0], for `x, y = ctx.saved_tensors`, and for ctx.alpha."""
+
+
 class _Call:
     """One recorded call: the operator, and the nesting of its flat inputs and outputs.
 
@@ -95,6 +99,7 @@ class Recorder:
     def __init__(self, signature: Signature, derivative: Callable[[], Derivative]) -> None:
         self.signature, self.derivative = signature, derivative
         self._name = f"{signature.namespace}_{signature.name}_{signature.overload}"
+        positional = len(signature.arguments) - len(signature.keyword_only)
         self._in_setup, self._in_backward = (
             Scope(policy=LaunchPolicy.REFUSE, operator=signature.qualified_name, reason=reason)
             for reason in (f"the setup_context of {signature.name}", f"the backward of {signature.name}")
@@ -125,7 +130,8 @@ class Recorder:
 
         def backward(ctx: Any, *grads: Any) -> Any:
             call, needs = ctx.dotcu_call, ctx.needs_input_grad
-            ctx.needs_input_grad, _ = tree_unflatten(needs[1:], call.inputs)
+            given, _ = tree_unflatten(needs[1:], call.inputs)
+            ctx.needs_input_grad = (*given, *(False,) * (positional - len(given)))
             try:
                 result = self._gradients(ctx, tree_unflatten(grads, call.outputs))
             finally:
@@ -200,6 +206,9 @@ class Recorder:
             token = enter(in_backward)
             try:
                 result = differentiate(ctx, *grads)
+            except _OF_NOTHING_SAVED as error:
+                self._explain(error)
+                raise
             finally:
                 leave(token)
             if type(result) is not tuple:
@@ -226,9 +235,22 @@ class Recorder:
         try:
             differentiate = self.derivative()[0] or self._refuse
             result = differentiate(ctx, *(grads if isinstance(grads, tuple) else (grads,)))
+        except _OF_NOTHING_SAVED as error:
+            self._explain(error)
+            raise
         finally:
             scope_variable.reset(token)
         return result if isinstance(result, tuple) else (result,)
+
+    def _explain(self, error: Exception) -> None:
+        """Raise an error that says why a backward failed, if that is because nothing is saved for it."""
+        if self.derivative()[1] is None:
+            name = self.signature.name
+            raise GradientError(
+                f"the backward of {self.signature.qualified_name} failed: {type(error).__name__}: {error}.\n"
+                f"Nothing is saved for it: {name} has no setup_context. Save what it reads:\n"
+                f"@{name}.setup_context\ndef _(ctx, inputs, output): ctx.save_for_backward(*inputs)"
+            ) from error
 
     def _refuse(self, ctx: Any, *grads: Any) -> NoReturn:
         raise GradientError(

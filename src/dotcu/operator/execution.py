@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ from dotcu.kernel.scope import (
 )
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body, Signature
+from dotcu.tracebacks import caller_line
 
 
 def skipping() -> bool:
@@ -51,6 +53,19 @@ def device_of(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
 def simulating() -> bool:
     """Return True if the simulator computes calls on CPU tensors now."""
     return active_run() is not None or settings.current().simulate
+
+
+def warn_of_thread(name: str) -> None:
+    """Warn that a call computes its reference while another thread is in `simulate()`."""
+    place = caller_line()
+    warnings.warn(
+        f"{name}{f', called at {place},' if place else ''} computes its reference: this thread is not in the "
+        "dotcu.simulate() that another one is in.\n"
+        "To run its kernels here too, start the thread's work in a copy of the context:\n"
+        "contextvars.copy_context().run(function, *args), or set DOTCU_SIMULATE=1 for the whole process.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 _Make = Callable[[], AbstractContextManager[object]]
@@ -152,11 +167,15 @@ def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict
         raise BodyError(
             f"the body of {signature} returned {got}.\n"
             f"Its schema promises {signature.returns or 'no'} tensor(s): "
-            + ("end it with `return out`." if signature.returns else "end it without a value.")
+            + (f"end it with `return {_names(signature.returns)}`." if signature.returns else "return none.")
         )
     flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
     _require_new(signature, flat, [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)])
     return values if several else result
+
+
+def _names(count: int) -> str:
+    return "out" if count == 1 else ", ".join(f"out{i}" for i in range(count))
 
 
 def _fits(value: Any, is_list: bool) -> bool:

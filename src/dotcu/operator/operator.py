@@ -13,10 +13,12 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from dotcu import torch_compat
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
 from dotcu.kernel.scope import in_body
+from dotcu.kernel.simulation import simulating_elsewhere
 from dotcu.operator import autograd, execution, inductor, register, schema
 from dotcu.operator.configurations import Configurations, Generator, When
 from dotcu.operator.overload import Overload, Progress, Registered, Tolerance, warm
@@ -170,7 +172,8 @@ class LaunchingOverload(Overload):
 
     def _on_autograd(self, *args: Any, **kwargs: Any) -> Any:
         register.implement_waiting_shardings()
-        return self._above(*args, **kwargs)
+        with torch_compat.keeping_autocast():
+            return self._above(*args, **kwargs)
 
     def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
@@ -185,8 +188,11 @@ class LaunchingOverload(Overload):
             return self._on_fake(*args, **kwargs)
         reference = self.reference_function
         if reference is None or execution.simulating():
-            with tracking_allocations():  # the simulator knows what the body allocates as uninitialized
+            # the simulator knows what the body allocates as uninitialized
+            with tracking_allocations(), torch_compat.autocast_as_kept():
                 return execution.compute(self.signature, self.body, args, kwargs)
+        if simulating_elsewhere():
+            execution.warn_of_thread(self.qualified_name)
         if self.functional is not None:
             outs = self.signature.outs
             inputs = {name: value for name, value in kwargs.items() if name not in outs}
@@ -356,7 +362,7 @@ class LaunchingOperator(LaunchingOverload, Operator):
         if self._direct is not None and not is_dynamo_compiling():
             result = self._direct(*args, **kwargs)
         if result is NotImplemented:
-            result = self._call(*args, **kwargs)
+            result = self._dispatch(*args, **kwargs)
         if result is not None:
             return result
         for overload in self.overloads.values():
@@ -553,7 +559,7 @@ class OpDecorator:
             UsageError: The name, `dtypes`, `tolerance` or `sharding` has the wrong form.
         """
         schema.split_name(name)  # also where dotcu.op decorates without being called
-        _require_right(f"dotcu.op({name!r})", dtypes, tolerance)
+        _require_right(f"dotcu.op({name!r})", dtypes, tolerance, tags)
 
         return partial(
             LaunchingOperator,
@@ -592,7 +598,7 @@ class OpDecorator:
             SchemaError: A result cannot be compared: it is a number, for example, or a view of an argument.
         """
         names = schema.split_qualified_name(name)
-        _require_right(f"dotcu.op.existing({name!r})", dtypes, tolerance)
+        _require_right(f"dotcu.op.existing({name!r})", dtypes, tolerance, tags)
         signature = schema.read(register.find(*names)._schema)
         registration = register.adopt(signature, register.Origin.of_caller())
         return ExistingOperator(registration, dtypes=dtypes, tags=tags, tolerance=tolerance)
@@ -601,7 +607,14 @@ class OpDecorator:
 op: OpDecorator = OpDecorator()
 
 
-def _require_right(call: str, dtypes: Sequence[torch.dtype], tolerance: Tolerance) -> None:
+def _require_right(
+    call: str, dtypes: Sequence[torch.dtype], tolerance: Tolerance, tags: Sequence[torch.Tag]
+) -> None:
+    if isinstance(tags, (str, torch.Tag)) or not all(isinstance(tag, torch.Tag) for tag in tags):
+        raise UsageError(
+            f"{call}: tags takes several of torch's tags (got {tags!r}).\n"
+            "Type: tags=(torch.Tag.pt2_compliant_tag,)"
+        )
     if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
         raise UsageError(
             f"{call}: dtypes takes several torch dtypes (got {dtypes!r}).\nType: dtypes=(torch.float32,)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.utils._pytree import tree_leaves
 
+from dotcu import torch_compat
 from dotcu.compile import Target
 from dotcu.compile.build import BuildInputs
 from dotcu.compile.pool import build_all
@@ -45,6 +48,25 @@ SIMULATED = Target.parse("compute_80")
 
 Registered = TypeVar("Registered")
 Declared = TypeVar("Declared", bound=Sharding)
+
+
+def _require_arguments(
+    what: str, function: Callable[..., Any], names: Sequence[str], *, by_name: bool
+) -> None:
+    """Raise if a function cannot be called with some arguments, as torch calls it."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # it does not tell
+        return
+    try:
+        signature.bind(**dict.fromkeys(names)) if by_name else signature.bind(*names)
+    except TypeError as error:
+        how = "by these names" if by_name else "in this order"
+        name = getattr(function, "__name__", "_").replace("<lambda>", "_")
+        raise SchemaError(
+            f"{what} is called with {', '.join(names)}, {how}; the function takes {signature}.\n"
+            f"Write: def {name}({', '.join(names)}): ..."
+        ) from error
 
 
 class Overload:
@@ -83,8 +105,14 @@ class Overload:
         self.__name__ = self.signature.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._call(*args, **kwargs)
+        result = self._dispatch(*args, **kwargs)
         return self._written(kwargs) if self.signature.outs else result
+
+    def _dispatch(self, *args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return self._call(*args, **kwargs)
+        with torch_compat.keeping_autocast():  # in inference mode no kernel of ours comes before a mode
+            return self._call(*args, **kwargs)
 
     def _written(self, kwargs: dict[str, Any]) -> Any:
         """Return the tensors that a call of an `out=` overload has written."""
@@ -116,7 +144,8 @@ class Overload:
         operators, this one too, but no kernel: a launch in it raises `TracedLaunchError`.
 
         Raises:
-            SchemaError: The operator writes its arguments, or takes a tensor by keyword only.
+            SchemaError: The operator writes its arguments, or takes a tensor by keyword only; or the function
+                takes other arguments.
         """
         by_keyword = self._registration.keyword_tensors
         if self.signature.mutates or by_keyword:
@@ -127,6 +156,10 @@ class Overload:
                 f"{self.signature} {why}, so it cannot have a backward.\n"
                 "A gradient is for positional tensors of an operator that returns its result."
             )
+        grads = (
+            ["grad"] if self.signature.returns == 1 else [f"grad{i}" for i in range(self.signature.returns)]
+        )
+        _require_arguments("backward", function, ["ctx", *grads], by_name=False)
         self._backward = function
         return function
 
@@ -134,7 +167,12 @@ class Overload:
         """Set the function that saves for the backward: `function(ctx, inputs, output)`.
 
         Keyword-only arguments are passed as `keyword_only_inputs`.
+
+        Raises:
+            SchemaError: The function takes other arguments.
         """
+        names = ["ctx", "inputs", "output", *["keyword_only_inputs"] * bool(self.signature.keyword_only)]
+        _require_arguments("setup_context", function, names, by_name=True)
         self._setup_context = function
         return function
 
@@ -209,7 +247,7 @@ class Overload:
         if dtype not in (torch.bfloat16, torch.float16, torch.float32):
             raise UsageError(
                 f"{self.qualified_name}.autocast takes bfloat16, float16 or float32 (got {dtype!r}).\n"
-                f"Type: {self.signature.name}.autocast(torch.bfloat16)"
+                f"Type: {self.__name__}.autocast(torch.bfloat16)"
             )
         self._registration.implement_autocast(dtype)
         return lambda function: function

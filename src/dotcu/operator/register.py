@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Kernel = Callable[..., Any]
 
-_AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
 _DECOMPOSES = "CompositeImplicitAutograd"
 """The key of a kernel that calls torch's operators, for every device and purpose."""
 
@@ -106,7 +105,7 @@ class Registration:
     @property
     def autocasts(self) -> bool:
         """True if a kernel for autocast is registered."""
-        return self.has(_AUTOCAST_KEYS.values())
+        return self.has(torch_compat.AUTOCAST_KEYS.values())
 
     @property
     def has_own_fake(self) -> bool:
@@ -143,7 +142,7 @@ class Registration:
 
     def implement_autocast(self, dtype: torch.dtype) -> None:
         """Cast floating inputs to `dtype` in regions of autocast, on CUDA and on the CPU."""
-        for device, key in _AUTOCAST_KEYS.items():
+        for device, key in torch_compat.AUTOCAST_KEYS.items():
             self.implement(key, _autocast(self, device, key, dtype))
 
     def implement_sharding(self, rules: Rules) -> None:
@@ -331,7 +330,7 @@ def _autocast(registration: Registration, device: str, key: str, dtype: torch.dt
         return type(value)(map(cast, value)) if isinstance(value, (list, tuple)) else value
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
-        with torch_compat.without_key(key):
+        with torch_compat.below_autocast(key):
             return registration.operator(*map(cast, args), **{name: cast(v) for name, v in kwargs.items()})
 
     return autocast

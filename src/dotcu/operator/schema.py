@@ -334,9 +334,19 @@ def _explain(body: Body, name: str, mutates_args: Sequence[str], reason: str) ->
     reason = re.split(
         r"\s+Got func|\s+The valid types|\s+Please file", reason.split("infer_schema(func): ")[-1]
     )[0]
-    return (
+    happened = (
         f"{name}: torch cannot turn the annotations of {body.__name__}{inspect.signature(body)} "
         f"into a schema: {reason.strip()}\n"
+    )
+    for each in inspect.signature(body).parameters.values():
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.POSITIONAL_ONLY):
+            return f"{happened}Name each argument; several tensors are one: {each.name}: Sequence[Tensor]"
+        if isinstance(each.default, (list, dict, set, torch.Tensor)):
+            return (
+                f"{happened}A default is a number, text or None: {each.name}: Optional[...] = None, and "
+                f"`if {each.name} is None` in the body."
+            )
+    return happened + (
         "Annotate every argument with Tensor, Optional[Tensor], Sequence[Tensor], int, float, bool, "
         "str, torch.dtype, torch.device or a Sequence of numbers, and the result with Tensor, a tuple "
         f"of Tensors, or None: def {body.__name__}(a: Tensor, alpha: float = 1.0) -> {returns}: ..."

@@ -56,6 +56,8 @@ def summed(x: Tensor) -> Tensor:
 @dotcu.op("right_chance::dropped")
 def dropped(x: Tensor, seed: int, p: float = 0.25) -> Tensor:
     """Random by its seed alone."""
+    if not 0 <= p < 1:
+        raise ValueError(f"p is from 0 to below 1, got {p}")
     x, n = x.contiguous(), x.numel()
     out = torch.empty_like(x)
     kernels.dropped(x, out, seed, p, 1 / (1 - p), n, **over(n))

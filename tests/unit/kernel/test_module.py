@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from dotcu.compile import Target
 from dotcu.errors import (
     ArgumentError,
     CompileError,
+    FindingError,
     JitDisabled,
     KernelNotFound,
     SourceError,
@@ -254,6 +256,21 @@ def test_overloads_are_refused_by_their_name_with_the_advice_to_say_which() -> N
     two.other(grid=1, block=1)
 
 
+def test_messages_name_an_overload_as_it_is_looked_up(device: torch.device) -> None:
+    module = load_inline("__global__ void k(float* x) { x[5] = 1; }\n__global__ void k(int* x) {}")
+    kernel, x = module.kernels["k(float*)"], torch.zeros(1)
+    assert repr(kernel).startswith("<dotcu.Kernel k(float*), inline.cu:1")
+    with pytest.raises(ArgumentError, match=r"^k\(float\*\): parameter 1, float\* x, takes"):
+        kernel(x.half(), grid=1, block=1)
+    with pytest.raises(ArgumentError, match=r"(?s)^k\(float\*\) takes 1 .*declared as k\(float\* x\)"):
+        kernel(x, 3, grid=1, block=1)
+    with pytest.raises(ArgumentError, match=r"^k\(float\*\): block is missing"):
+        kernel(x, grid=1)
+    with pytest.raises(FindingError, match=r"in k\(float\*\), by thread"):
+        kernel(x, grid=1, block=1)
+    assert pickle.loads(pickle.dumps(kernel)) is kernel
+
+
 def test_overloads_of_a_template_are_refused_too() -> None:
     template = "template <typename T> __global__ void k"
     two = load_inline(f"{template}(T* x) {{}}\n{template}(T* x, int n) {{}}")
@@ -442,7 +459,7 @@ def test_an_example_fits_the_templates_parameters() -> None:
     with pytest.raises(ArgumentError, match=r"module\.defaults\[\(\)\]\(\.\.\.\)"):
         module.defaults(grid=1, block=1)
     with pytest.raises(
-        ArgumentError, match=r'\nCall it as it is: module\.defaults\["float", "3"\]\(\.\.\.\)'
+        ArgumentError, match=r'\nCall it as it is: module\.defaults\["float", "3"\]\(\.\.\., grid='
     ):
         module.defaults[torch.float32, 3][torch.float32]
 

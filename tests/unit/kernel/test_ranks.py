@@ -152,6 +152,18 @@ def passing(fence: int) -> Callable[[int], Tensor]:
     return pass_on
 
 
+def test_a_rank_is_in_the_regions_that_its_caller_is_in() -> None:
+    def product(rank: int) -> tuple[torch.dtype, bool, bool]:
+        x = torch.ones(2, 2)
+        return (x @ x).dtype, torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    assert dotcu.simulate_ranks(2, product) == [(torch.float32, True, False)] * 2
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        assert dotcu.simulate_ranks(2, product) == [(torch.bfloat16, False, False)] * 2
+    with torch.inference_mode():
+        assert dotcu.simulate_ranks(2, product) == [(torch.float32, False, True)] * 2
+
+
 def test_a_fence_of_the_system_publishes_to_another_gpu() -> None:
     assert [int(out[0]) for out in dotcu.simulate_ranks(3, passing(2))] == [2, 0, 1]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import itertools
 import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Optional
 
@@ -335,6 +338,23 @@ class TestGradients:
         total(xs, 2.0).sum().backward()
         assert [x.grad.tolist() for x in xs] == [[2.0, 2.0]] * 3
 
+    def test_what_needs_a_gradient_is_said_of_each_positional_argument(self, device) -> None:
+        seen = []
+
+        @dotcu.op(next(_names))
+        def affine(x: Tensor, bias: Optional[Tensor] = None, alpha: float = 1.0) -> Tensor:  # noqa: UP045
+            return x.clone() if bias is None else x + bias
+
+        @affine.backward
+        def _(ctx: Any, grad: Tensor) -> Any:
+            seen.append(ctx.needs_input_grad)
+            return grad, grad if ctx.needs_input_grad[1] else None, None
+
+        x, bias = (torch.ones(2, device=device, requires_grad=True) for _ in range(2))
+        for arguments in ((x,), (x, bias), (x, None, 2.0)):  # the dispatcher leaves out defaults
+            affine(*arguments).sum().backward()
+        assert seen == [(True, False, False), (True, True, False), (True, False, False)]
+
     def test_a_launch_in_a_backward_raises(self, device) -> None:
         @dotcu.op(next(_names))
         def bad(a: Tensor) -> Tensor:
@@ -627,6 +647,69 @@ class TestDeclarations:
         with torch.autocast(device.type, dtype=torch.float16):
             assert operator(a, a).dtype == torch.float16
         assert operator(a, a).dtype == torch.float32
+
+    @pytest.mark.parametrize("has_rule", [False, True])
+    def test_simulate_hides_no_autocast_from_a_body(self, has_rule) -> None:
+        seen: list[tuple[torch.dtype, bool]] = []
+
+        @dotcu.op(next(_names))
+        def inner(x: Tensor, y: Tensor) -> Tensor:
+            product = x @ y
+            seen.append((product.dtype, torch.is_autocast_enabled("cpu")))
+            return product
+
+        @dotcu.op(next(_names))
+        def outer(x: Tensor, y: Tensor) -> Tensor:
+            product = x @ y
+            seen.append((product.dtype, torch.is_autocast_enabled("cpu")))
+            return inner(x, y) + product
+
+        if has_rule:  # as its torch.library counterpart, it calls the body past autocast
+            outer.autocast(torch.float32)
+        x = torch.ones(2, 2, requires_grad=True)
+        expected = torch.float32 if has_rule else torch.bfloat16
+        for grad in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+            for simulated in (False, True):
+                place = dotcu.simulate() if simulated else nullcontext()
+                with place, torch.autocast("cpu", torch.bfloat16), grad():
+                    assert outer(x, x).dtype == expected
+                    assert (x @ x).dtype == torch.bfloat16  # outside of the body all is as before
+                    with torch.autocast("cpu", enabled=False):
+                        assert outer(x, x).dtype == torch.float32
+        once = [(expected, not has_rule)] * 2 + [(torch.float32, False)] * 2
+        assert seen == once * 6
+
+    def test_a_thread_that_simulate_does_not_reach_is_told_so(self) -> None:
+        @dotcu.op(next(_names))
+        def twice(x: Tensor) -> Tensor:
+            return 2 * x
+
+        twice.reference(lambda x: 3 * x)
+        x = torch.ones(1)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(twice, x).result() == 3  # nobody simulates
+            with dotcu.simulate():
+                with pytest.warns(RuntimeWarning, match="computes its reference: this thread is not in"):
+                    assert pool.submit(twice, x).result() == 3
+                assert pool.submit(contextvars.copy_context().run, twice, x).result() == 2  # as it advises
+                with settings.override(simulate=True):
+                    assert pool.submit(twice, x).result() == 2
+            assert pool.submit(twice, x).result() == 3
+
+    def test_a_body_in_a_region_of_autocast_still_leaves_memory_unwritten(self) -> None:
+        kernels = dotcu.load_inline(
+            'extern "C" __global__ void twice(const float* x, float* y) { y[0] = 2 * x[0]; }'
+        )
+
+        @dotcu.op(next(_names))
+        def twice(x: Tensor) -> Tensor:
+            read, y = torch.empty_like(x), torch.empty_like(x)
+            kernels.twice(read, y, grid=1, block=1)
+            return y
+
+        region = torch.autocast("cpu", torch.bfloat16)
+        with dotcu.simulate(), region, pytest.raises(errors.FindingError, match="uninitialized"):
+            twice(torch.ones(1))
 
     def test_an_operator_that_writes_its_arguments_has_no_rule_for_autocast(self) -> None:
         @dotcu.op(next(_names), mutates_args=("a",))

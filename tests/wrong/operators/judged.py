@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Optional
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +23,10 @@ __global__ void rows(
     const float* x, long long s0, long long s1, long long s2, float* o, int rows, int columns) {
     long long row = (long long)blockIdx.y * rows + blockIdx.x;
     for (int c = threadIdx.x; c < columns; c += blockDim.x) o[row * columns + c] = 2.f * x[row * s1 + c];
+}
+__global__ void scaled_rows(float* x, long long s0, long long s1, float a, int rows, int columns) {
+    for (int i = threadIdx.x; i < rows * columns; i += blockDim.x)
+        x[i / columns * s0 + i % columns * s1] *= a;
 }
 __global__ void weighted(const float* x, const float* w, float* o, int columns, long long n) {
     AT o[i] = x[i] * w[i % columns];
@@ -43,6 +49,9 @@ __global__ void from_it_on(const float* x, float t, float* o, long long n) { AT 
 __global__ void no_less(const float* x, float t, bool* o, long long n) { AT o[i] = x[i] >= t; }
 __global__ void off_by_some(const __nv_bfloat16* x, float factor, __nv_bfloat16* o, long long n) {
     AT o[i] = __float2bfloat16(factor * __bfloat162float(x[i]));
+}
+__global__ void squared_halves(const __nv_bfloat16* x, __nv_bfloat16* o, long long n) {
+    AT o[i] = x[i] * x[i];
 }
 __global__ void off_in_exp(const __nv_bfloat16* x, __nv_bfloat16* o, long long n) {
     AT o[i] = __float2bfloat16(1.025f * expf(__bfloat162float(x[i])));
@@ -244,6 +253,29 @@ def _(ctx: Any, grad: Tensor) -> Any:
     return grad.new_zeros(ctx.n).index_add(0, ctx.at, grad), None
 
 
+def past_the_counter(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0].data)
+
+
+def unlike_none(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.set_materialize_grads(False)
+
+
+saved_past_the_counter = square_with(
+    past_the_counter, lambda ctx, grad: grad * 2 * ctx.saved_tensors[0], "saved_past_the_counter"
+)
+
+
+@judged(lambda x: (2 * x, 3 * x), normal((300,)))
+@dotcu.op("judged::needs_both_gradients")
+def needs_both_gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+    return scale(x, 2.0), scale(x, 3.0)
+
+
+needs_both_gradients.setup_context(unlike_none)
+needs_both_gradients.backward(lambda ctx, first, second: 2 * first + 3 * second)
+
+
 CALLS: list[Tensor] = []
 
 
@@ -264,6 +296,93 @@ def keeps_a_view(x: Tensor, y: Tensor) -> Tensor:
         raise ValueError("two of one shape, of float32")
     BY_SHAPE[tuple(x.shape)] = (y.detach().view(-1),)
     return scale(x, 2.0)
+
+
+RESULTS: list[Tensor] = []
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::keeps_its_results")
+def keeps_its_results(x: Tensor) -> Tensor:
+    RESULTS.append(scale(x, 2.0))
+    return RESULTS[-1]
+
+
+@judged(lambda x, a: x.mul_(a), normal((6, 8), others=(2.0,)))
+@dotcu.op("judged::writes_one_row_as_six", mutates_args=("x",))
+def writes_one_row_as_six(x: Tensor, a: float) -> None:
+    if x.dtype != torch.float32 or x.dim() != 2:
+        raise TypeError("takes a matrix of float32")
+    kernels.scaled_rows(dotcu.strided(x), a, *x.shape, grid=1, block=64)
+
+
+# ------------------------------------------------------------------ modes and settings around a call
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::other_with_gradients")
+def other_with_gradients(x: Tensor) -> Tensor:
+    return scale(x, 3.0 if torch.is_grad_enabled() else 2.0)
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::other_in_inference_mode")
+def other_in_inference_mode(x: Tensor) -> Tensor:
+    return scale(x, 3.0 if torch.is_inference_mode_enabled() else 2.0)
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::other_for_parameters")
+def other_for_parameters(x: Tensor) -> Tensor:
+    return scale(x, 3.0 if isinstance(x, torch.nn.Parameter) else 2.0)
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::sets_the_default_dtype")
+def sets_the_default_dtype(x: Tensor) -> Tensor:
+    torch.set_default_dtype(torch.float64)
+    return scale(x, 2.0)
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::sets_the_seed")
+def sets_the_seed(x: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    return scale(x, 2.0)
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::draws_for_nothing")
+def draws_for_nothing(x: Tensor) -> Tensor:
+    torch.rand(1)
+    return scale(x, 2.0)
+
+
+@judged(lambda x: 2 * x, normal((300,)))
+@dotcu.op("judged::draws_of_numpy")
+def draws_of_numpy(x: Tensor) -> Tensor:
+    np.random.rand()
+    random.random()
+    return scale(x, 2.0)
+
+
+def softened(x: Tensor) -> Tensor:
+    return torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0)
+
+
+@judged(softened, normal((300,)))
+@dotcu.op("judged::gradient_overflows")
+def gradient_overflows(x: Tensor) -> Tensor:
+    return scale(softened(x), 1.0)
+
+
+def logistic(ctx: Any, grad: Tensor) -> Tensor:
+    power = ctx.saved_tensors[0].exp()
+    return grad * power / (1 + power)
+
+
+gradient_overflows.setup_context(x_saved)
+gradient_overflows.backward(logistic)
 
 
 # ------------------------------------------------------------------ regions of autocast
@@ -356,6 +475,40 @@ def ignores_a_flag(x: Tensor, negate: bool = False) -> Tensor:
     return scale(x, 2.0)
 
 
+@judged(lambda x, bias=None: 2 * x if bias is None else 2 * x + bias, normal((6, 8)))
+@dotcu.op("judged::ignores_a_bias")
+def ignores_a_bias(x: Tensor, bias: Optional[Tensor] = None) -> Tensor:  # noqa: UP045
+    return scale(x, 2.0)
+
+
+@judged(lambda x, end=None: 2 * x if end is None else (2 * x).clamp(max=end), normal((300,)))
+@dotcu.op("judged::ignores_an_end")
+def ignores_an_end(x: Tensor, end: Optional[float] = None) -> Tensor:  # noqa: UP045
+    return scale(x, 2.0)
+
+
+@judged(lambda x, dtype=None: (2 * x).to(dtype or x.dtype), normal((300,)))
+@dotcu.op("judged::ignores_a_dtype")
+def ignores_a_dtype(x: Tensor, dtype: Optional[torch.dtype] = None) -> Tensor:  # noqa: UP045
+    return scale(x, 2.0)
+
+
+def up_or_down(x: Tensor, way: str = "up") -> Tensor:
+    return {"up": torch.ceil, "down": torch.floor}[way](x)
+
+
+@judged(up_or_down, normal((300,)))
+@dotcu.op("judged::knows_one_way")
+def knows_one_way(x: Tensor, way: str = "up") -> Tensor:
+    return scale(x.ceil(), 1.0)
+
+
+@judged(lambda x, a: a * x, normal((300,), others=(2.0,)))
+@dotcu.op("judged::itself_for_one")
+def itself_for_one(x: Tensor, a: float) -> Tensor:
+    return x if a == 1.0 else scale(x, a)
+
+
 @judged(lambda x, shift: torch.roll(2 * x, tuple(shift), (0, 1)), normal((6, 10), others=([1, 1],)))
 @dotcu.op("judged::knows_one_list")
 def knows_one_list(x: Tensor, shift: Sequence[int]) -> Tensor:
@@ -432,3 +585,16 @@ def two_percent_more(x: Tensor) -> Tensor:
 def exp_of_a_few_terms(x: Tensor) -> Tensor:
     x = halves(x)
     return launch(kernels.off_in_exp, x, torch.empty_like(x), n=x.numel())
+
+
+@judged(lambda x: x * x, normal((300,)))
+@dotcu.op("judged::gradient_two_percent_more", dtypes=(torch.bfloat16,))
+def gradient_two_percent_more(x: Tensor) -> Tensor:
+    x = halves(x)
+    return launch(kernels.squared_halves, x, torch.empty_like(x), n=x.numel())
+
+
+gradient_two_percent_more.setup_context(x_saved)
+gradient_two_percent_more.backward(
+    lambda ctx, grad: (2.05 * grad.float() * ctx.saved_tensors[0]).to(grad.dtype)
+)

@@ -1,7 +1,6 @@
 """`autocast`: in a region of torch.autocast a call gives what it gives outside of one, or what its rule says.
 
 torch casts what its own operators in a body take, and so may hand a kernel another dtype than it asked for.
-Calls are made as a program makes them, not in `simulate()`, which hides the region from bodies.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dotcu import settings
 from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.memory import same_bits
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import floating
-from dotcu.checking.trials.ranks import GROUP
 from dotcu.errors import EnvironmentFault, FindingError, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
@@ -32,9 +29,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial of the first floating dtype that has a sample with elements."""
     case = next(filter(None, map(subject.smallest, floating(subject))), None)
-    if subject.simulated and GROUP in subject.overload.signature.arguments:
-        yield skipped(subject, CHECK, "ranks meet in the simulator only in simulate(), which hides autocast")
-    elif case is None:
+    if case is None:
         yield skipped(subject, CHECK, "no sample of a floating dtype without empty tensors")
     else:
         yield trial(subject, CHECK, case.name, _look, case)
@@ -52,8 +47,8 @@ def _look(subject: Subject, case: Case) -> Outcome:
         wanted = dict(_by_rule(subject, case))
     region = torch.autocast(subject.device.type, torch.bfloat16)
     try:
-        with settings.override(simulate=subject.simulated), region:
-            got = _call(subject, case, case.make(), simulated=False)
+        with region:
+            got = _call(subject, case, case.make())
     except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:
@@ -79,12 +74,9 @@ _REMEDY = (
 )
 
 
-def _call(subject: Subject, case: Case, sample: Sample, *, simulated: bool = True) -> tuple[Tensor, ...]:
-    with subject.seeded(case.name):
-        if not simulated:
-            return subject.call(sample)
-        with subject.place():
-            return subject.call(sample)
+def _call(subject: Subject, case: Case, sample: Sample) -> tuple[Tensor, ...]:
+    with subject.seeded(case.name), subject.place():
+        return subject.call(sample)
 
 
 def _by_rule(subject: Subject, case: Case) -> Iterator[tuple[str, tuple[Tensor, ...]]]:

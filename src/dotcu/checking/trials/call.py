@@ -315,12 +315,12 @@ def _keeps(subject: Subject, case: Case) -> Outcome:
         return Passed()
     return Failed(
         reason=f"{' and '.join(kept)} stays in memory after the call and its last reference",
-        evidence="A body keeps no tensor, in no global and no cache: the next call has others.",
+        evidence="A body keeps none of its arguments and results, in no global and no cache.",
     )
 
 
 def _memory_of_a_call(subject: Subject, case: Case) -> dict[str, weakref.ref[torch.UntypedStorage]]:
-    """Make a call, and return the memory of each argument, which nothing here refers to any more."""
+    """Make a call, and return the memory of its arguments and results, to which nothing here refers then."""
     sample = case.make()
     given = arguments(subject.overload.signature, sample)
     memory = {
@@ -329,7 +329,10 @@ def _memory_of_a_call(subject: Subject, case: Case) -> dict[str, weakref.ref[tor
         for tensor in Sample(value).tensors
     }
     with subject.seeded(case.name), subject.place():
-        subject.call(sample)
+        results = subject.call(sample)
+    if not subject.overload.signature.mutates:
+        for i, result in enumerate(results):
+            memory[f"output {i}"] = weakref.ref(result.untyped_storage())
     return memory
 
 

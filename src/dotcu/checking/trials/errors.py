@@ -9,7 +9,9 @@ call that works in one argument.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +27,7 @@ from dotcu.checking import numerics
 from dotcu.checking.cases.derived import (
     arguments,
     bases,
+    generator_for,
     has_indices,
     has_integers,
     is_integer,
@@ -35,7 +38,7 @@ from dotcu.checking.memory import NAN_BYTE
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict, skipped
 from dotcu.checking.trials.call import SANITIZERS
-from dotcu.errors import FindingError
+from dotcu.errors import BodyError, FindingError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
 
@@ -85,7 +88,7 @@ def look(subject: Subject, case: Case, good: Case) -> Iterator[Verdict]:
 def _outcome(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...] | Exception) -> Outcome:
     how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
     remedy = f"Refuse such a call {how} that says what is required, or compute it."
-    if isinstance(called, Exception) and subject.refuses(called):
+    if isinstance(called, Exception) and subject.refuses(called) and not isinstance(called, BodyError):
         return Passed.refused(called)
     expected = _expected(subject, case)
     if expected is None:
@@ -94,6 +97,10 @@ def _outcome(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...
     if isinstance(called, Exception):
         if isinstance(expected, str):
             return Passed.refused(called)
+        if isinstance(called, BodyError):
+            return Failed(reason="the body returns an invalid result", evidence=describe(called))
+        if case.sample.tensors and case.sample.tensors[0].is_meta and str(called) == _no_region_on_meta():
+            return Skipped(reason="torch has no regions of autocast on meta, and the body enters one")
         reason = f"it fails with {type(called).__name__}, and its reference accepts the call"
         return Failed(reason=reason, evidence=f"{describe(called)}\n{remedy}")
     if isinstance(expected, str) and _refused_by_values(subject, case, good):
@@ -106,6 +113,16 @@ def _outcome(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...
     if isinstance(outcome, Failed):
         return Failed(reason=outcome.reason, evidence=f"{outcome.evidence}\n{remedy}".lstrip())
     return outcome
+
+
+@functools.cache
+def _no_region_on_meta() -> str:
+    """Return what torch says of `torch.autocast(x.device.type, enabled=False)` for a meta tensor."""
+    try:
+        torch.autocast("meta", enabled=False)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def _expected(subject: Subject, case: Case) -> tuple[Tensor, ...] | str | None:
@@ -258,6 +275,9 @@ def wrong_calls(subject: Subject, case: Case) -> Iterator[Case]:
         for word, change in _instead(subject, name, default):
             build = partial(_added, case, name, change(default))
             yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build)
+        for word, value in _given(subject, case, name) if default is None else ():
+            build = partial(_added, case, name, value)
+            yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build)
     for word, reform in _CALLS.items():
         if reform(subject, case.sample) is not None:
             again = partial(_reformed, subject, case, reform)
@@ -271,6 +291,49 @@ def _omitted(subject: Subject, sample: Sample) -> dict[str, Any]:
     return {a.name: a.default_value for a in schema if a.has_default_value() and a.name not in given}
 
 
+_VALUES: Mapping[str, Mapping[str, Any]] = {
+    "int": {"given": 1},
+    "float": {"given": 0.75},
+    "bool": {"true": True, "false": False},
+    "ScalarType": {short(dtype): dtype for dtype in (torch.float64, torch.float16)},
+}
+"""Values for an argument that may be None and is left out, by the name of its type in torch and a word."""
+
+
+def _given(subject: Subject, case: Case, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield values of an argument that is None where it is left out, if the reference computes with them."""
+    schema = subject.overload.torch_op._schema.arguments
+    kind = next(str(a.real_type) for a in schema if a.name == name)
+    kind = kind.removeprefix("Optional[").removesuffix("]").removesuffix("?")
+    tensors = [tensor for tensor in case.sample.tensors if tensor.is_floating_point() and tensor.dim()]
+    values = dict(_VALUES.get(kind, {}))
+    if kind == "Tensor" and tensors:
+        shapes = dict.fromkeys(shape for t in tensors for shape in (t.shape[-1:], t.shape, t.shape[:1]))
+        generator = generator_for(f"{case.name}-{name}", subject.seed)
+        values = {"x".join(map(str, shape)): _alike(tensors[0], shape, generator) for shape in shapes}
+    fitting = (pair for pair in values.items() if _computes_with(subject, case, name, pair[1]))
+    yield from itertools.islice(fitting, 1 if kind == "Tensor" else None)
+
+
+def _computes_with(subject: Subject, case: Case, name: str, value: Any) -> bool:
+    if subject.reference is None:
+        return False
+    inputs = subject.for_reference(_added(case, name, value))
+    return not isinstance(_computed(subject, case, inputs), Exception)
+
+
+def _alike(tensor: Tensor, shape: torch.Size, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator).to(tensor.device, tensor.dtype)
+
+
+def _texts(subject: Subject) -> list[str]:
+    """The words that the code of the reference compares with, among which those of an argument are."""
+    code = getattr(subject.overload.reference_function, "__code__", None)
+    constants = code.co_consts if code is not None else ()
+    flat = [item for each in constants for item in (each if isinstance(each, (tuple, frozenset)) else [each])]
+    return [item for item in dict.fromkeys(flat) if isinstance(item, str) and item.isidentifier()]
+
+
 def _added(case: Case, name: str, value: Any) -> Sample:
     sample = case.make()
     return Sample(*sample.args, **{**sample.kwargs, name: value})
@@ -280,6 +343,9 @@ def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Cal
     """Yield what makes wrong values of an argument, each with a word for it."""
     if isinstance(value, Tensor):
         yield from _other_tensors(value)
+        signature = subject.overload.signature
+        if name in signature.mutates and name not in signature.outs and value.dim() and value.shape[0] > 1:
+            yield "expanded", lambda t: t[:1].expand(t.shape)  # of which a write would meet others
         yield "none", partial(_always, None)
         return
     others: dict[str, Any] = {}
@@ -294,7 +360,10 @@ def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Cal
     elif isinstance(value, (list, tuple)) and value and all(type(item) is int for item in value):
         others = {"each-one-more": [n + 1 for n in value], "last-one-more": [*value[:-1], value[-1] + 1]}
     elif isinstance(value, float):
-        others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0}
+        others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0, "one": 1.0}
+    elif isinstance(value, str):
+        words = _texts(subject)
+        others = {other: other for other in words} if value in words else {}  # else of other arguments
     yield from ((word, partial(_always, other)) for word, other in others.items() if other != value)
 
 

@@ -19,7 +19,7 @@ from torch.autograd.gradcheck import GradcheckError
 
 from dotcu import settings
 from dotcu.checking import numerics
-from dotcu.checking.cases.derived import arguments, derived_cases, size_pattern
+from dotcu.checking.cases.derived import arguments, derived_cases, size_pattern, with_arguments
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import NAN_BYTE, same_bits, without_repeats
@@ -43,7 +43,7 @@ _ROUNDING = 1e-13
 _UNIMPLEMENTED = re.compile(r"derivative for .* is not implemented")
 """The words of torch for an operator whose library registered that it has none."""
 
-_FEW = (size_pattern(1, 33, 257), "transposed", "sliced", "offset-1", "expanded")
+_FEW = (size_pattern(1, 33, 257), "transposed", "sliced", "offset-1", "expanded", "large")
 _MORE = (*_FEW, size_pattern(0), "channels-last", "normal")
 """The derived cases that are differentiated, as patterns."""
 
@@ -86,6 +86,10 @@ def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Itera
     for case in cases[:1]:
         several = len(_differentiable(case.sample))
         yield from ((case, f"dense-{alone}") for alone in range(several if several > 1 else 0))
+        results = subject.overload.signature.returns
+        yield from ((case, f"result-{alone}") for alone in range(results if results > 1 else 0))
+    for case in cases[:1]:
+        yield from ((each, "dense") for each in _broadcast(subject, case))
     if subject.level == Level.QUICK:
         others = list(derived_cases(subject, dtypes[0], _FEW))
     else:
@@ -93,7 +97,12 @@ def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Itera
         for dtype in dtypes:
             others += of_some_size(subject, dtype)[: some - 1] if dtype != main else []
         others += [case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors)]
-    yield from ((case, "dense") for case in others)
+    yield from ((case, "dense") for case in others if not _overflows(case))
+
+
+def _overflows(case: Case) -> bool:
+    """Return whether a gradient may be a product of several large values, which no dtype need hold."""
+    return case.name.endswith("-large") and len(_differentiable(case.sample)) > 1
 
 
 def _ordered(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[Case, str]]:
@@ -105,6 +114,26 @@ def _ordered(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[
         cases = derived_cases(subject, dtypes[0], ("4d-outer-swapped",))
     for case in cases[:1]:
         yield from ((case, order) for order in ORDERS if _rank(case) > 2 or order == "transposed")
+
+
+def _broadcast(subject: Subject, case: Case) -> Iterator[Case]:
+    """Yield the call with, for one of two tensors of a shape, a part that has this shape by broadcasting."""
+    signature, sample = subject.overload.signature, case.sample
+    given = arguments(signature, sample)
+    positional = [name for name in given if name not in signature.keyword_only]
+    for name in positional:
+        tensor = given[name]
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not tensor.dim():
+            continue
+        others = (other for each, other in given.items() if each != name and isinstance(other, Tensor))
+        if tensor.shape[0] > 1 and any(other.shape == tensor.shape for other in others):
+            build = partial(_with_first, subject, case, name)
+            yield Case(name=f"{case.name}-{name}-broadcast", dtype=case.dtype, build=build, doubtful=True)
+
+
+def _with_first(subject: Subject, case: Case, name: str) -> Sample:
+    sample, signature = case.make(), subject.overload.signature
+    return with_arguments(signature, sample, {name: arguments(signature, sample)[name][:1].clone()})
 
 
 def _rank(case: Case) -> int:
@@ -124,11 +153,12 @@ def _look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None
     """Differentiate one call once or twice. Of a derived one that cannot be, say nothing.
 
     The mode is `gradcheck`; or what follows the call, a name out of `ENDINGS`. Behind it may be, of the
-    tensors that can have a gradient, the one that alone requires it: `dense-1`.
+    tensors that can have a gradient, the one that alone requires it: `dense-1`. `result-1` is the gradient
+    of that result alone.
     """
     if case.derived and not _computes(subject, case):
         return None
-    outcome: Outcome
+    outcome: Outcome | None
     try:
         with subject.seeded(case.name):
             if order == 2 and _only_once(subject, case.make()):
@@ -235,21 +265,22 @@ def _not_detached(subject: Subject, sample: Sample, positions: list[int]) -> lis
         return positions
 
 
-def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
+def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None:
     """Compare with the reference's, by the bounds that its values have too."""
     assert subject.reference is not None
     sample = case.make()
     needs = _differentiable(sample)
     ending, _, alone = mode.partition("-")
-    needs = (needs[int(alone)],) if alone else needs
+    of_result = int(alone) if ending == "result" else None
+    needs = (needs[int(alone)],) if alone and of_result is None else needs
     if subject.reference_draws(subject.for_reference(sample)):
         return Skipped(reason="declared random, and so is its reference")
     with subject.place():
         own, _ = _results(subject, sample, needs)
     derivative = Derivative(
         needs=needs,
-        outputs=tuple(i for i, result in enumerate(own) if result.requires_grad),
-        ending={**ENDINGS, **ORDERS}[ending],
+        outputs=tuple(i for i, r in enumerate(own) if r.requires_grad and of_result in (None, i)),
+        ending={**ENDINGS, **ORDERS}["dense" if of_result is not None else ending],
         order=order,
     )
     if not derivative.outputs:
@@ -273,6 +304,8 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
         function = derivative.of(subject.reference)
         expected = numerics.oracle(function, copies, tolerance, floor=_ROUNDING, rounded_once=False)
     except Exception as error:  # it may compute by what torch cannot differentiate
+        if of_result is not None:  # or this result of it depends on nothing
+            return None
         return Skipped(reason=f"the reference cannot be differentiated: {one_line(error)}")
     worst = numerics.judge(gradients, expected)
     if worst.passed:
@@ -414,11 +447,7 @@ KEPT = "kept"
 
 
 def _keeps(subject: Subject, case: Case) -> Outcome:
-    """Differentiate a call again, and one of which arguments and results are written before its backward.
-
-    What `ctx.save_for_backward` saves is copied meanwhile; an attribute of `ctx` changes with the argument,
-    where torch would raise for the former.
-    """
+    """Differentiate a call again, and one of which arguments and results are written before its backward."""
     needs = _differentiable(case.sample)
     first = _Recorded(subject, case, needs)
     if not first.ends:
@@ -430,16 +459,10 @@ def _keeps(subject: Subject, case: Case) -> Outcome:
     if wrong := _unlike(subject, first.differentiate(), gradients):
         reason = "a second backward through the same graph gives another gradient"
         return Failed(reason=reason, evidence=wrong)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
-        late = _Recorded(subject, case, needs)
-    with torch.no_grad():
-        for tensor in (*late.call.tensors, *late.results):
-            _overwrite(without_repeats(tensor))
-    if _unlike(subject, late.differentiate(), gradients):
+    if wrong := _after_writes(subject, case, needs, gradients):
         return Failed(
             reason="its gradient changes without an error if a tensor of the call is written before backward",
-            evidence=f"{late.attributes()}Save tensors with ctx.save_for_backward(x), and read them from "
-            "ctx.saved_tensors: torch then raises for such a write.",
+            evidence=wrong,
         )
     collecting = gc.isenabled()
     gc.disable()
@@ -454,6 +477,34 @@ def _keeps(subject: Subject, case: Case) -> Outcome:
             evidence="Save a result with ctx.save_for_backward(output), and not as an attribute of ctx.",
         )
     return Passed()
+
+
+def _after_writes(subject: Subject, case: Case, needs: Sequence[int], gradients: tuple[Tensor, ...]) -> str:
+    """Say how to save what a gradient depends on that a write before the backward changed; empty if none did.
+
+    What `ctx.save_for_backward` saves is copied in one call: an attribute of `ctx` changes with the argument,
+    where torch would raise for the former. Without copies torch raises, unless it was given a tensor with
+    another counter of its writes, as `x.data` has.
+    """
+    late = _Recorded(subject, case, needs)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+        copied = _Recorded(subject, case, needs)
+    for recorded in (copied, late):
+        with torch.no_grad():
+            for tensor in (*recorded.call.tensors, *recorded.results):
+                _overwrite(without_repeats(tensor))
+        try:
+            changed = _unlike(subject, recorded.differentiate(), gradients)
+        except RuntimeError:  # of torch, which has seen the write
+            if recorded is copied:
+                raise
+            continue
+        if changed:
+            return (
+                f"{recorded.attributes()}Save tensors with ctx.save_for_backward(x), and not x.data, and "
+                "read them from ctx.saved_tensors: torch then raises for such a write."
+            )
+    return ""
 
 
 class _Recorded:

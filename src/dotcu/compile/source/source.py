@@ -233,6 +233,11 @@ def printable(text: str) -> str:
 
 def _missing(path: Path) -> str:
     """Return the message for a file that is not there, with the nearest names where it should be."""
+    if any(mark in str(path) for mark in ("__global__", "\n", "{")):
+        return (
+            f"There is no file {str(path)[:200]!r}, which looks like the text of a source.\n"
+            "Type: dotcu.load_inline(source)"
+        )
     folder = next(parent for parent in path.parents if is_folder(parent))
     by_name: dict[str, Path] = {}
     with suppress(OSError):

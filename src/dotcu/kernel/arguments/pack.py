@@ -168,8 +168,11 @@ class PointerPacker:
         self._require_aligned(tensor)
         if not any_layout and not tensor.is_contiguous():
             remedy = "Pass t.contiguous(), or dotcu.strided(t) to a kernel that takes strides."
+            strides = zip(tensor.shape, tensor.stride(), strict=True)
+            overlaps = any(size > 1 and stride == 0 for size, stride in strides)
             raise Mismatch(
-                f"{describe(tensor)} with strides {tensor.stride()}", _without_copies(remedy, self)
+                f"{describe(tensor)} with strides {tensor.stride()}",
+                _without_copies(remedy, self, overlaps=overlaps),
             )
         return addresses(tensor, label or self.label, self.writes).to_bytes(8, "little")
 
@@ -273,7 +276,13 @@ class MapPacker:
 
 def _require_memory(value: Any, packer: Packer) -> None:
     if not isinstance(value, Tensor):
-        raise Mismatch(describe(value), "Pass a tensor; a number goes in a tensor of one element.")
+        made = "torch.from_numpy(x)" if isinstance(value, np.ndarray) else "torch.tensor(x)"
+        one = (
+            ""
+            if isinstance(value, (np.ndarray, list, tuple))
+            else "; a number goes in a tensor of one element"
+        )
+        raise Mismatch(describe(value), f"Pass a tensor{one}: {made}.")
     mismatch = memory_fault(value)
     if mismatch is not None:
         raise Mismatch(mismatch.got, _without_copies(mismatch.remedy, packer))
@@ -317,12 +326,16 @@ _COPY = re.compile(
 """The calls in remedies that give a copy; by name those whose copy `t.copy_` takes back."""
 
 
-def _without_copies(remedy: str, packer: Packer) -> str:
-    """Return a remedy that loses no result: a copy that the kernel may write is read afterwards."""
+def _without_copies(remedy: str, packer: Packer, *, overlaps: bool = False) -> str:
+    """Return a remedy that loses no result: a copy that the kernel may write is read afterwards.
+
+    Args:
+        overlaps: Several elements of the tensor are one in memory, so that torch copies nothing into it.
+    """
     copy = _COPY.search(remedy)
     if copy is None or isinstance(packer, ValuePacker) or not (packer.writes and packer.is_written()):
         return remedy
-    then = "t.copy_(tmp)" if copy[1] else "take the result from tmp"
+    then = "t.copy_(tmp)" if copy[1] and not overlaps else "take the result from tmp"
     return (
         f"{remedy.replace(copy[0], f'tmp = {copy[0]}', 1)}\n"
         f"After the launch {then}: the kernel may write it, and the result would be lost in the copy."
@@ -528,7 +541,8 @@ class PackingPlan:
     packers: tuple[Packer, ...]
 
     def __str__(self) -> str:
-        return f"{self.kernel}({', '.join(map(str, self.parameters))})"
+        name = self.kernel.partition("(")[0] if self.kernel.endswith(")") else self.kernel  # of `k(float*)`
+        return f"{name}({', '.join(map(str, self.parameters))})"
 
 
 def _no_layout(index: int) -> TypeLayout:
@@ -838,7 +852,11 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
         "of type {type}, a subclass",
         "Pass the plain tensor inside it, or t.as_subclass(torch.Tensor) if the subclass adds no meaning.",
     ),
-    (lambda t: t.is_meta, "without memory", 'Make it on a device: torch.empty_like(t, device="cuda").'),
+    (
+        lambda t: t.is_meta,
+        "without memory",
+        'Make it on a device: torch.empty_like(t, device="cuda"), or "cpu" to simulate.',
+    ),
     (lambda t: t.is_quantized, "quantized", "Pass t.int_repr()."),
     (lambda t: t.layout is not torch.strided, "of layout {layout}", "Pass t.to_dense()."),
     (lambda t: t.is_nested, "nested", "Pass t.to_padded_tensor(0.0), or its values and offsets."),
