@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from dotcu.simulator.sanitizers.earlier import EarlierLaunch
 
 PATIENCE_STEPS = 5_000_000
+OF_RACES = ("race", "proxy-fence")
+ENOUGH_LANES = 1 << 12
+"""Lanes of an instruction that are found to race, after which it is not checked for races again."""
 
 
 @dataclass
@@ -108,7 +111,7 @@ class Finding:
         line: The line in it, from 1; 0 if the PTX names none.
         block: blockIdx of the first lane at fault.
         thread: threadIdx of the first lane at fault.
-        lanes: How many lanes were at fault at this line.
+        lanes: How many lanes were at fault at this line; of races at least these, from `ENOUGH_LANES` on.
         address_of: The kernel's argument, or the variable, whose memory it was; empty if none.
         message: What happened and what is required.
         source: The line's text; empty if it is not known.
@@ -136,6 +139,8 @@ class Finding:
         place = f"{self.file}:{self.line}: " if self.line else ""
         noun = "element" if self.tile else "lane"
         count = f"1 {noun} in all" if self.lanes == 1 else f"{self.lanes} {noun}s in all"
+        if self.kind in OF_RACES and self.lanes >= ENOUGH_LANES and not self.tile:
+            count = f"at least {self.lanes} {noun}s"
         by = f"block {shown_coordinates(self.block)}"
         by += "" if self.rank is None else f" of rank {self.rank}"
         by = f"tile {by}" if self.tile else f"thread {shown_coordinates(self.thread)} of {by}"

@@ -85,7 +85,7 @@ def _check_unchanged(at: LaneAccess, part: AccessPart) -> None:
     shadow, lanes = part.races, part.chunk.numbers(part.positions)
     assert shadow is not None
     shadow.note(at)
-    for places, _ in shadow.touches(at):
+    for places, _ in () if shadow.events.has_finding(at) else shadow.touches(at):
         assert shadow.writes is not None
         old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
         bad = np.flatnonzero(old)
@@ -134,7 +134,7 @@ def check_proxy(part: AccessPart, index: Array) -> None:
     needs no fence but the wait for its completion.
     """
     chunk, shadow = part.chunk, part.races
-    if shadow is None or shadow.writes is None:
+    if shadow is None or shadow.writes is None or shadow.events.has_finding(part):
         return
     at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
     space = "shared::cta" if part.region is None else "global"
@@ -473,7 +473,7 @@ def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     Args:
         part, index, value: As of `check_write`.
     """
-    if part.access.order.strong or value.size == 1:
+    if part.access.order.strong or value.size == 1 or part.chunk.grid.events.has_finding(part):
         return
     beaten = np.flatnonzero(part.view.take(index) != value)
     if not len(beaten):
@@ -616,7 +616,7 @@ def _compare_with(
     A store of a `value` is none where the value is there already.
     """
     shadow, order = part.races, at.access.order
-    if stamps is None or shadow is None:
+    if stamps is None or shadow is None or shadow.events.has_finding(at):
         return
     places, own = touch
     old = stamps.take(places)
@@ -645,7 +645,7 @@ def _compare_with(
     starts = np.array([event.shape.first * event.shape.pitch for event in events])
     first = (old & LANE).astype(np.int64) - starts[of_event]
     bad = _unordered(at, shadow, events, of_event, first, lanes, in_step=in_step)
-    for number in np.unique(of_event[bad]).tolist():
+    for number in np.flatnonzero(np.bincount(of_event[bad])).tolist():
         here = bad & (of_event == number)
         index = int(indices[here][0]) * shadow.granule // at.access.width - part.skew
         _report(at, part, events[number], action, int(first[here][0]), lanes[here], index)
@@ -768,7 +768,8 @@ def _report(
         f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)}{of_rank} "
         f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
-    at.chunk.report(kind, access.placed, np.unique(second), message, address_of=name)
+    lanes = np.flatnonzero(np.bincount(second))
+    at.chunk.report(kind, access.placed, lanes, message, address_of=name)
 
 
 def _async_remedy(later: Instruction, earlier: Instruction) -> str:

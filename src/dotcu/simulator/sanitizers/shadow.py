@@ -8,7 +8,7 @@ no lane writes there before the next barrier, and then they are dropped unseen.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
@@ -16,12 +16,13 @@ from weakref import WeakSet
 import numpy as np
 
 from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
+from dotcu.simulator.run import ENOUGH_LANES
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, Handovers, picked
 from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.memory.access import Access, MemoryOrder
+    from dotcu.simulator.semantics.memory.access import Access, AccessPart, MemoryOrder
 
 NARROW = ("cta", "cluster")
 """Scopes that hold for some blocks only."""
@@ -97,6 +98,7 @@ class EventLog:
         completions: For each event of an async write to global memory, the waits for it.
         turn: That of the last handover; see `Handovers`.
         forgotten: How often all was forgotten, so that long launches stay small.
+        raced: By the identity of an instruction, how many lanes of it were found to race.
     """
 
     LIMIT = 1 << 18
@@ -109,6 +111,7 @@ class EventLog:
         self.completions: dict[int, list[ProxyFence]] = {}
         self.forgotten = 0
         self.turn = 0
+        self.raced: Counter[int] = Counter()
         self._fence_bytes = 0
         # The last times of all lanes, some of these, and their times.
         self._last: tuple[ClockTimes, Lanes | None, ClockTimes] | None = None
@@ -147,6 +150,10 @@ class EventLog:
         event = self.known[number]
         assert event is not None
         return event
+
+    def has_finding(self, at: LaneAccess | AccessPart) -> bool:
+        """Return whether an instruction was found to race often enough, so that it is not checked again."""
+        return self.raced.get(id(at.access.placed), 0) >= ENOUGH_LANES
 
     def next_turn(self) -> int:
         """Return the turn that begins now."""
