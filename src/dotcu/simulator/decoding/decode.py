@@ -71,6 +71,7 @@ class DecodedKernel:
         location_of: Finds the source file and line of an instruction, as the user knows them.
         opcodes: Of its instructions.
         releases: One of them is a fence, or a release, that hands on what its thread did.
+        meets_in_part: One of them is a barrier of some threads of a block.
     """
 
     blocks: tuple[DecodedBlock, ...]
@@ -79,6 +80,7 @@ class DecodedKernel:
     location_of: SourceLocations
     opcodes: frozenset[str]
     releases: bool
+    meets_in_part: bool
 
 
 def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[str, int]) -> DecodedKernel:
@@ -121,7 +123,15 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         location_of=linked.location_of,
         opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
         releases=any(_is_release(placed.instruction) for placed in linked.code),
+        meets_in_part=any(_meets_in_part(placed.instruction) for placed in linked.code),
     )
+
+
+def _meets_in_part(instruction: Instruction) -> bool:
+    opcode, operands = instruction.opcode, instruction.operands
+    if opcode in ("bar", "barrier"):
+        return "warp" in instruction.flags or "arrive" in instruction.flags or len(operands) > 1
+    return opcode == "mbarrier"
 
 
 def _is_release(instruction: Instruction) -> bool:

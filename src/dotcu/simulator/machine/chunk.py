@@ -69,6 +69,7 @@ class Chunk:
             shape,
             by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP),
             next_turn=grid.events.next_turn if grid.decoded.releases else None,
+            acquired=grid.acquired,
         )
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None

@@ -73,7 +73,7 @@ def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
         for touch in shadow.touches(at):
             _compare_with(at, part, touch, shadow.writes, "write")
             if is_strong:
-                shadow.stamp_readers(touch)
+                shadow.stamp_readers(touch, strong=True)
                 if (found := shadow.found(touch[0])) is not None:
                     _see(at, shadow, touch[0], *found)
     if not is_strong:
@@ -347,8 +347,7 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
         is_shared = shadow.stamp_write(touch)
         while is_shared and own:
             shadow.stamp_read(own.pop())
-        for readers in shadow.readers or ():
-            _compare_with(at, part, touch, readers, "read")
+        _compare_with_readers(at, part, touch)
         _publish(at, shadow, touch)
 
 
@@ -547,6 +546,8 @@ def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block
         )
         grid = np.full(1, NEVER)
     if int(block.max()) != NEVER:
+        if _is_between_blocks(at, shadow):
+            at.chunk.clocks.acquire(at.lanes, turn)
         at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire, turn=turn)
 
 
@@ -569,6 +570,9 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
     lanes = np.arange(at.chunk.lanes) if at.lanes is None else at.lanes
     if releases.any():
         turns[releases] = clocks.hand_out(lanes[releases])
+        if clocks.acquired is not None and _is_between_blocks(at, shadow):
+            places = np.broadcast_to(touch[0], turns.shape)[releases]
+            clocks.acquired.join(turns[releases], places, shadow.turns_at(places))
     if block.ndim > 1 and shadow is not at.chunk.shared.races:
         block = block.max(axis=1)
     elif block.ndim > 1:
@@ -580,6 +584,11 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         block = np.concatenate((near, far), axis=1)
     shadow.publish(touch, (grid, block), turns)
     return grid, block, turns
+
+
+def _is_between_blocks(at: LaneAccess, shadow: ShadowMemory) -> bool:
+    """Return whether other blocks reach the memory."""
+    return shadow is not at.chunk.shared.races or at.chunk.shape.cluster_blocks > 1
 
 
 def _are_there(times: Array) -> Array:
@@ -599,8 +608,22 @@ def _compare_with_all(at: LaneAccess, part: AccessPart, touch: StampedPlaces) ->
     """Report the lanes that the writes and the reads of the same bytes are not ordered before."""
     assert part.races is not None
     _compare_with(at, part, touch, part.races.writes, "write")
+    _compare_with_readers(at, part, touch)
+
+
+def _compare_with_readers(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
+    """Report the lanes that the reads of the same bytes are not ordered before."""
+    assert part.races is not None
     for readers in part.races.readers or ():
         _compare_with(at, part, touch, readers, "read")
+    places, own = touch
+    if part.races.group and (others := part.races.others(places)) is not None:
+        positions, stamps = others
+        if len(places) < len(own):  # one place for all lanes
+            positions, stamps = np.repeat(np.arange(len(own)), len(stamps)), np.tile(stamps, len(own))
+        lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[positions]
+        each = at._replace(lanes=lanes, indices=picked(at.indices, positions))
+        _compare_with(each, part, (picked(places, positions), own[positions]), None, "read", old=stamps)
 
 
 def _compare_with(
@@ -610,16 +633,19 @@ def _compare_with(
     stamps: Array | None,
     action: str,
     value: Array | None = None,
+    old: Array | None = None,
 ) -> None:
     """Report the lanes that an earlier access of the same bytes is not ordered before.
 
-    A store of a `value` is none where the value is there already.
+    A store of a `value` is none where the value is there already. In place of the stamps of all granules,
+    `old` has one for each lane.
     """
     shadow, order = part.races, at.access.order
-    if stamps is None or shadow is None or shadow.events.has_finding(at):
+    if (stamps is None and old is None) or shadow is None or shadow.events.has_finding(at):
         return
     places, own = touch
-    old = stamps.take(places)
+    old = stamps.take(places) if stamps is not None else old
+    assert old is not None
     suspect = old >= picked(shadow.floor, at.lanes)
     if not suspect.any():
         return
@@ -729,6 +755,10 @@ def _is_unheard(
             grid, block = (np.broadcast_to(picked(values, own), own.shape) for values in clocks.heard)
             blocks = lanes // shape.pitch
             far = ~is_near
+            if clocks.acquired is not None and far.any():
+                of_blocks = own[far] // shape.pitch + shape.first, blocks[far] + event.shape.first
+                grid = grid.copy()
+                grid[far] = np.minimum(grid[far], clocks.acquired.turns[of_blocks])
             unheard[here[is_near]] = ~handovers.are_before(lanes[is_near], event.turn, block[is_near])
             unheard[here[far]] = ~handovers.are_before(lanes[far], event.turn, grid[far], blocks[far])
     return unheard
