@@ -21,6 +21,7 @@ from dotcu.simulator.machine.shape import WARP, ChunkShape
 from dotcu.simulator.run import Coordinates, Run
 from dotcu.simulator.sanitizers.acquired import AcquiredReleases
 from dotcu.simulator.sanitizers.shadow import EventLog, ShadowMemory
+from dotcu.simulator.sanitizers.undefined import hold_unset
 from dotcu.simulator.semantics.memory.registers import special_arrays
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ class LaunchState:
         chunk.scheduler = Scheduler(self, chunk)
         chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
         chunk.params = PrivateMemory.holding(params)
+        if self.decoded.unset and "init" in self.run.checks:
+            hold_unset(chunk, self.decoded.unset)
         return chunk
 
     def visit(self, number: int, chunk: Chunk) -> None:
