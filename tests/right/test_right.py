@@ -20,7 +20,7 @@ COSTLY = {
     "tiles_of_a_warp",
 }
 """Kernels that include cooperative_groups.h or libcu++, two seconds of compiling."""
-SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4)))
+SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (-1, 1, 2, 3, 4)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

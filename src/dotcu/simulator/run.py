@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dotcu.simulator.sanitizers.earlier import EarlierLaunch
 
 PATIENCE_STEPS = 5_000_000
+REVERSED = -1
+"""The seed that reverses the order in which blocks, warps and atomics take effect without one."""
 OF_RACES = ("race", "proxy-fence")
 ENOUGH_LANES = 1 << 12
 """Lanes of an instruction that are found to race, after which it is not checked for races again."""
@@ -29,7 +31,7 @@ class Run:
         on_finding: "raise" stops at the first finding; "collect" suppresses the faulty access
             (a load gives 0) and goes on.
         seed: Shuffles which warps run ahead, and the order in which atomics of one step reach
-            memory; None: all warps in step, and lane order.
+            memory; None: all warps in step, and lane order; `REVERSED`: the last first.
         checks: Of `CHECKS` and `ON_REQUEST`, those that are on. A faulty access is left out in any case.
         step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
             finding; None: `patience` in which no thread ends and none reaches code for the first time,
