@@ -7,8 +7,9 @@ lanes elsewhere in the chunk go on, and after them other chunks. When every chun
 repeats with nothing changed since, no thread can ever go on: that is a deadlock.
 
 With a seed, warps run at different speeds: now and then some are paused until the others can do no more, or
-have run ahead for a while. Half as many lanes cost more than half as much, so most steps are of all. The seed
-`REVERSED` lets the last blocks, and of these the last warps, run as far as they can before the others.
+have run ahead for a while. Half as many lanes cost more than half as much, so most steps are of all. Lanes
+in a loop that waits take their turn, so that some see each change before the next. The seed `REVERSED` lets
+the last blocks, and of these the last warps, run as far as they can before the others.
 """
 
 from __future__ import annotations
@@ -214,6 +215,8 @@ class Scheduler:
             return max(ready)
         if not spinning:
             return min(ready)
+        if self.random is not None and self.random.random() < 0.5:
+            return int(self.random.choice([*ready]))  # who waits may see each change before the next
         others = [number for number in ready if number not in spinning]
         return min(others) if others else min(ready, key=lambda number: spinning[number])
 

@@ -242,3 +242,29 @@ def test_a_seed_reverses_the_order_without_one(run_kernel: Any, body: str, grid:
     plain, turned = order(None), order(-1)
     firsts = [at for at in range(64 * grid) if plain[at] or at == 0]
     assert [max(plain) - plain[at] for at in firsts] == [turned[at] for at in firsts]
+
+
+def test_a_seed_lets_a_reader_see_one_round_before_the_next(run_kernel: Any) -> None:
+    """The writer does not wait for who reads; without a seed it is through before the other has looked."""
+    source = """extern "C" __global__ void k(int* data, int* flag, int* out) {
+      int t = threadIdx.x;
+      for (int r = 0; r < 3; ++r) {
+        if (blockIdx.x == 0) {
+          data[t] = r;
+          __syncthreads();
+          if (t == 0) { __threadfence(); atomicExch(flag, r + 1); }
+        } else {
+          if (t == 0) { while (atomicAdd(flag, 0) <= r) {} __threadfence(); }
+          __syncthreads();
+          out[r * 32 + t] = data[31 - t];
+        }
+        __syncthreads();
+      }
+    }"""
+    found = set()
+    for seed in range(6):
+        arguments = {"data": np.zeros(32, "i4"), "flag": np.zeros(1, "i4"), "out": np.zeros(96, "i4")}
+        result = run_kernel(source, arguments, grid=2, seed=seed, collect=True)
+        found |= {(finding.kind, finding.line) for finding in result.findings}
+    assert found <= {("race", 5), ("race", 11)}
+    assert found
