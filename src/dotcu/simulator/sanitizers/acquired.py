@@ -1,4 +1,4 @@
-"""Which releases of each block the other blocks of a launch have acquired, directly or by way of others.
+"""Acquired releases: those of each block that others of a launch know, directly or by way of others.
 
 A lane has one time towards all other blocks, so that acquiring from one of them looks like acquiring from
 all that released before. Here each block has, for each other one, the turn of the last release that it has
