@@ -468,3 +468,170 @@ def block_barrier_behind_a_fence() -> Launch:
     x = ints(40)
     want = x.roll(-2)
     return Launch(args=(x, zeros(40), 40, 2), out=x, want=want, block=64)
+
+
+# Protocols as public code has them
+
+
+@case
+def steps_between_grid_barriers() -> Launch:
+    x = torch.arange(500.0) % 13
+    want = x
+    for _ in range(4):
+        wide = torch.nn.functional.pad(want, (1, 1))
+        want = 0.5 * (wide[:-2] + wide[2:])
+    args = (x, torch.empty(500), 500, 4)
+    return Launch(args=args, out=x, want=want, grid=3, block=64, cooperative=True)
+
+
+@case
+def last_block_of_two_results() -> Launch:
+    x, out = torch.arange(1000.0) % 17, torch.zeros(2)
+    return Launch(args=(x, out, 1000), out=out, want=torch.stack((x.sum(), x.max())), grid=7, block=64)
+
+
+@case
+def look_back_of_a_warp() -> Launch:
+    x, out = ints(40 * 32), zeros(40 * 32)
+    args = (x, out, zeros(1), zeros(40), zeros(40), zeros(40))
+    return Launch(args=args, out=out, want=x.cumsum(0).to(i32), grid=40)
+
+
+@case
+def buffers_between_named_barriers() -> Launch:
+    x, out = ints(7 * 64), zeros(7 * 64)
+    return Launch(args=(x, out, 7), out=out, want=x.view(7, 64).flip(1).reshape(-1), block=96)
+
+
+@case
+def one_warp_copies_for_all() -> Launch:
+    x, out = ints(5 * 128), zeros(5 * 128)
+    return Launch(args=(x, out, 5), out=out, want=x.view(5, 128).flip(1).reshape(-1), block=128)
+
+
+@case
+def scheduler_warp() -> Launch:
+    x, out = ints(11 * 64), zeros(11 * 64)
+    want = x.view(11, 64).flip(1).reshape(-1)
+    return Launch(args=(x, out, zeros(1), 11), out=out, want=want, grid=3, block=96)
+
+
+@case
+def split_k_in_turn() -> Launch:
+    x, out = torch.arange(4.0 * 128) % 19, torch.zeros(128)
+    return Launch(args=(x, out, zeros(2), 4), out=out, want=x.view(4, 128).sum(0), grid=(2, 4), block=64)
+
+
+@case
+def split_k_by_the_last() -> Launch:
+    x, out = torch.arange(4.0 * 128) % 19, torch.zeros(128)
+    args = (x, torch.empty(512), out, zeros(2))
+    return Launch(args=args, out=out, want=x.view(4, 128).sum(0), grid=(2, 4), block=64)
+
+
+@case
+def butterflies_of_some_lanes() -> Launch:
+    x, out = ints(32), zeros(96)
+    some, lane = x[:24], torch.arange(32)
+    alike = (some[:, None] & 3 == some & 3).sum(1)
+    first = some.view(3, 8).sum(1).repeat_interleave(8) + alike
+    second = x.view(2, 16).amax(1).repeat_interleave(16)
+    other = (lane + 2) % 32
+    third = second[other] + torch.where(lane % 2 == 1, other, -other)
+    want = torch.cat((first, zeros(8), second, third)).to(i32)
+    return Launch(args=(x, out, 24), out=out, want=want)
+
+
+@case
+def words_of_a_padded_struct() -> Launch:
+    x, out, t = ints(64), zeros(64), torch.arange(64)
+    of = t ^ 5
+    want = 5 * of + x[of] + (of & 7) + (2 * of & 1023)
+    return Launch(args=(x, out), out=out, want=want.to(i32), block=64)
+
+
+@case
+def groups_of_groups() -> Launch:
+    x, out = ints(64), zeros(64)
+    of_warp, of_tile = x.view(2, 32), x.view(16, 4)
+    alike = of_warp[:, :, None] % 3 == of_warp[:, None] % 3
+    total = (alike * of_warp[:, None]).sum(2).view(-1)
+    alike = (of_tile[:, :, None] > 10) == (of_tile[:, None] > 10)
+    most = (alike * of_tile[:, None]).amax(2).view(-1)
+    want = of_tile.cumsum(1).view(-1) + 1000 * total + most + 1000000 * (x[0] + x[32])
+    return Launch(args=(x, out), out=out, want=want.to(i32), block=64)
+
+
+@case
+def pipeline_object() -> Launch:
+    x, out = ints(5 * 64), zeros(5 * 64)
+    return Launch(args=(x, out, 5), out=out, want=x.view(5, 64).flip(1).reshape(-1), block=64)
+
+
+@case
+def frontier_of_a_search() -> Launch:
+    level = zeros(100)
+    want = torch.tensor([i.bit_length() for i in range(1, 101)], dtype=i32)
+    args = (level, zeros(100), zeros(100), zeros(16), zeros(1), 100)
+    return Launch(args=args, out=level, want=want, grid=3)
+
+
+@case
+def barrier_of_warps_by_atomics() -> Launch:
+    x, out = ints(96), zeros(96)
+    want = x
+    for _ in range(4):
+        want = want + want.flip(0)
+    return Launch(args=(x, out), out=out, want=want, block=96)
+
+
+@case
+def flag_of_each_block() -> Launch:
+    x, out = ints(32), zeros(9 * 32)
+    want = torch.cat((zeros(32), *(x.roll(-b) for b in range(1, 9))))
+    return Launch(args=(x, zeros(9), out), out=out, want=want, grid=9)
+
+
+@case
+def ticket_lock() -> Launch:
+    out = zeros(128)
+    want = torch.tensor([4, 15], dtype=i32).repeat_interleave(64)
+    return Launch(args=(zeros(2), out, 64), out=out, want=want, grid=4, block=64)
+
+
+@case
+def barrier_in_a_tree() -> Launch:
+    x = ints(7 * 32)
+    want = x
+    for _ in range(4):
+        want = want.roll(-37) + want.flip(0)
+    return Launch(args=(x, zeros(7 * 32), zeros(7), zeros(7), 4), out=x, want=want, grid=7)
+
+
+@case
+def chain_of_blocks() -> Launch:
+    x, out = ints(32), zeros(6 * 32)
+    want = torch.cat([(b + 1) * x.flip(0) + b * (b + 1) // 2 for b in range(6)])
+    return Launch(args=(x, zeros(6 * 32), zeros(6), out), out=out, want=want, grid=6)
+
+
+@case
+def readers_and_writers() -> Launch:
+    out = zeros(7)
+    want = torch.tensor([0, 1, 1, 0, 1, 1, 0], dtype=i32)
+    return Launch(args=(zeros(1), zeros(8), out, 8), out=out, want=want, grid=7)
+
+
+@case
+def met_in_turn() -> Launch:
+    x, out = ints(32), zeros(160)
+    sums = torch.stack([(x.roll(-lane) * torch.arange(32)).sum() for lane in range(32)])
+    return Launch(args=(x, out), out=out, want=sums.to(i32).repeat(5), block=160)
+
+
+@case
+def counters_of_two_levels() -> Launch:
+    x, out = ints(12 * 32), zeros(4)
+    parts = x.view(4, 3, 32).sum(2)
+    args = (x, zeros(12), zeros(4), zeros(4), zeros(1), out)
+    return Launch(args=args, out=out, want=(parts.sum(1) + parts[:, 0]).to(i32), grid=(3, 4))

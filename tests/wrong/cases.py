@@ -878,6 +878,39 @@ def acquired_from_one_block_of_two() -> Launch:
 
 
 @case
+def acquired_from_the_last_block_alone() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, zeros(128), zeros(4), out), out=out, want=4 * x + 6, grid=5)
+
+
+@case
+def look_back_at_every_other_block() -> Launch:
+    x, out = ints(6), zeros(6)
+    return Launch(args=(x, zeros(6), zeros(6), out), out=out, want=x.cumsum(0).to(i32), grid=6)
+
+
+@case
+def one_of_two_counters() -> Launch:
+    x, out = ints(32), zeros(128)
+    want = torch.cat([x.flip(0) * (b + 1) for b in range(4)])
+    return Launch(args=(x, zeros(128), zeros(2), out), out=out, want=want, grid=5)
+
+
+@case
+def reader_that_was_not_awaited() -> Launch:
+    data, out = ints(32), zeros(160)
+    want = torch.cat((zeros(32), data.repeat(4)))
+    return Launch(args=(data, zeros(5), out), out=out, want=want, grid=5)
+
+
+@case
+def named_barrier_without_a_reader() -> Launch:
+    x, out = ints(128), zeros(128)
+    want = torch.cat((x[:96] + x[0], zeros(32)))
+    return Launch(args=(x, out), out=out, want=want, block=128)
+
+
+@case
 def grid_barrier_without_block_barriers() -> Launch:
     x, out = ints(64), zeros(64)
     return Launch(args=(x, zeros(64), zeros(1), out), out=out, want=x.flip(0), grid=2, block=32)

@@ -91,7 +91,8 @@ def simulate(
             wgmma, setmaxnreg or __cluster_dims__.
         on_finding: "raise" stops at the first finding with a `FindingError`; "collect" goes on.
         seed: Shuffles which warps run ahead of others, and the order in which atomics that meet at
-            one address take effect; None keeps all warps in step.
+            one address take effect; None keeps all warps in step, and -1 reverses its order: the last
+            blocks, and of these the last warps, run first.
         checks: Which of "bounds" (and alignment), "init" (reads of what nothing wrote), "race" and
             "barrier" are on, and whether "divergence" is: a __syncthreads() that not all threads of a block
             reach together, which hardware tolerates. A faulty access is left out in any case.
@@ -108,11 +109,14 @@ def simulate(
         their GPU. What `torch.empty` allocates inside counts as unwritten until something writes it.
     """
     from dotcu.simulator import Run
+    from dotcu.simulator.run import REVERSED
 
     if not isinstance(arch, str):
         raise UsageError(f'arch is the name of an architecture, such as "sm_80", got {arch!r}.')
     if capability_of(arch) < OLDEST:
         raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
+    if seed is not None and seed < REVERSED:
+        raise UsageError(f"seed is None, -1 for the reversed order, or a number from 0 on, got {seed}.")
     if on_finding not in ("raise", "collect"):
         raise UsageError(f'on_finding is "raise" or "collect", got {on_finding!r}.')
     if isinstance(checks, str) or not (CHECKS | ON_REQUEST).issuperset(checks):

@@ -27,6 +27,7 @@ class PtxModule:
     Attributes:
         version: Of the PTX ISA, such as "9.0".
         target: The architecture, such as "sm_90a".
+        is_debug: It was compiled for debugging: registers hold the source's variables.
         headers: Functions by name; an extern one has a header and no body.
         bodies: The first and last character of each function's body in the text.
         variables: Those declared outside of functions, by name.
@@ -36,6 +37,7 @@ class PtxModule:
     text: str
     version: str = ""
     target: str = ""
+    is_debug: bool = False
     headers: dict[str, FunctionHeader] = field(default_factory=dict)
     bodies: dict[str, tuple[int, int]] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
@@ -132,18 +134,21 @@ def _version(tokens: Tokens, module: PtxModule) -> None:
 
 def _target(tokens: Tokens, module: PtxModule) -> None:
     module.target = tokens.take()
-    _skip_list(tokens)
+    module.is_debug = "debug" in _list(tokens)
 
 
 def _file(tokens: Tokens, module: PtxModule) -> None:
     number = tokens.integer()
     module.files[number] = tokens.take()[1:-1].replace('\\"', '"')
-    _skip_list(tokens)
+    _list(tokens)
 
 
-def _skip_list(tokens: Tokens) -> None:
+def _list(tokens: Tokens) -> list[str]:
+    """Take what follows after commas."""
+    taken = []
     while tokens.skip(","):
-        tokens.take()
+        taken.append(tokens.take())
+    return taken
 
 
 _DIRECTIVES: Mapping[str, Callable[[Tokens, PtxModule], object]] = {

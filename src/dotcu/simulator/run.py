@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from dotcu.simulator.sanitizers.earlier import EarlierLaunch
 
 PATIENCE_STEPS = 5_000_000
+REVERSED = -1
+"""The seed that reverses the order in which blocks, warps and atomics take effect without one."""
+OF_RACES = ("race", "proxy-fence")
+ENOUGH_LANES = 1 << 12
+"""Lanes of an instruction that are found to race, after which it is not checked for races again."""
 
 
 @dataclass
@@ -26,7 +31,7 @@ class Run:
         on_finding: "raise" stops at the first finding; "collect" suppresses the faulty access
             (a load gives 0) and goes on.
         seed: Shuffles which warps run ahead, and the order in which atomics of one step reach
-            memory; None: all warps in step, and lane order.
+            memory; None: all warps in step, and lane order; `REVERSED`: the last first.
         checks: Of `CHECKS` and `ON_REQUEST`, those that are on. A faulty access is left out in any case.
         step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
             finding; None: `patience` in which no thread ends and none reaches code for the first time,
@@ -108,7 +113,7 @@ class Finding:
         line: The line in it, from 1; 0 if the PTX names none.
         block: blockIdx of the first lane at fault.
         thread: threadIdx of the first lane at fault.
-        lanes: How many lanes were at fault at this line.
+        lanes: How many lanes were at fault at this line; of races at least these, from `ENOUGH_LANES` on.
         address_of: The kernel's argument, or the variable, whose memory it was; empty if none.
         message: What happened and what is required.
         source: The line's text; empty if it is not known.
@@ -136,6 +141,8 @@ class Finding:
         place = f"{self.file}:{self.line}: " if self.line else ""
         noun = "element" if self.tile else "lane"
         count = f"1 {noun} in all" if self.lanes == 1 else f"{self.lanes} {noun}s in all"
+        if self.kind in OF_RACES and self.lanes >= ENOUGH_LANES and not self.tile:
+            count = f"at least {self.lanes} {noun}s"
         by = f"block {shown_coordinates(self.block)}"
         by += "" if self.rank is None else f" of rank {self.rank}"
         by = f"tile {by}" if self.tile else f"thread {shown_coordinates(self.thread)} of {by}"

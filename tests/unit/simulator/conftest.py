@@ -124,10 +124,12 @@ class Result:
         return self.run.findings
 
 
-def compile_ptx(source: str, *, arch: str = "compute_80", name: str = "kernel.cu") -> str:
+def compile_ptx(
+    source: str, *, arch: str = "compute_80", name: str = "kernel.cu", debug: bool = False
+) -> str:
     """CUDA C++ to PTX, with every header that dotcu gives a kernel."""
     compiled = build(
-        inline_source(source, name), options=CompileOptions(), target=Target.parse(arch), names=()
+        inline_source(source, name), options=CompileOptions(debug=debug), target=Target.parse(arch), names=()
     )
     ptx = compiled.ptx
     for at, path in compiled.files.items():
@@ -135,7 +137,7 @@ def compile_ptx(source: str, *, arch: str = "compute_80", name: str = "kernel.cu
     return ptx
 
 
-_compiled: dict[tuple[str, str], str] = {}
+_compiled: dict[tuple[str, str, bool], str] = {}
 
 
 def run_kernel(
@@ -153,10 +155,11 @@ def run_kernel(
     seed: int | None = None,
     step_limit: int | None = None,
     checks: frozenset[str] = CHECKS,
+    debug: bool = False,
 ) -> Result:
     """Compile and launch `extern "C" __global__ void k(...)`; arrays are passed by address."""
-    key = (source, arch)
-    ptx = _compiled.get(key) or _compiled.setdefault(key, compile_ptx(source, arch=arch))
+    key = (source, arch, debug)
+    ptx = _compiled.get(key) or _compiled.setdefault(key, compile_ptx(source, arch=arch, debug=debug))
     run = Run(on_finding="collect" if collect else "raise", seed=seed, checks=checks)
     if step_limit is not None:
         run.step_limit = step_limit

@@ -11,6 +11,7 @@ from typing import Any
 
 from dotcu.elf import demangle
 from dotcu.errors import UnsupportedInstruction
+from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction
 from dotcu.ptx.module import PtxModule
 from dotcu.simulator.counting.counters import work_of
@@ -48,8 +49,8 @@ class DecodedBlock:
         placed: Its first instruction.
         work: What its instructions are counted as.
         reads: It has an instruction whose result may be undefined: a load, or a shuffle.
-        carriers: Returns the steps that carry undefined values along, the registers that its end depends on,
-            and those that are read later.
+        carriers: Returns the steps that carry undefined values along, its last instruction with the registers
+            that its end depends on, and those that are read later.
     """
 
     steps: tuple[Step, ...]
@@ -58,7 +59,7 @@ class DecodedBlock:
     placed: FlatInstruction
     work: BlockWork
     reads: bool
-    carriers: Callable[[], tuple[tuple[Step, ...], tuple[int, ...], frozenset[int]]]
+    carriers: Callable[[], tuple[tuple[Step, ...], tuple[FlatInstruction, tuple[int, ...]], frozenset[int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,9 @@ class DecodedKernel:
         location_of: Finds the source file and line of an instruction, as the user knows them.
         opcodes: Of its instructions.
         releases: One of them is a fence, or a release, that hands on what its thread did.
+        meets_in_part: One of them is a barrier of some threads of a block.
+        unset: The slots of registers that may be read before they are written, where they hold variables: in
+            code for debugging. Other code reads what it then drops.
     """
 
     blocks: tuple[DecodedBlock, ...]
@@ -79,6 +83,8 @@ class DecodedKernel:
     location_of: SourceLocations
     opcodes: frozenset[str]
     releases: bool
+    meets_in_part: bool
+    unset: tuple[int, ...]
 
 
 def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[str, int]) -> DecodedKernel:
@@ -106,7 +112,7 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
     )
     refused: Refused = {}
     plans = basic_blocks(linked.code)
-    lives = live_out(linked.code, plans)
+    lives, unset = live_out(linked.code, plans)
     _refuse_newer(linked, module, demangle(name))
     blocks = [
         _block(number, plan, binding, refused, live)
@@ -121,7 +127,23 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         location_of=linked.location_of,
         opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
         releases=any(_is_release(placed.instruction) for placed in linked.code),
+        meets_in_part=any(_meets_in_part(placed.instruction) for placed in linked.code),
+        unset=_slots_of(unset, linked, binding) if module.is_debug else (),
     )
+
+
+def _slots_of(names: frozenset[str], linked: FlatKernel, binding: Binding) -> tuple[int, ...]:
+    """Return the slots of the registers among some names."""
+    operands = (operand for placed in linked.code for operand in placed.instruction.operands)
+    registers = {register.name: register for operand in operands for register in registers_of(operand)}
+    return tuple(binding.register(registers[name]).slot for name in sorted(names) if name in registers)
+
+
+def _meets_in_part(instruction: Instruction) -> bool:
+    opcode, operands = instruction.opcode, instruction.operands
+    if opcode in ("bar", "barrier"):
+        return "warp" in instruction.flags or "arrive" in instruction.flags or len(operands) > 1
+    return opcode == "mbarrier"
 
 
 def _is_release(instruction: Instruction) -> bool:
@@ -226,11 +248,11 @@ def _block(
             refused.setdefault(spelling, []).append((*location_of(placed), instruction))
 
     @functools.cache
-    def carriers() -> tuple[tuple[Step, ...], tuple[int, ...], frozenset[int]]:
-        last = code[-1].instruction
-        ending = registers_read(last, binding) if len(rows) < len(code) else ()
+    def carriers() -> tuple[tuple[Step, ...], tuple[FlatInstruction, tuple[int, ...]], frozenset[int]]:
+        last = code[-1]
+        ending = registers_read(last.instruction, binding) if len(rows) < len(code) else ()
         kept = frozenset(slot for name in live if (slot := binding.slots.get(name)) is not None)
-        return tuple(carrier(*row, binding) for row in rows), ending, kept
+        return tuple(carrier(*row, binding) for row in rows), (last, ending), kept
 
     return DecodedBlock(
         carriers=carriers,

@@ -19,6 +19,9 @@ NO_RESULT = frozenset(
     | {"call", "enter", "assertfail", "mbarrier", "wgmma", "wmma", "stmatrix"}
 )
 
+# Some of them do write operands, which ones depends on the modifiers.
+_WRITE_OPERANDS = frozenset({"bar", "barrier", "mbarrier", "wgmma", "wmma", "call", "enter"})
+
 
 def has_result(instruction: Instruction) -> bool:
     """Return whether an instruction's first operand is written and not read."""
@@ -36,8 +39,13 @@ def read_by(instruction: Instruction) -> set[str]:
     return names
 
 
-def live_out(code: Sequence[FlatInstruction], plans: Sequence[BasicBlock]) -> list[frozenset[str]]:
-    """Return for each basic block the names that are read after it."""
+def live_out(
+    code: Sequence[FlatInstruction], plans: Sequence[BasicBlock]
+) -> tuple[list[frozenset[str]], frozenset[str]]:
+    """Return for each basic block the names that are read after it, and those that are read before any write.
+
+    The latter are read so on some way through the code, which no lane may take.
+    """
     gained, killed = [], []
     for plan in plans:
         reads: set[str] = set()
@@ -62,7 +70,11 @@ def live_out(code: Sequence[FlatInstruction], plans: Sequence[BasicBlock]) -> li
                 after[number] = behind
                 before[number] = gained[number] | (behind - killed[number])
                 changed = True
-    return [frozenset(names) for names in after]
+    unset = before[0]
+    for instruction in (placed.instruction for placed in code):
+        if instruction.opcode in _WRITE_OPERANDS:
+            unset -= names_of(instruction.operands)
+    return [frozenset(names) for names in after], frozenset(unset)
 
 
 def droppable(code: Sequence[FlatInstruction], after: frozenset[str]) -> frozenset[str]:

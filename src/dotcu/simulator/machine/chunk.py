@@ -16,7 +16,7 @@ import numpy as np
 from dotcu.simulator.decoding.basic_blocks import EXIT
 from dotcu.simulator.machine.memory import RANK_BIT, Buffer, LocatedAddresses, PrivateMemory
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes, merged
-from dotcu.simulator.run import Finding, shown_coordinates
+from dotcu.simulator.run import OF_RACES, Finding, shown_coordinates
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, VectorClocks, picked
 from dotcu.simulator.sanitizers.undefined import UndefinedValues
 
@@ -69,6 +69,7 @@ class Chunk:
             shape,
             by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP),
             next_turn=grid.events.next_turn if grid.decoded.releases else None,
+            acquired=grid.acquired,
         )
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
@@ -201,6 +202,8 @@ class Chunk:
         if self.repeats:
             return
         grid = self.grid
+        if kind in OF_RACES:
+            grid.events.raced[id(placed)] += len(lanes)
         file, line = grid.decoded.location_of(placed)
         block, thread = self.shape.coordinates(int(lanes.min()))
         finding = Finding(

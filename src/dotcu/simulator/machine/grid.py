@@ -19,7 +19,9 @@ from dotcu.simulator.machine.memory import Buffer, Memory, PrivateMemory
 from dotcu.simulator.machine.schedule import Scheduler
 from dotcu.simulator.machine.shape import WARP, ChunkShape
 from dotcu.simulator.run import Coordinates, Run
+from dotcu.simulator.sanitizers.acquired import AcquiredReleases
 from dotcu.simulator.sanitizers.shadow import EventLog, ShadowMemory
+from dotcu.simulator.sanitizers.undefined import hold_unset
 from dotcu.simulator.semantics.memory.registers import special_arrays
 
 if TYPE_CHECKING:
@@ -85,7 +87,12 @@ class LaunchState:
     def __post_init__(self) -> None:
         self.visits = [0] * len(self.decoded.blocks)
         self.issues = [0] * len(self.decoded.blocks)
-        self._shadows = _shadows_of(self.memory, self.events) if "race" in self.run.checks else {}
+        blocks = math.prod(self.extent) * (1 + len(self.others))
+        follows = self.decoded.releases and 1 < blocks <= AcquiredReleases.LIMIT_BLOCKS
+        self.acquired = AcquiredReleases(blocks) if follows else None
+        pitch = ChunkShape(grid=self.extent, block=self.block, first=0, blocks=1).pitch
+        group = pitch if follows else 0
+        self._shadows = _shadows_of(self.memory, self.events, group) if "race" in self.run.checks else {}
 
     @property
     def shared_bytes(self) -> int:
@@ -146,12 +153,15 @@ class LaunchState:
                 chunk.registers[slot] = address + chunk.own_starts.astype(address.dtype)
         chunk.shared.written.reshape(shape.blocks, -1)[:, self.reserved_offset :] = 1
         if "race" in self.run.checks:
-            chunk.shared.races = ShadowMemory(0, chunk.shared.data.size, self.events)
+            group = WARP if self.decoded.meets_in_part else 0
+            chunk.shared.races = ShadowMemory(0, chunk.shared.data.size, self.events, group=group)
         chunk.local = PrivateMemory(shape.lanes, shape.lanes, self.decoded.layout.local_bytes)
         chunk.barriers = BlockBarriers(chunk)
         chunk.scheduler = Scheduler(self, chunk)
         chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
         chunk.params = PrivateMemory.holding(params)
+        if self.decoded.unset and "init" in self.run.checks:
+            hold_unset(chunk, self.decoded.unset)
         return chunk
 
     def visit(self, number: int, chunk: Chunk) -> None:
@@ -186,16 +196,16 @@ class LaunchState:
                 line.add_accesses(access, costs)
 
 
-def _shadows_of(memory: Memory, events: EventLog) -> dict[int, ShadowMemory]:
+def _shadows_of(memory: Memory, events: EventLog, group: int) -> dict[int, ShadowMemory]:
     """Stamps for each region that anything can write; regions of the same bytes share them."""
     shadows: dict[int, ShadowMemory] = {}
     for region in memory.regions:
-        group = [region, *region.aliases]
-        shadow = next((shadows[id(r)] for r in group if id(r) in shadows), None)
-        if shadow is None and not all(r.read_only for r in group):
-            low = min(r.base for r in group) & ~255
-            size = max(r.base + r.size for r in group) - low
-            shadow = ShadowMemory(low, size, events, shared=any(r.shared for r in group))
+        same = [region, *region.aliases]
+        shadow = next((shadows[id(r)] for r in same if id(r) in shadows), None)
+        if shadow is None and not all(r.read_only for r in same):
+            low = min(r.base for r in same) & ~255
+            size = max(r.base + r.size for r in same) - low
+            shadow = ShadowMemory(low, size, events, shared=any(r.shared for r in same), group=group)
         if shadow is not None:
             shadows[id(region)] = shadow
     return shadows

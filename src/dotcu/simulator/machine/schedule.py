@@ -7,21 +7,23 @@ lanes elsewhere in the chunk go on, and after them other chunks. When every chun
 repeats with nothing changed since, no thread can ever go on: that is a deadlock.
 
 With a seed, warps run at different speeds: now and then some are paused until the others can do no more, or
-have run ahead for a while. Half as many lanes cost more than half as much, so most steps are of all.
+have run ahead for a while. Half as many lanes cost more than half as much, so most steps are of all. Lanes
+in a loop that waits take their turn, so that some see each change before the next. The seed `REVERSED` lets
+the last blocks, and of these the last warps, run as far as they can before the others.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array, Lanes, merged
-from dotcu.simulator.run import PATIENCE_STEPS
+from dotcu.simulator.run import PATIENCE_STEPS, REVERSED
 from dotcu.simulator.sanitizers.undefined import carry_on
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ PATIENCE_WITH_SPINNERS = 8
 # With a seed: rounds that some warps run ahead at most, and the share of steps that are such rounds.
 ROUNDS_AHEAD = 16
 SHARE_AHEAD = 0.15
+# With the seed REVERSED: groups of a chunk's warps that run one after the other, the last first.
+REVERSED_GROUPS = 16
 # Steps that most of the later chunks begin with in step.
 STEPS_IN_STEP = 512
 # Rounds that a chunk spins before others run; a prime, so that it stops at any point of a loop.
@@ -48,7 +52,7 @@ FAIR_ROUNDS = 1 << 10
 
 def execute(grid: LaunchState) -> None:
     """Run every block of a launch to its end, or until it is known that there is none."""
-    shapes = grid.shapes()
+    shapes = grid.shapes() if grid.run.seed != REVERSED else reversed([*grid.shapes()])
     parked: deque[Chunk] = deque()
     while True:
         shape = next(shapes, None)
@@ -77,7 +81,8 @@ class Scheduler:
     Attributes:
         spinning: Basic blocks of loops that spin, with the round in which each last ran.
         stuck_since: The launch's progress at which the chunk's state repeated; -1 if it never did.
-        random: Chooses which warps run; None without a seed.
+        random: Chooses which warps run; None without a seed, or if the last ones run first.
+        is_reversed: The last ones run first.
         awake, paused: For each warp whether it may run, None: all; lanes of the others, by basic block.
     """
 
@@ -86,7 +91,8 @@ class Scheduler:
         self.spinning: dict[int, int] = {}
         self.stuck_since = -1
         seed = grid.run.seed
-        self.random = None if seed is None else np.random.default_rng((seed, chunk.shape.first))
+        self.is_reversed = seed == REVERSED
+        self.random = None if seed in (None, REVERSED) else np.random.default_rng((seed, chunk.shape.first))
         self.awake: Array | None = None
         self._were_apart = False
         # The first blocks are always shuffled; most of the others, which do the same, begin in step.
@@ -111,6 +117,8 @@ class Scheduler:
         while chunk.ready or self._resume():
             if self.random is not None:
                 self._let_run_ahead()
+            elif self.is_reversed:
+                self._let_last_run()
             number = self._next()
             block = blocks[number]
             if not self._admit(block, number):
@@ -207,6 +215,8 @@ class Scheduler:
             return max(ready)
         if not spinning:
             return min(ready)
+        if self.random is not None and self.random.random() < 0.5:
+            return int(self.random.choice([*ready]))  # who waits may see each change before the next
         others = [number for number in ready if number not in spinning]
         return min(others) if others else min(ready, key=lambda number: spinning[number])
 
@@ -245,7 +255,10 @@ class Scheduler:
         """Find lanes to run when none is ready: paused warps, then stalled lanes; else report a deadlock."""
         chunk = self.chunk
         if self.paused:
+            first = self._last_of(self.paused) if self.is_reversed else 0
             self._wake_warps()
+            if self.is_reversed:
+                self._wake_from(first)
             return True
         if chunk.stalled and self._retried_at_step != chunk.steps:
             self._retried_at_step = chunk.steps
@@ -272,6 +285,26 @@ class Scheduler:
         elif self.awake is None and self._steps_ahead <= SHARE_AHEAD * self.chunk.steps:
             self.awake = self.random.random(self.chunk.lanes // WARP) < 0.5
             self._until = int(self.random.integers(1, ROUNDS_AHEAD))
+
+    def _let_last_run(self) -> None:
+        """Pause all warps but the last ones that can run, unless some wait in a loop for others."""
+        self._until -= 1
+        if self.awake is None and self._until <= 0 and not self.spinning:
+            self._wake_from(self._last_of(self.chunk.ready))
+
+    def _wake_from(self, first: int) -> None:
+        """Let the warps from a group on run; all of them do for a round at least before others are paused."""
+        groups = np.arange(self.chunk.lanes // WARP) // self._group_warps
+        self.awake, self._until = (groups >= first if first else None), 2
+
+    @property
+    def _group_warps(self) -> int:
+        return -(-self.chunk.lanes // WARP // REVERSED_GROUPS)
+
+    def _last_of(self, lanes_at: Mapping[int, Lanes | None]) -> int:
+        """Return the last group of warps among lanes at some basic blocks."""
+        last = max(self.chunk.lanes - 1 if lanes is None else int(lanes[-1]) for lanes in lanes_at.values())
+        return last // WARP // self._group_warps
 
     def _pause_warps(self, number: int, lanes: Lanes | None, awake: Array) -> Lanes:
         """Pause the lanes whose warps are not to run now; return the others."""

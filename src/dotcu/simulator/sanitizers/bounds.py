@@ -238,6 +238,8 @@ def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
         return region.name, f"`{region.name}`[{byte // (region.itemsize or width)}]"
     is_shared, layout = np.may_share_memory(part.view, chunk.shared.data), chunk.grid.decoded.layout
     private, space = (chunk.shared, "shared") if is_shared else (chunk.local, "local")
+    if not is_shared and "param" in part.access.placed.instruction.flags:
+        return "", "an argument or the result of a function"
     byte = index * width % private.pitch
     name = layout.variable_before(space, byte)
     if not name or is_local_frame(name):

@@ -17,6 +17,7 @@ The lanes of a warp have one time towards others, so that `left_out` looks at th
 One time towards others cannot tell which lanes a release covers. So turns are counted, too: a lane's meetings
 and releases are its `handovers`, and it has `heard` of the turn of the last release that reached it. If the
 first handover of a lane after its access is later than what the other has heard of, the two are not ordered.
+Between blocks, the releases that the other's block has acquired count, too (`acquired`).
 
 A fence sets aside the time that a later strong write publishes with its location; a strong
 read of that location sees it, and takes it over at the next fence or barrier.
@@ -34,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
+from dotcu.simulator.sanitizers.acquired import AcquiredReleases
 
 NEVER = -1
 # A lane advances less often, between two leaps, than two to this power.
@@ -143,13 +145,20 @@ class VectorClocks:
         released_system: The times that a strong write publishes to other GPUs: by fences of the system.
         seen_system: Knowledge from memory that other GPUs reach, which such a fence takes over.
         handovers: Of the lanes; None in a kernel that releases nothing.
+        acquired: By whole blocks, those of the launch; None where that is not followed.
         heard: The turns up to which they know of other blocks' handovers, and of those of their own block.
     """
 
     def __init__(
-        self, shape: ChunkShape, *, by_warp: bool = False, next_turn: Callable[[], int] | None = None
+        self,
+        shape: ChunkShape,
+        *,
+        by_warp: bool = False,
+        next_turn: Callable[[], int] | None = None,
+        acquired: AcquiredReleases | None = None,
     ) -> None:
         self.shape = shape
+        self.acquired = acquired
         self.handovers = None if next_turn is None else Handovers()
         self._next_turn = next_turn
         self.heard = (np.zeros(1, np.int64), np.zeros(1, np.int64))
@@ -224,6 +233,8 @@ class VectorClocks:
         turns = [first, *(self._next_turn() for _ in own[1:])][: len(own)]
         for turn, block in zip(turns, own.tolist(), strict=True):
             self.handovers.add_release(turn, block)
+        if self.acquired is not None and len(own):
+            self.acquired.release(own + self.shape.first, np.array(turns, np.int64))
         return np.array(turns, np.int64)[rank]
 
     def _hear(self, lanes: Lanes | None, turn: Array, *, of_grid: bool) -> None:
@@ -293,6 +304,8 @@ class VectorClocks:
             turn: That of the releases that they read; None: all so far.
         """
         if self.handovers is not None and self._next_turn is not None:
+            if turn is None:
+                self.acquire(lanes, None)
             seen = np.maximum(picked(self._seen_turn, lanes), self._next_turn() if turn is None else turn)
             self._seen_turn = self._put(self._seen_turn, lanes, seen)
         if self._by_warp and block.ndim == 1:
@@ -302,6 +315,18 @@ class VectorClocks:
         if at_once:
             self._take_over(lanes, wide=True)
 
+    def acquire(self, lanes: Lanes | None, turn: Array | None) -> None:
+        """Let the lanes' blocks acquire the releases of some turns; None: all so far."""
+        if self.acquired is None or self._next_turn is None:
+            return
+        blocks = (
+            np.arange(self.shape.lanes) if lanes is None else lanes
+        ) // self.shape.pitch + self.shape.first
+        if turn is None:
+            self.acquired.acquire_all(blocks, self._next_turn())
+        else:
+            self.acquired.acquire(blocks, turn)
+
     def see_system(self, lanes: Lanes | None, grid: Array, *, at_once: bool) -> None:
         """Lanes read what other GPUs may publish; a fence of the system, or an acquire, takes it over.
 
@@ -310,6 +335,7 @@ class VectorClocks:
             at_once: Whether it is an acquire of the system's scope.
         """
         if self._next_turn is not None:
+            self.acquire(lanes, None)
             self._hear(lanes, np.full(1, self._next_turn()), of_grid=True)
         seen = np.maximum(picked(self.seen_system, lanes), grid)
         self.seen_system = self._put(self.seen_system, lanes, seen)

@@ -73,7 +73,7 @@ def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
         for touch in shadow.touches(at):
             _compare_with(at, part, touch, shadow.writes, "write")
             if is_strong:
-                shadow.stamp_readers(touch)
+                shadow.stamp_readers(touch, strong=True)
                 if (found := shadow.found(touch[0])) is not None:
                     _see(at, shadow, touch[0], *found)
     if not is_strong:
@@ -85,7 +85,7 @@ def _check_unchanged(at: LaneAccess, part: AccessPart) -> None:
     shadow, lanes = part.races, part.chunk.numbers(part.positions)
     assert shadow is not None
     shadow.note(at)
-    for places, _ in shadow.touches(at):
+    for places, _ in () if shadow.events.has_finding(at) else shadow.touches(at):
         assert shadow.writes is not None
         old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
         bad = np.flatnonzero(old)
@@ -134,7 +134,7 @@ def check_proxy(part: AccessPart, index: Array) -> None:
     needs no fence but the wait for its completion.
     """
     chunk, shadow = part.chunk, part.races
-    if shadow is None or shadow.writes is None:
+    if shadow is None or shadow.writes is None or shadow.events.has_finding(part):
         return
     at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
     space = "shared::cta" if part.region is None else "global"
@@ -347,8 +347,7 @@ def check_write(part: AccessPart, index: Array, value: Array) -> None:
         is_shared = shadow.stamp_write(touch)
         while is_shared and own:
             shadow.stamp_read(own.pop())
-        for readers in shadow.readers or ():
-            _compare_with(at, part, touch, readers, "read")
+        _compare_with_readers(at, part, touch)
         _publish(at, shadow, touch)
 
 
@@ -473,7 +472,7 @@ def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     Args:
         part, index, value: As of `check_write`.
     """
-    if part.access.order.strong or value.size == 1:
+    if part.access.order.strong or value.size == 1 or part.chunk.grid.events.has_finding(part):
         return
     beaten = np.flatnonzero(part.view.take(index) != value)
     if not len(beaten):
@@ -547,6 +546,8 @@ def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block
         )
         grid = np.full(1, NEVER)
     if int(block.max()) != NEVER:
+        if _is_between_blocks(at, shadow):
+            at.chunk.clocks.acquire(at.lanes, turn)
         at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire, turn=turn)
 
 
@@ -569,6 +570,9 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
     lanes = np.arange(at.chunk.lanes) if at.lanes is None else at.lanes
     if releases.any():
         turns[releases] = clocks.hand_out(lanes[releases])
+        if clocks.acquired is not None and _is_between_blocks(at, shadow):
+            places = np.broadcast_to(touch[0], turns.shape)[releases]
+            clocks.acquired.join(turns[releases], places, shadow.turns_at(places))
     if block.ndim > 1 and shadow is not at.chunk.shared.races:
         block = block.max(axis=1)
     elif block.ndim > 1:
@@ -580,6 +584,11 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         block = np.concatenate((near, far), axis=1)
     shadow.publish(touch, (grid, block), turns)
     return grid, block, turns
+
+
+def _is_between_blocks(at: LaneAccess, shadow: ShadowMemory) -> bool:
+    """Return whether other blocks reach the memory."""
+    return shadow is not at.chunk.shared.races or at.chunk.shape.cluster_blocks > 1
 
 
 def _are_there(times: Array) -> Array:
@@ -599,8 +608,22 @@ def _compare_with_all(at: LaneAccess, part: AccessPart, touch: StampedPlaces) ->
     """Report the lanes that the writes and the reads of the same bytes are not ordered before."""
     assert part.races is not None
     _compare_with(at, part, touch, part.races.writes, "write")
+    _compare_with_readers(at, part, touch)
+
+
+def _compare_with_readers(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
+    """Report the lanes that the reads of the same bytes are not ordered before."""
+    assert part.races is not None
     for readers in part.races.readers or ():
         _compare_with(at, part, touch, readers, "read")
+    places, own = touch
+    if part.races.group and (others := part.races.others(places)) is not None:
+        positions, stamps = others
+        if len(places) < len(own):  # one place for all lanes
+            positions, stamps = np.repeat(np.arange(len(own)), len(stamps)), np.tile(stamps, len(own))
+        lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[positions]
+        each = at._replace(lanes=lanes, indices=picked(at.indices, positions))
+        _compare_with(each, part, (picked(places, positions), own[positions]), None, "read", old=stamps)
 
 
 def _compare_with(
@@ -610,16 +633,19 @@ def _compare_with(
     stamps: Array | None,
     action: str,
     value: Array | None = None,
+    old: Array | None = None,
 ) -> None:
     """Report the lanes that an earlier access of the same bytes is not ordered before.
 
-    A store of a `value` is none where the value is there already.
+    A store of a `value` is none where the value is there already. In place of the stamps of all granules,
+    `old` has one for each lane.
     """
     shadow, order = part.races, at.access.order
-    if stamps is None or shadow is None:
+    if (stamps is None and old is None) or shadow is None or shadow.events.has_finding(at):
         return
     places, own = touch
-    old = stamps.take(places)
+    old = stamps.take(places) if stamps is not None else old
+    assert old is not None
     suspect = old >= picked(shadow.floor, at.lanes)
     if not suspect.any():
         return
@@ -645,7 +671,7 @@ def _compare_with(
     starts = np.array([event.shape.first * event.shape.pitch for event in events])
     first = (old & LANE).astype(np.int64) - starts[of_event]
     bad = _unordered(at, shadow, events, of_event, first, lanes, in_step=in_step)
-    for number in np.unique(of_event[bad]).tolist():
+    for number in np.flatnonzero(np.bincount(of_event[bad])).tolist():
         here = bad & (of_event == number)
         index = int(indices[here][0]) * shadow.granule // at.access.width - part.skew
         _report(at, part, events[number], action, int(first[here][0]), lanes[here], index)
@@ -729,6 +755,10 @@ def _is_unheard(
             grid, block = (np.broadcast_to(picked(values, own), own.shape) for values in clocks.heard)
             blocks = lanes // shape.pitch
             far = ~is_near
+            if clocks.acquired is not None and far.any():
+                of_blocks = own[far] // shape.pitch + shape.first, blocks[far] + event.shape.first
+                grid = grid.copy()
+                grid[far] = np.minimum(grid[far], clocks.acquired.turns[of_blocks])
             unheard[here[is_near]] = ~handovers.are_before(lanes[is_near], event.turn, block[is_near])
             unheard[here[far]] = ~handovers.are_before(lanes[far], event.turn, grid[far], blocks[far])
     return unheard
@@ -768,7 +798,8 @@ def _report(
         f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)}{of_rank} "
         f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
-    at.chunk.report(kind, access.placed, np.unique(second), message, address_of=name)
+    lanes = np.flatnonzero(np.bincount(second))
+    at.chunk.report(kind, access.placed, lanes, message, address_of=name)
 
 
 def _async_remedy(later: Instruction, earlier: Instruction) -> str:

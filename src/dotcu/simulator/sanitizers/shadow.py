@@ -2,13 +2,14 @@
 
 A stamp is 64 bits: the event (which instruction, at which clocks), whether the access was
 strong, and the lane. For each granule of memory there is the stamp of the last write and
-those of two readers. Reads are only written down at first; most are never looked at, since
-no lane writes there before the next barrier, and then they are dropped unseen.
+those of two readers; of more warps or blocks that read the same, stamps are kept in a list.
+Reads are only written down at first; most are never looked at, since no lane writes there
+before the next barrier, and then they are dropped unseen.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
@@ -16,12 +17,13 @@ from weakref import WeakSet
 import numpy as np
 
 from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
+from dotcu.simulator.run import ENOUGH_LANES
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, Handovers, picked
 from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.memory.access import Access, MemoryOrder
+    from dotcu.simulator.semantics.memory.access import Access, AccessPart, MemoryOrder
 
 NARROW = ("cta", "cluster")
 """Scopes that hold for some blocks only."""
@@ -32,6 +34,9 @@ EVENT_BITS = 33
 _LOG_BYTES = 1 << 27
 # Bytes of clocks that fences may hold; what was written before the oldest that is kept is not judged.
 _FENCE_BYTES = 1 << 26
+# Readers beside two that a shadow keeps at most, and how many of them may wait to be sorted.
+_CROWD = 1 << 14
+_UNSORTED = 1 << 15
 
 
 class LaneAccess(NamedTuple):
@@ -97,6 +102,7 @@ class EventLog:
         completions: For each event of an async write to global memory, the waits for it.
         turn: That of the last handover; see `Handovers`.
         forgotten: How often all was forgotten, so that long launches stay small.
+        raced: By the identity of an instruction, how many lanes of it were found to race.
     """
 
     LIMIT = 1 << 18
@@ -109,6 +115,7 @@ class EventLog:
         self.completions: dict[int, list[ProxyFence]] = {}
         self.forgotten = 0
         self.turn = 0
+        self.raced: Counter[int] = Counter()
         self._fence_bytes = 0
         # The last times of all lanes, some of these, and their times.
         self._last: tuple[ClockTimes, Lanes | None, ClockTimes] | None = None
@@ -147,6 +154,10 @@ class EventLog:
         event = self.known[number]
         assert event is not None
         return event
+
+    def has_finding(self, at: LaneAccess | AccessPart) -> bool:
+        """Return whether an instruction was found to race often enough, so that it is not checked again."""
+        return self.raced.get(id(at.access.placed), 0) >= ENOUGH_LANES
 
     def next_turn(self) -> int:
         """Return the turn that begins now."""
@@ -214,6 +225,13 @@ def event_of(stamps: Array) -> Array:
 
 StampedPlaces = tuple[Array, Array]
 """Granules of a shadow, one for each lane of an access or one for all, and the lanes' stamps."""
+_NO_STAMPS: StampedPlaces = (np.zeros(0, np.int64), np.zeros(0, np.uint64))
+
+
+def _refined(stamped: StampedPlaces, parts: int) -> StampedPlaces:
+    """Return the stamps of granules for each of the parts of these."""
+    places, stamps = stamped
+    return (places[:, None] * parts + np.arange(parts)).reshape(-1), np.repeat(stamps, parts)
 
 
 class ShadowMemory:
@@ -225,6 +243,8 @@ class ShadowMemory:
         writes: Stamp of the last write of each granule; None while there was none.
         inits: Stamp of the last initialization of each granule of an mbarrier; None without any.
         readers: Stamps of two readers of each granule, of different lanes where there were two.
+        group: Lanes that count as one reader of a granule that others have read, too, if they are more than
+            two; 0: no more than two are kept. It is a power of two.
         turns: The turn of the last release at each granule; None while there was none.
         published: Clocks (grid, block) that strong writes published there. In place of the second, numbers
             of rows where there are clusters.
@@ -234,8 +254,11 @@ class ShadowMemory:
         shared: Several GPUs reach it: what is promised to one of them orders nothing.
     """
 
-    def __init__(self, base: int, size: int, events: EventLog, *, shared: bool = False) -> None:
+    def __init__(
+        self, base: int, size: int, events: EventLog, *, shared: bool = False, group: int = 0
+    ) -> None:
         self.shared = shared
+        self.group = group & -group
         self.base = base
         self.size = size
         self.events = events
@@ -255,6 +278,10 @@ class ShadowMemory:
         self._log: list[LaneAccess] = []
         self._log_bytes = 0
         self._settled: Array | None = None
+        # Granules and stamps of readers beside the two, sorted by granule; those that are not sorted in yet.
+        self._crowd = _NO_STAMPS
+        self._crowding: list[StampedPlaces] = []
+        self._crowding_count = 0
         events.shadows.add(self)
 
     def is_narrow(self, order: MemoryOrder) -> bool:
@@ -264,6 +291,7 @@ class ShadowMemory:
     def forget(self) -> None:
         """Drop all stamps."""
         self.writes = self.inits = self.readers = self.block_floor = None
+        self._crowd, self._crowding = _NO_STAMPS, []
         self.floor = np.ones(1, np.uint64)
 
     def touches(self, at: LaneAccess) -> list[StampedPlaces]:
@@ -290,6 +318,9 @@ class ShadowMemory:
                 (np.repeat(pair[0], parts), np.repeat(pair[1], parts)) if pair is not None else None
                 for pair in (self.readers, self.published)
             )
+            crowds = (each for each in (self._crowd, *self._crowding) if len(each[0]))
+            self._crowd, self._crowding = _NO_STAMPS, [_refined(each, parts) for each in crowds]
+            self._crowding_count *= parts
 
     def _blank(self) -> Array:
         return np.zeros(self.size // self.granule + 1, np.uint64)
@@ -332,8 +363,12 @@ class ShadowMemory:
         for touch in self.touches(read):
             self.stamp_readers(touch)
 
-    def stamp_readers(self, touch: StampedPlaces) -> None:
-        """Keep the stamps of readers: the first and the last lane of each granule."""
+    def stamp_readers(self, touch: StampedPlaces, *, strong: bool = False) -> None:
+        """Keep the stamps of readers: the last lane of each granule, and the first or the one before.
+
+        Others are kept beside them, unless these are strong reads, as of lanes that wait.
+        """
+        crowds = self.group and not strong
         if self.readers is None:
             self.readers = (self._blank(), self._blank())
         last, other = self.readers
@@ -341,10 +376,73 @@ class ShadowMemory:
         indices = np.broadcast_to(places, stamps.shape)
         before = last.take(indices)
         apart = np.flatnonzero(((before ^ stamps) & LANE) != 0)
+        earlier = other.take(indices) if crowds else before
         other[indices[apart]] = before[apart]
         last[indices] = stamps
-        beaten = np.flatnonzero(last.take(indices) != stamps)
+        beaten = np.flatnonzero(last.take(indices) != stamps)[::-1]
         other[indices[beaten]] = stamps[beaten]
+        if crowds:
+            lost = [(indices[apart], earlier[apart])]
+            if len(beaten):
+                lost += [(indices[beaten], before[beaten]), (indices[beaten], stamps[beaten])]
+            self._keep_others(lost)
+
+    def _keep_others(self, lost: Iterable[StampedPlaces]) -> None:
+        """Keep those of some readers of granules that are weak, and of another group than the two there."""
+        assert self.readers is not None
+        floor = self.floor.min()
+        for places, stamps in lost:
+            left = np.flatnonzero((stamps >= floor) & ((stamps & STRONG) == 0))
+            if not len(left):
+                continue
+            groups = LANE & ~np.uint64(self.group - 1)
+            granules, stamps = places[left], stamps[left]
+            is_other = np.all([(stamps ^ each.take(granules)) & groups != 0 for each in self.readers], axis=0)
+            repeated = (granules[1:] == granules[:-1]) & (((stamps[1:] ^ stamps[:-1]) & groups) == 0)
+            is_other[1:] &= ~repeated
+            if is_other.any():
+                self._crowding.append((granules[is_other], stamps[is_other]))
+                self._crowding_count += int(np.count_nonzero(is_other))
+        if self._crowding_count > _UNSORTED:
+            self._sort_crowd()
+
+    def others(self, places: Array) -> tuple[Array, Array] | None:
+        """Return the readers of granules beside the two of `readers`, and forget them, since a write follows.
+
+        Args:
+            places: The granules, one for each lane of the write or one for all.
+
+        Returns:
+            For each such reader the position of its granule among the places, and its stamp. None: none.
+        """
+        if self._crowding:
+            self._sort_crowd()
+        granules, stamps = self._crowd
+        if not len(granules) or int(places.max()) < granules[0] or int(places.min()) > granules[-1]:
+            return None
+        first, end = (np.searchsorted(granules, places, side) for side in ("left", "right"))
+        count = end - first
+        if not count.any():
+            return None
+        positions = np.repeat(np.arange(len(places)), count)
+        rank = np.arange(len(positions)) - np.repeat(np.cumsum(count) - count, count)
+        found = first[positions] + rank
+        kept = np.ones(len(granules), bool)
+        kept[found] = False
+        self._crowd = granules[kept], stamps[kept]
+        return positions, stamps[found]
+
+    def _sort_crowd(self) -> None:
+        """Sort the readers beside the two, and keep the latest of each group of lanes."""
+        parts, self._crowding, self._crowding_count = (self._crowd, *self._crowding), [], 0
+        granules, stamps = (np.concatenate(values) for values in zip(*parts, strict=True))
+        keys = granules << 32 | (stamps & LANE).astype(np.int64) & -self.group
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        latest = order[np.append(keys[1:] != keys[:-1], True)]
+        self._crowd = granules[latest], stamps[latest]
+        if len(self._crowd[0]) > _CROWD:
+            self._crowd, self.group = _NO_STAMPS, 0
 
     def stamp_write(self, touch: StampedPlaces) -> bool:
         """Keep the stamps of a write; whether several lanes share a place."""
@@ -409,6 +507,10 @@ class ShadowMemory:
         rows[block == NEVER] = NEVER
         return grid, rows, turns
 
+    def turns_at(self, places: Array) -> Array:
+        """The turns of the last releases at places."""
+        return np.full(places.shape, NEVER, np.int64) if self.turns is None else self.turns.take(places)
+
     def settle_writes(self, words: Array) -> None:
         """Drop the stamps of writes and initializations of some words of 8 bytes: what follows is later."""
         if not 0 < self.granule <= 8:
@@ -439,6 +541,7 @@ class ShadowMemory:
         if lanes is None:
             self.floor = np.full(1, self.events.next_stamp(), np.uint64)
             self._log, self._log_bytes, self._settled, self.dirty = [], 0, None, False
+            self._crowd, self._crowding = _NO_STAMPS, []
             return
         now, flushes, count = since or self.mark()
         if flushes == self._flushes and count:

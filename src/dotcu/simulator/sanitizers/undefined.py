@@ -4,8 +4,9 @@ A load of unwritten bytes is no fault by itself: C++ copies the padding of struc
 loads the rest of its word, and compilers move loads out of their guards. So the bits that are undefined go
 with a value through moves, logic, arithmetic, selects and shuffles, and into shared and local memory. The
 fault is reported, at the load, where a branch, an address, an atomic or a result in global memory depends
-on them. The same machinery holds back the check of a read for races while the kernel may still drop what
-it read, and that of a shuffle from a lane that takes no part.
+on them. In code for debugging, registers hold the source's variables, and are undefined until they are set:
+that is reported where something depends on them. The same machinery holds back the check of a read for races
+while the kernel may still drop what it read, and that of a shuffle from a lane that takes no part.
 
 Nothing of this runs while no register holds such a value.
 
@@ -78,6 +79,8 @@ class UndefinedValues:
         self.lanes = lanes
         self.slots: dict[int, UndefinedBits] = {}
         self.checks: list[HeldCheck] = []
+        # The instruction that may come to depend on one of them.
+        self.user: FlatInstruction | None = None
         # By a check: others of values that went into one value with its own, and in which lanes.
         self._joined: dict[int, dict[int, Array]] = {}
 
@@ -199,13 +202,33 @@ def carry_on(chunk: Chunk, block: DecodedBlock, first: int) -> None:
         chunk, block: The lanes, and their decoded block.
         first: The index of the first of these steps.
     """
-    carriers, ending, kept = block.carriers()
+    carriers, (last, ending), kept = block.carriers()
     for carrier in carriers[first:]:
         carrier(chunk)
     lanes = chunk.numbers()
+    chunk.undefined.user = last
     for slot in ending:
         chunk.undefined.use(slot, lanes)
     chunk.undefined.end_block(lanes, kept)
+
+
+def hold_unset(chunk: Chunk, slots: Sequence[int]) -> None:
+    """Note that no lane of a chunk that begins has set some registers, which hold variables."""
+    lanes, undefined = chunk.everyone(), chunk.undefined
+
+    def report(used: Lanes) -> None:
+        assert undefined.user is not None
+        message = (
+            "read of a variable that the thread has not set: what is done here depends on its value, which "
+            "is undefined. Give it a value where it is declared, or set it on every path that leads here."
+        )
+        chunk.report("uninitialized-read", undefined.user, used, message)
+
+    for slot in slots:
+        nowhere = np.zeros(chunk.lanes, np.int64)  # of memory it is nothing
+        check = HeldCheck(report, lanes, np.zeros(chunk.lanes, bool), place=nowhere)
+        bits = np.full(len(lanes), _full(chunk, slot), _bits_dtype(chunk, slot))
+        undefined.put(slot, lanes, bits, undefined.hold(check))
 
 
 # Instructions: how what is undefined of the sources makes the results undefined.
@@ -264,6 +287,7 @@ def carrier(placed: FlatInstruction, plain: Step, outer: Step, binding: Binding)
         if chunk.undefined.slots.keys().isdisjoint(involved):
             outer(chunk)
             return
+        chunk.undefined.user = placed
         lanes = _executing(chunk, this)
         for slot in used:
             chunk.undefined.use(slot, lanes)

@@ -17,7 +17,7 @@ from dotcu.process import ForkSafeLock
 from dotcu.simulator.counting.traffic import AccessCost
 from dotcu.simulator.machine.memory import Buffer, Bytes, Memory, allocate
 from dotcu.simulator.program import line_reader, name_buffers
-from dotcu.simulator.run import PATIENCE_STEPS, Coordinates, Finding, Run
+from dotcu.simulator.run import PATIENCE_STEPS, REVERSED, Coordinates, Finding, Run
 from dotcu.simulator.tile.access import TileAccess
 from dotcu.simulator.tile.decode import TileCode, TileDecoder, run_region
 from dotcu.simulator.tile.elements import from_bits
@@ -146,10 +146,12 @@ class TileLaunch:
                 self.values[value] = from_bits(np.frombuffer(data, f"<u{len(data)}"), type_.element)[0]
 
     def execute(self) -> None:
-        """Run all tile blocks, in a random order if the run has a seed and none waits for another."""
+        """Run all tile blocks, in the order that the run's seed gives if none waits for another."""
         count = math.prod(self.extent)
         self._sequence = range(count)
-        if self.run.seed is not None and not self.decoded.may_wait():
+        if self.run.seed == REVERSED and not self.decoded.may_wait():
+            self._sequence = range(count)[::-1]
+        elif self.run.seed is not None and not self.decoded.may_wait():
             self._sequence = np.random.default_rng(self.run.seed).permutation(count).tolist()
         for number in range(count):
             self.block = self.coordinates(number)

@@ -218,3 +218,53 @@ def test_a_seed_shows_the_wrong_answer_that_lockstep_hides(run_kernel: Any) -> N
     run_kernel(source, {"out": shuffled}, block=128, collect=True, seed=0)
     assert in_step.tolist() == list(range(128, 0, -1))
     assert shuffled.tolist() != in_step.tolist()
+
+
+@pytest.mark.parametrize(
+    ("body", "grid"),
+    [
+        ("out[blockIdx.x * 64 + t] = atomicAdd(count, 1);", 4),
+        ("int at = 0; if (t % 32 == 0) at = atomicAdd(count, 1); out[blockIdx.x * 64 + t] = at;", 4),
+        ("__syncthreads(); out[blockIdx.x * 64 + t] = atomicAdd(count, 1);", 2),
+        (
+            "__shared__ int n; if (!t) n = atomicAdd(count, 1); __syncthreads(); out[blockIdx.x * 64] = n;",
+            9,
+        ),
+    ],
+)
+def test_a_seed_reverses_the_order_without_one(run_kernel: Any, body: str, grid: int) -> None:
+    source = f'extern "C" __global__ void k(int* count, int* out) {{ int t = threadIdx.x; {body} }}'
+
+    def order(seed: int | None) -> list[int]:
+        arguments = {"count": np.zeros(1, "i4"), "out": np.zeros(64 * grid, "i4")}
+        return list(run_kernel(source, arguments, grid=grid, block=64, seed=seed).arrays["out"])
+
+    plain, turned = order(None), order(-1)
+    firsts = [at for at in range(64 * grid) if plain[at] or at == 0]
+    assert [max(plain) - plain[at] for at in firsts] == [turned[at] for at in firsts]
+
+
+def test_a_seed_lets_a_reader_see_one_round_before_the_next(run_kernel: Any) -> None:
+    """The writer does not wait for who reads; without a seed it is through before the other has looked."""
+    source = """extern "C" __global__ void k(int* data, int* flag, int* out) {
+      int t = threadIdx.x;
+      for (int r = 0; r < 3; ++r) {
+        if (blockIdx.x == 0) {
+          data[t] = r;
+          __syncthreads();
+          if (t == 0) { __threadfence(); atomicExch(flag, r + 1); }
+        } else {
+          if (t == 0) { while (atomicAdd(flag, 0) <= r) {} __threadfence(); }
+          __syncthreads();
+          out[r * 32 + t] = data[31 - t];
+        }
+        __syncthreads();
+      }
+    }"""
+    found = set()
+    for seed in range(6):
+        arguments = {"data": np.zeros(32, "i4"), "flag": np.zeros(1, "i4"), "out": np.zeros(96, "i4")}
+        result = run_kernel(source, arguments, grid=2, seed=seed, collect=True)
+        found |= {(finding.kind, finding.line) for finding in result.findings}
+    assert found <= {("race", 5), ("race", 11)}
+    assert found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -157,3 +158,32 @@ def test_each_check_can_be_turned_off(run_kernel: Any, check: str, body: str) ->
     assert kinds(run_kernel, body, checks=every) != []
     assert kinds(run_kernel, body, checks=every - {check}) == []
     assert kinds(run_kernel, body, checks=frozenset({check})) != []
+
+
+def test_a_race_of_all_threads_is_found_in_little_time(run_kernel: Any) -> None:
+    body = """__shared__ int s[256]; int v = 0;
+      for (int r = 0; r < 32; ++r) { s[t] = r; BARRIER v += s[255 - t]; __syncthreads(); }
+      out[blockIdx.x * 256 + t] = v;"""
+
+    def run(barrier: str) -> tuple[float, list[str]]:
+        arguments = {"a": np.zeros(1, "i4"), "out": np.zeros(1 << 17, "i4")}
+        source = HEAD + body.replace("BARRIER", barrier) + "}"
+        began = time.perf_counter()
+        result = run_kernel(source, arguments, grid=1 << 9, block=256, collect=True)
+        return time.perf_counter() - began, [finding.kind for finding in result.findings]
+
+    for barrier in ("__syncthreads();", ""):
+        run(barrier)  # compiles
+    right, wrong = (min(run(barrier) for _ in range(3)) for barrier in ("__syncthreads();", ""))
+    assert right[1] == []
+    assert wrong[1] == ["race"]
+    assert wrong[0] < 5 * right[0]
+
+
+def test_a_race_of_many_threads_says_that_there_may_be_more(run_kernel: Any) -> None:
+    body = "__shared__ int s[256]; s[t] = t; out[blockIdx.x * 256 + t] = s[255 - t];"
+    for grid, count in ((15, "3840 lanes in all"), (16, "at least 4096 lanes")):
+        arguments = {"a": np.zeros(1, "i4"), "out": np.zeros(4096, "i4")}
+        result = run_kernel(HEAD + body + "}", arguments, grid=grid, block=256, collect=True)
+        (finding,) = result.findings
+        assert count in str(finding)

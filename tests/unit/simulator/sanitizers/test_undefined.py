@@ -92,3 +92,55 @@ def test_a_copy_is_reported_as_that(run_kernel: Any) -> None:
 def test_two_values_that_went_into_one_are_both_reported(run_kernel: Any) -> None:
     found = findings_of(run_kernel, "int w =\n  kept[lane]; out[lane] = v + w;")
     assert {(f.line, f.lanes) for f in found} == {(6, 12), (8, 32)}
+
+
+UNSET = {
+    "stored": "int v; if (t < 10) v = a[t]; out[t] = v;",
+    "branch": "int v; if (t < 10) v = a[t]; if (v > 3) out[t] = 1;",
+    "address": "int v; if (t < 10) v = 1; out[v & 63] = 1;",
+    "atomic": "int v; if (t < 10) v = 4; atomicAdd(out, v);",
+    "switch without default": "int v; switch (a[t] & 3) { case 0: v = 1; break; case 1: v = 2; } out[t] = v;",
+    "one branch of three": "int v; if (t < 10) v = 1; else if (t > 12) v = 2; out[t] = v;",
+    "sum that never began": "int s; for (int i = 0; i < 4; ++i) s += a[(t + i) & 63]; out[t] = s;",
+    "flag": "bool f; for (int i = 0; i < 4; ++i) if (a[t + i] == 99) f = true; if (f) out[t] = 1;",
+    "bound": "int n; if (t < 40) n = 3; int s = 0; for (int i = 0; i < n && i < 9; ++i) s += i; out[t] = s;",
+    "floating point": "double d; if (t < 10) d = 1; out[t] = (int)(d * 2);",
+    "pointer": "const int* p; if (t < 32) p = a; out[t] = *p;",
+    "shared memory": "__shared__ int s[64]; int v; if (t < 9) v = 4; s[t] = v; __syncthreads();"
+    "out[t] = s[t];",
+    "shuffle": "int v; if (t < 10) v = 4; out[t] = __shfl_sync(~0u, v, 20);",
+    "result of a function": "auto f = [](int k) -> int { int r; if (k < 30) r = k; return r; };"
+    "out[t] = f(t);",
+}
+
+SET = {
+    "in both branches": "int v; if (t < 10) v = 1; else v = 2; out[t] = v;",
+    "where it is used": "int v; if (t < 10) v = a[t]; if (t < 10 && v > 3) out[t] = v;",
+    "copies": "int v, w = 1; if (t < 10) v = 1; int u = v; v = w; w = u; out[t] = v;",
+    "arguments": "auto f = [](int k, int v) { return k < 10 ? v : k; }; int v; if (t < 10) v = 1;"
+    "out[t] = f(t, v);",
+    "bits": "unsigned v; out[t] = v & 0;",
+    "member": "struct P { int x, y; } p, q; p.x = t; q = p; out[t] = q.x;",
+    "shuffle": "int v; if (t % 32 < 10) v = 4; out[t] = __shfl_sync(~0u, v, 3);",
+    "one round later": "int last; for (int i = 0; i < 3; ++i) { if (i) out[t] = last; last = i; }",
+    "barrier that counts": "int n; n = __syncthreads_count(t < 5); out[t] = n;",
+}
+
+
+def findings_in_variables(run_kernel: Any, body: str) -> list[tuple[str, int]]:
+    arguments = {"a": np.arange(128, dtype="i4") % 9, "out": np.zeros(64, "i4")}
+    source = f'extern "C" __global__ void k(const int* a, int* out) {{ int t = threadIdx.x;\n{body}\n}}'
+    result = run_kernel(source, arguments, block=64, collect=True, debug=True)
+    return [(finding.kind, finding.line) for finding in result.findings]
+
+
+@pytest.mark.parametrize("body", UNSET.values(), ids=list(UNSET))
+def test_a_variable_that_some_threads_do_not_set_is_reported_where_it_matters(
+    run_kernel: Any, body: str
+) -> None:
+    assert ("uninitialized-read", 2) in findings_in_variables(run_kernel, body)
+
+
+@pytest.mark.parametrize("body", SET.values(), ids=list(SET))
+def test_a_variable_is_not_reported_where_nothing_depends_on_it(run_kernel: Any, body: str) -> None:
+    assert findings_in_variables(run_kernel, body) == []

@@ -1,7 +1,7 @@
 """Atomic operations: atom and red.
 
 Lanes that hit one address in one step are put in an order, which is one that the hardware
-may choose: lane order, or one that the run's seed shuffles. Each lane gets the value that it
+may choose: lane order, or one that the run's seed shuffles or reverses. Each lane gets the value that it
 would see in that order. Lanes are sorted by address, and all addresses are worked on at once.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
@@ -18,6 +18,7 @@ from dotcu.simulator.decoding.binding import Binding
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.run import REVERSED
 from dotcu.simulator.sanitizers.races import check_atomic
 from dotcu.simulator.sanitizers.unwritten import check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.half import HALF
@@ -260,7 +261,9 @@ def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
     if seed is None:
         order = np.argsort(index, kind="stable")
     else:
-        shuffled = np.random.default_rng((seed, chunk.grid.steps)).permutation(len(index))
+        lanes = np.arange(len(index))
+        random = None if seed == REVERSED else np.random.default_rng((seed, chunk.grid.steps))
+        shuffled = lanes[::-1] if random is None else random.permutation(lanes)
         order = shuffled[np.argsort(index[shuffled], kind="stable")]
     sorted_index = index[order]
     starts = np.flatnonzero(np.concatenate(([True], sorted_index[1:] != sorted_index[:-1])))
