@@ -228,3 +228,54 @@ def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised(
     asking.send_signal(signal.SIGINT)
     said, _ = asking.communicate(timeout=50)
     assert said == "(5, False)\n"
+
+
+FORK_BESIDE_A_THREAD = """
+import functools, os, signal, sys, threading, time
+from pathlib import Path
+import dotcu.process
+
+class Once:
+    @functools.cached_property
+    def value(self):
+        exec(Path("slow.py").read_text(), own := {})
+        return own["value"]
+
+def work():
+    exec(sys.argv[1], {"__name__": "dotcu.of_a_test", "Once": Once})  # as a module of dotcu's does
+
+thread = threading.Thread(target=work)
+thread.start()
+while not Path("begun").exists():
+    time.sleep(0.01)
+dotcu.process._PYTHON_S = float(sys.argv[2])
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    if sys.argv[2] != "0.2":
+        work()
+    os._exit(0)
+Path("forked").touch()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("work", ["import slow", "Once().value"])
+def test_a_child_that_is_forked_while_python_has_a_lock_of_its_own_can_take_it(
+    work: str, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(0.5)\nvalue = 7\n")
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_THREAD, work, "60"]
+    done = process.run(command, folder=tmp_path)
+    assert (done.stdout, done.status) == ("0\n", 0), done.stderr
+
+
+def test_a_fork_waits_only_a_while_for_an_import_that_does_not_end(tmp_path: Path) -> None:
+    slow = (
+        "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('forked'): time.sleep(0.01)\n"
+    )
+    (tmp_path / "slow.py").write_text(slow)
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_THREAD, "import slow", "0.2"]
+    done = process.run(command, folder=tmp_path)
+    assert (done.stdout, done.status) == ("0\n", 0), done.stderr
