@@ -244,7 +244,7 @@ def _words(text: str) -> frozenset[str]:
 
 _NEEDED = _words(
     """
-    cuda dotcu filelock ml_dtypes numpy platformdirs pytest rich torch triton typer benchmarks src test tests
+    cuda dotcu ml_dtypes numpy platformdirs pytest rich torch triton typer benchmarks src test tests
     """
 )
 """What a project imports, or has itself: a module of that name would hide it."""

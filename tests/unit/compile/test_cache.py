@@ -673,7 +673,7 @@ def test_a_note_in_a_lock_of_another_machine_is_not_trusted(
     store: Store, tmp_path: Path, note: bytes, name: str
 ) -> None:
     (tmp_path / "a.holder").write_bytes(note)
-    found = cache._holder(tmp_path / "a.lock")
+    found = cache.holder(tmp_path / "a.lock")
     assert (found.process, found.state) == (name, "elsewhere")
 
 
