@@ -30,6 +30,7 @@ from dotcu import files as regular
 from dotcu import settings
 from dotcu.compile import cache, packs
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
+from dotcu.errors import quoted
 from dotcu.files import is_file, read_file
 from dotcu.pyproject import FILE
 from dotcu.telemetry import count
@@ -283,7 +284,7 @@ def _read(url: str, name: str) -> bytes | None:
         Exception: The store, or the library for it, failed in its own way.
     """
     with contextlib.suppress(FileNotFoundError):
-        if url.startswith(_HTTP):
+        if _is_http(url):
             return _http(url, name)
         files, root = _file_system(url)
         with files.open(f"{root}/{name}", "rb") as file:
@@ -293,7 +294,7 @@ def _read(url: str, name: str) -> bytes | None:
 
 def _write(url: str, name: str, data: bytes) -> None:
     """Put a file into a store, whole or not at all; raises as `_read` does."""
-    if url.startswith(_HTTP):
+    if _is_http(url):
         _http(url, name, data)
         return
     files, root = _file_system(url)
@@ -307,7 +308,22 @@ def _write(url: str, name: str, data: bytes) -> None:
     files.mv(new, path)
 
 
+def _is_http(url: str) -> bool:
+    return url.lower().startswith(_HTTP)
+
+
 def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of an address that is not HTTP's, and the path of the store in it.
+
+    Raises:
+        PermissionError: It reads by HTTP all the same, as `simplecache::https://...`: fsspec's client goes
+            wherever a server sends it on to.
+    """
+    if through := [part for part in url.split("::") if _is_http(part)]:
+        raise PermissionError(
+            "fsspec reads a web server and follows it to other hosts, which the address does not name. Name "
+            f"the server itself: export DOTCU_CACHE_REMOTE={quoted(shown(through[0]))}"
+        )
     from fsspec.core import url_to_fs  # torch requires it; none is imported where no store is asked
 
     files, root = url_to_fs(url)

@@ -442,6 +442,28 @@ def test_where_a_store_may_send_on_to(before: str, after: str, may: bool) -> Non
         remote._require_same_place(before, after)
 
 
+@pytest.mark.parametrize("around", ["simplecache::{}", "filecache::{}", "zip://a.zip::{}", "reference::{}"])
+def test_a_web_server_behind_a_cache_of_fsspecs_is_not_asked_since_it_may_send_on(
+    around: str, cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve()
+    url = around.format(server.url)
+    with settings.override(cache_remote=url, cache_trust=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert server.asked == []
+    (said,) = warnings(caplog)
+    assert said.endswith("unset DOTCU_CACHE_REMOTE")
+    assert f"Name the server itself: export DOTCU_CACHE_REMOTE={server.url}" in said
+
+
+def test_an_address_in_capitals_is_asked_as_any_other(cache_dir: Path, serve: Callable[..., Server]) -> None:
+    server = serve()
+    url = server.url.replace("http", "HTTP")
+    with settings.override(cache_remote=url, cache_trust=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert len(server.asked) == 1
+
+
 def test_the_user_in_an_address_is_sent_and_its_trust_is_named_without(
     cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
