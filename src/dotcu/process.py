@@ -213,7 +213,8 @@ def supervise(
         environment: Other variables to set.
 
     Returns:
-        Its exit status, or minus the signal that ended it; and whether it said that it ends.
+        Its exit status as it said it, whatever code that it runs made of that; else as it was, or minus the
+        signal that ended it. And whether it said that it ends.
 
     Raises:
         ToolchainError: It cannot be started.
@@ -233,7 +234,8 @@ def supervise(
     with os.fdopen(reader, "rb", buffering=0) as said, _passing_signals_on(start) as child:
         status = child.wait()
         os.set_blocking(reader, False)
-        return status, bool(said.read())
+        text = said.read() or b""  # None: a program that it has started has the other end
+        return int(text) if text.isdigit() else status, text.isdigit()
 
 
 @contextmanager
@@ -277,8 +279,9 @@ def _is_in_foreground() -> bool:
         os.close(terminal)
 
 
-def adopt_channel(descriptor: int) -> None:
+def adopt_channel(variable: str, descriptor: int) -> None:
     """Keep the descriptor of `supervise` from programs that this one starts, and end when its parent does."""
+    settings.keep_from_others(variable)
     os.set_inheritable(descriptor, False)
     if sys.platform == "linux":
         import ctypes
@@ -290,10 +293,10 @@ _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG. Source: Linux, include/uapi/linux/prctl.h."""
 
 
-def say_end(descriptor: int) -> None:
+def say_end(descriptor: int, status: int) -> None:
     """Tell the process that supervises this one that it ends by itself, not by code that it runs."""
     with suppress(OSError):
-        os.write(descriptor, b".")
+        os.write(descriptor, str(status & 0xFF).encode())
 
 
 STDERR_LINES = 40

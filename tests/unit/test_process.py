@@ -194,11 +194,13 @@ END = "import os, sys; from dotcu import process; descriptor = int(os.environ['C
 @pytest.mark.parametrize(
     ("text", "result"),
     [
-        ("process.say_end(descriptor)", (0, True)),
-        ("process.say_end(descriptor); sys.exit(3)", (3, True)),
+        ("process.say_end(descriptor, 0)", (0, True)),
+        ("process.say_end(descriptor, 3); sys.exit(3)", (3, True)),
+        ("process.say_end(descriptor, 3); os._exit(0)", (3, True)),
         ("os._exit(0)", (0, False)),
         ("os.kill(os.getpid(), 9)", (-9, False)),
-        ("process.adopt_channel(descriptor); os.execv('/bin/true', ['true'])", (0, False)),
+        ("process.adopt_channel('CHANNEL', descriptor); os.execv('/bin/true', ['true'])", (0, False)),
+        ("process.adopt_channel('CHANNEL', descriptor); sys.exit('CHANNEL' in os.environ)", (0, False)),
     ],
 )
 def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(

@@ -50,8 +50,8 @@ def main() -> None:
     channel = None
     try:
         channel = _channel()
-        if channel is None and _is_program() and _is_check(sys.argv[1:]):
-            sys.exit(_check_apart())
+        if channel is None and _is_program() and (verb := _verb_with_code(sys.argv[1:])):
+            sys.exit(_run_apart(verb))
         with process.collecting_rarely():
             parser()(prog_name="dotcu")
     except SystemExit as end:
@@ -67,15 +67,24 @@ def main() -> None:
         sys.exit(_explain(error))
     finally:
         if channel is not None:
-            process.say_end(channel)
+            process.say_end(channel, _status(sys.exc_info()[1]))
+
+
+def _status(error: BaseException | None) -> int:
+    """Return the exit status of a Python that ends with an exception, or without one."""
+    code = error.code if isinstance(error, SystemExit) else int(error is not None)
+    return code if isinstance(code, int) else int(code is not None)
+
+
+_CHANNEL = "DOTCU_CHANNEL"
 
 
 def _channel() -> int | None:
-    """Return the descriptor on which this process says that it ends, if it is one that checks."""
-    text = settings.current().check_channel
+    """Return the descriptor on which this process says that it ends, if it is one of `_run_apart`."""
+    text = settings.current().channel
     if text is None:
         return None
-    process.adopt_channel(int(text))
+    process.adopt_channel(_CHANNEL, int(text))
     return int(text)
 
 
@@ -85,37 +94,57 @@ def _is_program() -> bool:
     return file.name == "dotcu" or file.parts[-2:] == ("dotcu", "__main__.py")
 
 
-def _is_check(words: Sequence[str]) -> bool:
-    """Return whether a command line checks, and does not just show its help."""
-    verb = next((word for word in words if not word.startswith("-")), "")
-    return verb == "check" and not {"-h", "--help"} & {*words}
+def _verb_with_code(words: Sequence[str]) -> str:
+    """Return the verb of a command line that runs the user's Python in its process; "" if none does."""
+    verb, *others = [word for word in words if not word.startswith("-")] or [""]
+    if {"-h", "--help"} & {*words}:
+        return ""
+    if verb == "inspect":
+        suffixes = {Path(word.partition(":")[0]).suffix for word in others}
+        runs = ".py" in suffixes or not suffixes & {*inspect.BINARIES, *inspect.COMPILED_HERE}
+    else:
+        runs = verb in _WITH_CODE or (verb == "cache" and others[:1] in (["plan"], ["pack"]))
+    return verb if runs else ""
 
 
-def _check_apart() -> int:
-    """Check in another process, so that code that ends it or crashes is not a check that passed.
+_WITH_CODE = ("check", "bench", "profile", "tune", "build")
 
-    After a crash, it is done again with each trial in a worker: then the report names the trial.
+
+def _run_apart(verb: str) -> int:
+    """Run this command in another process, so that code that ends it or crashes is not a command that passed.
+
+    A check is done again after a crash, with each trial in a worker: then the report names the trial.
     """
     command = [sys.executable, "-m", "dotcu", *sys.argv[1:]]
-    variable, apart = "DOTCU_CHECK_CHANNEL", {"DOTCU_CHECK_APART": "1"}
-    status, has_ended = process.supervise(command, variable)
+    status, has_ended = process.supervise(command, _CHANNEL)
     if has_ended or -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         return status if status >= 0 else 128 - status
+    if verb != "check":
+        return _report_end(
+            f"Code that it runs ended `dotcu {verb}` ({_how(status)}) before its work was done."
+        )
     console.note(
         f"the code that is checked ended the process of the check ({_how(status)}); "
         "the check begins again, with each trial in a process of its own"
     )
-    status, has_ended = process.supervise(command, variable, apart)
+    status, has_ended = process.supervise(command, _CHANNEL, {"DOTCU_CHECK_APART": "1"})
     if not has_ended:
-        message = (
+        return _report_end(
             f"The code that is checked ended the process of the check again ({_how(status)}): there is no "
-            "report.\nRequired: a module and samples that let the process live. Look for os._exit there, or "
-            "for the crash: python -X faulthandler FILE"
+            "report."
         )
-        _explain_as_json("CheckEnded", message)
-        console.print_error(message)
-        return errors.EXIT_FAILED
     return status or errors.EXIT_FAILED  # what ended the process once does not pass
+
+
+def _report_end(what: str) -> int:
+    """Print that code has ended the process that ran it; returns the exit code."""
+    message = (
+        f"{what}\nRequired: a module and samples that let the process live. Look for os._exit there, or for "
+        "the crash: python -X faulthandler FILE"
+    )
+    _explain_as_json("ProcessEnded", message)
+    console.print_error(message)
+    return errors.EXIT_FAILED
 
 
 def _how(status: int) -> str:

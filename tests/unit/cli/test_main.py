@@ -228,3 +228,65 @@ def test_starting_the_command_loads_no_torch_and_no_numpy() -> None:
     script = "import sys, dotcu.cli.main; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert {"torch", "numpy", "cuda"}.isdisjoint(done.stdout.split())
+
+
+ENDING = ["bench", "tune", "inspect", "profile", "cache plan", "cache pack"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ENDING)
+def test_a_module_that_ends_the_process_is_no_command_that_passed(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text("import os\nos._exit(0)\n")
+    command = [sys.executable, "-m", "dotcu", *verb.split(), "ops.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"ended `dotcu {verb.split()[0]}` (exit status 0) before its work was done" in done.stderr
+    assert "python -X faulthandler" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_project_that_ends_the_process_is_no_wheel_that_was_built(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\n[tool.dotcu]\nmodules = ["p"]\narchitectures = ["9.0"]\n'
+    )
+    (tmp_path / "p.py").write_text("import os\nos._exit(0)\n")
+    command = [sys.executable, "-m", "dotcu", "build", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done
+    assert json.loads(done.stdout)["error"]["type"] == "ProcessEnded"
+
+
+def test_a_command_within_code_that_a_command_runs_is_one_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(
+        "import subprocess, sys\n"
+        "command = [sys.executable, '-m', 'dotcu', '--version']\n"
+        "done = subprocess.run(command, capture_output=True, text=True)\n"
+        "sys.exit(done.stdout + done.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "dotcu", "bench", "ops.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert f"dotcu {dotcu.__version__}" in done.stderr
+    assert "not expect" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [
+        ("-v check ops.py", "check"),
+        ("bench package.module:f", "bench"),
+        ("tune ops.py --show", "tune"),
+        ("cache pack ops.py", "cache"),
+        ("inspect ops.py:f", "inspect"),
+        ("inspect package.module", "inspect"),
+        ("inspect ops.py --diff old.cu", "inspect"),
+        ("inspect kernels.cu --html page.html", ""),
+        ("inspect lib.so", ""),
+        ("cache --clear", ""),
+        ("bench --help", ""),
+        ("doctor", ""),
+        ("", ""),
+    ],
+)
+def test_only_commands_that_run_python_of_the_users_run_apart(words: str, verb: str) -> None:
+    assert main._verb_with_code(words.split()) == verb
