@@ -207,7 +207,7 @@ def _binary(target: str, archs: list[str], emit: str | None, output: Path | None
     if emit not in (None, "symbols"):
         raise UsageError(
             f"--emit {emit} is for kernels that dotcu compiles; of a binary it gives symbols.\n"
-            f"For machine code, type: cuobjdump -sass {target}"
+            f"For machine code, type: cuobjdump -sass {quoted(target)}"
         )
     report = read(Path(target), kernels=archs)
     if emit is not None:
