@@ -214,7 +214,8 @@ def supervise(
 
     Returns:
         Its exit status as it said it, whatever code that it runs made of that; else as it was, or minus the
-        signal that ended it. And whether it said that it ends.
+        signal that ended it. And whether it said that it ends, or a signal had asked for that: then the
+        status is 128 and that signal, since an end in the midst of anything may be a crash.
 
     Raises:
         ToolchainError: It cannot be started.
@@ -231,20 +232,31 @@ def supervise(
         finally:
             os.close(writer)
 
-    with os.fdopen(reader, "rb", buffering=0) as said, _passing_signals_on(start) as child:
+    asked: list[int] = []
+    with os.fdopen(reader, "rb", buffering=0) as said, _passing_signals_on(start, asked) as child:
         status = child.wait()
         os.set_blocking(reader, False)
         text = said.read() or b""  # None: a program that it has started has the other end
-        return int(text) if text.isdigit() else status, text.isdigit()
+    if text.isdigit():
+        return int(text), True
+    return (128 + asked[0], True) if asked else (status, False)
 
 
 @contextmanager
-def _passing_signals_on(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a child, and send it the signals that ask this process to end; what is ignored stays ignored."""
+def _passing_signals_on(
+    start: Callable[[], subprocess.Popen[bytes]], asked: list[int]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a child, and send it the signals that ask this process to end; what is ignored stays ignored.
+
+    Args:
+        start: Starts the child.
+        asked: Gets these signals.
+    """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
     def send(number: int, frame: object) -> None:
+        asked.append(number)
         if number == signal.SIGINT and _is_in_foreground():
             return
         if child is None:
@@ -252,8 +264,8 @@ def _passing_signals_on(start: Callable[[], subprocess.Popen[bytes]]) -> Iterato
         else:
             child.send_signal(number)
 
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heard = [number for number in asked if signal.getsignal(number) is not signal.SIG_IGN]
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, send) for number in heard}
     try:
         child = start()

@@ -209,13 +209,35 @@ def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(
     assert process.supervise([sys.executable, "-c", END + text], "CHANNEL") == result
 
 
+@pytest.mark.parametrize(
+    ("end", "result"),
+    [
+        ("os.abort()", "(143, True)"),
+        ("os._exit(0)", "(143, True)"),
+        ("process.say_end(int(os.environ['CHANNEL']), 3); os.abort()", "(3, True)"),
+    ],
+)
+def test_a_crash_of_a_program_that_was_asked_to_end_is_no_crash(end: str, result: str) -> None:
+    program = (
+        "import os, signal, time; from dotcu import process\n"
+        f"def stop(*_): {end}\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(60)"
+    )
+    command = f"[sys.executable, '-c', {program!r}]"
+    script = f"import sys; from dotcu import process; print(process.supervise({command}, 'CHANNEL'))"
+    done = process.run([sys.executable, "-c", script])
+    assert done.stdout.strip() == result, done.stderr
+
+
 def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised() -> None:
     program = (
         "import sys, time\n"
         "try:\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"
-        "except KeyboardInterrupt: sys.exit(5)"
+        "except KeyboardInterrupt: print('interrupted', flush=True)"
     )
     script = (
         "import signal, sys; from dotcu import process\n"
@@ -229,7 +251,7 @@ def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised(
     assert asking.stdout.readline() == "ready\n"
     asking.send_signal(signal.SIGINT)
     said, _ = asking.communicate(timeout=50)
-    assert said == "(5, False)\n"
+    assert said == "interrupted\n(130, True)\n"
 
 
 FORK_BESIDE_A_THREAD = """

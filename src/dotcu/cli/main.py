@@ -7,15 +7,17 @@ after SIGHUP, and 141 where the reader of a pipe has left.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -44,16 +46,14 @@ _READER_LEFT = 141  # 128 + SIGPIPE
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
     console.never_fail_on_letters()
-    for number in _ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:  # else, as under nohup, it is ignored
-            signal.signal(number, _unwind)
     channel = None
     try:
-        channel = _channel()
-        if channel is None and _is_program() and (verb := _verb_with_code(sys.argv[1:])):
-            sys.exit(_run_apart(verb))
-        with process.collecting_rarely():
-            parser()(prog_name="dotcu")
+        with _unwound_by_signals():
+            channel = _channel()
+            if channel is None and _is_program() and (verb := _verb_with_code(sys.argv[1:])):
+                sys.exit(_run_apart(verb))
+            with process.collecting_rarely():
+                parser()(prog_name="dotcu")
     except SystemExit as end:
         _end(end)
     except KeyboardInterrupt:
@@ -151,10 +151,56 @@ def _how(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
+class _Ended(BaseException):
+    """A signal asks this process to end, which is no error of a user's code, nor its sys.exit."""
+
+    status = 0
+    is_heard = False
+
+
+@contextlib.contextmanager
+def _unwound_by_signals() -> Iterator[None]:
+    """Have signals that ask this process to end raise, so that all is cleared up, and exit by them."""
+    heard = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]  # not under nohup
+    for number in heard:
+        signal.signal(number, _unwind)
+    try:
+        yield
+    except _Ended as asked:
+        _Ended.is_heard = True
+        sys.exit(asked.status)
+    finally:
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _unwind(number: int, frame: FrameType | None) -> NoReturn:
     """End this command as an error does, workers and cursor included; a second signal ends it at once."""
     signal.signal(number, signal.SIG_DFL)
-    sys.exit(128 + number)
+    _Ended.status, _Ended.is_heard = 128 + number, False
+    _thread.start_new_thread(_insist, (_thread.get_ident(),))
+    raise _Ended
+
+
+_INSIST_S = 0.5
+
+
+def _insist(thread: int) -> None:
+    """Raise `_Ended` in a thread again where it was lost, as in a callback of Python's or in a library's C.
+
+    Nobody may ask a second time: a service manager waits, and kills in the end.
+    """
+    import ctypes
+
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    while not _Ended.is_heard:
+        time.sleep(_INSIST_S)
+        found: Any = sys._current_exceptions().get(thread)
+        error = found[1] if isinstance(found, tuple) else found  # a tuple before Python 3.12
+        while error is not None and not isinstance(error, _Ended):
+            error = error.__context__
+        if error is None and not _Ended.is_heard:
+            raise_in(ctypes.c_ulong(thread), ctypes.py_object(_Ended))
 
 
 def _end(end: SystemExit) -> NoReturn:

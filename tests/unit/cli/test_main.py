@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ import dotcu
 import fresh
 from dotcu import errors, settings
 from dotcu.cli import main
+from dotcu.tracebacks import as_user_error
 from quick import quick
 
 
@@ -171,7 +173,12 @@ def test_a_signal_that_ends_the_command_lets_it_clear_up_first(
     cleared = []
 
     def wait() -> None:
-        with contextlib.closing(SimpleNamespace(close=lambda: cleared.append("the cursor is back"))):
+        with (
+            contextlib.closing(SimpleNamespace(close=lambda: cleared.append("the cursor is back"))),
+            as_user_error(
+                errors.UsageError, "ops.py cannot be imported", ""
+            ),  # nor is it the user's sys.exit
+        ):
             signal.raise_signal(number)
 
     before = signal.signal(number, signal.SIG_DFL)
@@ -183,6 +190,29 @@ def test_a_signal_that_ends_the_command_lets_it_clear_up_first(
     finally:
         signal.signal(number, before)
     assert (caught.value.code, cleared) == (code, ["the cursor is back"])
+
+
+def test_a_signal_that_is_lost_in_a_library_ends_the_command_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait() -> None:
+        for _ in range(2):
+            with contextlib.suppress(BaseException):  # as a callback of weakref's does, or C without a check
+                signal.raise_signal(signal.SIGTERM)
+            monkeypatch.setattr(signal, "raise_signal", lambda number: time.sleep(0.2))
+        for _ in range(1000):
+            time.sleep(0.01)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    monkeypatch.setattr(main, "_INSIST_S", 0.05)
+    monkeypatch.setattr(main, "_VERBS", (("wait", wait, "Wait."), ("hold", lambda: None, "Hold.")))
+    monkeypatch.setattr(sys, "argv", ["dotcu", "wait"])
+    try:
+        with pytest.raises(SystemExit) as caught:
+            main.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == 143
 
 
 def test_a_message_is_printed_as_it_is(
