@@ -664,8 +664,8 @@ class Store:
             return True
         try:
             status = self.root.stat()
-            if not regular.is_trusted(status):
-                raise PermissionError(errno.EPERM, f"{LAYOUT} belongs to {regular.owner(status)}")
+            if owner := regular.others(self.root):
+                raise PermissionError(errno.EPERM, f"{LAYOUT} belongs to {owner}")
             if status.st_uid == os.geteuid() and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 self.root.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
         except (FileNotFoundError, NotADirectoryError):

@@ -129,13 +129,10 @@ def _opened(data: bytes, digest: str, expected: str | None) -> tuple[CacheEntry,
     if len(entries) != 1 or entries[0][0] != digest:
         raise DamagedEntry("it is another entry")
     files = entries[0][1]
-    opened = cache.open_files(files.get)
-    if opened is None:
-        raise DamagedEntry("entry.json is missing")
-    index, whole = opened
-    if index["about"].get("build_digest") != digest:
+    index = packs.checked(digest, files)
+    if "build_digest" not in index["about"]:
         raise DamagedEntry("it is another entry")
-    return cache.entry_of(index, whole, digest=digest, expected=expected), files
+    return cache.entry_of(index, files, digest=digest, expected=expected), files
 
 
 def _name(digest: str) -> str:

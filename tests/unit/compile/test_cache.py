@@ -721,6 +721,20 @@ def test_what_another_user_has_put_into_the_cache_is_not_loaded(
     assert "DOTCU_CACHE_DIR" in warning
 
 
+def test_a_cache_behind_another_users_link_is_not_used(
+    store: Store, tmp_path: Path, of_another_user: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mine").mkdir()  # its folder `temporary` would be emptied
+    store.directory.mkdir(exist_ok=True)
+    store.root.symlink_to(tmp_path / "mine")
+    put(store)
+    assert store.get(DIGEST, cache.read_entry) == entry()  # the link is mine, so far
+    of_another_user(store.root)
+    assert store.get(DIGEST, cache.read_entry) is None
+    assert not store.put(DIGEST, entry().files(), locked=True)
+    assert "v1 belongs to" in caplog.text
+
+
 def replaced_by(harm: str, path: Path) -> None:
     """Put something else in place of a file or a folder."""
     if harm == "sparse":

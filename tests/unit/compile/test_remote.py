@@ -250,7 +250,7 @@ def repacked(data: bytes, **changed: bytes | None) -> bytes:
     ((digest, contents),) = packs.read(io.BytesIO(data))
     for name, value in changed.items():
         name = name.replace("_", ".")
-        contents.pop(name)
+        contents.pop(name, None)
         contents |= {name: value} if value is not None else {}
     out = io.BytesIO()
     packs.write(out, {digest: contents})
@@ -269,6 +269,7 @@ HARMS: dict[str, Callable[[bytes, bytes], bytes]] = {
     "a web page": lambda data, _: b"<html>Sign in</html>" * 100,
     "no index": lambda data, _: repacked(data, entry_json=None),
     "an index of nothing": lambda data, _: repacked(data, entry_json=b"{}"),
+    "a file more": lambda data, _: repacked(data, more=b"that no index names"),
     "a file less": lambda data, _: repacked(data, kernel_cubin=None),
 }
 
