@@ -217,7 +217,8 @@ class _ParsedFile:
             )
         }  # fmt: skip
         if not host_includes and all(
-            each in kept and not (each.methods or each.marks or each.of_both) for each in self.declarations
+            each in kept and not (each.methods or each.marks or each.of_both or each.made)
+            for each in self.declarations
         ):
             return self.text
         self.kept, self.added = bytearray(len(self.text)), {}
@@ -241,7 +242,9 @@ class _ParsedFile:
                 self.kept[position] = 1
 
     def _keep_declaration(self, variant: str, declaration: ParsedDeclaration, selection: _Selection) -> None:
-        if declaration in selection.kept:
+        if declaration in selection.kept and declaration.made:
+            self.added[declaration.start] = declaration.made
+        elif declaration in selection.kept:
             begin = declaration.start
             for method in declaration.methods:
                 self._keep(variant, begin, max(begin, method.start))

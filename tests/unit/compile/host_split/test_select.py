@@ -852,12 +852,49 @@ def test_an_error_in_device_code_is_reported_where_host_code_was_refused_too(mak
     assert [one.line for one in error.value.diagnostics] == [5]
 
 
+STAMPED = """#include <string>
+#define ADD(n) n + 0
+#define STAMP(NAME, T, OP, ...) \\
+  extern "C" __global__ void NAME##_##T(T* x, const T* y) { /* one */ \\
+    x[threadIdx.x] = x[threadIdx.x] OP y[ADD(threadIdx.x)]; \\
+    printf("T ## %s\\n", #NAME #__VA_ARGS__); } \\
+  void launch_##NAME##_##T(T* x, const T* y) { \\
+    std::string s(#NAME); NAME##_##T<<<1, 32>>>(x, y); }
+STAMP(plus, float, +, "a \\ b", ADD)
+STAMP(times,
+      int, *)
+__global__ void wrong(int* x) { *x = nothing; }
+"""
+
+
+def test_of_a_macro_that_makes_a_kernel_and_its_launcher_the_kernel_stays(make: Build) -> None:
+    text = STAMPED.replace("nothing", "1")
+    made = make(text, names=("plus_float", "times_int", "wrong"))
+    assert set(made.lowered) >= {"plus_float", "times_int", "wrong"}
+    strings = {bytes(map(int, one.split(", "))) for one in re.findall(r"\.b8 \$str\S* = \{(.+?)\}", made.ptx)}
+    assert strings == {b"T ## %s\n", b'plus"a \\ b", ADD', b"times"}
+    assert "mul.lo.s32" in made.ptx
+
+
+def test_what_a_macro_makes_moves_no_line(make: Build) -> None:
+    with pytest.raises(CompileError) as error:
+        make(STAMPED)
+    assert "inline.cu:12:38: error" in str(error.value)
+
+
+TWO_WAYS = """#ifdef WIDE
+#define BOTH(n) __global__ void n() {} void run_##n() {}
+#else
+#define BOTH(n) __global__ void n(int) {} void run_##n() {}
+#endif
+"""
+
 # Of each: a text, the line that is told, and what of it is told.
 UNCLEAR = {
     "an unknown macro": (f"#include <vector>\nMAKE_IT(float)\n{KERNEL}", 2, "that is not a declaration"),
-    "a macro of both kinds": (
-        "#include <map>\n#define BOTH(n) __global__ void n() {} \\\n  void run_##n() {}\nBOTH(a)\n",
-        4,
+    "a macro of both kinds, in two ways": (
+        f"{TWO_WAYS}BOTH(a)\nint main();\n",
+        6,
         "what the macro BOTH makes",
     ),
     "a half of a function": (f"{KERNEL}int main() {{\n", 2, "that is not a declaration"),
