@@ -882,6 +882,27 @@ def test_what_a_macro_makes_moves_no_line(make: Build) -> None:
     assert "inline.cu:12:38: error" in str(error.value)
 
 
+OPENED = """#include <vector>
+namespace ops {
+inline namespace v1 { __device__ int one() { return 1; } }
+constexpr int sizes[] = {2, 3};
+constexpr int operator""_KiB(unsigned long long n) { return int(n) << 10; }
+constexpr float operator"" _half(long double x) { return float(x) / 2; }
+}
+using namespace ops;
+__global__ void k(int* x) { *x = one() + sizes[1] + int(sizeof(char[1_KiB])) + int(4.0_half); }
+int main() { std::vector<int> v; k<<<1, 1>>>(v.data()); }
+"""
+
+
+def test_a_namespace_of_ones_own_stays_open_and_literals_of_ones_own_are_known(make: Build) -> None:
+    assert "1030" in make(OPENED).ptx  # 1 + 3 + 1024 + 2
+
+
+def test_a_namespace_of_the_hosts_is_not_opened(make: Build) -> None:
+    make(OPENED.replace("using namespace ops;", "using namespace ops;\nusing namespace torch;"))
+
+
 TWO_WAYS = """#ifdef WIDE
 #define BOTH(n) __global__ void n() {} void run_##n() {}
 #else
