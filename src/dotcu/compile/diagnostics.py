@@ -695,6 +695,8 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
     for error in errors:
         if match := _UNKNOWN_OPTION.search(error.message):
             return f"Leave {match[1]} out of options. NVRTC has no such option."
+        if "invalid value for --std" in error.message:
+            return 'Write std="c++20" or std="c++17": this NVRTC has no such standard.'
     if any("includes itself" in error.message for error in errors):
         if any("include_next" in file.original for file in plan.includes.files):
             return (
