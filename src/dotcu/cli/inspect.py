@@ -193,9 +193,12 @@ def _put(data: bytes, output: Path | None) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
+    is_new = not path.exists()
     try:
         path.write_bytes(data)
     except OSError as error:
+        if is_new and path.is_file():
+            path.unlink()  # no half of it stays
         raise UsageError(
             f"{path} cannot be written: {error.strerror}.\nName a file in an existing folder."
         ) from error

@@ -11,8 +11,10 @@ import _thread
 import contextlib
 import errno
 import logging
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,6 +41,7 @@ _VERBS = (
 )
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _INTERRUPTED = 130  # 128 + SIGINT
 _READER_LEFT = 141  # 128 + SIGPIPE
 
@@ -267,9 +270,9 @@ def _explain(error: Exception) -> int:
     """Print what went wrong; returns the exit code."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         error = _without_torch("This command")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in _FULL:
         console.hang_up()
-        console.print_error(f"the output could not be written: {error.strerror}.")
+        console.print_error(_full(error))
         return errors.EXIT_ENVIRONMENT
     _explain_as_json(type(error).__name__, str(error))
     if isinstance(error, errors.DotcuError):
@@ -281,6 +284,20 @@ def _explain(error: Exception) -> int:
         "    DOTCU_DEBUG=1"
     )
     return errors.EXIT_FAILED
+
+
+_LEAST_FREE_BYTES = 1 << 16
+
+
+def _full(error: OSError) -> str:
+    """Return what to do where a disk is full: that of temporary files, or that of the output."""
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free >= _LEAST_FREE_BYTES:
+        return f"{error.filename or 'the output'} could not be written: {error.strerror}."
+    return (
+        f"{folder}, the folder of temporary files, is full.\n"
+        "Make room there, or choose another: export TMPDIR=FOLDER"
+    )
 
 
 def _explain_as_json(kind: str, message: str) -> None:

@@ -23,7 +23,13 @@ from dotcu.kernel.config import (
     refuse_shape,
     resident_blocks,
 )
-from dotcu.kernel.declarations import instance_name, kernel_access, template_example, template_head
+from dotcu.kernel.declarations import (
+    instance_name,
+    kernel_access,
+    overload_key,
+    template_example,
+    template_head,
+)
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
 from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch
@@ -114,7 +120,7 @@ class Kernel:
         """
         if self._unit is None:
             raise ArgumentError(
-                f"{self.name} is a template and was used without template arguments.\n"
+                f"{overload_key(self.name)} is a template and was used without template arguments.\n"
                 f"It is declared: {template_head(self._declaration)}.\n"
                 f"Instantiate it: {template_example(self._declaration)}"
             )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +22,7 @@ import pytest
 import dotcu
 import fresh
 from dotcu import errors, settings
-from dotcu.cli import main
+from dotcu.cli import console, main
 from dotcu.tracebacks import as_user_error
 from quick import quick
 
@@ -109,6 +112,17 @@ def test_an_error_that_was_not_expected_is_printed_as_json_too(
 def _as_if_asked(explain: Callable[[str, str], None], kind: str, message: str) -> None:
     sys.argv = [*sys.argv, "--json"]  # the one that is patched, so it is put back
     explain(kind, message)
+
+
+def test_a_full_folder_of_temporary_files_is_not_taken_for_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "hang_up", lambda: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    assert end_of(OSError(errno.ENOSPC, "No space left on device"), monkeypatch) == 3
+    said = capsys.readouterr().err
+    assert f"{tempfile.gettempdir()}, the folder of temporary files, is full" in said
+    assert "export TMPDIR=FOLDER" in said
 
 
 PRINTING = quick(
