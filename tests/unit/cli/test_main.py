@@ -334,3 +334,11 @@ def test_a_command_within_code_that_a_command_runs_is_one_of_its_own(tmp_path: P
 )
 def test_only_commands_that_run_python_of_the_users_run_apart(words: str, verb: str) -> None:
     assert main._verb_with_code(words.split()) == verb
+
+
+def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "dotcu", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
