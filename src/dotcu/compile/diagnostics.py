@@ -518,9 +518,9 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
 
 
 _OF_HOSTS = (
-    ("function", "__host__ __device__"),
-    ("variable", "const, or __device__"),
-    ("", "nothing of the host's library in it"),
+    ("function", "write there: __host__ __device__"),
+    ("variable", "write there: const, or __device__"),
+    ("", "move out of it what is of the host's library or of PyTorch, members too: into another type."),
 )
 """What makes device code of a declaration, by a word in what it is."""
 
@@ -558,7 +558,7 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
             remedy = next(remedy for kind, remedy in _OF_HOSTS if kind in one.what)
             return (
                 f"{name}, {where}, was left out as host code: {one.what}.\n"
-                f"  If device code needs it, write there: {remedy}"
+                f"  If device code needs it, {remedy}"
             )
     return ""
 

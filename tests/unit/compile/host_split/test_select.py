@@ -968,6 +968,21 @@ def test_a_host_function_that_a_kernel_calls_is_reported_with_its_line(make: Bui
     assert "write there: __host__ __device__" in message
 
 
+def test_a_type_with_a_member_of_the_hosts_that_a_kernel_needs_can_be_mended_as_advised(make: Build) -> None:
+    held = "std::vector<at::Tensor> held; "
+    text = (
+        "#include <torch/extension.h>\n"
+        f"struct Engine {{ {held}static __device__ int twice(int x) {{ return 2 * x; }} }};\n"
+        "__global__ void k(int* x) { *x = Engine::twice(*x); }\n"
+    )
+    with pytest.raises(CompileError) as error:
+        make(text)
+    assert "Engine, at line 2 of inline.cu, was left out as host code: a type." in str(error.value)
+    assert "move out of it what is of the host's library or of PyTorch" in str(error.value)
+    moved = text.replace(held, "").replace("struct Engine", f"struct Held {{ {held}}}; struct Engine")
+    assert make(moved).cubin
+
+
 def test_device_code_with_the_hosts_library_in_it_is_reported_with_its_line(make: Build) -> None:
     with pytest.raises(
         HostCodeError, match=r"Device code of inline\.cu(.|\n)*inline\.cu:2: the host's standard"
