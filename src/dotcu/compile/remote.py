@@ -389,7 +389,10 @@ def _require_same_place(before: str, after: str) -> None:
 
 def _bounded(file: Any) -> bytes:
     parts, total = [], 0
-    while part := file.read(_CHUNK):
+    until = time.monotonic() + settings.current().cache_timeout_s  # by then nobody waits for it
+    while part := getattr(file, "read1", file.read)(_CHUNK):
+        if time.monotonic() > until:
+            raise TimeoutError
         parts.append(part)
         total += len(part)
         if total > packs.MOST_BYTES:

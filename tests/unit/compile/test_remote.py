@@ -390,6 +390,28 @@ def test_a_store_that_is_busy_is_asked_again(cache_dir: Path, serve: Callable[..
     assert remote._left_alone == {}
 
 
+def test_a_store_that_sends_a_byte_now_and_then_is_not_read_for_ever(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    is_left = threading.Event()
+
+    def drip(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        try:
+            while not is_left.wait(0.02):
+                request.wfile.write(b"v")
+        except OSError:  # nobody reads it any more
+            request.wfile = io.BytesIO()
+            is_left.set()
+
+    server = serve(drip)
+    with settings.override(cache_remote=server.url, cache_trust=server.url, cache_timeout_s=1):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert is_left.wait(20)
+    assert "it did not answer within 1 s" in warnings(caplog)[0]
+
+
 def sent_to(address: str) -> Answer:
     def send_on(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(302)
