@@ -11,6 +11,7 @@ import _thread
 import contextlib
 import errno
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -113,12 +114,20 @@ def _verb_with_code(words: Sequence[str]) -> str:
 _WITH_CODE = ("check", "bench", "profile", "tune", "build")
 
 
+_BEGIN = f"""import sys
+sys.path[:] = sys.argv.pop(1).split({os.pathsep!r})
+import runpy
+runpy.run_module("dotcu", run_name="__main__", alter_sys=True)
+"""
+
+
 def _run_apart(verb: str) -> int:
     """Run this command in another process, so that code that ends it or crashes is not a command that passed.
 
     A check is done again after a crash, with each trial in a worker: then the report names the trial.
     """
-    command = [sys.executable, "-m", "dotcu", *sys.argv[1:]]
+    # `python -m` would search the working directory first, where a file may be called random.py
+    command = [sys.executable, "-c", _BEGIN, os.pathsep.join(sys.path), *sys.argv[1:]]
     status, has_ended = process.supervise(command, _CHANNEL)
     if has_ended or -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         return status if status >= 0 else 128 - status

@@ -314,6 +314,19 @@ def test_a_command_within_code_that_a_command_runs_is_one_of_its_own(tmp_path: P
     assert "not expect" not in done.stderr
 
 
+def test_files_of_the_working_directory_take_the_place_of_no_module(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "dotcu").write_text("from dotcu.cli.main import main\nmain()\n")
+    for name in ("random", "types", "runpy", "profile", "dotcu"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('this is not {name}')\n")
+    (tmp_path / "ops.py").write_text("value = 1\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "bin/dotcu", "bench", "ops.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ops.py defines no operator" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "verb"),
     [
