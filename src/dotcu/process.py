@@ -39,7 +39,23 @@ class Finished:
     @property
     def line(self) -> str:
         """The command as a line that can be pasted into a shell."""
+        if self.command[1:3] == ("-c", _RUN_MODULE):
+            return shlex.join((self.command[0], "-m", *self.command[3:]))
         return shlex.join(self.command)
+
+
+_RUN_MODULE = (
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def module_command(name: str, python: str | Path = sys.executable) -> tuple[str | Path, ...]:
+    """Return the words that run a module as a program: its arguments follow.
+
+    `python -m` would search the working directory first, where a file may be called random.py.
+    """
+    return python, "-c", _RUN_MODULE, name
 
 
 @contextmanager

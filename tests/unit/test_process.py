@@ -31,6 +31,14 @@ def test_the_command_comes_back_as_a_line_to_paste() -> None:
     assert done.line.endswith("""-c 'print('"'"'a b'"'"')'""")
 
 
+def test_a_module_that_is_run_finds_no_module_in_the_working_directory(tmp_path: Path) -> None:
+    for name in ("argparse", "json", "runpy"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('this is not {name}')\n")
+    done = process.run([*process.module_command("json.tool"), "--help"], folder=tmp_path)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.line == f"{sys.executable} -m json.tool --help"
+
+
 def test_bytes_that_are_no_text_do_not_stop_the_reader() -> None:
     done = process.run([sys.executable, "-c", r"import sys; sys.stdout.buffer.write(b'\xff')"])
     assert done.stdout == "\N{REPLACEMENT CHARACTER}"

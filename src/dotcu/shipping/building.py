@@ -8,7 +8,6 @@ import os
 import posixpath
 import re
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections import Counter
@@ -204,7 +203,7 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
     """
     if importlib.machinery.PathFinder.find_spec("pip") is None:  # importlib.util asks setuptools, which warns
         raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [*process.module_command("pip"), "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += [] if isolated else ["--no-build-isolation"]
     now = settings.current()  # by which the hook is to compile, too
     mine = {"TORCH_CUDA_ARCH_LIST": now.arch_list, "DOTCU_NVRTC": now.nvrtc, "DOTCU_PREBUILT": 1}
