@@ -66,6 +66,11 @@ def quoted(word: object) -> str:
     return shlex.quote(str(word))
 
 
+def reason(error: Exception) -> str:
+    """Return why something failed, without the number and the path that an OSError's text has."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import os
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 from dotcu import settings
@@ -37,7 +39,23 @@ class Finished:
     @property
     def line(self) -> str:
         """The command as a line that can be pasted into a shell."""
+        if self.command[1:3] == ("-c", _RUN_MODULE):
+            return shlex.join((self.command[0], "-m", *self.command[3:]))
         return shlex.join(self.command)
+
+
+_RUN_MODULE = (
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def module_command(name: str, python: str | Path = sys.executable) -> tuple[str | Path, ...]:
+    """Return the words that run a module as a program: its arguments follow.
+
+    `python -m` would search the working directory first, where a file may be called random.py.
+    """
+    return python, "-c", _RUN_MODULE, name
 
 
 @contextmanager
@@ -155,6 +173,48 @@ class ForkSafeLock:
         self._lock.release()
 
 
+_PYTHON_S = 5.0
+"""The longest wait of a fork for a lock of Python's: its holder may itself wait for the thread that forks."""
+
+
+def _let_python_unlock() -> None:
+    """Wait before a fork until no other thread of dotcu's has a lock of Python's own.
+
+    Python has one for each module that is being imported, and before 3.12 one for each `cached_property`. In
+    a forked child it stays locked: the child would wait for ever where it imports that module, or computes
+    that property.
+    """
+    own, until = threading.get_ident(), time.monotonic() + _PYTHON_S
+    while time.monotonic() < until:
+        if not any(_is_within_a_lock(frame) for frame in _innermost_frames(own)):
+            return
+        time.sleep(0.001)
+
+
+def _innermost_frames(own: int) -> list[FrameType]:
+    return [frame for thread, frame in sys._current_frames().items() if thread != own]
+
+
+def _is_within_a_lock(frame: FrameType | None) -> bool:
+    """Return whether dotcu is imported, or has something imported or computed once, around a frame."""
+    locks = False
+    while frame is not None:
+        code = frame.f_code
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == "dotcu":
+            if locks or code.co_name == "<module>":
+                return True
+        elif code.co_filename.startswith("<frozen importlib"):
+            locks = True
+        elif sys.version_info < (3, 12) and code.co_name == "__get__":
+            locks = locks or code.co_filename == functools.__file__
+        frame = frame.f_back
+    return False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_let_python_unlock)
+
+
 def supervise(
     command: Sequence[str | Path], variable: str, environment: Mapping[str, str] | None = None
 ) -> tuple[int, bool]:
@@ -169,7 +229,9 @@ def supervise(
         environment: Other variables to set.
 
     Returns:
-        Its exit status, or minus the signal that ended it; and whether it said that it ends.
+        Its exit status as it said it, whatever code that it runs made of that; else as it was, or minus the
+        signal that ended it. And whether it said that it ends, or a signal had asked for that: then the
+        status is 128 and that signal, since an end in the midst of anything may be a crash.
 
     Raises:
         ToolchainError: It cannot be started.
@@ -186,19 +248,31 @@ def supervise(
         finally:
             os.close(writer)
 
-    with os.fdopen(reader, "rb", buffering=0) as said, _passing_signals_on(start) as child:
+    asked: list[int] = []
+    with os.fdopen(reader, "rb", buffering=0) as said, _passing_signals_on(start, asked) as child:
         status = child.wait()
         os.set_blocking(reader, False)
-        return status, bool(said.read())
+        text = said.read() or b""  # None: a program that it has started has the other end
+    if text.isdigit():
+        return int(text), True
+    return (128 + asked[0], True) if asked else (status, False)
 
 
 @contextmanager
-def _passing_signals_on(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a child, and send it the signals that ask this process to end; what is ignored stays ignored."""
+def _passing_signals_on(
+    start: Callable[[], subprocess.Popen[bytes]], asked: list[int]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a child, and send it the signals that ask this process to end; what is ignored stays ignored.
+
+    Args:
+        start: Starts the child.
+        asked: Gets these signals.
+    """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
     def send(number: int, frame: object) -> None:
+        asked.append(number)
         if number == signal.SIGINT and _is_in_foreground():
             return
         if child is None:
@@ -206,8 +280,8 @@ def _passing_signals_on(start: Callable[[], subprocess.Popen[bytes]]) -> Iterato
         else:
             child.send_signal(number)
 
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heard = [number for number in asked if signal.getsignal(number) is not signal.SIG_IGN]
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, send) for number in heard}
     try:
         child = start()
@@ -233,8 +307,9 @@ def _is_in_foreground() -> bool:
         os.close(terminal)
 
 
-def adopt_channel(descriptor: int) -> None:
+def adopt_channel(variable: str, descriptor: int) -> None:
     """Keep the descriptor of `supervise` from programs that this one starts, and end when its parent does."""
+    settings.keep_from_others(variable)
     os.set_inheritable(descriptor, False)
     if sys.platform == "linux":
         import ctypes
@@ -246,10 +321,10 @@ _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG. Source: Linux, include/uapi/linux/prctl.h."""
 
 
-def say_end(descriptor: int) -> None:
+def say_end(descriptor: int, status: int) -> None:
     """Tell the process that supervises this one that it ends by itself, not by code that it runs."""
     with suppress(OSError):
-        os.write(descriptor, b".")
+        os.write(descriptor, str(status & 0xFF).encode())
 
 
 STDERR_LINES = 40

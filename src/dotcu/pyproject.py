@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dotcu import files
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, reason
 from dotcu.files import is_file, read_file
 
 FILE = "pyproject.toml"
@@ -78,6 +78,6 @@ def section(path: Path) -> dict[str, Any] | None:
     try:
         tool = parse_toml(read_file(path, MOST_BYTES).decode("utf-8")).get("tool", {})
     except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
-        raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
+        raise UsageError(f"{path} cannot be read: {reason(error)}.\nCorrect it first.") from error
     table = tool.get("dotcu") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else None

@@ -87,8 +87,8 @@ class Settings:
     cpp: Path | None = _variable(
         "DOTCU_CPP", None, "set by `dotcu build --cpp`: the folder of C++ that a wheel gets"
     )
-    check_channel: str | None = _variable(
-        "DOTCU_CHECK_CHANNEL", None, "set by `dotcu check`: where the process that checks says that it ends"
+    channel: str | None = _variable(
+        "DOTCU_CHANNEL", None, "set by commands that run your code: where the process that does says its end"
     )
     check_apart: bool = _variable(
         "DOTCU_CHECK_APART", False, "set by `dotcu check`, after a crash: each trial runs in a worker"
@@ -161,6 +161,11 @@ def _path(variable: str, text: str) -> Path:
 def with_variables(more: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment with some variables added, for a program that is started."""
     return {**os.environ, **more}
+
+
+def keep_from_others(variable: str) -> None:
+    """Remove a variable from this process's environment: it is not for programs that this one starts."""
+    os.environ.pop(variable, None)
 
 
 # Source: GCC manual, "Environment Variables Affecting GCC"; nvcc manual, "NVCC Environment Variables".

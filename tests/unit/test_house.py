@@ -276,7 +276,8 @@ def test_a_class_name_means_one_thing() -> None:
 
 def test_a_path_in_a_command_to_type_is_quoted() -> None:
     command = re.compile(
-        r"\b(?:dotcu (?:check|bench|inspect|profile|watch|cache \w+)|ls -ld?|make -C) \{(?!quoted\()"
+        r"(?:\b(?:dotcu (?:check|bench|inspect|profile|watch|cache \w+|\{verb\})|ls(?: -ld?)?|make -C"
+        r"|mkdir -p|chown|cd|cat|rm|cuobjdump -sass)|Type: (?:.* )?--(?:save|plot)) \{(?!quoted\()"
     )
     wrong = [
         f"{path.relative_to(PACKAGE)}:{number}"

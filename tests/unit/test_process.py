@@ -31,6 +31,14 @@ def test_the_command_comes_back_as_a_line_to_paste() -> None:
     assert done.line.endswith("""-c 'print('"'"'a b'"'"')'""")
 
 
+def test_a_module_that_is_run_finds_no_module_in_the_working_directory(tmp_path: Path) -> None:
+    for name in ("argparse", "json", "runpy"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('this is not {name}')\n")
+    done = process.run([*process.module_command("json.tool"), "--help"], folder=tmp_path)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.line == f"{sys.executable} -m json.tool --help"
+
+
 def test_bytes_that_are_no_text_do_not_stop_the_reader() -> None:
     done = process.run([sys.executable, "-c", r"import sys; sys.stdout.buffer.write(b'\xff')"])
     assert done.stdout == "\N{REPLACEMENT CHARACTER}"
@@ -194,11 +202,13 @@ END = "import os, sys; from dotcu import process; descriptor = int(os.environ['C
 @pytest.mark.parametrize(
     ("text", "result"),
     [
-        ("process.say_end(descriptor)", (0, True)),
-        ("process.say_end(descriptor); sys.exit(3)", (3, True)),
+        ("process.say_end(descriptor, 0)", (0, True)),
+        ("process.say_end(descriptor, 3); sys.exit(3)", (3, True)),
+        ("process.say_end(descriptor, 3); os._exit(0)", (3, True)),
         ("os._exit(0)", (0, False)),
         ("os.kill(os.getpid(), 9)", (-9, False)),
-        ("process.adopt_channel(descriptor); os.execv('/bin/true', ['true'])", (0, False)),
+        ("process.adopt_channel('CHANNEL', descriptor); os.execv('/bin/true', ['true'])", (0, False)),
+        ("process.adopt_channel('CHANNEL', descriptor); sys.exit('CHANNEL' in os.environ)", (0, False)),
     ],
 )
 def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(
@@ -207,13 +217,35 @@ def test_an_end_of_its_own_is_told_from_one_by_the_code_that_it_runs(
     assert process.supervise([sys.executable, "-c", END + text], "CHANNEL") == result
 
 
+@pytest.mark.parametrize(
+    ("end", "result"),
+    [
+        ("os.abort()", "(143, True)"),
+        ("os._exit(0)", "(143, True)"),
+        ("process.say_end(int(os.environ['CHANNEL']), 3); os.abort()", "(3, True)"),
+    ],
+)
+def test_a_crash_of_a_program_that_was_asked_to_end_is_no_crash(end: str, result: str) -> None:
+    program = (
+        "import os, signal, time; from dotcu import process\n"
+        f"def stop(*_): {end}\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(60)"
+    )
+    command = f"[sys.executable, '-c', {program!r}]"
+    script = f"import sys; from dotcu import process; print(process.supervise({command}, 'CHANNEL'))"
+    done = process.run([sys.executable, "-c", script])
+    assert done.stdout.strip() == result, done.stderr
+
+
 def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised() -> None:
     program = (
         "import sys, time\n"
         "try:\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"
-        "except KeyboardInterrupt: sys.exit(5)"
+        "except KeyboardInterrupt: print('interrupted', flush=True)"
     )
     script = (
         "import signal, sys; from dotcu import process\n"
@@ -227,4 +259,55 @@ def test_an_interrupt_without_a_terminal_goes_to_the_program_that_is_supervised(
     assert asking.stdout.readline() == "ready\n"
     asking.send_signal(signal.SIGINT)
     said, _ = asking.communicate(timeout=50)
-    assert said == "(5, False)\n"
+    assert said == "interrupted\n(130, True)\n"
+
+
+FORK_BESIDE_A_THREAD = """
+import functools, os, signal, sys, threading, time
+from pathlib import Path
+import dotcu.process
+
+class Once:
+    @functools.cached_property
+    def value(self):
+        exec(Path("slow.py").read_text(), own := {})
+        return own["value"]
+
+def work():
+    exec(sys.argv[1], {"__name__": "dotcu.of_a_test", "Once": Once})  # as a module of dotcu's does
+
+thread = threading.Thread(target=work)
+thread.start()
+while not Path("begun").exists():
+    time.sleep(0.01)
+dotcu.process._PYTHON_S = float(sys.argv[2])
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    if sys.argv[2] != "0.2":
+        work()
+    os._exit(0)
+Path("forked").touch()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("work", ["import slow", "Once().value"])
+def test_a_child_that_is_forked_while_python_has_a_lock_of_its_own_can_take_it(
+    work: str, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(0.5)\nvalue = 7\n")
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_THREAD, work, "60"]
+    done = process.run(command, folder=tmp_path)
+    assert (done.stdout, done.status) == ("0\n", 0), done.stderr
+
+
+def test_a_fork_waits_only_a_while_for_an_import_that_does_not_end(tmp_path: Path) -> None:
+    slow = (
+        "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('forked'): time.sleep(0.01)\n"
+    )
+    (tmp_path / "slow.py").write_text(slow)
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_THREAD, "import slow", "0.2"]
+    done = process.run(command, folder=tmp_path)
+    assert (done.stdout, done.status) == ("0\n", 0), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,3 +59,13 @@ def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> N
     (tmp_path / "pyproject.toml").write_text(text, errors="surrogateescape")
     with pytest.raises(UsageError, match=r"pyproject.toml cannot be read"):
         pyproject.section(tmp_path / "pyproject.toml")
+
+
+def test_a_file_that_is_too_large_is_said_to_be_so_once(tmp_path: Path) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.touch()
+    os.truncate(file, 1 << 34)
+    with pytest.raises(UsageError) as caught:
+        pyproject.section(file)
+    told = "It has more than 16,777,216 bytes"
+    assert str(caught.value) == f"{file} cannot be read: {told}.\nCorrect it first."

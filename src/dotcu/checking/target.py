@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 
 from dotcu.checking.subject import Subject
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, quoted
 from dotcu.operator import Operator, Overload
 from dotcu.tracebacks import as_user_error
 
@@ -53,7 +53,7 @@ def resolve(target: str, *, verb: str = "check") -> list[tuple[str, Operator]]:
         nearest = difflib.get_close_matches(name, names, n=1, cutoff=0) or names
         raise UsageError(
             f"{place} has no operator {name!r}; it has {', '.join(names)}.\n"
-            f"Type: dotcu {verb} {place}:{nearest[0]}"
+            f"Type: dotcu {verb} {quoted(place)}:{nearest[0]}"
         )
     return chosen
 
@@ -116,10 +116,13 @@ def _exists(name: str) -> bool:
 
 
 def _from_file(path: Path) -> ModuleType:
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a regular file.\nSee what it is: ls -ld {quoted(path)}")
     if not path.is_file():
         names = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, names, n=1)
-        meant = f"Did you mean {path.parent / close[0]}?" if close else f"See what is there: ls {path.parent}"
+        see = f"See what is there: ls {quoted(path.parent)}"
+        meant = f"Did you mean {path.parent / close[0]}?" if close else see
         raise UsageError(f"there is no file {path}.\n{meant}")
     if path.suffix != ".py":
         raise UsageError(

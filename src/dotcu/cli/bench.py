@@ -134,4 +134,4 @@ def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -
     if save is not None and (save.is_dir() or not save.parent.is_dir()):
         reason = f"{save} is a folder" if save.is_dir() else f"there is no folder {save.parent}"
         example = save / "bench.jsonl" if save.is_dir() else Path(save.name)
-        raise UsageError(f"the report cannot be saved: {reason}.\nType: --save {example}")
+        raise UsageError(f"the report cannot be saved: {reason}.\nType: --save {quoted(example)}")

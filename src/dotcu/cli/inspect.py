@@ -193,9 +193,12 @@ def _put(data: bytes, output: Path | None) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
+    is_new = not path.exists()
     try:
         path.write_bytes(data)
     except OSError as error:
+        if is_new and path.is_file():
+            path.unlink()  # no half of it stays
         raise UsageError(
             f"{path} cannot be written: {error.strerror}.\nName a file in an existing folder."
         ) from error
@@ -207,7 +210,7 @@ def _binary(target: str, archs: list[str], emit: str | None, output: Path | None
     if emit not in (None, "symbols"):
         raise UsageError(
             f"--emit {emit} is for kernels that dotcu compiles; of a binary it gives symbols.\n"
-            f"For machine code, type: cuobjdump -sass {target}"
+            f"For machine code, type: cuobjdump -sass {quoted(target)}"
         )
     report = read(Path(target), kernels=archs)
     if emit is not None:

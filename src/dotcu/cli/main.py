@@ -7,15 +7,20 @@ after SIGHUP, and 141 where the reader of a pipe has left.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import logging
+import os
+import shutil
 import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -37,6 +42,7 @@ _VERBS = (
 )
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _INTERRUPTED = 130  # 128 + SIGINT
 _READER_LEFT = 141  # 128 + SIGPIPE
 
@@ -44,16 +50,14 @@ _READER_LEFT = 141  # 128 + SIGPIPE
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
     console.never_fail_on_letters()
-    for number in _ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:  # else, as under nohup, it is ignored
-            signal.signal(number, _unwind)
     channel = None
     try:
-        channel = _channel()
-        if channel is None and _is_program() and _is_check(sys.argv[1:]):
-            sys.exit(_check_apart())
-        with process.collecting_rarely():
-            parser()(prog_name="dotcu")
+        with _unwound_by_signals():
+            channel = _channel()
+            if channel is None and _is_program() and (verb := _verb_with_code(sys.argv[1:])):
+                sys.exit(_run_apart(verb))
+            with process.collecting_rarely():
+                parser()(prog_name="dotcu")
     except SystemExit as end:
         _end(end)
     except KeyboardInterrupt:
@@ -67,15 +71,24 @@ def main() -> None:
         sys.exit(_explain(error))
     finally:
         if channel is not None:
-            process.say_end(channel)
+            process.say_end(channel, _status(sys.exc_info()[1]))
+
+
+def _status(error: BaseException | None) -> int:
+    """Return the exit status of a Python that ends with an exception, or without one."""
+    code = error.code if isinstance(error, SystemExit) else int(error is not None)
+    return code if isinstance(code, int) else int(code is not None)
+
+
+_CHANNEL = "DOTCU_CHANNEL"
 
 
 def _channel() -> int | None:
-    """Return the descriptor on which this process says that it ends, if it is one that checks."""
-    text = settings.current().check_channel
+    """Return the descriptor on which this process says that it ends, if it is one of `_run_apart`."""
+    text = settings.current().channel
     if text is None:
         return None
-    process.adopt_channel(int(text))
+    process.adopt_channel(_CHANNEL, int(text))
     return int(text)
 
 
@@ -85,47 +98,121 @@ def _is_program() -> bool:
     return file.name == "dotcu" or file.parts[-2:] == ("dotcu", "__main__.py")
 
 
-def _is_check(words: Sequence[str]) -> bool:
-    """Return whether a command line checks, and does not just show its help."""
-    verb = next((word for word in words if not word.startswith("-")), "")
-    return verb == "check" and not {"-h", "--help"} & {*words}
+def _verb_with_code(words: Sequence[str]) -> str:
+    """Return the verb of a command line that runs the user's Python in its process; "" if none does."""
+    verb, *others = [word for word in words if not word.startswith("-")] or [""]
+    if {"-h", "--help"} & {*words}:
+        return ""
+    if verb == "inspect":
+        suffixes = {Path(word.partition(":")[0]).suffix for word in others}
+        runs = ".py" in suffixes or not suffixes & {*inspect.BINARIES, *inspect.COMPILED_HERE}
+    else:
+        runs = verb in _WITH_CODE or (verb == "cache" and others[:1] in (["plan"], ["pack"]))
+    return verb if runs else ""
 
 
-def _check_apart() -> int:
-    """Check in another process, so that code that ends it or crashes is not a check that passed.
+_WITH_CODE = ("check", "bench", "profile", "tune", "build")
 
-    After a crash, it is done again with each trial in a worker: then the report names the trial.
+
+_BEGIN = f"""import sys
+sys.path[:] = sys.argv.pop(1).split({os.pathsep!r})
+import runpy
+runpy.run_module("dotcu", run_name="__main__", alter_sys=True)
+"""
+
+
+def _run_apart(verb: str) -> int:
+    """Run this command in another process, so that code that ends it or crashes is not a command that passed.
+
+    A check is done again after a crash, with each trial in a worker: then the report names the trial.
     """
-    command = [sys.executable, "-m", "dotcu", *sys.argv[1:]]
-    variable, apart = "DOTCU_CHECK_CHANNEL", {"DOTCU_CHECK_APART": "1"}
-    status, has_ended = process.supervise(command, variable)
+    # `python -m` would search the working directory first, where a file may be called random.py
+    command = [sys.executable, "-c", _BEGIN, os.pathsep.join(sys.path), *sys.argv[1:]]
+    status, has_ended = process.supervise(command, _CHANNEL)
     if has_ended or -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         return status if status >= 0 else 128 - status
+    if verb != "check":
+        return _report_end(
+            f"Code that it runs ended `dotcu {verb}` ({_how(status)}) before its work was done."
+        )
     console.note(
         f"the code that is checked ended the process of the check ({_how(status)}); "
         "the check begins again, with each trial in a process of its own"
     )
-    status, has_ended = process.supervise(command, variable, apart)
+    status, has_ended = process.supervise(command, _CHANNEL, {"DOTCU_CHECK_APART": "1"})
     if not has_ended:
-        message = (
+        return _report_end(
             f"The code that is checked ended the process of the check again ({_how(status)}): there is no "
-            "report.\nRequired: a module and samples that let the process live. Look for os._exit there, or "
-            "for the crash: python -X faulthandler FILE"
+            "report."
         )
-        _explain_as_json("CheckEnded", message)
-        console.print_error(message)
-        return errors.EXIT_FAILED
     return status or errors.EXIT_FAILED  # what ended the process once does not pass
+
+
+def _report_end(what: str) -> int:
+    """Print that code has ended the process that ran it; returns the exit code."""
+    message = (
+        f"{what}\nRequired: a module and samples that let the process live. Look for os._exit there, or for "
+        "the crash: python -X faulthandler FILE"
+    )
+    _explain_as_json("ProcessEnded", message)
+    console.print_error(message)
+    return errors.EXIT_FAILED
 
 
 def _how(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
+class _Ended(BaseException):
+    """A signal asks this process to end, which is no error of a user's code, nor its sys.exit."""
+
+    status = 0
+    is_heard = False
+
+
+@contextlib.contextmanager
+def _unwound_by_signals() -> Iterator[None]:
+    """Have signals that ask this process to end raise, so that all is cleared up, and exit by them."""
+    heard = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]  # not under nohup
+    for number in heard:
+        signal.signal(number, _unwind)
+    try:
+        yield
+    except _Ended as asked:
+        _Ended.is_heard = True
+        sys.exit(asked.status)
+    finally:
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _unwind(number: int, frame: FrameType | None) -> NoReturn:
     """End this command as an error does, workers and cursor included; a second signal ends it at once."""
     signal.signal(number, signal.SIG_DFL)
-    sys.exit(128 + number)
+    _Ended.status, _Ended.is_heard = 128 + number, False
+    _thread.start_new_thread(_insist, (_thread.get_ident(),))
+    raise _Ended
+
+
+_INSIST_S = 0.5
+
+
+def _insist(thread: int) -> None:
+    """Raise `_Ended` in a thread again where it was lost, as in a callback of Python's or in a library's C.
+
+    Nobody may ask a second time: a service manager waits, and kills in the end.
+    """
+    import ctypes
+
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    while not _Ended.is_heard:
+        time.sleep(_INSIST_S)
+        found: Any = sys._current_exceptions().get(thread)
+        error = found[1] if isinstance(found, tuple) else found  # a tuple before Python 3.12
+        while error is not None and not isinstance(error, _Ended):
+            error = error.__context__
+        if error is None and not _Ended.is_heard:
+            raise_in(ctypes.c_ulong(thread), ctypes.py_object(_Ended))
 
 
 def _end(end: SystemExit) -> NoReturn:
@@ -192,9 +279,9 @@ def _explain(error: Exception) -> int:
     """Print what went wrong; returns the exit code."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         error = _without_torch("This command")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in _FULL:
         console.hang_up()
-        console.print_error(f"the output could not be written: {error.strerror}.")
+        console.print_error(_full(error))
         return errors.EXIT_ENVIRONMENT
     _explain_as_json(type(error).__name__, str(error))
     if isinstance(error, errors.DotcuError):
@@ -206,6 +293,20 @@ def _explain(error: Exception) -> int:
         "    DOTCU_DEBUG=1"
     )
     return errors.EXIT_FAILED
+
+
+_LEAST_FREE_BYTES = 1 << 16
+
+
+def _full(error: OSError) -> str:
+    """Return what to do where a disk is full: that of temporary files, or that of the output."""
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free >= _LEAST_FREE_BYTES:
+        return f"{error.filename or 'the output'} could not be written: {error.strerror}."
+    return (
+        f"{folder}, the folder of temporary files, is full.\n"
+        "Make room there, or choose another: export TMPDIR=FOLDER"
+    )
 
 
 def _explain_as_json(kind: str, message: str) -> None:

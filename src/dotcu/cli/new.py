@@ -53,7 +53,7 @@ def project(
         if isinstance(compiler, Rejected):
             line = compiler.remedy.partition(": ")[2]
             lacking[line] = "which is not here, and compiles tile kernels"
-    after = {f"cd {folder}": "", **lacking, **then, "dotcu new-op NAME": "another operator"}
+    after = {f"cd {quoted(folder)}": "", **lacking, **then, "dotcu new-op NAME": "another operator"}
     head = f"created {folder}: {len(plan.files)} files, with the package {plan.package}:"
     _report("project", plan, head, after, as_json=as_json)
 

@@ -3,6 +3,7 @@
     <cache>/v1/entries/ab/ab12...    an entry: entry.json with kernel.ptx, kernel.cubin and log.txt
     <cache>/v1/locks/ab.lock         held while an entry whose key begins with ab is compiled
     <cache>/v1/locks/ab.holder       the process that took that lock last
+    <cache>/v1/locks/tune-....lock   held by `dotcu tune`: for a GPU, or while it writes a file
     <cache>/v1/temporary/ab/...      entries being written; the holder of the lock removes leftovers
     <cache>/v1/recent/...            what each source was last built from, to say why it is built again
 
@@ -525,6 +526,24 @@ def _read_index(raw: bytes) -> dict[str, Any]:
     return index
 
 
+@contextlib.contextmanager
+def holding(path: Path, until: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    """Hold the lock of a file, among processes, and give whether it is held: see `Store.lock`.
+
+    Raises:
+        OSError: The file cannot be opened, is not a regular one, or cannot be locked.
+    """
+    with open(path, "ab", opener=regular.open_regular) as file:
+        if not _take(file, path, until):
+            yield False
+            return
+        _locked.add(file)
+        try:
+            yield True
+        finally:
+            _unlock(file)
+
+
 def _take(file: IO[bytes], path: Path, until: Callable[[], bool]) -> bool:
     """Lock a file and note beside it who has; False once `until` holds, or the wait is too long."""
     began, wait_s, told = time.monotonic(), _WAIT_S, logging.NOTSET
@@ -537,13 +556,13 @@ def _take(file: IO[bytes], path: Path, until: Callable[[], bool]) -> bool:
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
         if (waited := time.monotonic() - began) < _TELL_S:
             continue
-        holder = _holder(path)
-        if waited >= _LIMITS_S[holder.state]:
-            _log.warning("%s after %.0f s: this process goes on without it.", holder, waited)
+        found = holder(path)
+        if waited >= _LIMITS_S[found.state]:
+            _log.warning("%s after %.0f s: this process goes on without it.", found, waited)
             return False
-        level = logging.WARNING if holder.state == "stopped" else logging.INFO
+        level = logging.WARNING if found.state == "stopped" else logging.INFO
         if level > told:
-            _log.log(level, "%s: this process waits for it, at most %g s.", holder, _LIMITS_S[holder.state])
+            _log.log(level, "%s: this process waits for it, at most %g s.", found, _LIMITS_S[found.state])
             told = level
     return True
 
@@ -561,7 +580,7 @@ def _try_to_take(file: IO[bytes], path: Path) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Holder:
+class LockHolder:
     """The process that holds a lock.
 
     Attributes:
@@ -577,21 +596,22 @@ class _Holder:
         return f"{self.process} holds the lock {self.lock}{self.remedy}"
 
 
-def _holder(path: Path) -> _Holder:
+def holder(path: Path) -> LockHolder:
+    """Return who holds the lock of a file, by the note beside it, if anyone does."""
     note = b""
     with contextlib.suppress(OSError):
         note = read_file(path.with_suffix(_NOTE_OF), _NOTE_BYTES)
     match = _NOTE.fullmatch(note)
     if match is None:
-        return _Holder(lock=path, process="Another process", state="elsewhere")
+        return LockHolder(lock=path, process="Another process", state="elsewhere")
     pid, host = match[1].decode(), match[2].decode()
     if host != os.uname().nodename:
-        return _Holder(lock=path, process=f"Process {pid} on {host}", state="elsewhere")
+        return LockHolder(lock=path, process=f"Process {pid} on {host}", state="elsewhere")
     with contextlib.suppress(OSError, IndexError):
         if read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in (b"T", b"t"):
             remedy = f" and is stopped (to let it go on: kill -CONT {pid})"
-            return _Holder(lock=path, process=f"Process {pid}", state="stopped", remedy=remedy)
-    return _Holder(lock=path, process=f"Process {pid}", state="running")
+            return LockHolder(lock=path, process=f"Process {pid}", state="stopped", remedy=remedy)
+    return LockHolder(lock=path, process=f"Process {pid}", state="running")
 
 
 _WRONG_CONTENTS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -644,8 +664,8 @@ class Store:
             return True
         try:
             status = self.root.stat()
-            if not regular.is_trusted(status):
-                raise PermissionError(errno.EPERM, f"{LAYOUT} belongs to {regular.owner(status)}")
+            if owner := regular.others(self.root):
+                raise PermissionError(errno.EPERM, f"{LAYOUT} belongs to {owner}")
             if status.st_uid == os.geteuid() and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 self.root.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
         except (FileNotFoundError, NotADirectoryError):
@@ -793,10 +813,7 @@ class Store:
             stack.callback(_owners.discard, own)
             try:
                 self.make(path.parent)
-                file = stack.enter_context(open(path, "ab", opener=regular.open_regular))
-                if locked := _take(file, path, until):
-                    _locked.add(file)
-                    stack.callback(_unlock, file)
+                locked = stack.enter_context(holding(path, until))
             except OSError as error:
                 self.warn("lock", error)
             yield locked

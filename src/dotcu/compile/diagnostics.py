@@ -523,9 +523,9 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
 
 
 _OF_HOSTS = (
-    ("function", "__host__ __device__"),
-    ("variable", "const, or __device__"),
-    ("", "nothing of the host's library in it"),
+    ("function", "write there: __host__ __device__"),
+    ("variable", "write there: const, or __device__"),
+    ("", "move out of it what is of the host's library or of PyTorch, members too: into another type."),
 )
 """What makes device code of a declaration, by a word in what it is."""
 
@@ -563,7 +563,7 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
             remedy = next(remedy for kind, remedy in _OF_HOSTS if kind in one.what)
             return (
                 f"{name}, {where}, was left out as host code: {one.what}.\n"
-                f"  If device code needs it, write there: {remedy}"
+                f"  If device code needs it, {remedy}"
             )
     return ""
 
@@ -700,6 +700,8 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
     for error in errors:
         if match := _UNKNOWN_OPTION.search(error.message):
             return f"Leave {match[1]} out of options. NVRTC has no such option."
+        if "invalid value for --std" in error.message:
+            return 'Write std="c++20" or std="c++17": this NVRTC has no such standard.'
     if any("includes itself" in error.message for error in errors):
         if any("include_next" in file.original for file in plan.includes.files):
             return (

@@ -26,7 +26,7 @@ class CompileOptions:
     """The options that a user gives to the compiler.
 
     Attributes:
-        std: The C++ standard, as nvcc names it. One before C++17 is taken as C++17.
+        std: The C++ standard, as nvcc names it, or g++. One before C++17 is taken as C++17.
         define: Macros; None defines one as nvcc's bare `-DNAME` does, to 1.
         options: More options, passed on as they are; include folders belong to the `Source`.
         debug: Compile for cuda-gdb: no optimization, full debug information.
@@ -39,6 +39,7 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         _require_types(self.std, self.define, self.options)
+        object.__setattr__(self, "std", self.std.replace("gnu++", "c++"))
         object.__setattr__(self, "define", dict(self.define))
         object.__setattr__(self, "options", _taken(tuple(self.options)))
 
@@ -92,7 +93,7 @@ _TRACE = "dotcu -v, which shows the time of each build"
 _LEFT_OUT = re.compile(
     r"O\d?|g|debug|pg|profile|v|c|compile|m64|t\d+|dryrun|W[\w-]*|pedantic|shared|verbose|M|MM|MD|MMD|MP|keep|save-temps|res-usage|resource-usage"
     r"|(?:expt-)?extended-lambda|expt-relaxed-constexpr|allow-unsupported-compiler|use-local-env|f[\w-]+"
-    r"|forward-unknown(?:-to-host-compiler|-to-host-linker|-opts)|l[\w.:-]+|L.+"
+    r"|static-global-template-stub|objdir-as-tempdir|forward-unknown(?:-to-host-compiler|-to-host-linker|-opts)|l[\w.:-]+|L.+"
 )
 _LEFT_OUT_WITH_VALUE = re.compile(
     r"Xcompiler|compiler-options|Xlinker|linker-options|Xfatbin|fatbin-options|Xnvlink|nvlink-options"
@@ -106,7 +107,7 @@ _FOR_NVRTC = re.compile(r"fmad|ftz|lineinfo|frandom-seed|fdevice-[\w-]+")
 # still to be linked; by name, without dashes and value. Source: NVRTC documentation 13.0, "Supported Compile
 # Options"; each spelling tried with NVRTC 13.0.
 REFUSED = {
-    "I": _INCLUDE, "include-path": _INCLUDE,
+    "I": _INCLUDE, "include-path": _INCLUDE, "isystem": _INCLUDE, "system-include": _INCLUDE,
     "include": _PRE_INCLUDE, "pre-include": _PRE_INCLUDE,
     "arch": _ARCH, "gpu-architecture": _ARCH, "gencode": _ARCH, "generate-code": _ARCH, "code": _ARCH,
     "gpu-code": _ARCH,
@@ -173,9 +174,8 @@ def _taken(options: tuple[str, ...]) -> tuple[str, ...]:
         if _FOR_NVRTC.fullmatch(name) or not (
             _LEFT_OUT.fullmatch(name) or _LEFT_OUT_WITH_VALUE.fullmatch(name)
         ):
-            taken.append(option)
-            is_of_tool = option.strip().lstrip("-") in ("Xptxas", "ptxas-options", "Xcudafe")
-            taken += [waiting.pop(0)] if is_of_tool and waiting else []
+            behind = option.strip().lstrip("-") in _WITH_VALUE and waiting
+            taken += _as_nvrtc(name, option, waiting.pop(0) if behind else "")
             continue
         left.append(option)
         is_apart = "=" not in option and " " not in option.strip() and _LEFT_OUT_WITH_VALUE.fullmatch(name)
@@ -183,6 +183,24 @@ def _taken(options: tuple[str, ...]) -> tuple[str, ...]:
     if left:
         _log.info("options: %s: left out, since they are not for the device compiler", " ".join(left))
     return tuple(taken)
+
+
+def _as_nvrtc(name: str, option: str, behind: str) -> list[str]:
+    """Return an option, with its value if that is another word, as NVRTC takes it.
+
+    nvcc takes several options for ptxas at once, and a switch without `=`.
+    """
+    if name in _SWITCHES:
+        return [f"{option}={behind}" if behind else option]
+    head, equals, values = option.partition("=")
+    if name not in ("Xptxas", "ptxas-options"):
+        return [option, behind] if behind else [option]
+    parts = [part for part in (values if equals else behind).split(",") if part]
+    return [word for part in parts for word in ([f"{head}={part}"] if equals else [head, part])] or [option]
+
+
+_SWITCHES = {"fmad", "ftz", "prec-div", "prec-sqrt"}
+_WITH_VALUE = {"Xptxas", "ptxas-options", "Xcudafe", *_SWITCHES}
 
 
 def _name_and_value(option: object, following: Sequence[object]) -> tuple[str, str]:

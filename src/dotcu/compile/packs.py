@@ -14,10 +14,10 @@ import functools
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dotcu import files as regular
 from dotcu import settings
@@ -87,6 +87,23 @@ def _members(pack: BinaryIO) -> Iterator[tuple[str, str, bytes]]:
         yield match["digest"], match[3], data[: info.size]
 
 
+def checked(digest: str, files: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """Return the index of an entry of a pack.
+
+    Raises:
+        DamagedEntry: It is another one, or not whole, or has a file that its index does not name.
+    """
+    opened = cache.open_files(files.get)
+    if opened is None:
+        raise DamagedEntry("entry.json is missing")
+    index, named = opened
+    if index["about"].get("build_digest", digest) != digest:
+        raise DamagedEntry("it is another entry")
+    if len(files) > len(named) + 1:
+        raise DamagedEntry("it has a file that its index does not name")
+    return index
+
+
 def damages(pack: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Return the content digest of each whole entry of a pack, and what is wrong with each other, by key.
 
@@ -97,12 +114,7 @@ def damages(pack: Path) -> tuple[dict[str, str], dict[str, str]]:
     damaged: dict[str, str] = {}
     for digest, files in _entries(pack):
         try:
-            opened = cache.open_files(files.get)
-            if opened is None:
-                raise DamagedEntry("entry.json is missing")
-            whole[digest] = opened[0]["itself"]
-            if opened[0]["about"].get("build_digest", digest) != digest:
-                raise DamagedEntry("it is another entry")
+            whole[digest] = checked(digest, files)["itself"]
         except DamagedEntry as damage:
             damaged[digest] = str(damage)
             whole.pop(digest, None)
@@ -124,7 +136,7 @@ def unpack(pack: Path, directory: Path, *, private: bool = True) -> tuple[int, i
         UsageError: The pack cannot be read, or an entry is damaged: then nothing is added.
         CacheError: There is no room for it, or it cannot be written: then nothing is added.
     """
-    _, damaged = damages(pack)
+    whole, damaged = damages(pack)
     if damaged:
         digest, why = next(iter(damaged.items()))
         raise UsageError(
@@ -141,12 +153,16 @@ def unpack(pack: Path, directory: Path, *, private: bool = True) -> tuple[int, i
             # what is whole stays: this machine may have compiled it, and whose the pack is nobody knows
             if store.get(digest, read, again=True) is not None:
                 kept += 1
+            elif not _is_still(whole, digest, files):
+                _take_back(store, added)
+                raise UsageError(
+                    f"{pack} was changed while it was unpacked. Nothing was added.\n"
+                    f"Once it is written, type: dotcu cache unpack {quoted(pack)}"
+                )
             elif store.put(digest, files, locked=locked):
                 added.append(store.path(digest))
             else:
-                for folder in added:
-                    with contextlib.suppress(OSError):
-                        store.remove(folder)
+                _take_back(store, added)
                 raise CacheError(
                     f"The entry {digest[:16]} of {pack} cannot be written to {directory}: see the warning. "
                     "Nothing was added.\n"
@@ -154,6 +170,19 @@ def unpack(pack: Path, directory: Path, *, private: bool = True) -> tuple[int, i
                     f"Or choose another folder: dotcu cache unpack {quoted(pack)} --into FOLDER"
                 )
     return len(added), kept
+
+
+def _is_still(whole: Mapping[str, str], digest: str, files: Mapping[str, bytes]) -> bool:
+    """Return whether an entry is the one that was checked: the pack is read twice."""
+    with contextlib.suppress(DamagedEntry):
+        return bool(whole.get(digest) == checked(digest, files)["itself"])
+    return False
+
+
+def _take_back(store: Store, added: Iterable[Path]) -> None:
+    for folder in added:
+        with contextlib.suppress(OSError):
+            store.remove(folder)
 
 
 def _require_room(pack: Path) -> None:

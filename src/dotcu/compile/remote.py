@@ -30,6 +30,7 @@ from dotcu import files as regular
 from dotcu import settings
 from dotcu.compile import cache, packs
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
+from dotcu.errors import quoted
 from dotcu.files import is_file, read_file
 from dotcu.pyproject import FILE
 from dotcu.telemetry import count
@@ -128,13 +129,10 @@ def _opened(data: bytes, digest: str, expected: str | None) -> tuple[CacheEntry,
     if len(entries) != 1 or entries[0][0] != digest:
         raise DamagedEntry("it is another entry")
     files = entries[0][1]
-    opened = cache.open_files(files.get)
-    if opened is None:
-        raise DamagedEntry("entry.json is missing")
-    index, whole = opened
-    if index["about"].get("build_digest") != digest:
+    index = packs.checked(digest, files)
+    if "build_digest" not in index["about"]:
         raise DamagedEntry("it is another entry")
-    return cache.entry_of(index, whole, digest=digest, expected=expected), files
+    return cache.entry_of(index, files, digest=digest, expected=expected), files
 
 
 def _name(digest: str) -> str:
@@ -283,7 +281,7 @@ def _read(url: str, name: str) -> bytes | None:
         Exception: The store, or the library for it, failed in its own way.
     """
     with contextlib.suppress(FileNotFoundError):
-        if url.startswith(_HTTP):
+        if _is_http(url):
             return _http(url, name)
         files, root = _file_system(url)
         with files.open(f"{root}/{name}", "rb") as file:
@@ -293,7 +291,7 @@ def _read(url: str, name: str) -> bytes | None:
 
 def _write(url: str, name: str, data: bytes) -> None:
     """Put a file into a store, whole or not at all; raises as `_read` does."""
-    if url.startswith(_HTTP):
+    if _is_http(url):
         _http(url, name, data)
         return
     files, root = _file_system(url)
@@ -307,7 +305,22 @@ def _write(url: str, name: str, data: bytes) -> None:
     files.mv(new, path)
 
 
+def _is_http(url: str) -> bool:
+    return url.lower().startswith(_HTTP)
+
+
 def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of an address that is not HTTP's, and the path of the store in it.
+
+    Raises:
+        PermissionError: It reads by HTTP all the same, as `simplecache::https://...`: fsspec's client goes
+            wherever a server sends it on to.
+    """
+    if through := [part for part in url.split("::") if _is_http(part)]:
+        raise PermissionError(
+            "fsspec reads a web server and follows it to other hosts, which the address does not name. Name "
+            f"the server itself: export DOTCU_CACHE_REMOTE={quoted(shown(through[0]))}"
+        )
     from fsspec.core import url_to_fs  # torch requires it; none is imported where no store is asked
 
     files, root = url_to_fs(url)
@@ -376,7 +389,10 @@ def _require_same_place(before: str, after: str) -> None:
 
 def _bounded(file: Any) -> bytes:
     parts, total = [], 0
-    while part := file.read(_CHUNK):
+    until = time.monotonic() + settings.current().cache_timeout_s  # by then nobody waits for it
+    while part := getattr(file, "read1", file.read)(_CHUNK):
+        if time.monotonic() > until:
+            raise TimeoutError
         parts.append(part)
         total += len(part)
         if total > packs.MOST_BYTES:

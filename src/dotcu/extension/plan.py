@@ -13,7 +13,7 @@ from typing import Any
 
 from dotcu import pyproject, settings
 from dotcu.compile.target import Target
-from dotcu.errors import SourceNotFound, UsageError
+from dotcu.errors import SourceNotFound, UsageError, quoted
 from dotcu.extension.tools import STANDARD, HostCompiler, Nvcc, TorchInstall
 from dotcu.files import is_file, matching, read_file
 
@@ -145,7 +145,7 @@ def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> Translati
         text = read_file(source)
     except OSError as error:
         raise SourceNotFound(
-            f"{source} cannot be read: {error.strerror}.\nCheck the path: ls {source}"
+            f"{source} cannot be read: {error.strerror}.\nCheck the path: ls -l {quoted(source)}"
         ) from error
     words = _compile_words(request, tools, source)
     precompiled = (

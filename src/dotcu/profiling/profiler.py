@@ -53,7 +53,7 @@ def profile(
     gpu, folder = _gpu(device, target), folder or Path()
     if not folder.is_dir():
         raise UsageError(
-            f"reports cannot be saved in {folder}: there is no such folder.\nType: mkdir -p {folder}"
+            f"reports cannot be saved in {folder}: there is no such folder.\nType: mkdir -p {quoted(folder)}"
         )
     file, tool = target.partition(":")[0], ncu.find()
     profiles = []

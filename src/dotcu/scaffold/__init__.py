@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.errors import EnvironmentFault, UsageError, quoted, reason
 from dotcu.files import is_file, is_folder, read_file, read_text
 from dotcu.pyproject import FILE, enclosing, required, section
 
@@ -218,7 +218,7 @@ def _require_place(folder: Path) -> None:
     parent = folder.parent
     if not is_folder(parent):
         problem = "is not a folder" if os.path.lexists(parent) else "does not exist"
-        raise UsageError(f"{parent} {problem}.\nMake it first: mkdir -p {parent}")
+        raise UsageError(f"{parent} {problem}.\nMake it first: mkdir -p {quoted(parent)}")
     around = enclosing(parent)
     if around is not None:
         raise UsageError(
@@ -244,7 +244,7 @@ def _words(text: str) -> frozenset[str]:
 
 _NEEDED = _words(
     """
-    cuda dotcu filelock ml_dtypes numpy platformdirs pytest rich torch triton typer benchmarks src test tests
+    cuda dotcu ml_dtypes numpy platformdirs pytest rich torch triton typer benchmarks src test tests
     """
 )
 """What a project imports, or has itself: a module of that name would hide it."""
@@ -529,7 +529,7 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
     try:
         before = read_file(path).decode("utf-8")  # line ends as they are
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
+        raise UsageError(f"{path} cannot be read: {reason(error)}.\nCorrect it first.") from error
     _require_new(name, folder, bound(before, path))
     refusal = operator_refusal(name)
     if refusal:

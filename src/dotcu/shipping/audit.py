@@ -12,7 +12,6 @@ import importlib.util
 import json
 import re
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections import defaultdict
@@ -153,7 +152,7 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
 
 def _python_abi(wheel: Path) -> dict[str, Mapping[str, Any]]:
     """Return abi3audit's report, by the name of each extension."""
-    command = [sys.executable, "-m", "abi3audit", "--report", "--assume-minimum-abi3", "3.10"]
+    command = (*process.module_command("abi3audit"), "--report", "--assume-minimum-abi3", "3.10")
     done = process.run([*command, wheel], timeout_s=_TOOL_S)
     try:
         specs = json.loads(done.stdout)["specs"]
@@ -165,7 +164,7 @@ def _python_abi(wheel: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _metadata(wheel: Path) -> str:
-    done = process.run([sys.executable, "-m", "twine", "check", "--strict", wheel], timeout_s=_TOOL_S)
+    done = process.run([*process.module_command("twine"), "check", "--strict", wheel], timeout_s=_TOOL_S)
     return " ".join(done.stdout.split()) if done.status else ""
 
 
@@ -239,7 +238,7 @@ def repair(wheel: Path, folder: Path) -> Path:
     excluded = [word for pattern in (*TORCHS, *CUDAS) for word in ("--exclude", pattern)]
     done = process.run(
         [
-            sys.executable, "-m", "auditwheel", "repair", "--patcher", "none", *excluded,
+            *process.module_command("auditwheel"), "repair", "--patcher", "none", *excluded,
             "--wheel-dir", folder, wheel,
         ],
         timeout_s=_TOOL_S,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.machinery
+import os
 import posixpath
 import re
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections import Counter
@@ -24,7 +25,7 @@ from rich.text import Text
 from dotcu import process, report_base, serialize, settings
 from dotcu.compile import ObjectCode, prebuilt, toolchain
 from dotcu.compile.prebuilt import FOLDER, INDEX
-from dotcu.errors import NotCovered, ToolchainError, UsageError
+from dotcu.errors import NotCovered, ToolchainError, UsageError, reason
 from dotcu.shipping import lock
 from dotcu.shipping.assembling import Job, ReportJob, compile_all, plan
 from dotcu.shipping.lock import NAME, Lock
@@ -143,14 +144,15 @@ def require_folder(out: Path) -> None:
     """Make the folder that a wheel is to go to, before anything is compiled.
 
     Raises:
-        UsageError: It is a file, or cannot be made.
+        UsageError: It is a file, cannot be made, or cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
+        if not os.access(out, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "It cannot be written")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
         raise UsageError(
-            f"The wheel cannot go to {out}: {reason}.\nName a folder: dotcu build --out dist"
+            f"The wheel cannot go to {out}: {reason(error).lower()}.\nName a folder: dotcu build --out FOLDER"
         ) from error
 
 
@@ -201,7 +203,7 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
     """
     if importlib.machinery.PathFinder.find_spec("pip") is None:  # importlib.util asks setuptools, which warns
         raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [*process.module_command("pip"), "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += [] if isolated else ["--no-build-isolation"]
     now = settings.current()  # by which the hook is to compile, too
     mine = {"TORCH_CUDA_ARCH_LIST": now.arch_list, "DOTCU_NVRTC": now.nvrtc, "DOTCU_PREBUILT": 1}

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,7 +87,7 @@ def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
     if importlib.util.find_spec("twine") is None:
         metadata = 'The metadata were not checked: twine is not installed. Type: pip install "dotcu[build]"'
     else:
-        command = (sys.executable, "-m", "twine", "check", "--strict", wheel)
+        command = (*process.module_command("twine"), "check", "--strict", wheel)
         twine = process.run(command, timeout_s=_INSTALL_S)
         metadata = twine.stdout.strip() if twine.status else ""
     return CleanRun(
@@ -149,8 +148,8 @@ def _environment(*installed: Sequence[str | Path]) -> Iterator[tuple[str, Path]]
     """Make a folder with a new environment, each list installed after the one before; and its Python."""
     with tempfile.TemporaryDirectory(prefix="dotcu-check-") as folder:
         python = Path(folder) / "env" / "bin" / "python"
-        _run([sys.executable, "-m", "venv", Path(folder) / "env"])
-        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*process.module_command("venv"), Path(folder) / "env"])
+        pip = (*process.module_command("pip", python), "install", "--quiet", "--disable-pip-version-check")
         for names in installed:
             _run([*pip, *names])
         yield folder, python

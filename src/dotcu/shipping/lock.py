@@ -16,7 +16,7 @@ from typing import Any
 from dotcu.compile import CompileOptions, Source, Target, read_source
 from dotcu.compile.include_graph import IncludeGraph, include_graph, system_headers
 from dotcu.compile.object_code import is_kernel
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, reason
 from dotcu.files import read_file
 
 NAME = "dotcu.lock"
@@ -159,7 +159,7 @@ def read(root: Path) -> Lock:
     except FileNotFoundError as error:
         raise UsageError(f"There is no {file}: it lists what a wheel contains.\nType: dotcu build") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{file} cannot be read: {error}.\nWrite a new one: dotcu build") from error
+        raise UsageError(f"{file} cannot be read: {reason(error)}.\nWrite a new one: dotcu build") from error
 
 
 def _read_source(values: Mapping[str, Any], architectures: tuple[str, ...]) -> LockedSource:

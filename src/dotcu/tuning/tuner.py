@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dotcu.checking.checker import operators_of, resolve_device
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import target_of
 from dotcu.compile import cache
-from dotcu.errors import CacheError, OperatorError, UsageError
+from dotcu.errors import OperatorError, UsageError
 from dotcu.kernel import simulate
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.operator import Operator, Sample, tuned
@@ -459,32 +459,29 @@ def _keys(subject: Subject, tunable: Configurations, sample: Sample) -> Mapping[
 
 @contextmanager
 def _held(name: str, *, wait: bool) -> Iterator[None]:
-    """Hold a lock among processes until the block ends; where the cache folder takes none, none.
+    """Hold a lock among processes until the block ends; where the cache takes none, or too late, none.
 
     Raises:
         UsageError: Another process holds it, and waiting was not asked for.
     """
     import hashlib
 
-    import filelock
-
-    path = cache.location() / "tune" / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path, thread_local=False)
-        lock.acquire(timeout=-1 if wait else 0)
-    except filelock.Timeout as error:
-        raise UsageError(
-            "Another `dotcu tune` is at work on this GPU, and both would get wrong times.\n"
-            "Wait for it, or name another GPU: --device cuda:1"
-        ) from error
-    except (OSError, NotImplementedError, CacheError):
+    store = cache.Store(cache.location())
+    path = store.root / "locks" / f"tune-{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
+    with ExitStack() as stack:
+        try:
+            store.make(path.parent)
+            is_free = stack.enter_context(cache.holding(path, lambda: not wait))
+        except OSError as error:
+            store.warn("lock", error)
+            is_free = True
+        if not (is_free or wait):
+            raise UsageError(
+                "Another `dotcu tune` is at work on this GPU, and both would get wrong times.\n"
+                f"{cache.holder(path)}.\n"
+                "Wait for it, or name another GPU: --device cuda:1"
+            )
         yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _alone_on(device: torch.device) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -109,6 +110,11 @@ class TestTarget:
         (tmp_path / "k.cu").write_text("")
         with pytest.raises(errors.UsageError, match="not a Python file"):
             resolve(str(tmp_path / "k.cu"))
+
+    def test_what_is_there_and_no_file_is_not_said_to_be_missing(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "my ops.py")
+        with pytest.raises(errors.UsageError, match=r"is not a regular file.\n.*ls -ld '.*/my ops.py'"):
+            resolve(str(tmp_path / "my ops.py"))
 
 
 class TestFunction:

@@ -339,6 +339,7 @@ def _(device, dtype):
         ("REFERENCE", "os._exit(0)", "FAILED: 1 of 1 overload"),
         ("REFERENCE", "os.kill(os.getpid(), 11)", "FAILED: 1 of 1 overload"),
         ("SAMPLES", "os._exit(0)", "there is no report"),
+        ("return x.clone()", "__import__('atexit').register(os._exit, 0); return x + 1", "FAILED: 1 of 1"),
     ],
 )
 def test_code_that_ends_the_process_is_no_check_that_passed(

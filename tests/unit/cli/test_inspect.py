@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -14,7 +15,9 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from dotcu.cli import inspect as inspecting_command
 from dotcu.cli import main
+from dotcu.errors import UsageError
 from inspecting import leave_out_sass, needs_nvdisasm
 
 DATA = Path(__file__).parents[1] / "inspection" / "binaries" / "data"
@@ -443,3 +446,17 @@ def test_what_is_for_kernels_is_refused_for_a_binary(inspect: Inspect, words: tu
         f"{' '.join(words[:2]) if words[0] == '--emit' else words[0]} is for kernels that dotcu compiles"
         in err
     )
+
+
+def test_no_half_of_a_file_stays_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(path: Path, data: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(data[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    (tmp_path / "mine").touch()
+    for name in ("mine", "new"):
+        with pytest.raises(UsageError, match="No space left"):
+            inspecting_command._write(tmp_path / name, b"a page")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

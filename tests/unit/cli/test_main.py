@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +22,8 @@ import pytest
 import dotcu
 import fresh
 from dotcu import errors, settings
-from dotcu.cli import main
+from dotcu.cli import console, main
+from dotcu.tracebacks import as_user_error
 from quick import quick
 
 
@@ -109,6 +114,17 @@ def _as_if_asked(explain: Callable[[str, str], None], kind: str, message: str) -
     explain(kind, message)
 
 
+def test_a_full_folder_of_temporary_files_is_not_taken_for_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "hang_up", lambda: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    assert end_of(OSError(errno.ENOSPC, "No space left on device"), monkeypatch) == 3
+    said = capsys.readouterr().err
+    assert f"{tempfile.gettempdir()}, the folder of temporary files, is full" in said
+    assert "export TMPDIR=FOLDER" in said
+
+
 PRINTING = quick(
     [("--help",), ("cache", "--json")], [("--help",), ("cache",), ("cache", "--json"), ("doctor",)]
 )
@@ -171,7 +187,12 @@ def test_a_signal_that_ends_the_command_lets_it_clear_up_first(
     cleared = []
 
     def wait() -> None:
-        with contextlib.closing(SimpleNamespace(close=lambda: cleared.append("the cursor is back"))):
+        with (
+            contextlib.closing(SimpleNamespace(close=lambda: cleared.append("the cursor is back"))),
+            as_user_error(
+                errors.UsageError, "ops.py cannot be imported", ""
+            ),  # nor is it the user's sys.exit
+        ):
             signal.raise_signal(number)
 
     before = signal.signal(number, signal.SIG_DFL)
@@ -183,6 +204,29 @@ def test_a_signal_that_ends_the_command_lets_it_clear_up_first(
     finally:
         signal.signal(number, before)
     assert (caught.value.code, cleared) == (code, ["the cursor is back"])
+
+
+def test_a_signal_that_is_lost_in_a_library_ends_the_command_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait() -> None:
+        for _ in range(2):
+            with contextlib.suppress(BaseException):  # as a callback of weakref's does, or C without a check
+                signal.raise_signal(signal.SIGTERM)
+            monkeypatch.setattr(signal, "raise_signal", lambda number: time.sleep(0.2))
+        for _ in range(1000):
+            time.sleep(0.01)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    monkeypatch.setattr(main, "_INSIST_S", 0.05)
+    monkeypatch.setattr(main, "_VERBS", (("wait", wait, "Wait."), ("hold", lambda: None, "Hold.")))
+    monkeypatch.setattr(sys, "argv", ["dotcu", "wait"])
+    try:
+        with pytest.raises(SystemExit) as caught:
+            main.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == 143
 
 
 def test_a_message_is_printed_as_it_is(
@@ -228,3 +272,86 @@ def test_starting_the_command_loads_no_torch_and_no_numpy() -> None:
     script = "import sys, dotcu.cli.main; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert {"torch", "numpy", "cuda"}.isdisjoint(done.stdout.split())
+
+
+ENDING = ["bench", "tune", "inspect", "profile", "cache plan", "cache pack"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ENDING)
+def test_a_module_that_ends_the_process_is_no_command_that_passed(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text("import os\nos._exit(0)\n")
+    command = [sys.executable, "-m", "dotcu", *verb.split(), "ops.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"ended `dotcu {verb.split()[0]}` (exit status 0) before its work was done" in done.stderr
+    assert "python -X faulthandler" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_project_that_ends_the_process_is_no_wheel_that_was_built(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\n[tool.dotcu]\nmodules = ["p"]\narchitectures = ["9.0"]\n'
+    )
+    (tmp_path / "p.py").write_text("import os\nos._exit(0)\n")
+    command = [sys.executable, "-m", "dotcu", "build", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done
+    assert json.loads(done.stdout)["error"]["type"] == "ProcessEnded"
+
+
+def test_a_command_within_code_that_a_command_runs_is_one_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(
+        "import subprocess, sys\n"
+        "command = [sys.executable, '-m', 'dotcu', '--version']\n"
+        "done = subprocess.run(command, capture_output=True, text=True)\n"
+        "sys.exit(done.stdout + done.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "dotcu", "bench", "ops.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert f"dotcu {dotcu.__version__}" in done.stderr
+    assert "not expect" not in done.stderr
+
+
+def test_files_of_the_working_directory_take_the_place_of_no_module(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "dotcu").write_text("from dotcu.cli.main import main\nmain()\n")
+    for name in ("random", "types", "runpy", "profile", "dotcu"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('this is not {name}')\n")
+    (tmp_path / "ops.py").write_text("value = 1\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "bin/dotcu", "bench", "ops.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ops.py defines no operator" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [
+        ("-v check ops.py", "check"),
+        ("bench package.module:f", "bench"),
+        ("tune ops.py --show", "tune"),
+        ("cache pack ops.py", "cache"),
+        ("inspect ops.py:f", "inspect"),
+        ("inspect package.module", "inspect"),
+        ("inspect ops.py --diff old.cu", "inspect"),
+        ("inspect kernels.cu --html page.html", ""),
+        ("inspect lib.so", ""),
+        ("cache --clear", ""),
+        ("bench --help", ""),
+        ("doctor", ""),
+        ("", ""),
+    ],
+)
+def test_only_commands_that_run_python_of_the_users_run_apart(words: str, verb: str) -> None:
+    assert main._verb_with_code(words.split()) == verb
+
+
+def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "dotcu", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -673,7 +673,7 @@ def test_a_note_in_a_lock_of_another_machine_is_not_trusted(
     store: Store, tmp_path: Path, note: bytes, name: str
 ) -> None:
     (tmp_path / "a.holder").write_bytes(note)
-    found = cache._holder(tmp_path / "a.lock")
+    found = cache.holder(tmp_path / "a.lock")
     assert (found.process, found.state) == (name, "elsewhere")
 
 
@@ -719,6 +719,20 @@ def test_what_another_user_has_put_into_the_cache_is_not_loaded(
     (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert "belongs to" in warning
     assert "DOTCU_CACHE_DIR" in warning
+
+
+def test_a_cache_behind_another_users_link_is_not_used(
+    store: Store, tmp_path: Path, of_another_user: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mine").mkdir()  # its folder `temporary` would be emptied
+    store.directory.mkdir(exist_ok=True)
+    store.root.symlink_to(tmp_path / "mine")
+    put(store)
+    assert store.get(DIGEST, cache.read_entry) == entry()  # the link is mine, so far
+    of_another_user(store.root)
+    assert store.get(DIGEST, cache.read_entry) is None
+    assert not store.put(DIGEST, entry().files(), locked=True)
+    assert "v1 belongs to" in caplog.text
 
 
 def replaced_by(harm: str, path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dotcu.compile import CompileOptions, Target
+from dotcu.compile import CompileOptions, ObjectCode, Target
 from dotcu.compile.options import arguments, command_line
-from dotcu.errors import UsageError
+from dotcu.errors import CompileError, UsageError
 
+Build = Callable[..., ObjectCode]
 SM, PTX = Target.parse("sm_90a"), Target.parse("compute_80")
 
 
@@ -89,6 +91,7 @@ def test_an_option_that_would_go_behind_the_keys_back_is_refused_with_another_wa
     ("options", "instead"),
     [
         (["-std=c++20"], 'load(..., std="c++20")'),
+        (["-isystem", "theirs"], 'load(..., include=["theirs"])'),
         (["-I", "theirs"], 'load(..., include=["theirs"])'),
         (["-gencode=arch=compute_80,code=sm_80"], 'module.compile("compute_80")'),
         (["-gencode", "arch=compute_90a,code=sm_90a"], 'module.compile("compute_90a")'),
@@ -121,6 +124,32 @@ def test_flags_of_a_build_by_nvcc_are_left_out_and_noted(caplog: pytest.LogCaptu
 )
 def test_an_option_that_leaves_whole_code_is_passed_on(option: str) -> None:
     assert option in arguments(CompileOptions(options=(option,)), SM)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (["--fmad", "false", "-ftz", "true"], ("--fmad=false", "-ftz=true")),
+        (["--ptxas-options=--verbose,-dlcm=ca"], ("--ptxas-options=--verbose", "--ptxas-options=-dlcm=ca")),
+        (["-Xptxas", "-v,-O2", "-lineinfo"], ("-Xptxas", "-v", "-Xptxas", "-O2", "-lineinfo")),
+        (["-static-global-template-stub=false"], ()),
+    ],
+)
+def test_what_nvcc_takes_in_one_word_or_in_two_is_spelled_for_nvrtc(
+    given: list[str], taken: tuple[str, ...], make: Build
+) -> None:
+    assert CompileOptions(options=given).options == taken
+    assert make("__global__ void k(int* x) { *x = 1; }", options=given).cubin
+
+
+@pytest.mark.parametrize("std", ["gnu++17", "gnu++20"])
+def test_a_standard_with_extensions_is_taken_without_them(std: str) -> None:
+    assert f"-std=c{std.removeprefix('gnu')}" in arguments(CompileOptions(std=std), SM)
+
+
+def test_a_standard_that_the_compiler_lacks_is_answered_with_those_that_it_has(make: Build) -> None:
+    with pytest.raises(CompileError, match=r'Write std="c\+\+20"'):
+        make("__global__ void k(int* x) { *x = 1; }", std="c++98")
 
 
 def test_a_macro_whose_name_is_none_is_refused() -> None:

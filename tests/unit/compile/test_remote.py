@@ -250,7 +250,7 @@ def repacked(data: bytes, **changed: bytes | None) -> bytes:
     ((digest, contents),) = packs.read(io.BytesIO(data))
     for name, value in changed.items():
         name = name.replace("_", ".")
-        contents.pop(name)
+        contents.pop(name, None)
         contents |= {name: value} if value is not None else {}
     out = io.BytesIO()
     packs.write(out, {digest: contents})
@@ -269,6 +269,7 @@ HARMS: dict[str, Callable[[bytes, bytes], bytes]] = {
     "a web page": lambda data, _: b"<html>Sign in</html>" * 100,
     "no index": lambda data, _: repacked(data, entry_json=None),
     "an index of nothing": lambda data, _: repacked(data, entry_json=b"{}"),
+    "a file more": lambda data, _: repacked(data, more=b"that no index names"),
     "a file less": lambda data, _: repacked(data, kernel_cubin=None),
 }
 
@@ -389,6 +390,28 @@ def test_a_store_that_is_busy_is_asked_again(cache_dir: Path, serve: Callable[..
     assert remote._left_alone == {}
 
 
+def test_a_store_that_sends_a_byte_now_and_then_is_not_read_for_ever(
+    cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    is_left = threading.Event()
+
+    def drip(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        try:
+            while not is_left.wait(0.02):
+                request.wfile.write(b"v")
+        except OSError:  # nobody reads it any more
+            request.wfile = io.BytesIO()
+            is_left.set()
+
+    server = serve(drip)
+    with settings.override(cache_remote=server.url, cache_trust=server.url, cache_timeout_s=1):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert is_left.wait(20)
+    assert "it did not answer within 1 s" in warnings(caplog)[0]
+
+
 def sent_to(address: str) -> Answer:
     def send_on(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(302)
@@ -440,6 +463,28 @@ def test_a_store_may_send_on_within_its_place(cache_dir: Path, serve: Callable[.
 def test_where_a_store_may_send_on_to(before: str, after: str, may: bool) -> None:
     with contextlib.nullcontext() if may else pytest.raises(PermissionError, match="DOTCU_CACHE_REMOTE="):
         remote._require_same_place(before, after)
+
+
+@pytest.mark.parametrize("around", ["simplecache::{}", "filecache::{}", "zip://a.zip::{}", "reference::{}"])
+def test_a_web_server_behind_a_cache_of_fsspecs_is_not_asked_since_it_may_send_on(
+    around: str, cache_dir: Path, serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve()
+    url = around.format(server.url)
+    with settings.override(cache_remote=url, cache_trust=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert server.asked == []
+    (said,) = warnings(caplog)
+    assert said.endswith("unset DOTCU_CACHE_REMOTE")
+    assert f"Name the server itself: export DOTCU_CACHE_REMOTE={server.url}" in said
+
+
+def test_an_address_in_capitals_is_asked_as_any_other(cache_dir: Path, serve: Callable[..., Server]) -> None:
+    server = serve()
+    url = server.url.replace("http", "HTTP")
+    with settings.override(cache_remote=url, cache_trust=url):
+        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+    assert len(server.asked) == 1
 
 
 def test_the_user_in_an_address_is_sent_and_its_trust_is_named_without(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -360,3 +361,11 @@ def test_the_wheel_is_compiled_by_the_nvrtc_that_was_checked(
 def test_an_nvrtc_that_is_not_installed_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError, match=r"no NVRTC 12\.1(.|\n)*nvidia-cuda-nvrtc-cu12==12\.1"):
         building.nvrtc_of_version("12.1")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as on a disk that is mounted read-only
+    with pytest.raises(UsageError, match=r"it cannot be written(.|\n)*dotcu build --out FOLDER"):
+        building.require_folder(tmp_path / "dist")

@@ -338,6 +338,36 @@ def test_an_entry_of_many_files_or_bytes_takes_no_memory(
             packs.damages(tmp_path / "k.tar")
 
 
+@pytest.mark.parametrize("name", ["more", ".."])
+def test_a_file_that_no_index_names_is_not_unpacked(tmp_path: Path, name: str) -> None:
+    digest, _ = filled(tmp_path / "k.tar")
+    with (tmp_path / "k.tar").open("rb") as file:
+        files = dict(packs.read(file))[digest]
+    with (tmp_path / "k.tar").open("wb") as out:
+        packs.write(out, {digest: {**files, name: b"text"}})
+    with pytest.raises(UsageError, match=f"{digest[:16]}, it has a file that its index does not name"):
+        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+
+
+def test_a_pack_that_is_replaced_while_it_is_unpacked_adds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path / "k.tar")
+    check = packs.damages
+
+    def check_and_replace(pack: Path) -> tuple[dict[str, str], dict[str, str]]:
+        found = check(pack)
+        data = pack.read_bytes()
+        at = data.rfind(b'"about"')
+        pack.write_bytes(data[:at] + b'"abort"' + data[at + 7 :])
+        return found
+
+    monkeypatch.setattr(packs, "damages", check_and_replace)
+    with pytest.raises(UsageError, match=r"was changed while it was unpacked\. Nothing was added"):
+        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+    assert [*Store(tmp_path / "into").folders()] == []
+
+
 def test_a_fifo_is_no_pack_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "k.tar")
     with pytest.raises(UsageError, match="cannot be read as a pack: not a regular file"):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +20,7 @@ import torch
 import dotcu
 from dotcu.benchmark.results import Protocol
 from dotcu.checking.target import resolve
+from dotcu.compile import cache
 from dotcu.errors import UsageError
 from dotcu.operator import tuned
 from dotcu.tuning import TuneReport, session, tuner
@@ -208,6 +214,50 @@ def test_a_second_tuner_is_refused() -> None:
         second = tuner._held("gpu-of-a-test", wait=False)
         with pytest.raises(UsageError, match="Another `dotcu tune` is at work"):
             second.__enter__()
+
+
+@contextlib.contextmanager
+def stopped(name: str) -> Iterator[int]:
+    """Have a process take a tuner's lock and stop, as by Ctrl-Z; it ends when it goes on."""
+    text = f"""
+import os, signal
+from dotcu.tuning import tuner
+with tuner._held({name!r}, wait=True):
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", text], env=environment) as process:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+
+def test_a_second_tuner_is_told_which_process_is_stopped_with_the_gpu() -> None:
+    with (
+        stopped("gpu-of-a-stopped-one") as pid,
+        pytest.raises(UsageError, match=rf"Process {pid} holds the lock .* kill -CONT {pid}"),
+        tuner._held("gpu-of-a-stopped-one", wait=False),
+    ):
+        pass
+
+
+def test_files_are_joined_beside_a_stopped_tuner_which_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ops.py"
+    path.write_text(MODULE.replace("NAME::", "stoppedtests::"))
+    (operator,) = [operator for _, operator in resolve(str(path))]
+    other = tmp_path / "other.tuned.toml"
+    other.write_text("format = 1\n")
+    monkeypatch.setattr(cache, "_TELL_S", 0.1)
+    monkeypatch.setitem(cache._LIMITS_S, "stopped", 0.3)
+    with stopped(f"file-{path.with_suffix('.tuned.toml').resolve()}") as pid:
+        assert merge(operator, [other]) == []
+    assert path.with_suffix(".tuned.toml").is_file()
+    assert f"kill -CONT {pid}): this process waits for it, at most 0.3 s." in caplog.text
+    assert f"kill -CONT {pid}) after 0 s: this process goes on without it." in caplog.text
 
 
 STRIDED = """

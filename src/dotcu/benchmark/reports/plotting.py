@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dotcu.benchmark.reports import table
 from dotcu.benchmark.results import Row
 from dotcu.benchmark.statistics import Summary
-from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.errors import EnvironmentFault, UsageError, quoted
 
 if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport
@@ -44,12 +44,12 @@ def require(path: Path) -> None:
         suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
         raise UsageError(
             f"a plot cannot be written to {path}: it has {suffix}.\n"
-            f"A plot is {' or '.join(SUFFIXES)}.\nType: --plot {path.with_suffix('.svg')}"
+            f"A plot is {' or '.join(SUFFIXES)}.\nType: --plot {quoted(path.with_suffix('.svg'))}"
         )
     if not path.parent.is_dir():
         raise UsageError(
             f"a plot cannot be written to {path}: there is no folder {path.parent}.\n"
-            f"Make it: mkdir -p {path.parent}"
+            f"Make it: mkdir -p {quoted(path.parent)}"
         )
     _matplotlib()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dotcu import serialize
 from dotcu.benchmark.results import CallTime, Machine, Means, Protocol, Row
-from dotcu.errors import UsageError
+from dotcu.errors import UsageError, quoted
 from dotcu.files import read_text
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def write_run(path: Path, report: BenchReport) -> None:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}.\n"
             "A file in a folder that exists and can be written is required.\n"
-            f"Type: mkdir -p {path.parent}"
+            f"Type: mkdir -p {quoted(path.parent)}"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -83,7 +83,7 @@ def read_runs(path: Path) -> list[SavedRow]:
         raise UsageError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}.\n"
             "A file that an earlier run saved is required.\n"
-            f"Type: dotcu bench TARGET --save {path}"
+            f"Type: dotcu bench TARGET --save {quoted(path)}"
         ) from error
     rows = []
     for number, line in enumerate(text.splitlines(), 1):

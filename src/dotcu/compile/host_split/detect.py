@@ -322,8 +322,9 @@ def _expanded(text: str, macros: Macros, within: frozenset[str]) -> str:
             arguments, behind = _call_arguments(text, behind)
             macro = macro if behind > match.end() else None
         if macro is not None:
-            arguments = [_expanded(each, macros, within) for each in arguments]
-            word = _expanded(_substituted(macro.definitions[0], arguments), macros, within | {word})
+            expanded = [_expanded(each, macros, within) for each in arguments]
+            made = _substituted(macro.definitions[0], arguments, expanded)
+            word = _expanded(made, macros, within | {word})
         pieces += [text[position : match.start()], word]
         position = behind
     return "".join([*pieces, text[position:]])
@@ -345,16 +346,49 @@ def _call_arguments(text: str, position: int) -> tuple[list[str], int]:
     return [], position
 
 
-def _substituted(definition: tuple[tuple[str, ...], str], arguments: Sequence[str]) -> str:
-    """Return the text of a definition with the arguments of a call in the places of its parameters."""
+def _substituted(
+    definition: tuple[tuple[str, ...], str], arguments: Sequence[str], expanded: Sequence[str]
+) -> str:
+    """Return the text of a definition with the arguments of a call in the places of its parameters.
+
+    Beside `#` and `##` stands an argument as it was written, elsewhere with its macros expanded.
+    """
     parameters, text = definition
+    written, values = (_by_name(parameters, each) for each in (arguments, expanded))
+
+    def instead(match: re.Match[str]) -> str:
+        if match["string"] is not None:
+            return _as_string(written.get(match["string"], ""))
+        word = match["word"]
+        if word is None or word not in values:
+            return match[0]
+        is_pasted = text[: match.start()].rstrip().endswith("##") or text[match.end() :].lstrip()[:2] == "##"
+        return (written if is_pasted else values)[word]
+
+    # literals apart, also in what is pasted
+    pieces = re.split(r'("(?:\\.|[^"\\])*")', _PARAMETER.sub(instead, text))
+    pieces[::2] = [re.sub(r"\s*##\s*", "", piece) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+_PARAMETER = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|(?<!#)#(?!#)\s*(?P<string>\w+)|(?P<word>(?<![\w.])[A-Za-z_]\w*)'
+)
+
+
+def _by_name(parameters: Sequence[str], arguments: Sequence[str]) -> dict[str, str]:
     values = dict(zip(parameters, arguments, strict=False))
     if parameters and parameters[-1].endswith("..."):
         rest = parameters[-1].removesuffix("...").strip() or "__VA_ARGS__"
         values[rest] = ", ".join(arguments[len(parameters) - 1 :])
-    text = re.sub(r"(?<!#)#(?!#)\s*(\w+)", '""', text)
-    pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, values)) + r")\b") if values else None
-    return re.sub(r"\s*##\s*", "", pattern.sub(lambda match: values[match[0]], text) if pattern else text)
+    return values
+
+
+def _as_string(argument: str) -> str:
+    r"""Return the literal that `#` makes of an argument. Source: C17 6.10.3.2."""
+    escape = r"\\\g<0>"
+    quoted = re.sub(r'"(?:\\.|[^"\\])*"', lambda match: re.sub(r'[\\"]', escape, match[0]), argument)
+    return f'"{" ".join(quoted.split())}"'
 
 
 def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dotcu.compile.host_split.detect import (
@@ -79,6 +79,14 @@ _CHOSEN = ("default_method_clause", "delete_method_clause")
 MEMBER = "a member function without __device__"
 
 
+def _device_part(text: str, parsed: Sequence[ParsedDeclaration]) -> str:
+    """Return the declarations of a text that are no host code; "" where one is unclear, or of both kinds."""
+    kept = [each for each in parsed if each.verdict != "host"]
+    if any(each.verdict == "unclear" or each.methods or each.marks or each.of_both for each in kept):
+        return ""
+    return " ".join(text[each.start : each.end] for each in kept)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ParsedDeclaration:
     """A statement at namespace scope, or a member function without `__device__`.
@@ -104,6 +112,7 @@ class ParsedDeclaration:
         of_both: Where the annotations of a variable stand that have `__host__` in them, which NVRTC takes of
             functions alone.
         annotated: Where member functions with an annotation stand.
+        made: What takes the place of a macro's call: of what it makes, the device part.
         is_guessed: The parser did not understand it, and it stays unless the compiler refuses it. If it is
             unclear, it is the call of a macro that no text defines.
     """
@@ -129,6 +138,7 @@ class ParsedDeclaration:
     is_own: bool = False
     annotated: tuple[tuple[int, int], ...] = ()
     of_both: tuple[int, int] | None = None
+    made: str = ""
     is_guessed: bool = False
 
 
@@ -158,6 +168,7 @@ class _StatementReader(CodeTokens):
 
     def __init__(self, text: str, macros: Macros, known: Classified) -> None:
         super().__init__(code_only(text))
+        self.source = text
         self.macros, self._known = macros, known
         shown = _NOT_ASCII.sub("_", without_directives(without_comments(text)))
         self.shown = bytearray(_UNKNOWN_OPERATOR.sub(r"\1+= ", shown), "ascii")
@@ -297,7 +308,7 @@ class _StatementReader(CodeTokens):
         """Return what the call of a macro becomes, by each of its definitions."""
         last = self.close(first + 1) if self.at(first + 1) == "(" else first
         end = self.tokens[min(last, len(self.tokens) - 1)][2]
-        return expansions(self.text[self.tokens[first][1] : end], self.macros)
+        return expansions(without_comments(self.source[self.tokens[first][1] : end]), self.macros)
 
     def _made(self, first: int, last: int) -> ParsedDeclaration:
         """Return what the call of a macro makes; without an annotation in it the compiler decides.
@@ -305,12 +316,17 @@ class _StatementReader(CodeTokens):
         It is unclear where it is of both kinds, but not where types stand beside host code, such as one whose
         constructor registers a function.
         """
-        word, verdicts = self.at(first), {"host"}
+        word, verdicts, made = self.at(first), {"host"}, ""
         if word in self.macros:
             others = {name: macro for name, macro in self.macros.items() if name != word}
-            parsed = (parse_declarations(made, others) for made in self._expansions(first))
+            texts = self._expansions(first)
+            parsed = [parse_declarations(text, others) for text in texts]
             scopes = ("a bracket", "the head of a scope")
             verdicts = {each.verdict for made in parsed for each in made if each.what not in scopes}
+            made = _device_part(texts[0], parsed[0]) if len(texts) == 1 else ""
+        if made and verdicts >= {"device", "host"}:
+            one = self.declaration(first, last, "device", f"what the macro {word} makes", made=made)
+            return replace(one, text=code_only(made))
         is_mixed = "unclear" in verdicts or verdicts >= {"device", "host"}
         words = self.words(self.tokens[first][1], self.tokens[min(last, len(self.tokens) - 1)][2])
         is_guessed = not words & DEVICE_WORDS

@@ -68,6 +68,9 @@ _KNOWN = re.compile(
 )
 """Types and namespaces that a device compiler knows by itself or by its own headers."""
 
+_SUFFIX = re.compile(r"""(?:(?<![\w.])\.?\d[\w.']*?|["'])(_[A-Za-z]\w*)""")
+"""Matches a literal with a suffix of the user's, `2_KiB`, which calls `operator""_KiB`."""
+
 _DEVICE = "__device__ "
 _MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1
             fabs fdim floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 modf nearbyint
@@ -217,7 +220,8 @@ class _ParsedFile:
             )
         }  # fmt: skip
         if not host_includes and all(
-            each in kept and not (each.methods or each.marks or each.of_both) for each in self.declarations
+            each in kept and not (each.methods or each.marks or each.of_both or each.made)
+            for each in self.declarations
         ):
             return self.text
         self.kept, self.added = bytearray(len(self.text)), {}
@@ -241,7 +245,9 @@ class _ParsedFile:
                 self.kept[position] = 1
 
     def _keep_declaration(self, variant: str, declaration: ParsedDeclaration, selection: _Selection) -> None:
-        if declaration in selection.kept:
+        if declaration in selection.kept and declaration.made:
+            self.added[declaration.start] = declaration.made
+        elif declaration in selection.kept:
             begin = declaration.start
             for method in declaration.methods:
                 self._keep(variant, begin, max(begin, method.start))
@@ -359,7 +365,7 @@ class _Selection:
         self._is_complete = is_complete
         self._macros = macros
         self._whole = self._words(whole)
-        self._hosts = HOST_NAMESPACES - own
+        self._own, self._hosts = own, HOST_NAMESPACES - own
         forms: dict[tuple[str, int], list[str]] = {}
         for name, start, form in refused:
             forms.setdefault((name, start), []).append(form)
@@ -417,8 +423,10 @@ class _Selection:
                         yield (file.name, one.start, form), first, last
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
+        texts = tuple(texts)
         words = frozenset(word for text in texts for word in WORD.findall(text))
-        return with_macro_words(words, self._macros)
+        suffixes = frozenset(f'operator""{suffix}' for text in texts for suffix in _SUFFIX.findall(text))
+        return with_macro_words(words, self._macros) | suffixes
 
     def _choose(
         self, declarations: Sequence[ParsedDeclaration], wanted: frozenset[str]
@@ -442,7 +450,7 @@ class _Selection:
         gone |= {each.name for each in shared - set(able)}
         while True:
             left = [each for each in able if each not in kept]
-            more = [each for each in left if each.name in used]
+            more = [each for each in left if each.name in used or each.name.replace(" ", "") in used]
             if not more:
                 known = {each.name for each in kept} | self._whole
                 more = [each for each in left if self._is_plain(each, known, gone)]
@@ -462,6 +470,8 @@ class _Selection:
         if declaration.what == "a constexpr function" or (declaration.what == "a using" and declaration.name):
             return False  # none is missed that device code does not name
         known = {*known, *declaration.members, declaration.name, ""}
+        if declaration.what == "a using of a namespace":
+            known |= self._own
         is_std = declaration.what == "a using of a namespace" and declaration.types == {"std"}
         special = [name for method in declaration.methods if method.is_special for name in method.needs]
         names = (*declaration.types, *special)

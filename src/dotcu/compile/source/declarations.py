@@ -52,6 +52,9 @@ _TYPE_WORDS = {
     "volatile", "auto", "wchar_t", "char16_t", "char32_t", "__restrict__", "__restrict", "restrict",
     "__grid_constant__", "struct", "class", "enum", "typename",
 }  # fmt: skip
+_BEHIND_PARAMETERS = {
+    "noexcept", "const", "volatile", "requires", "throw", "override", "final", "__attribute__",
+}  # fmt: skip
 _VARIABLE = {"__constant__", "__device__", "__managed__"}
 _SCOPES = {"namespace", "struct", "class", "union", "enum"}
 _NOT_FUNCTIONS = {"typedef", "using", "static_assert", "template", "alignas"}
@@ -328,9 +331,19 @@ class _Scanner(CodeTokens):
             elif token == "[":
                 index = self.close(index)
             elif token == "(":
-                return index if self.at(index - 1).isidentifier() or self.at(index - 1) == ">" else None
+                if not (self.at(index - 1).isidentifier() or self.at(index - 1) == ">"):
+                    return None
+                if not self.is_attribute(index, end):
+                    return index
+                index = self.close(index)
             index += 1
         return None
+
+    def is_attribute(self, opening: int, end: int) -> bool:
+        """Return whether a bracket is a macro's before a kernel's name: `BOUNDS(256) __global__ void k(`."""
+        after = self.close(opening) + 1
+        is_word = self.at(after).isidentifier() and self.at(after) not in _BEHIND_PARAMETERS
+        return is_word and any(self.at(i) == "(" for i in range(after + 1, end))
 
     def parameter_name(self, start: int, end: int) -> str:
         end = self.before_default(start, end)

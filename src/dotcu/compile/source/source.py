@@ -252,5 +252,5 @@ def _missing(path: Path) -> str:
     return (
         f"There is no file {path}, and no .cu file in {folder}.\n"
         "dotcu.load takes a path from the file that calls it on, a command from where you are.\n"
-        f"See what is there: ls {folder}"
+        f"See what is there: ls {quoted(folder)}"
     )

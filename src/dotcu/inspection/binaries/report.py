@@ -12,6 +12,7 @@ libscale.so: shared library for x86_64, 1.2 MB
 
 from __future__ import annotations
 
+import errno
 import functools
 import mmap
 import os
@@ -487,9 +488,9 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
 
     A damaged member, which may be a binary, is its error.
     """
-    for info in wheel.infolist():
-        with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
-            path = Path(folder) / "member"
+    with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
+        for number, info in enumerate(wheel.infolist()):
+            path = Path(folder) / f"member{number}"
             try:
                 wanted = not info.is_dir() and _unpack(wheel, info, path)
             except UsageError as error:
@@ -497,7 +498,7 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
                 continue
             if wanted:
                 yield info.filename, path
-    with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
+                path.unlink()
         path = Path(folder) / "code"
         for name in wheel.namelist():
             parent, file = posixpath.split(name)
@@ -535,6 +536,8 @@ def _reporting_damage(path: object, doing: str = "unpacked") -> Iterator[None]:
     except DotcuError:
         raise
     except (*_OF_ARCHIVES, *_OF_VALUES) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # the folder of temporary files is full, and nothing is damaged
         said = str(error) or type(error).__name__
         raise UsageError(f"{path} cannot be {doing}: {said}.\n{_WHOLE}") from error
 

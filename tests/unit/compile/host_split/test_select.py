@@ -852,12 +852,70 @@ def test_an_error_in_device_code_is_reported_where_host_code_was_refused_too(mak
     assert [one.line for one in error.value.diagnostics] == [5]
 
 
+STAMPED = """#include <string>
+#define ADD(n) n + 0
+#define STAMP(NAME, T, OP, ...) \\
+  extern "C" __global__ void NAME##_##T(T* x, const T* y) { /* one */ \\
+    x[threadIdx.x] = x[threadIdx.x] OP y[ADD(threadIdx.x)]; \\
+    printf("T ## %s\\n", #NAME #__VA_ARGS__); } \\
+  void launch_##NAME##_##T(T* x, const T* y) { \\
+    std::string s(#NAME); NAME##_##T<<<1, 32>>>(x, y); }
+STAMP(plus, float, +, "a \\ b", ADD)
+STAMP(times,
+      int, *)
+__global__ void wrong(int* x) { *x = nothing; }
+"""
+
+
+def test_of_a_macro_that_makes_a_kernel_and_its_launcher_the_kernel_stays(make: Build) -> None:
+    text = STAMPED.replace("nothing", "1")
+    made = make(text, names=("plus_float", "times_int", "wrong"))
+    assert set(made.lowered) >= {"plus_float", "times_int", "wrong"}
+    strings = {bytes(map(int, one.split(", "))) for one in re.findall(r"\.b8 \$str\S* = \{(.+?)\}", made.ptx)}
+    assert strings == {b"T ## %s\n", b'plus"a \\ b", ADD', b"times"}
+    assert "mul.lo.s32" in made.ptx
+
+
+def test_what_a_macro_makes_moves_no_line(make: Build) -> None:
+    with pytest.raises(CompileError) as error:
+        make(STAMPED)
+    assert "inline.cu:12:38: error" in str(error.value)
+
+
+OPENED = """#include <vector>
+namespace ops {
+inline namespace v1 { __device__ int one() { return 1; } }
+constexpr int sizes[] = {2, 3};
+constexpr int operator""_KiB(unsigned long long n) { return int(n) << 10; }
+constexpr float operator"" _half(long double x) { return float(x) / 2; }
+}
+using namespace ops;
+__global__ void k(int* x) { *x = one() + sizes[1] + int(sizeof(char[1_KiB])) + int(4.0_half); }
+int main() { std::vector<int> v; k<<<1, 1>>>(v.data()); }
+"""
+
+
+def test_a_namespace_of_ones_own_stays_open_and_literals_of_ones_own_are_known(make: Build) -> None:
+    assert "1030" in make(OPENED).ptx  # 1 + 3 + 1024 + 2
+
+
+def test_a_namespace_of_the_hosts_is_not_opened(make: Build) -> None:
+    make(OPENED.replace("using namespace ops;", "using namespace ops;\nusing namespace torch;"))
+
+
+TWO_WAYS = """#ifdef WIDE
+#define BOTH(n) __global__ void n() {} void run_##n() {}
+#else
+#define BOTH(n) __global__ void n(int) {} void run_##n() {}
+#endif
+"""
+
 # Of each: a text, the line that is told, and what of it is told.
 UNCLEAR = {
     "an unknown macro": (f"#include <vector>\nMAKE_IT(float)\n{KERNEL}", 2, "that is not a declaration"),
-    "a macro of both kinds": (
-        "#include <map>\n#define BOTH(n) __global__ void n() {} \\\n  void run_##n() {}\nBOTH(a)\n",
-        4,
+    "a macro of both kinds, in two ways": (
+        f"{TWO_WAYS}BOTH(a)\nint main();\n",
+        6,
         "what the macro BOTH makes",
     ),
     "a half of a function": (f"{KERNEL}int main() {{\n", 2, "that is not a declaration"),
@@ -908,6 +966,21 @@ def test_a_host_function_that_a_kernel_calls_is_reported_with_its_line(make: Bui
         in message
     )
     assert "write there: __host__ __device__" in message
+
+
+def test_a_type_with_a_member_of_the_hosts_that_a_kernel_needs_can_be_mended_as_advised(make: Build) -> None:
+    held = "std::vector<at::Tensor> held; "
+    text = (
+        "#include <torch/extension.h>\n"
+        f"struct Engine {{ {held}static __device__ int twice(int x) {{ return 2 * x; }} }};\n"
+        "__global__ void k(int* x) { *x = Engine::twice(*x); }\n"
+    )
+    with pytest.raises(CompileError) as error:
+        make(text)
+    assert "Engine, at line 2 of inline.cu, was left out as host code: a type." in str(error.value)
+    assert "move out of it what is of the host's library or of PyTorch" in str(error.value)
+    moved = text.replace(held, "").replace("struct Engine", f"struct Held {{ {held}}}; struct Engine")
+    assert make(moved).cubin
 
 
 def test_device_code_with_the_hosts_library_in_it_is_reported_with_its_line(make: Build) -> None:

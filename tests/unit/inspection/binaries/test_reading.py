@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -140,6 +144,36 @@ def test_a_member_that_cannot_be_unpacked_does_not_hide_the_others(tmp_path: Pat
     assert [one.path for one in report.members] == ["thing/lib.so"]
     (message,) = report.damaged
     assert message.startswith(f"thing/broken.so in {path} cannot be unpacked: ")
+
+
+def test_a_full_disk_is_no_damage_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "a-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/code.so", b"\x7fELF")
+    monkeypatch.setattr(shutil, "copyfileobj", fill)
+    with pytest.raises(OSError, match="No space left"):
+        read(path)
+
+
+def test_a_wheel_of_many_binaries_takes_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    real = tempfile.mkdtemp
+
+    def make(*given: str) -> str:
+        made.append(real(*given))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    path = tmp_path / "a-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        for number in range(100):
+            archive.writestr(f"a/{number}.so", b"\x7fELF")
+    assert len(read(path).damaged) == 100
+    assert len(made) == 1
 
 
 def test_a_report_as_text_folds_no_line(file: Callable[[str, bytes], Path]) -> None:
