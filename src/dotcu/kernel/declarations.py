@@ -35,7 +35,8 @@ class ScannedDeclarations:
     Attributes:
         kernels: Those with their own name: the source's in order, then its headers'. A
             header's have no line.
-        overloads: The declarations of each name that the source gives to several kernels.
+        overloads: The declarations of each name that several kernels have, or a kernel and a function
+            of CUDA's.
         variables: Qualified names of `__constant__` and `__device__` variables.
         constants: Those of them that no kernel writes.
         has_state: There may be variables that kernels write, in a macro or a function for example.
@@ -62,7 +63,8 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
     named: dict[str, tuple[Declaration, ...]] = {}
     for kernel in own:
         named[kernel.name] = (*named.get(kernel.name, ()), kernel)
-    kernels = {name: same[0] for name, same in named.items() if len(same) == 1}
+    overloads = {name: same for name, same in named.items() if len(same) > 1 or _is_cudas(same[0])}
+    kernels = {name: same[0] for name, same in named.items() if name not in overloads}
     for text in texts[1:]:
         for kernel in compiler.kernels(text, defined, macros):
             if kernel.name not in named:
@@ -71,13 +73,30 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
     shared = {v for text in texts for v in compiler.variables(text, defined, writable=True)}
     return ScannedDeclarations(
         kernels=tuple(kernels.values()),
-        overloads={name: same for name, same in named.items() if len(same) > 1},
+        overloads=overloads,
         variables=variables,
         constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
         is_tile=compiler.tile.is_tile(texts),
         is_pytorchs=any(name.endswith(("left_out/torch", "left_out/float8")) for name in graph.system),
     )
+
+
+_NAMES = """
+abs acos acosh all any asin asinh atan atan2 atanh ballot cbrt ceil copysign cos cosh cospi erf erfc
+erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot
+ilogb isfinite isinf isnan j0 j1 jn ldexp lgamma llabs llmax llmin llrint llround log log10 log1p
+log2 logb lrint lround max min modf nearbyint nextafter norm normcdf normcdfinv pow rcbrt remainder
+remquo rhypot rint round rsqrt scalbln scalbn signbit sin sincos sincospi sinh sinpi sqrt tan tanh
+tgamma trunc umax umin y0 y1 yn
+"""
+CUDA_FUNCTIONS = frozenset(_NAMES.split())
+"""Functions that are there before the first line, so that a kernel of such a name is one of several.
+Source: CUDA Math API; CUDA Programming Guide, "Warp Vote Functions"."""
+
+
+def _is_cudas(declaration: Declaration) -> bool:
+    return declaration.name in CUDA_FUNCTIONS and not declaration.template_parameters
 
 
 def match_name(name: str, names: Sequence[str]) -> str | None:

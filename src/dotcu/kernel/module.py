@@ -90,10 +90,12 @@ class Module:
         self._plain = self._unit_of(plain, together, is_plain=True)
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in declared.kernels])
-        for each in (overload(d) for same in declared.overloads.values() for d in same):
-            unit = None if each.template_parameters else self._unit_of([each], [])
-            self._units += [unit] if unit is not None else []
-            self.kernels.found[overload_key(each.name)] = Kernel(self, each, unit)
+        for name, same in declared.overloads.items():
+            for each in map(overload, same):
+                unit = None if each.template_parameters else self._unit_of([each], [])
+                self._units += [unit] if unit is not None else []
+                key = overload_key(each.name) if len(same) > 1 else name
+                self.kernels.found[key] = Kernel(self, each, unit)
         for name in self.kernels:
             if hasattr(type(self), name) or name in vars(self):
                 shown = f'module.kernels["{name}"]'

@@ -414,15 +414,30 @@ def test_warm_passes_over_kernels_that_the_preprocessor_hides() -> None:
         module.kernels["hidden"].warm()
 
 
-def test_a_kernel_named_like_a_function_of_cuda_is_refused_for_that() -> None:
-    module = load_inline(
-        "__global__ void exp(float* x) { *x = 1; }\n__global__ void two(float* x) { *x = 2; }\n"
-    )
-    x = torch.zeros(1)
+def test_a_kernel_may_be_named_like_a_function_of_cuda() -> None:
+    module = load_inline("""
+        __global__ void exp(float* x) { *x = exp(*x - 1); }
+        __global__ void any(int* x) { *x = __any_sync(1, *x); }
+        __global__ void two(float* x) { *x = 2; }
+    """)
+    assert set(module.kernels) == {"exp", "any", "two"}
+    x, flag = torch.ones(1), torch.full((1,), 7, dtype=torch.int32)
+    module.exp(x, grid=1, block=1)
+    module.any(flag, grid=1, block=1)
+    assert (x.item(), flag.item()) == (1, 1)
     module.two(x, grid=1, block=1)
     assert x.item() == 2
-    with pytest.raises(CompileError, match=r"overloaded function \"exp\"(.|\n)*[Rr]ename"):
-        module.exp(x, grid=1, block=1)
+    with pytest.raises(ArgumentError, match="exp"):
+        module.exp(flag, grid=1, block=1)
+
+
+def test_a_kernel_named_like_another_function_is_refused_for_that() -> None:
+    module = load_inline(
+        "__device__ float twice(float x) { return 2 * x; }\n"
+        "__global__ void twice(float* x) { *x = twice(*x); }\n"
+    )
+    with pytest.raises(CompileError, match=r"overloaded function \"twice\"(.|\n)*[Rr]ename"):
+        module.twice(torch.ones(1), grid=1, block=1)
 
 
 def test_a_module_and_its_kernels_say_what_they_are() -> None:
