@@ -341,7 +341,8 @@ def test_a_cluster_and_a_cooperative_grid_keep_their_limits(
 
 def test_a_launch_has_the_attributes_of_its_stage(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road = Road(driver, plans["rows"], [((64, 1, 1), 0, (2, 1, 1)), ((64, 1, 1), 0, None)])
-    config, label = LaunchConfig(grid=(1, 1, 1), block=(128, 1, 1)), LaunchLabel("", "echo", "", 0)
+    config = LaunchConfig(grid=(1, 1, 1), block=(128, 1, 1))
+    label = LaunchLabel("", "echo", config, 0)
     no_cluster, smem = (0, 0, 0), _smem_range(config, NEEDS, ARCH)
     for threads, cooperative, has_attribute in ((96, True, True), (128, False, False), (160, True, False)):
         shape = ((threads, 1, 1), no_cluster, cooperative, True, 0)

@@ -123,13 +123,12 @@ class LaunchLabel(NamedTuple):
 
     Attributes:
         operator: The qualified name of the operator whose body made it; empty outside any operator.
-        config: A str if it was not kept whole.
         device: The GPU's index.
     """
 
     operator: str
     kernel: str
-    config: LaunchConfig | str
+    config: LaunchConfig
     device: int
 
     def __str__(self) -> str:
@@ -138,7 +137,6 @@ class LaunchLabel(NamedTuple):
 
     def at(self, grid: tuple[int, int, int], smem_bytes: int) -> LaunchLabel:
         """Return the label of one launch of a stage."""
-        assert isinstance(self.config, LaunchConfig)
         return self._replace(config=replace(self.config, grid=grid, smem_bytes=smem_bytes))
 
 
