@@ -57,13 +57,15 @@ class Corpus:
         """The file of a kernel."""
         return self.folder / f"{name}.cu"
 
-    def launch(self, name: str, *, seed: int | None, define: Mapping[str, Any] = {}) -> Outcome:
+    def launch(
+        self, name: str, *, seed: int | None, define: Mapping[str, Any] = {}, debug: bool = False
+    ) -> Outcome:
         """Run a kernel once in the simulator."""
         arch = self._arch(name)
         with dotcu.simulate(arch=arch, on_finding="collect", seed=seed) as run:
             launch = self.cases[name]()
-            run.step_limit = launch.step_limit
-            kernel = _kernel(self.path(name), tuple(define.items()))
+            run.step_limit = launch.step_limit * (10 if debug else 1)
+            kernel = _kernel(self.path(name), tuple(define.items()), debug)
             kernel(
                 *launch.args,
                 grid=launch.grid,
@@ -92,8 +94,8 @@ class Outcome:
 
 
 @functools.cache
-def _kernel(path: Path, define: tuple[tuple[str, Any], ...]) -> Any:
-    (kernel,) = dotcu.load(path, define=dict(define)).kernels.values()
+def _kernel(path: Path, define: tuple[tuple[str, Any], ...], debug: bool) -> Any:
+    (kernel,) = dotcu.load(path, define=dict(define), debug=debug).kernels.values()
     return kernel
 
 

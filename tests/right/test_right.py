@@ -29,5 +29,13 @@ def test_kernel_is_clean(name: str, seed: int | None) -> None:
     CORPUS.launch(name, seed=seed).require_clean()
 
 
+QUICK_IN_DEBUG = {"cluster_matmul", "wgmma_layouts"}
+
+
+@pytest.mark.parametrize("name", quick(QUICK_IN_DEBUG, CORPUS.cases))
+def test_kernel_is_clean_in_code_for_debugging(name: str) -> None:
+    CORPUS.launch(name, seed=None, debug=True).require_clean()
+
+
 def test_every_kernel_is_launched() -> None:
     assert sorted(CORPUS.cases) == sorted(path.stem for path in HERE.glob("*.cu"))

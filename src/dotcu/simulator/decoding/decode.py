@@ -73,6 +73,7 @@ class DecodedKernel:
         opcodes: Of its instructions.
         releases: One of them is a fence, or a release, that hands on what its thread did.
         meets_in_part: One of them is a barrier of some threads of a block.
+        is_debug: It was compiled for debugging, and registers hold the source's variables.
         unset: The slots of registers that may be read before they are written, where they hold variables: in
             code for debugging. Other code reads what it then drops.
     """
@@ -84,6 +85,7 @@ class DecodedKernel:
     opcodes: frozenset[str]
     releases: bool
     meets_in_part: bool
+    is_debug: bool
     unset: tuple[int, ...]
 
 
@@ -128,6 +130,7 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
         releases=any(_is_release(placed.instruction) for placed in linked.code),
         meets_in_part=any(_meets_in_part(placed.instruction) for placed in linked.code),
+        is_debug=module.is_debug,
         unset=_slots_of(unset, linked, binding) if module.is_debug else (),
     )
 

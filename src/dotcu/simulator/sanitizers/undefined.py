@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dotcu.simulator.decoding.decode import DecodedBlock
     from dotcu.simulator.decoding.inlining import FlatInstruction
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.table import Step
+    from dotcu.simulator.semantics.table import SourceOperand, Step
 
 NOBODY = -1
 PARTLY, PADDING = -1, -2
@@ -277,11 +277,12 @@ def carrier(placed: FlatInstruction, plain: Step, outer: Step, binding: Binding)
     addresses = tuple(operand for operand in operands if isinstance(operand, Address))
     sources = _slots((o for o in values if not isinstance(o, Address)), binding)
     used = _slots(addresses, binding)
+    sums, scale = _sums_of_wgmma(instruction, binding)
     if opcode in _EFFECTS - _OWN:
-        sources, used = (), (*sources, *used)
+        sources, used = (), tuple(slot for slot in (*sources, *used) if slot not in sums)
     this = _Carried(placed, plain, binding.guard(instruction), sources, used, targets)
     spread = _rule(instruction)
-    involved = frozenset((*sources, *used, *targets, this.guard[0]))
+    involved = frozenset((*sources, *used, *sums, *targets, this.guard[0]))
 
     def run(chunk: Chunk) -> None:
         if chunk.undefined.slots.keys().isdisjoint(involved):
@@ -289,8 +290,10 @@ def carrier(placed: FlatInstruction, plain: Step, outer: Step, binding: Binding)
             return
         chunk.undefined.user = placed
         lanes = _executing(chunk, this)
-        for slot in used:
+        for slot in (*used, *sums) if scale is not None and np.any(scale.read(chunk)) else used:
             chunk.undefined.use(slot, lanes)
+        for slot in sums:
+            chunk.undefined.put(slot, lanes, np.zeros(1, np.uint8), NOBODY)
         if opcode in _OWN or opcode in _LOADS or not sources:
             for slot in targets if opcode not in _OWN else ():
                 chunk.undefined.put(slot, lanes, np.zeros(1, np.uint8), NOBODY)
@@ -302,6 +305,16 @@ def carrier(placed: FlatInstruction, plain: Step, outer: Step, binding: Binding)
         outer(chunk)
 
     return run
+
+
+def _sums_of_wgmma(
+    instruction: Instruction, binding: Binding
+) -> tuple[tuple[int, ...], SourceOperand | None]:
+    """Return the registers that a wgmma adds to, and what tells whether it does or overwrites them."""
+    if instruction.opcode != "wgmma" or "mma_async" not in instruction.flags:
+        return (), None
+    sums, _, _, scale, *_ = instruction.operands
+    return _slots((sums,), binding), binding.source(scale, "pred")
 
 
 def registers_read(instruction: Instruction, binding: Binding) -> tuple[int, ...]:
