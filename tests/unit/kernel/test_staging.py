@@ -465,6 +465,16 @@ def test_a_tensor_that_requires_a_gradient_is_refused_outside_an_operator_alone(
         assert road.native(args, config)
 
 
+def test_the_launcher_in_python_keeps_a_bounded_number_of_shapes(
+    driver: Driver, plans: dict[str, PackingPlan], in_python: Callable[[PackingPlan], Any]
+) -> None:
+    launcher = in_python(plans["rows"])
+    road = Road(driver, plans["rows"], [((n, 1, 1), 0, None) for n in range(1, 1000)], launcher)
+    args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
+    assert road.native(args, {"grid": 1, "block": 999})
+    assert len(launcher._stages) <= python_launcher.MOST_SHAPES
+
+
 def test_threads_launch_at_once(
     driver: Driver, plans: dict[str, PackingPlan], made_of: Callable[[PackingPlan], Road]
 ) -> None:
