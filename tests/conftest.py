@@ -15,7 +15,7 @@ import pytest
 
 from dotcu import files, settings
 from dotcu.compile import cache
-from gpu_lock import holding_gpu
+from helpers.gpu_lock import holding_gpu
 
 if TYPE_CHECKING:
     import torch  # for seconds, which pytest's first process, with workers of its own, need not wait for

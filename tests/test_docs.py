@@ -32,12 +32,12 @@ import pytest
 import torch
 
 import dotcu
-import fresh
 from dotcu import errors, settings
 from dotcu.benchmark import timing
 from dotcu.benchmark.results import Protocol
 from dotcu.checking import numerics
 from dotcu.checking.catalogue import CHECKS, FINDS
+from helpers import forked_scripts
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -118,11 +118,11 @@ def run_console(block: Block, page: Path, programs: Path, cache: Path) -> None:
         if script and page.name not in LONG:
             printed = run_here(script[1])
         elif words[0] == "dotcu" and page.name in IMPORTED:
-            done = fresh.command(*words[1:], folder=Path.cwd(), DOTCU_CACHE_DIR=str(cache))
+            done = forked_scripts.command(*words[1:], folder=Path.cwd(), DOTCU_CACHE_DIR=str(cache))
             printed = PROGRESS.sub("", done.stdout + done.stderr)
         elif words[0] == "dotcu" and page.name not in LONG:
             with settings.override(cache_dir=cache):
-                done = fresh.here(*words[1:])
+                done = forked_scripts.here(*words[1:])
             printed = PROGRESS.sub("", done.stdout + done.stderr)
         else:
             printed = run_in_shell(command["line"], programs, cache)

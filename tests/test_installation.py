@@ -15,8 +15,8 @@ from types import ModuleType
 
 import pytest
 
-import shipped
 from dotcu.inspection.binaries.report import read
+from helpers import projects
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src"
@@ -210,7 +210,7 @@ def test_an_installed_wheel_of_the_guides_operator_has_its_tuned_file(wheel: Pat
     (package / "__init__.py").touch()
     for name in ("scale.cu", "ops.py"):
         (package / name).write_text(of_guide(name))
-    text = shipped.PYPROJECT.format(name="tuning", architectures=["8.0"])
+    text = projects.PYPROJECT.format(name="tuning", architectures=["8.0"])
     (package.parent / "pyproject.toml").write_text(text.replace('["tuning"]', '["tuning.ops"]'))
     here = {"PYTHONPATH": str(SOURCES), "DOTCU_CACHE_DIR": str(tmp_path / "cache")}
     run(sys.executable, "-c", WRITE_ENTRY, folder=package.parent, **here)

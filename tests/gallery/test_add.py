@@ -9,7 +9,7 @@ from torch.testing import make_tensor
 import dotcu
 from dotcu.errors import DotcuError
 from dotcu.gallery import add
-from quick import quick_pairs
+from helpers.quick_cases import quick_pairs
 
 REAL = add.dtypes
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import dotcu
 from dotcu.gallery import cross_entropy
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 INF = math.inf
 REDUCTIONS = ["mean", "sum", "none"]

@@ -14,7 +14,7 @@ import dotcu
 from dotcu.gallery import cumsum
 from dotcu.gallery.cumsum import op as module
 from dotcu.gallery.cumsum.op import reverse_cumsum
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [dtype for dtype in cumsum.dtypes if dtype not in FLOATS]

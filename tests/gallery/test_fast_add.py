@@ -14,7 +14,7 @@ import dotcu
 from dotcu.compile import CompileOptions, Target, build, read_source
 from dotcu.gallery import add, fast_add
 from dotcu.gallery.fast_add import op as module
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 WIDTHS = [torch.float64, torch.bfloat16]

@@ -21,8 +21,8 @@ from dotcu.errors import GradientError, LaunchConfigError
 from dotcu.kernel import compiled, shape_queries
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import LaunchPolicy, Scope, scope_variable
-from fake_gpu import configured
-from quick import quick
+from helpers.fake_gpu import configured
+from helpers.quick_cases import quick
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
 DERIVED = [name for name in OPERATORS if name.endswith("backward") or "tile" in name]

@@ -12,7 +12,7 @@ from torch import Tensor
 import dotcu
 from dotcu.gallery import gemv
 from dotcu.gallery.gemv.op import ANY, E4M3, _choose, dequantized
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 BF16, F16 = torch.bfloat16, torch.float16
 SHAPES = [(1, 1, 1), (2, 17, 37), (9, 20, 40), (17, 5, 24), (64, 130, 8)]

@@ -8,7 +8,7 @@ import torch
 import dotcu
 from dotcu.gallery import grouped_matmul, matmul, matmul_fp8, matmul_swiglu, quantize_fp8
 from dotcu.gallery.matmul import op
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 SIZES = [(2, 2, 20), (20, 2, 2), (3, 7, 11), (1, 1, 1), (16, 16, 16), (17, 33, 15), (40, 1, 40), (1, 100, 1)]
 

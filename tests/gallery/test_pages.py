@@ -10,7 +10,7 @@ import torch
 
 from dotcu import gallery, process
 from dotcu.compile import kernels
-from quick import quick
+from helpers.quick_cases import quick
 
 FOLDERS = sorted(path.parent for path in Path(gallery.__file__).parent.glob("*/kernel.cu"))
 INCLUDE = Path(gallery.__file__).parents[1] / "include"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import quantize_fp8
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 NAN, INF = float("nan"), float("inf")

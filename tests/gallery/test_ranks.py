@@ -11,7 +11,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import all_reduce, all_reduce_, all_reduce_add_rms_norm, reduce_scatter
-from quick import quick
+from helpers.quick_cases import quick
 
 RANKS = quick([2], [2, 3, 4, 8])
 DTYPES = quick([torch.bfloat16], [torch.float32, torch.float64, torch.float16, torch.bfloat16])

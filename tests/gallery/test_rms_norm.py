@@ -10,7 +10,7 @@ from torch.testing import make_tensor
 import dotcu
 from dotcu.gallery import add_rms_norm, rms_norm, rms_norm_backward
 from dotcu.gallery.common import FEW_ROWS
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 HALVES = [torch.float16, torch.bfloat16]
 FLOATS = [torch.float32, *HALVES]

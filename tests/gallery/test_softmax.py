@@ -10,7 +10,7 @@ import torch
 import dotcu
 from dotcu.gallery import softmax, softmax_backward
 from dotcu.gallery.common import FEW_ROWS
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 INF = math.inf
 HALVES = [torch.float16, torch.bfloat16]

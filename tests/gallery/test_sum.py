@@ -10,7 +10,7 @@ from torch.testing import make_tensor
 import dotcu
 from dotcu.gallery import sum
 from dotcu.gallery.sum import op
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [dtype for dtype in sum.dtypes if dtype not in FLOATS]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dotcu.gallery import swiglu, swiglu_backward
-from quick import quick
+from helpers.quick_cases import quick
 
 HALVES = [torch.float16, torch.bfloat16]
 

@@ -23,7 +23,7 @@ from dotcu.gallery import (
     softmax_tile_backward,
 )
 from dotcu.gallery.matmul_tile import op as products
-from quick import quick, quick_pairs
+from helpers.quick_cases import quick, quick_pairs
 
 INF = math.inf
 FOLDERS = Path(gallery.__file__).parent

@@ -13,7 +13,7 @@ from torch.testing import make_tensor
 
 import dotcu
 from dotcu.gallery import permute_copy, transpose
-from quick import quick_pairs
+from helpers.quick_cases import quick_pairs
 
 WORDS = [torch.bool, torch.float8_e4m3fn, torch.bfloat16, torch.float32, torch.complex64, torch.complex128]
 

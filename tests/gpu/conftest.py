@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gpu_lock import holding_gpu
+from helpers.gpu_lock import holding_gpu
 
 
 @pytest.fixture(scope="module")

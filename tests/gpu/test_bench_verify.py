@@ -20,7 +20,7 @@ from dotcu.checking.memory import same_bits
 from dotcu.checking.numerics import difference
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator
-from trying import squaring
+from helpers.trial_operators import squaring
 
 pytestmark = pytest.mark.gpu
 

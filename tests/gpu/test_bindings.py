@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dotcu
-from native_projects import missing_nvcc
+from helpers.cpp_projects import missing_nvcc
 
 pytestmark = [
     pytest.mark.gpu,

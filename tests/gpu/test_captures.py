@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import dotcu
-import everywhere
 from dotcu import settings
 from dotcu.errors import CaptureError
 from dotcu.operator import Operator
+from helpers import sample_operators
 
 pytestmark = pytest.mark.gpu
 
@@ -26,7 +26,7 @@ def random(n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(scope="module")
 def warm() -> Operator:
-    operator = everywhere.make_axpy()
+    operator = sample_operators.make_axpy()
     operator.warm()
     return operator
 
@@ -89,7 +89,7 @@ def test_calls_between_captures_and_replays_go_their_own_way(warm: Operator) -> 
 
 
 def test_warm_kernels_of_a_fresh_module_are_captured_instantiations_too() -> None:
-    kernels = everywhere.fresh_module()
+    kernels = sample_operators.fresh_module()
     kernels.variable("table").write(torch.tensor([1.0, 2, 3, 4]))
     times = kernels.times[torch.float32]
     kernels.warm()
@@ -113,8 +113,8 @@ def test_warm_kernels_of_a_fresh_module_are_captured_instantiations_too() -> Non
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["never compiled", "compiled but not loaded"])
 def test_an_operator_that_is_not_warm_is_refused_and_can_be_captured_later(compiled: bool) -> None:
-    kernels = everywhere.fresh_module()
-    axpy = everywhere.make_axpy(kernels)
+    kernels = sample_operators.fresh_module()
+    axpy = sample_operators.make_axpy(kernels)
     if compiled:
         kernels.times[torch.float32].compile()
     a, b = random(1000, 0)
@@ -133,7 +133,7 @@ def test_an_operator_that_is_not_warm_is_refused_and_can_be_captured_later(compi
 
 
 def test_a_refusal_that_is_caught_leaves_the_capture_usable(warm: Operator) -> None:
-    cold = everywhere.make_axpy()
+    cold = sample_operators.make_axpy()
     a, b = random(100, 0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -146,7 +146,7 @@ def test_a_refusal_that_is_caught_leaves_the_capture_usable(warm: Operator) -> N
 
 
 def test_a_variable_is_not_written_in_a_capture() -> None:
-    kernels = everywhere.fresh_module()
+    kernels = sample_operators.fresh_module()
     kernels.variable("table").write(torch.tensor([1.0, 2, 3, 4]))
     kernels.warm()
     out = torch.zeros(4, device="cuda")
@@ -175,7 +175,7 @@ def test_warming_in_a_capture_is_refused(warm: Operator) -> None:
 
 
 def test_a_training_step_is_captured_after_warm_alone() -> None:
-    axpy = everywhere.make_axpy()
+    axpy = sample_operators.make_axpy()
     axpy.warm()  # its backward calls another operator, which is warm by this too
     a, b = (tensor.requires_grad_() for tensor in random(500, 0))
     seed_grad = torch.ones(500, device="cuda")
@@ -194,7 +194,7 @@ def test_make_graphed_callables_trains_a_layer() -> None:
     class Layer(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.axpy = everywhere.make_axpy()
+            self.axpy = sample_operators.make_axpy()
             self.weight = torch.nn.Parameter(torch.randn(200, device="cuda"))
 
         def forward(self, x: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ def test_make_graphed_callables_trains_a_layer() -> None:
 
 
 def test_another_thread_may_load_while_this_one_captures() -> None:
-    kernels = everywhere.fresh_module()
+    kernels = sample_operators.fresh_module()
     kernels.variable("table").write(torch.tensor([1.0, 2, 3, 4]))
     x, out, wrong = torch.ones(4, device="cuda"), torch.zeros(4, device="cuda"), []
 

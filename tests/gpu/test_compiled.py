@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-import everywhere
-import fresh
 from dotcu import gallery
 from dotcu.operator import Operator
-from quick import quick
+from helpers import forked_scripts, sample_operators
+from helpers.quick_cases import quick
 
 SIZES = (64, 200, 64, 1000)
 
@@ -31,7 +30,7 @@ needs_inductor = pytest.mark.skipif(
 def axpy() -> Operator:
     torch._dynamo.reset()
     counters.clear()
-    return everywhere.make_axpy()
+    return sample_operators.make_axpy()
 
 
 class Model(torch.nn.Module):
@@ -147,5 +146,5 @@ def test_another_process_runs_an_exported_program_once_it_has_imported_the_opera
         f"program = torch.export.load({str(file)!r}).module()\n"
         "print(program(torch.arange(5.0)).tolist())\n"
     )
-    done = fresh.run(script)
+    done = forked_scripts.run(script)
     assert done.stdout.strip() == "[1.0, 2.0, 5.0, 10.0, 17.0]", done.stderr

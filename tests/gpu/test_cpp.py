@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import aoti
-import shipped
 from dotcu.checking.target import resolve
 from dotcu.compile import Target
 from dotcu.errors import ToolchainError
 from dotcu.extension import tools
 from dotcu.shipping import building, project
 from dotcu.shipping.cpp import library as cpp
+from helpers import aotinductor, projects
 
 pytestmark = pytest.mark.gpu
 
@@ -61,16 +60,16 @@ def compiler() -> tools.HostCompiler:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> shipped.Made:
+def made(tmp_path_factory: pytest.TempPathFactory) -> projects.Made:
     folder = tmp_path_factory.mktemp("cpp")
-    return shipped.make(
+    return projects.make(
         folder / "project", architectures=("8.0", "9.0"), dtypes="(torch.float32, torch.float16)"
     )
 
 
 @pytest.fixture(scope="module")
 def library(
-    made: shipped.Made, compiler: tools.HostCompiler, tmp_path_factory: pytest.TempPathFactory
+    made: projects.Made, compiler: tools.HostCompiler, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     compiled = building.compile_kernels(building.prepare(project.read(made.root)), lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
@@ -79,14 +78,14 @@ def library(
     return cpp.library(made.root / "out", made.name)
 
 
-def test_results_streams_graphs_and_refusals(made: shipped.Made, library: Path) -> None:
+def test_results_streams_graphs_and_refusals(made: projects.Made, library: Path) -> None:
     subprocess.run([sys.executable, "-c", CALLS.format(name=made.name), library], check=True)
 
 
 def test_it_runs_from_an_aotinductor_package_without_python(
-    made: shipped.Made, library: Path, compiler: tools.HostCompiler, tmp_path: Path
+    made: projects.Made, library: Path, compiler: tools.HostCompiler, tmp_path: Path
 ) -> None:
-    package = aoti.package(made.root, f"{made.name}::scale", tmp_path, device="cuda")
-    words = [aoti.program(compiler, tmp_path), library, package, "cuda"]
+    package = aotinductor.package(made.root, f"{made.name}::scale", tmp_path, device="cuda")
+    words = [aotinductor.program(compiler, tmp_path), library, package, "cuda"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.stdout == "error 0, without Python\n", done.stdout + done.stderr

@@ -16,8 +16,8 @@ from dotcu.benchmark.results import Protocol
 from dotcu.checking.report import CheckReport
 from dotcu.checking.trial import Passed, Skipped
 from dotcu.operator import ExistingOperator
-from foreign import foreign, scaled
-from native_projects import missing_nvcc
+from helpers.cpp_projects import missing_nvcc
+from helpers.foreign_operators import foreign, scaled
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dotcu.benchmark.first_call import FirstCall, first_call
-from first_calls import stage
+from helpers.first_call_reports import stage
 
 pytestmark = pytest.mark.gpu
 

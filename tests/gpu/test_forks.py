@@ -7,20 +7,21 @@ import sys
 
 import pytest
 
-import everywhere
+from helpers import sample_operators
 
 pytestmark = pytest.mark.gpu
 
 PRELUDE = f"""
 import os, sys, traceback, warnings
-sys.path.insert(0, {str(everywhere.HERE)!r})
+sys.path.insert(0, {str(sample_operators.TESTS)!r})
 warnings.simplefilter("ignore")
 import torch
-import dotcu, everywhere
+import dotcu
+from helpers import sample_operators
 from dotcu.errors import LaunchError
 
-axpy = everywhere.make_axpy()
-kernels = everywhere.fresh_module()
+axpy = sample_operators.make_axpy()
+kernels = sample_operators.fresh_module()
 
 def in_child(work):
     child = os.fork()
@@ -35,7 +36,7 @@ def in_child(work):
 
 def on(device):
     for n in (10, 1000, 10):
-        a, b = everywhere.pair(n, device)
+        a, b = sample_operators.pair(n, device)
         assert axpy(a, b, 2.0).equal(a + 2 * b)
 """
 
@@ -100,8 +101,9 @@ def test_spawned_children_have_cuda_of_their_own() -> None:
         """
 on("cuda")
 import subprocess
-code = f"import sys; sys.path.insert(0, {everywhere.HERE.as_posix()!r}); import everywhere;" \\
-    "a, b = everywhere.pair(9, 'cuda'); assert everywhere.make_axpy()(a, b).equal(a + b)"
+code = f"import sys; sys.path.insert(0, {sample_operators.TESTS.as_posix()!r}); " \\
+    "from helpers import sample_operators;" \\
+    "a, b = sample_operators.pair(9, 'cuda'); assert sample_operators.make_axpy()(a, b).equal(a + b)"
 subprocess.run([sys.executable, "-c", code], check=True)
 """
     )

@@ -17,7 +17,7 @@ import pytest
 from dotcu import process
 from dotcu.compile import driver
 from dotcu.scaffold import create, plan_project
-from native_projects import missing_nvcc
+from helpers.cpp_projects import missing_nvcc
 
 pytestmark = pytest.mark.gpu
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-import roads
 from dotcu.kernel import load_inline, native
+from helpers import random_launches
 
 pytestmark = pytest.mark.gpu
 
@@ -19,22 +19,22 @@ CALLS = 5000
 def kernels() -> tuple[Any, Any]:
     """The same kernel twice; the second is never launched by native code."""
     assert native.prepare() == ""
-    fast, slow = (load_inline(roads.SOURCE).echo for _ in range(2))
+    fast, slow = (load_inline(random_launches.SOURCE).echo for _ in range(2))
     slow._stages.keep = lambda *launch: None
     return fast, slow
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_hundred_thousand_launches_come_to_the_same(kernels: tuple[Any, Any], seed: int) -> None:
-    drawer = roads.Drawer(seed, "cuda")
-    outs = [torch.zeros(roads.ECHO_BYTES, dtype=torch.uint8, device="cuda") for _ in kernels]
+    drawer = random_launches.Drawer(seed, "cuda")
+    outs = [torch.zeros(random_launches.ECHO_BYTES, dtype=torch.uint8, device="cuda") for _ in kernels]
     taken = refused = 0
     for call in range(CALLS):
         args, config = drawer.arguments(outs[0]), drawer.config()
         others = [outs[1] if value is outs[0] else value for value in args]
         fast, slow = kernels
-        by_native = roads.outcome(fast, args, config)
-        by_python = roads.outcome(slow, others, config)
+        by_native = random_launches.outcome(fast, args, config)
+        by_python = random_launches.outcome(slow, others, config)
         where = f"seed {seed}, call {call}: {config}"
         assert by_native == by_python, where
         taken += by_native is None

@@ -7,9 +7,9 @@ import threading
 import pytest
 import torch
 
-import everywhere
 from dotcu.errors import ArgumentError, CaptureError
 from dotcu.operator import Operator
+from helpers import sample_operators
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,7 +21,7 @@ SIZES = (1000, 1, 70_001, 1000)
 
 @pytest.fixture
 def axpy() -> Operator:
-    return everywhere.make_axpy()
+    return sample_operators.make_axpy()
 
 
 @pytest.mark.parametrize("index", [1, 0])
@@ -29,7 +29,7 @@ def test_an_operator_runs_on_its_tensors_device_whichever_is_current(axpy: Opera
     for current in (0, 1):
         with torch.cuda.device(current):
             for n in SIZES:
-                a, b = everywhere.pair(n, f"cuda:{index}")
+                a, b = sample_operators.pair(n, f"cuda:{index}")
                 out = axpy(a, b, 2.0)
                 assert out.device == torch.device("cuda", index)
                 torch.testing.assert_close(out, a + 2 * b)
@@ -39,7 +39,7 @@ def test_an_operator_runs_on_its_tensors_device_whichever_is_current(axpy: Opera
 def test_devices_take_turns(axpy: Operator) -> None:
     for n in SIZES:
         for index in (1, 0):
-            a, b = everywhere.pair(n, f"cuda:{index}")
+            a, b = sample_operators.pair(n, f"cuda:{index}")
             torch.testing.assert_close(axpy(a, b, 3.0), a + 3 * b)
 
 
@@ -49,7 +49,7 @@ def test_threads_use_both_devices_at_the_same_time(axpy: Operator) -> None:
     def work(number: int) -> None:
         try:
             for n in SIZES * 3:
-                a, b = everywhere.pair(n + number, f"cuda:{number % 2}")
+                a, b = sample_operators.pair(n + number, f"cuda:{number % 2}")
                 torch.testing.assert_close(axpy(a, b, 2.0), a + 2 * b)
         except BaseException as error:
             wrong.append(error)
@@ -63,7 +63,7 @@ def test_threads_use_both_devices_at_the_same_time(axpy: Operator) -> None:
 
 
 def test_tensors_of_two_devices_are_refused(axpy: Operator) -> None:
-    a, b = everywhere.pair(100, "cuda:0")
+    a, b = sample_operators.pair(100, "cuda:0")
     axpy(a, b)
     for mixed in ((a, b.to("cuda:1")), (a.to("cuda:1"), b), (a, b.cpu())):
         with pytest.raises(ArgumentError, match="must be on one device"):
@@ -72,7 +72,7 @@ def test_tensors_of_two_devices_are_refused(axpy: Operator) -> None:
 
 
 def test_the_second_device_has_its_shared_memory_too() -> None:
-    kernels = everywhere.fresh_module()
+    kernels = sample_operators.fresh_module()
     for index in (1, 0, 1):
         most = torch.cuda.get_device_properties(index).shared_memory_per_block_optin
         x = torch.zeros(1, device=f"cuda:{index}")
@@ -87,7 +87,7 @@ def test_warm_makes_every_device_ready_for_a_capture(axpy: Operator) -> None:
     assert torch.cuda.get_rng_state(1).equal(state)
     for index in (1, 0):
         with torch.cuda.device(index):
-            a, b = everywhere.pair(500, f"cuda:{index}")
+            a, b = sample_operators.pair(500, f"cuda:{index}")
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # torch's own is one device's
             with torch.cuda.graph(graph, stream=stream):
                 out = axpy(a, b, 2.0)
@@ -97,7 +97,7 @@ def test_warm_makes_every_device_ready_for_a_capture(axpy: Operator) -> None:
 
 
 def test_what_is_loaded_on_one_device_only_is_refused_in_the_others_capture(axpy: Operator) -> None:
-    a, b = everywhere.pair(100, "cuda:0")
+    a, b = sample_operators.pair(100, "cuda:0")
     axpy(a, b)
     with torch.cuda.device(1):
         x, y = a.to("cuda:1"), b.to("cuda:1")
@@ -130,7 +130,7 @@ def test_a_call_is_on_the_current_stream_of_its_own_device(axpy: Operator) -> No
 
 def test_each_devices_autograd_thread_launches(axpy: Operator) -> None:
     for index in (1, 0, 1):
-        a, b = (tensor.requires_grad_() for tensor in everywhere.pair(300, f"cuda:{index}"))
+        a, b = (tensor.requires_grad_() for tensor in sample_operators.pair(300, f"cuda:{index}"))
         axpy(a, b, 3.0).sum().backward()
         assert b.grad is not None
         assert b.grad.device.index == index
@@ -138,7 +138,7 @@ def test_each_devices_autograd_thread_launches(axpy: Operator) -> None:
 
 
 def test_a_variable_is_written_on_both() -> None:
-    kernels = everywhere.fresh_module()
+    kernels = sample_operators.fresh_module()
     for value in (1.0, 2.0):
         kernels.variable("table").write(torch.full((4,), value))
         for index in (1, 0):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import everywhere
 from dotcu.operator import Operator
+from helpers import sample_operators
 
 pytestmark = pytest.mark.gpu
 
@@ -17,7 +17,7 @@ A_WHILE = 50_000_000
 
 @pytest.fixture(scope="module")
 def axpy() -> Operator:
-    operator = everywhere.make_axpy()
+    operator = sample_operators.make_axpy()
     operator.warm()
     return operator
 
@@ -55,7 +55,7 @@ def test_a_call_on_a_side_stream_leaves_other_streams_alone(axpy: Operator) -> N
 
 @pytest.mark.parametrize("n", [1000, 70_001, 1 << 20])
 def test_temporaries_of_a_body_live_until_their_kernels_have_run(axpy: Operator, n: int) -> None:
-    side, (a, b) = torch.cuda.Stream(), everywhere.pair(n, "cuda")
+    side, (a, b) = torch.cuda.Stream(), sample_operators.pair(n, "cuda")
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         torch.cuda._sleep(A_WHILE)
@@ -69,7 +69,7 @@ def test_temporaries_of_a_body_live_until_their_kernels_have_run(axpy: Operator,
 
 @pytest.mark.parametrize("n", [1000, 1 << 20])
 def test_results_that_are_dropped_make_room_in_order_of_the_stream(axpy: Operator, n: int) -> None:
-    side, (a, b) = torch.cuda.Stream(), everywhere.pair(n, "cuda")
+    side, (a, b) = torch.cuda.Stream(), sample_operators.pair(n, "cuda")
     b = b % 7  # small enough for sums that are exact
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -99,7 +99,7 @@ def test_an_input_of_another_stream_lives_by_record_stream_as_for_torchs_own(axp
 
 def test_a_backward_is_on_the_stream_of_its_forward(axpy: Operator) -> None:
     side = torch.cuda.Stream()
-    a, b = (tensor.requires_grad_() for tensor in everywhere.pair(100_000, "cuda"))
+    a, b = (tensor.requires_grad_() for tensor in sample_operators.pair(100_000, "cuda"))
     scale = torch.zeros(100_000, device="cuda")
     for value in (2.0, 5.0, 7.0):
         torch.cuda.synchronize()

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import dotcu
-import everywhere
 from dotcu.operator import Operator
+from helpers import sample_operators
 
 pytestmark = pytest.mark.gpu
 
@@ -42,18 +42,18 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 
 
 def test_threads_that_are_new_to_cuda_load_and_launch_at_the_same_time() -> None:
-    axpy = everywhere.make_axpy()
+    axpy = sample_operators.make_axpy()
 
     def work(number: int) -> None:
         for n in SIZES:
-            a, b = everywhere.pair(n + number, "cuda")
+            a, b = sample_operators.pair(n + number, "cuda")
             torch.testing.assert_close(axpy(a, b, 2.0), a + 2 * b)
 
     in_threads(8, work)
 
 
 def test_threads_with_streams_of_their_own_do_not_mix() -> None:
-    axpy = everywhere.make_axpy()
+    axpy = sample_operators.make_axpy()
     axpy.warm()
 
     def work(number: int) -> None:
@@ -71,9 +71,9 @@ def test_threads_with_streams_of_their_own_do_not_mix() -> None:
 
 
 def test_autograds_thread_launches_what_nothing_has_loaded() -> None:
-    axpy = everywhere.make_axpy()
+    axpy = sample_operators.make_axpy()
     for n in SIZES:
-        a, b = (tensor.requires_grad_() for tensor in everywhere.pair(n, "cuda"))
+        a, b = (tensor.requires_grad_() for tensor in sample_operators.pair(n, "cuda"))
         axpy(a, b, 3.0).sum().backward()  # the backward's kernel is loaded by autograd's thread
         assert a.grad is not None
         assert b.grad is not None
@@ -84,11 +84,11 @@ def test_autograds_thread_launches_what_nothing_has_loaded() -> None:
 def test_the_first_cuda_work_of_autograds_thread_may_be_a_launch() -> None:
     script = f"""
 import sys
-sys.path.insert(0, {str(everywhere.HERE)!r})
+sys.path.insert(0, {str(sample_operators.TESTS)!r})
 import torch
-import everywhere
-axpy = everywhere.make_axpy()
-a, b = (tensor.requires_grad_() for tensor in everywhere.pair(100, "cuda"))
+from helpers import sample_operators
+axpy = sample_operators.make_axpy()
+a, b = (tensor.requires_grad_() for tensor in sample_operators.pair(100, "cuda"))
 axpy(a, b, 3.0).sum().backward()
 assert b.grad.eq(3).all()
 """
@@ -97,11 +97,11 @@ assert b.grad.eq(3).all()
 
 
 def test_two_backwards_at_the_same_time() -> None:
-    axpy = everywhere.make_axpy()
+    axpy = sample_operators.make_axpy()
 
     def work(number: int) -> None:
         for n in SIZES:
-            a, b = (tensor.requires_grad_() for tensor in everywhere.pair(n, "cuda"))
+            a, b = (tensor.requires_grad_() for tensor in sample_operators.pair(n, "cuda"))
             (grad,) = torch.autograd.grad(axpy(a, b, 2.0 + number).sum(), (b,))
             assert grad.eq(2.0 + number).all()
 
@@ -118,19 +118,19 @@ class Rows(Dataset[torch.Tensor]):
         return 8
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        a, b = everywhere.pair(50, "cpu")
+        a, b = sample_operators.pair(50, "cpu")
         with dotcu.simulate():
             return self.operator(a, b, float(index))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_data_loader_pins_and_its_rows_go_through_the_operator_again() -> None:
-    axpy = everywhere.make_axpy()
+    axpy = sample_operators.make_axpy()
     axpy.warm()  # CUDA is up: the workers are forked after it
     loader = DataLoader(
         Rows(axpy), batch_size=2, num_workers=2, pin_memory=True, multiprocessing_context="fork", timeout=120
     )
-    a, b = everywhere.pair(50, "cuda")
+    a, b = sample_operators.pair(50, "cuda")
     got = []
     for rows in loader:
         assert rows.is_pinned()

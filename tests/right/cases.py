@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import dotcu
-from corpus import Corpus, Launch
+from helpers.kernel_cases import Corpus, Launch
 
 CORPUS = Corpus(Path(__file__).parent)
 case = CORPUS.case

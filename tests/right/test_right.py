@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quick import quick
+from helpers.quick_cases import quick
 from right.cases import CORPUS
 
 HERE = Path(__file__).parent

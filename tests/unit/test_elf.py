@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from binary_files import RELOCATABLE, elf
 from dotcu import elf as module
 from dotcu import process
 from dotcu.elf import NOBITS, HostBinary, Image, demangle, read_host_binary, read_sections
 from dotcu.errors import UsageError
+from helpers.binary_files import RELOCATABLE, elf
 
 
 @pytest.fixture(scope="module")

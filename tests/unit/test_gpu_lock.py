@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_lock import holding_gpu
+from helpers.gpu_lock import holding_gpu
 
 
 def is_free(path: Path, *, exclusive: bool) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dotcu
-import fresh
+from helpers import forked_scripts
 
 
 def python(script: str, **environment: str) -> str:
@@ -48,7 +48,9 @@ def test_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def test_a_star_import_gives_the_public_names() -> None:
-    done = fresh.run("from dotcu import *; print(*sorted(n for n in dir() if not n.startswith('_')))")
+    done = forked_scripts.run(
+        "from dotcu import *; print(*sorted(n for n in dir() if not n.startswith('_')))"
+    )
     assert done.stdout.split() == dotcu.__all__, done.stderr
 
 

@@ -19,7 +19,7 @@ from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.checking import target as targets
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator
-from trying import device
+from helpers.trial_operators import device
 
 FILE = Path(__file__).parent / "operators" / "bench.py"
 CALLS = 8

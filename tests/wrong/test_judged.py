@@ -10,7 +10,7 @@ import torch
 
 import dotcu
 from dotcu.checking.target import resolve
-from quick import quick
+from helpers.quick_cases import quick
 
 OPERATORS = dict(resolve(str(Path(__file__).parent / "operators" / "judged.py")))
 

@@ -8,7 +8,7 @@ import pytest
 
 import dotcu
 from dotcu.checking.target import resolve
-from quick import quick
+from helpers.quick_cases import quick
 
 OPERATORS = dict(resolve(str(Path(__file__).parent / "operators" / "torch_rules.py")))
 

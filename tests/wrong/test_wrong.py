@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from corpus import Marks, read_marks
-from quick import quick
+from helpers.kernel_cases import Marks, read_marks
+from helpers.quick_cases import quick
 from wrong.cases import CORPUS
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ import dotcu
 from dotcu.benchmark.results import OWN
 from dotcu.benchmark.targets import BareTarget, bare_contenders, prepare_calls
 from dotcu.benchmark.verify import TimedResults, verify
-from trying import device, kernels
+from helpers.trial_operators import device, kernels
 
 N = 300
 

@@ -16,8 +16,8 @@ from dotcu.benchmark.targets import contenders
 from dotcu.benchmark.timing import TimedCase
 from dotcu.errors import EnvironmentFault, OperatorError, UsageError
 from dotcu.operator import Operator, Sample
-from fake_device import FakeDevice
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
+from helpers.fake_device import FakeDevice
 
 QUICK = Protocol(
     warmup_s=0.0, warmup_most_s=0.1, block_s=0.0, calls=4, blocks=4, most_blocks=6, least_s=0.0, sets=2

@@ -21,7 +21,7 @@ from dotcu.benchmark.targets import (
 )
 from dotcu.errors import UsageError
 from dotcu.operator import Operator, Sample
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 
 def body(x: Tensor, alpha: float = 1.0, *, block_size: int = 32) -> Tensor:

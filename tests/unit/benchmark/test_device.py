@@ -14,7 +14,7 @@ from dotcu.benchmark.limits import ceilings
 from dotcu.benchmark.limits.ceilings import Ceilings
 from dotcu.benchmark.work import Work
 from dotcu.errors import EnvironmentFault
-from fake_device import FakeDevice
+from helpers.fake_device import FakeDevice
 
 CEILINGS = Ceilings(
     read_gbps=4000, two_to_one_gbps=4000, copy_gbps=4000, write_gbps=4000, l2_read_gbps=8000,

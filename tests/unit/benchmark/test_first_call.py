@@ -13,7 +13,7 @@ from dotcu.benchmark.first_call import AVOID, PHASES, FirstCall, first_call
 from dotcu.errors import JitDisabled, OperatorError
 from dotcu.stopwatch import Step
 from dotcu.workers import WorkerCrash
-from first_calls import CACHED, COMPILED, report, run, stage
+from helpers.first_call_reports import CACHED, COMPILED, report, run, stage
 
 
 def test_every_step_of_the_stopwatch_has_a_phase() -> None:

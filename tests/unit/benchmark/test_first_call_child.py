@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-import fresh
 from dotcu import settings
 from dotcu.benchmark.first_call import FirstCall, first_call
 from dotcu.benchmark.first_call_child import LATER_CALLS, counting_imports, measure
 from dotcu.compile import cache
 from dotcu.errors import OperatorError, UsageError
 from dotcu.stopwatch import Stopwatch
-from first_calls import stage
+from helpers import forked_scripts
+from helpers.first_call_reports import stage
 
 OPS = '''
 import sys
@@ -122,7 +122,7 @@ heavy = ("torch", "numpy", "cuda", "sympy", "matplotlib")
 new = {name for name in set(sys.modules) - before if name.split(".")[0] in heavy}
 assert not new, new
 """
-    done = fresh.run(script)
+    done = forked_scripts.run(script)
     assert done.returncode == 0, done.stderr
 
 

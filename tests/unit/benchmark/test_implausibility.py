@@ -9,7 +9,7 @@ import pytest
 
 from dotcu.benchmark.results import Block, CallTime, Means, Measured
 from dotcu.benchmark.timing import implausibility
-from noises import Noise, measured, runs
+from helpers.timing_samples import Noise, measured, runs
 
 N = 200
 

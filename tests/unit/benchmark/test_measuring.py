@@ -18,13 +18,13 @@ from dotcu.benchmark.results import L2, Clocks, Measured, Protocol
 from dotcu.benchmark.timers import Timer, TimerFailed
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
-from fake_timer import FakeTimer
+from helpers.fake_timer import FakeTimer
 
 
 @pytest.fixture(autouse=True)
 def calls_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be called but what is timed."""
-    monkeypatch.setattr(measuring, "MOST_BETWEEN", 0)
+    monkeypatch.setattr(measuring, "MAX_BETWEEN", 0)
 
 
 QUICK = Protocol(
@@ -254,7 +254,7 @@ class Appends:
 
 
 def test_every_call_that_changes_its_inputs_finds_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MOST_BETWEEN", 50)
+    monkeypatch.setattr(measuring, "MAX_BETWEEN", 50)
     appends = Appends()
     measured, errors, _ = measure(
         {"a": appends}, conditions(2, refresh=appends.renew, mutates=True), FakeTimer()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dotcu.benchmark import statistics
-from noises import Noise, runs
+from helpers.timing_samples import Noise, runs
 
 
 def of(*levels: float, calls: int = 10) -> statistics.MedianEstimate:

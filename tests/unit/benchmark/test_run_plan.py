@@ -8,7 +8,7 @@ from typing import Any
 from dotcu.benchmark.bencher import RunPlan
 from dotcu.benchmark.results import Measured, Protocol, Row, RowKey
 from dotcu.benchmark.timing import TimedCase
-from fake_device import FakeDevice
+from helpers.fake_device import FakeDevice
 
 
 class Case(TimedCase):

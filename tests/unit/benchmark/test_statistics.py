@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dotcu.benchmark.statistics import Ratio, Summary, ratio, summary
-from noises import USUAL, Noise, runs
-from quick import quick
+from helpers.quick_cases import quick
+from helpers.timing_samples import USUAL, Noise, runs
 
 SHOWN = {
     "usual": USUAL,

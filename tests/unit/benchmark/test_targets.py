@@ -12,7 +12,7 @@ import dotcu
 from dotcu.benchmark.targets import OperatorTarget
 from dotcu.checking.subject import ReferenceCalls
 from dotcu.operator import Operator, Sample
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 
 def body(x: Tensor) -> Tensor:

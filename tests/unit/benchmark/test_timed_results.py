@@ -10,7 +10,7 @@ from dotcu.benchmark import verify as module
 from dotcu.benchmark.targets import OperatorTarget
 from dotcu.benchmark.verify import TimedResults
 from dotcu.operator import Sample
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 
 def body(x: Tensor) -> Tensor:

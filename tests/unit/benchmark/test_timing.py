@@ -20,8 +20,8 @@ from dotcu.benchmark.verify import TimedResults
 from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Operator, Sample
-from fake_device import FakeDevice
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
+from helpers.fake_device import FakeDevice
 
 QUICK = Protocol(
     warmup_s=0.0, warmup_most_s=0.1, block_s=0.0, calls=4, blocks=4, most_blocks=6, least_s=0.0, sets=2
@@ -151,7 +151,7 @@ def test_a_probe_without_memory_fails_no_contender(op: Operator, monkeypatch: py
 
 
 def test_a_contender_that_turns_wrong_in_a_late_block_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MOST_BETWEEN", 0)
+    monkeypatch.setattr(measuring, "MAX_BETWEEN", 0)
     calls = itertools.count()
 
     def turns_wrong(x: Tensor) -> Tensor:

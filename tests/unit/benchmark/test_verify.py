@@ -16,7 +16,7 @@ from dotcu.benchmark.verify import Failures, verify
 from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator
-from trying import device, multiply, squaring
+from helpers.trial_operators import device, multiply, squaring
 
 
 def failures(operator: Operator, *against: Baseline) -> Failures:

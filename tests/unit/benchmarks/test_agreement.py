@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import agreement
-from bench_reports import report, row, summary
-from noises import measured
+from helpers.bench_reports import report, row, summary
+from helpers.timing_samples import measured
 
 CALM = [[10.0, 10.01, 9.99]] * 10
 

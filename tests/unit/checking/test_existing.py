@@ -18,7 +18,7 @@ from dotcu.checking.report import CheckReport
 from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.operator import ExistingOperator
-from foreign import NATIVE, foreign, scaled
+from helpers.foreign_operators import NATIVE, foreign, scaled
 
 with_compiler = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler; c++ is not on PATH")
 

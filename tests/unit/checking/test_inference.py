@@ -18,7 +18,7 @@ from dotcu.checking.inference import FoundSharding, infer, write
 from dotcu.checking.subject import Subject
 from dotcu.cli import main
 from dotcu.operator import Operator
-from subjects import operator
+from helpers.derivable_operators import operator
 
 OPS = """
 import torch

@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-import fresh
 from dotcu import errors
 from dotcu.checking import checks, pytest_plugin, running
 from dotcu.gallery import add, square
+from helpers import forked_scripts
 
 PLUGIN = "dotcu.checking.pytest_plugin"
 INSTALLED = any(entry.value == PLUGIN for entry in entry_points(group="pytest11"))
@@ -106,7 +106,7 @@ def run(folder: Path, *words: str) -> Ran:
     plugin = () if INSTALLED else ("-p", PLUGIN)
     given = ("-v", "-rs", "-p", "no:cacheprovider", "--junitxml=junit.xml", *plugin, *words)
     script = f"import sys, pytest; sys.exit(pytest.main({[*given]}))"
-    done = fresh.run(script, folder=folder)
+    done = forked_scripts.run(script, folder=folder)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     outcomes, properties = {}, {}
     for case in ElementTree.parse(folder / "junit.xml").iter("testcase"):

@@ -9,7 +9,7 @@ import torch
 
 from dotcu.checking.report import EVIDENCE_LINES, TOO_FEW_ACCEPTED, CheckedOverload, CheckReport, failure_text
 from dotcu.checking.trial import Failed, Passed, Result
-from reports import NAME, failed, named, passed, report, skipped
+from helpers.check_reports import NAME, failed, named, passed, report, skipped
 
 
 def row(found: CheckReport, label: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from dotcu.checking.catalogue import Level, of_level
 from dotcu.checking.report import CheckedOverload
 from dotcu.checking.trial import Passed, Skipped
-from reports import NAME, failed, named, passed, report, skipped
+from helpers.check_reports import NAME, failed, named, passed, report, skipped
 
 TWO = (
     CheckedOverload(name="a::b", dtypes=("float32",)),

@@ -23,7 +23,7 @@ from dotcu.checking.target import TrialRequest, resolve
 from dotcu.checking.trial import Failed, Passed, Result, Skipped, Trial, Verdict
 from dotcu.simulator.run import Finding
 from dotcu.workers import Worker, WorkerCrash
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 
 def trial(work: Callable[[], Iterator[Verdict]], case: str = "case") -> Trial:

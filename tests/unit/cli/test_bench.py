@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import dotcu.benchmark
-from bench_reports import change, compared, report, row
 from dotcu.benchmark.reports import saved_runs
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.results import Row
 from dotcu.cli import console, main, progress
 from dotcu.errors import UsageError
+from helpers.bench_reports import change, compared, report, row
 
 OPS = """
 import torch

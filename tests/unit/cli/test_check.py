@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import fresh
 from dotcu.checking.trial import Failed, Passed, Result, Trial
 from dotcu.cli import console, main, progress
+from helpers import forked_scripts
 
 OPS = """
 import torch
@@ -290,7 +290,7 @@ plus.samples(lambda device, dtype: [dotcu.Sample(torch.zeros(3, device=device, d
 def test_until_its_first_case_a_check_loads_nothing_that_takes_seconds(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(STARTING)
     words = ("check", "ops.py", "--device", "simulator", "--only", "check_starting::plus/reference")
-    done = fresh.command(*words, folder=tmp_path)
+    done = forked_scripts.command(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     first = next(line for line in done.stderr.splitlines() if line.startswith("first case:"))
     loaded = set(first.split())

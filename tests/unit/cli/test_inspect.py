@@ -18,7 +18,7 @@ import torch
 from dotcu.cli import inspect as inspecting_command
 from dotcu.cli import main
 from dotcu.errors import UsageError
-from inspecting import leave_out_sass, needs_nvdisasm
+from helpers.inspected_kernels import leave_out_sass, needs_nvdisasm
 
 DATA = Path(__file__).parents[1] / "inspection" / "binaries" / "data"
 

@@ -20,11 +20,11 @@ from types import SimpleNamespace
 import pytest
 
 import dotcu
-import fresh
 from dotcu import errors, settings
 from dotcu.cli import console, main
 from dotcu.tracebacks import as_user_error
-from quick import quick
+from helpers import forked_scripts
+from helpers.quick_cases import quick
 
 
 def end_of(failure: BaseException, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
@@ -46,7 +46,7 @@ def test_version_is_shown() -> None:
 
 
 def test_help_names_every_verb_on_a_line_that_is_not_cut() -> None:
-    done = fresh.here("--help")
+    done = forked_scripts.here("--help")
     assert done.returncode == 0
     lines = {line.split()[0]: line for line in done.stdout.partition("Commands:")[2].splitlines() if line}
     assert set(lines) == {
@@ -70,7 +70,7 @@ def test_help_names_every_verb_on_a_line_that_is_not_cut() -> None:
     "words", [("nope",), ("doctor", "--nope"), ("check",), ("cache", "--list", "--clear")]
 )
 def test_wrong_usage_exits_with_2_and_says_why_on_stderr(words: tuple[str, ...]) -> None:
-    done = fresh.here(*words)
+    done = forked_scripts.here(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "rror: " in done.stderr
     assert "Traceback" not in done.stderr
@@ -85,7 +85,7 @@ def test_wrong_usage_exits_with_2_and_says_why_on_stderr(words: tuple[str, ...])
     ],
 )
 def test_a_wrong_setting_is_answered_with_the_line_to_type(variable: str, value: str, line: str) -> None:
-    done = fresh.command("cache", **{variable: value})
+    done = forked_scripts.command("cache", **{variable: value})
     assert (done.returncode, done.stdout) == (2, "")
     assert line in done.stderr
 
@@ -94,7 +94,7 @@ def test_a_wrong_setting_is_answered_with_the_line_to_type(variable: str, value:
     ("words", "kind"), [(("doctor", "--nope"), "UsageError"), (("cache", "--list", "--clear"), "UsageError")]
 )
 def test_an_error_is_printed_as_json_where_that_is_asked_for(words: tuple[str, ...], kind: str) -> None:
-    done = fresh.here(*words, "--json")
+    done = forked_scripts.here(*words, "--json")
     shown = json.loads(done.stdout)
     assert (done.returncode, shown["version"], shown["error"]["type"]) == (2, 1, kind)
     assert shown["error"]["message"] in done.stderr
@@ -161,7 +161,7 @@ def test_a_pipe_whose_reader_has_left_ends_the_command_quietly(words: tuple[str,
 
 
 def test_a_device_that_is_none_is_wrong_usage() -> None:
-    done = fresh.here("check", "dotcu.gallery:square", "--device", "bogus")
+    done = forked_scripts.here("check", "dotcu.gallery:square", "--device", "bogus")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: device='bogus': give 'cuda' or 'simulator'.\n"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import fresh
+from helpers import forked_scripts
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -20,7 +20,7 @@ def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_new_says_what_it_made_and_what_to_type(tmp_path: Path) -> None:
-    done = fresh.here("new", "my-lib", folder=tmp_path)
+    done = forked_scripts.here("new", "my-lib", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "created my-lib: 16 files, with the package my_lib:"
@@ -31,14 +31,14 @@ def test_new_says_what_it_made_and_what_to_type(tmp_path: Path) -> None:
 
 def test_new_names_pytest_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytest", None)
-    done = fresh.here("new", "mylib", folder=tmp_path)
+    done = forked_scripts.here("new", "mylib", folder=tmp_path)
     assert done.returncode == 0
     assert "    pip install pytest            # which is not here, and runs the tests" in done.stdout
 
 
 def test_new_op_says_what_it_added_and_what_to_type(tmp_path: Path) -> None:
-    fresh.here("new", "mylib", folder=tmp_path)
-    done = fresh.here("new-op", "clip", folder=tmp_path / "mylib" / "tests")
+    forked_scripts.here("new", "mylib", folder=tmp_path)
+    done = forked_scripts.here("new-op", "clip", folder=tmp_path / "mylib" / "tests")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "added mylib.clip, which computes a + alpha * b until you change it:"
@@ -48,11 +48,11 @@ def test_new_op_says_what_it_added_and_what_to_type(tmp_path: Path) -> None:
 
 
 def test_json(tmp_path: Path) -> None:
-    made = json.loads(fresh.here("new", "mylib", "--json", folder=tmp_path).stdout)
+    made = json.loads(forked_scripts.here("new", "mylib", "--json", folder=tmp_path).stdout)
     assert made["project"] == {"name": "mylib", "package": "mylib", "folder": str(tmp_path / "mylib")}
     assert "pyproject.toml" in made["files"]
     assert made["next"][0] == "cd mylib"
-    added = json.loads(fresh.here("new-op", "clip", "--json", folder=tmp_path / "mylib").stdout)
+    added = json.loads(forked_scripts.here("new-op", "clip", "--json", folder=tmp_path / "mylib").stdout)
     assert added["operator"]["name"] == "clip"
     assert added["changed"] == ["src/mylib/__init__.py"]
     assert (tmp_path / "mylib" / added["files"][0]).is_file()
@@ -69,7 +69,7 @@ def test_json(tmp_path: Path) -> None:
 def test_a_refusal_is_wrong_usage_and_leaves_nothing(
     words: tuple[str, ...], line: str, tmp_path: Path
 ) -> None:
-    done = fresh.here(*words, folder=tmp_path)
+    done = forked_scripts.here(*words, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(line)
     assert list(tmp_path.iterdir()) == []
@@ -89,7 +89,7 @@ def test_nothing_heavy_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_alone_lists_the_targets(tmp_path: Path) -> None:
-    fresh.here("new", "mylib", folder=tmp_path)
+    forked_scripts.here("new", "mylib", folder=tmp_path)
     listed = run("make", folder=tmp_path / "mylib").stdout
     assert [line.split()[1] for line in listed.splitlines()] == [
         "help", "test", "check", "watch", "bench", "lint", "format", "build", "clean",
@@ -100,9 +100,9 @@ def test_make_alone_lists_the_targets(tmp_path: Path) -> None:
 def test_a_project_passes_its_own_checks_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests, lint and checks of a new project with a second operator, by its own Makefile."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    fresh.here("new", "my-lib", folder=tmp_path)
+    forked_scripts.here("new", "my-lib", folder=tmp_path)
     project = tmp_path / "my-lib"
-    fresh.here("new-op", "soft_clip", folder=project)
+    forked_scripts.here("new-op", "soft_clip", folder=project)
     python = f"PYTHON={sys.executable}"
 
     tested = run("make", python, "test", folder=project)
@@ -126,7 +126,7 @@ def test_a_project_passes_its_own_checks_at_once(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_a_wrong_kernel_fails_the_project_s_tests(tmp_path: Path) -> None:
-    fresh.here("new", "mylib", folder=tmp_path)
+    forked_scripts.here("new", "mylib", folder=tmp_path)
     kernel = tmp_path / "mylib" / "src" / "mylib" / "scale_add.cu"
     kernel.write_text(kernel.read_text().replace("i < n; ++i", "i + 1 < n; ++i"))
     done = run(sys.executable, "-m", "pytest", "-q", folder=tmp_path / "mylib")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import fresh
 from dotcu.compile import driver
-from native_projects import missing_nvcc
+from helpers import forked_scripts
+from helpers.cpp_projects import missing_nvcc
 
 PLAIN = """
 #include <cstdio>
@@ -82,13 +82,13 @@ def test_without_nvcc_the_line_to_type_is_reported(tmp_path: Path) -> None:
     (tmp_path / "main.cu").write_text(PLAIN)
     compiler = shutil.which("c++") or sys.executable
     missing = {"PATH": "/nowhere", "CUDA_HOME": "", "CXX": compiler}
-    done = fresh.command("run", "main.cu", folder=tmp_path, **missing)
+    done = forked_scripts.command("run", "main.cu", folder=tmp_path, **missing)
     assert done.returncode == 3
     assert 'Type: pip install "nvidia-cuda-nvcc' in done.stderr
 
 
 def test_what_is_no_cu_is_refused(tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text(PLAIN)
-    done = fresh.here("run", "main.cpp", folder=tmp_path)
+    done = forked_scripts.here("run", "main.cpp", folder=tmp_path)
     assert done.returncode == 2
     assert "main.cpp is not a .cu file" in done.stderr

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import fresh
 from dotcu import process
+from helpers import forked_scripts
 
 pytest.importorskip("watchfiles")
 COMMAND = [sys.executable, "-c", "from dotcu.cli.main import main; main()", "watch"]
@@ -129,6 +129,6 @@ def test_json_is_an_event_a_line(tmp_path: Path) -> None:
 
 
 def test_a_target_that_is_not_there_is_a_wrong_use(tmp_path: Path) -> None:
-    done = fresh.here("watch", str(tmp_path / "no.py"))
+    done = forked_scripts.here("watch", str(tmp_path / "no.py"))
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no file")

@@ -95,7 +95,7 @@ def test_a_symbol_changed_in_the_index_is_damage(store: Store) -> None:
 
 
 def test_of_many_notes_about_sources_the_newest_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MOST_NOTES", 8)
+    monkeypatch.setattr(cache, "MAX_NOTES", 8)
     for number in range(12):
         store.add_history(f"source{number}", {"number": number})
         noted = store.root / "recent" / f"source{number}"
@@ -122,7 +122,7 @@ def test_no_note_is_lost_where_two_write_at_once(store: Store, monkeypatch: pyte
 
 
 def test_a_long_file_of_notes_keeps_the_latest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MOST_NOTE_BYTES", 500)
+    monkeypatch.setattr(cache, "MAX_NOTE_BYTES", 500)
     for number in range(50):
         store.add_history("source", {"number": number})
     assert [each["number"] for each in store.history("source")] == [*range(49, 41, -1)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from binary_files import elf
 from dotcu.compile import Resources
 from dotcu.compile.object_code import parse_resources, skeleton
 from dotcu.elf import section_bytes
 from dotcu.kernel import ptx_uses
 from dotcu.ptx.module import parse_module
+from helpers.binary_files import elf
 
 LOG = """ptxas info    : 16 bytes gmem, 12 bytes cmem[3]
 ptxas info    : Compiling entry function '_Z1kPi' for 'sm_90a'

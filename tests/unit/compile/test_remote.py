@@ -566,7 +566,7 @@ def test_a_store_that_fails_costs_one_warning_and_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(packs, "MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(packs, "MAX_BYTES", 3 << 20)
     server = serve(answer)
     with settings.override(cache_remote=server.url, cache_trust=server.url, cache_timeout_s=1):
         assert make(KERNEL).cubin

@@ -26,7 +26,7 @@ from dotcu.compile.object_code import Resources
 from dotcu.compile.target import Rejected
 from dotcu.compile.toolchain import Compiler, TorchBuild
 from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
-from quick import quick
+from helpers.quick_cases import quick
 
 HEAD = '#include "cuda_tile.h"\nnamespace ct = cuda::tiles;\n'
 DOUBLE = f"""{HEAD}__tile_global__ void twice(float* __restrict__ x, int n) {{

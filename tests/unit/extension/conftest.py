@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dotcu.extension.tools import TorchInstall
-from native_projects import Fake, Project, write_fake
+from helpers.cpp_projects import Fake, Project, write_fake
 
 
 @pytest.fixture

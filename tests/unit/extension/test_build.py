@@ -16,7 +16,7 @@ from dotcu.compile import cache
 from dotcu.errors import CacheError, CompileError, JitDisabled
 from dotcu.extension import build
 from dotcu.extension.plan import link_inputs
-from native_projects import Project, write_fake
+from helpers.cpp_projects import Project, write_fake
 
 
 def test_a_second_build_compiles_nothing(project: Project) -> None:

@@ -15,7 +15,7 @@ import torch
 import dotcu
 from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError
 from dotcu.extension.load import load_library, targets
-from native_projects import missing_nvcc
+from helpers.cpp_projects import missing_nvcc
 
 pytestmark = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler; c++ is not on PATH")
 

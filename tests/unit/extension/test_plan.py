@@ -11,7 +11,7 @@ from dotcu.compile.target import Target
 from dotcu.errors import SourceNotFound, UsageError
 from dotcu.extension.plan import begins_with_header, link_words, name_of, units
 from dotcu.extension.tools import Nvcc
-from native_projects import Project
+from helpers.cpp_projects import Project
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from dotcu import settings
 from dotcu.errors import ToolchainError
 from dotcu.extension import tools
-from native_projects import write_fake
+from helpers.cpp_projects import write_fake
 
 NVCC = """#!/bin/sh
 case "$*" in

@@ -21,7 +21,7 @@ from dotcu.compile import (
     toolchain,
 )
 from dotcu.errors import CompileError
-from quick import quick
+from helpers.quick_cases import quick
 
 INCLUDE = Path(dotcu.__file__).parent / "include"
 STANDINS = [*sorted(path.name for path in (INCLUDE / "nvrtc").iterdir() if path.is_file()), "sys/types.h"]

@@ -16,7 +16,7 @@ from dotcu.compile.driver import Gpu
 from dotcu.errors import ArgumentError, SourceNotFound, UsageError
 from dotcu.inspection import InspectReport, inspect, inspector
 from dotcu.inspection.inspector import resolve_targets, target_names
-from inspecting import leave_out_sass, needs_nvdisasm
+from helpers.inspected_kernels import leave_out_sass, needs_nvdisasm
 
 GALLERY = Path(next(iter(gallery.__path__)))
 SOURCE = """

@@ -16,7 +16,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
     from dotcu.kernel.driver import cuda
 
     pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
-    from fake_driver import FakeDriver
+    from helpers.fake_driver import FakeDriver
 
     fake = FakeDriver()
     monkeypatch.setattr(cuda, "_driver", lambda: fake)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.errors import CompileError, FindingError
-from quick import quick
+from helpers.quick_cases import quick
 
 FOLDER = Path(__file__).parent.parent / "compile" / "host_split" / "mixed"
 KERNELS = {

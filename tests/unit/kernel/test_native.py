@@ -17,7 +17,7 @@ import dotcu
 from dotcu import settings
 from dotcu.errors import PerformanceWarning
 from dotcu.kernel import native
-from fake_gpu import Driver, configured
+from helpers.fake_gpu import Driver, configured
 
 PACKED = dotcu.load_inline("""
 #include "dotcu/tensor.cuh"

@@ -17,7 +17,7 @@ from dotcu import settings
 from dotcu.errors import ArgumentError
 from dotcu.kernel import by_layout, capability, cdiv, is_aligned, native, shape_queries, simulate, sm_count
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
-from fake_gpu import configured
+from helpers.fake_gpu import configured
 
 
 @given(st.integers(0, 2**70), st.integers(1, 2**40))
@@ -272,7 +272,7 @@ def test_settings_that_change_are_chosen_by_anew(choosing: Choosing) -> None:
 def test_a_function_keeps_some_thousand_choices_and_then_begins_anew(
     choosing: Choosing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shape_queries, "MOST_LAYOUTS", 3)
+    monkeypatch.setattr(shape_queries, "MAX_LAYOUTS", 3)
     x = at(0, 8)
     assert [choosing.choice(x, n) for n in (0, 1, 2, 0, 1, 2)] == [1, 2, 3, 1, 2, 3]
     assert [choosing.choice(x, n) for n in (3, 3, 2, 0)] == [4, 4, 5, 6]

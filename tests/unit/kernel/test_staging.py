@@ -18,7 +18,6 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import roads
 from dotcu import settings
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, DotcuError, LaunchConfigError
@@ -46,7 +45,8 @@ from dotcu.kernel.scope import (
     watching_launches,
 )
 from dotcu.kernel.staging import Stage, Stages, _launcher, _smem_range
-from fake_gpu import CONTEXT, FUNCTION, MAP_ADDRESS, Driver, called_by_ctypes, configured
+from helpers import random_launches
+from helpers.fake_gpu import CONTEXT, FUNCTION, MAP_ADDRESS, Driver, called_by_ctypes, configured
 
 ARCH, NEEDS = limits(9, 0), KernelNeeds(registers=32)
 
@@ -61,7 +61,7 @@ def driver() -> Iterator[Driver]:
 
 @pytest.fixture(scope="module")
 def plans() -> dict[str, PackingPlan]:
-    module = load_inline(roads.SOURCE)
+    module = load_inline(random_launches.SOURCE)
     code = module.echo.unit.code(Target.parse("compute_80"), simulated=True)
     return {name: code.plan(name) for name in ("echo", "rows")}
 
@@ -173,8 +173,8 @@ def test_what_the_launcher_in_python_takes_is_launched_the_same(
 
 
 def agree(driver: Driver, plan: PackingPlan, seed: int, calls: int, launcher: Any = None) -> None:
-    drawer, road = roads.Drawer(seed, "cpu"), Road(driver, plan, launcher=launcher)
-    out = torch.zeros(roads.ECHO_BYTES, dtype=torch.uint8)
+    drawer, road = random_launches.Drawer(seed, "cpu"), Road(driver, plan, launcher=launcher)
+    out = torch.zeros(random_launches.ECHO_BYTES, dtype=torch.uint8)
     taken = 0
     for call in range(calls):
         args, config = drawer.arguments(out), drawer.config()
@@ -472,7 +472,7 @@ def test_the_launcher_in_python_keeps_a_bounded_number_of_shapes(
     road = Road(driver, plans["rows"], [((n, 1, 1), 0, None) for n in range(1, 1000)], launcher)
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     assert road.native(args, {"grid": 1, "block": 999})
-    assert len(launcher._stages) <= python_launcher.MOST_SHAPES
+    assert len(launcher._stages) <= python_launcher.MAX_SHAPES
 
 
 def test_threads_launch_at_once(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import notebooks
+from helpers import notebooks
 
 pytest.importorskip("nbclient", reason="nbclient runs notebooks")
 pytest.importorskip("ipykernel", reason="a notebook runs in a kernel")

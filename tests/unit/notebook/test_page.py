@@ -12,10 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-import bench_reports
-import reports
 from dotcu.notebook import page
 from dotcu.report_base import Report
+from helpers import bench_reports, check_reports
 
 
 def words(page: str) -> list[str]:
@@ -24,8 +23,8 @@ def words(page: str) -> list[str]:
     return html.unescape(visible).split()
 
 
-CHECKED = reports.report(
-    reports.passed("numerics", cases=2), reports.failed("written", reason="<b>not</b> & 'whole'")
+CHECKED = check_reports.report(
+    check_reports.passed("numerics", cases=2), check_reports.failed("written", reason="<b>not</b> & 'whole'")
 )
 MEASURED = bench_reports.report(*bench_reports.sweep(exponents=(10, 14)))
 ONE_SIZE = bench_reports.report(*bench_reports.sweep(exponents=(10,)))
@@ -59,7 +58,10 @@ def test_a_report_is_one_element_that_loads_nothing() -> None:
 
 def test_a_failure_is_red_and_what_passed_is_green() -> None:
     assert '<b><span class="red">FAILED' in CHECKED._repr_html_()
-    assert '<b><span class="green">passed' in reports.report(reports.passed("numerics"))._repr_html_()
+    assert (
+        '<b><span class="green">passed'
+        in check_reports.report(check_reports.passed("numerics"))._repr_html_()
+    )
 
 
 def test_figures_stand_in_cells_of_their_own_on_the_right() -> None:

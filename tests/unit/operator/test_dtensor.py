@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 import dotcu.gallery
-import fresh
 from dotcu.checking.numerics import judge
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials.sharding import dtype_of
 from dotcu.errors import ArgumentError
 from dotcu.gallery import add, matmul, rms_norm, swiglu
 from dotcu.operator import Overload
+from helpers import forked_scripts
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.distributed, "is_available") or not torch.distributed.is_available(),
@@ -203,7 +203,7 @@ x = place()
     ids=["by torch.ops", "in inference mode", "one that writes", "one that writes, by its object"],
 )
 def test_a_sharding_that_was_declared_before_dtensor_came_holds(call: str) -> None:
-    done = fresh.run(BEFORE_DTENSOR.replace("{call}", call))
+    done = forked_scripts.run(BEFORE_DTENSOR.replace("{call}", call))
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "(Shard(dim=0),)"
 

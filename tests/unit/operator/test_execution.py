@@ -11,27 +11,27 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import dotcu
-import everywhere
 from dotcu.errors import LaunchError
 from dotcu.operator import Operator, execution
-from fake_gpu import configured
+from helpers import sample_operators
+from helpers.fake_gpu import configured
 
 SIZES = (1, 130, 1000, 130)  # the first call, later ones, one of a size that has been
 
 
 @pytest.fixture(scope="module")
 def axpy() -> Operator:
-    return everywhere.make_axpy()
+    return sample_operators.make_axpy()
 
 
 def test_threads_call_an_operator_at_the_same_time(device: torch.device) -> None:
-    axpy, wrong = everywhere.make_axpy(), []
+    axpy, wrong = sample_operators.make_axpy(), []
 
     def work(number: int) -> None:
         try:
             with dotcu.simulate():
                 for n in SIZES:
-                    a, b = everywhere.pair(n + number, device)
+                    a, b = sample_operators.pair(n + number, device)
                     torch.testing.assert_close(axpy(a, b, 2.0), a + 2 * b)
         except BaseException as error:
             wrong.append(error)
@@ -45,7 +45,7 @@ def test_threads_call_an_operator_at_the_same_time(device: torch.device) -> None
 
 
 def test_cpu_tensors_get_the_reference_again_once_a_fake_gpu_is_gone() -> None:
-    axpy, (a, b) = everywhere.make_axpy(), everywhere.pair(40, "cpu")
+    axpy, (a, b) = sample_operators.make_axpy(), sample_operators.pair(40, "cpu")
     axpy.reference(lambda a, b, alpha=1.0: 7 * a)
     with configured({}):
         torch.testing.assert_close(axpy(a, b, 2.0), a + 2 * b)
@@ -63,7 +63,7 @@ class Rows(Dataset[Tensor]):
         return 6
 
     def __getitem__(self, index: int) -> Tensor:
-        a, b = everywhere.pair(40, "cpu")
+        a, b = sample_operators.pair(40, "cpu")
         if not self.simulated:
             return self.operator(a, b, float(index))
         with dotcu.simulate():
@@ -83,7 +83,7 @@ def test_a_data_loader_calls_an_operator_on_cpu_tensors(
         multiprocessing_context=context,
         timeout=120 if context else 0,
     )
-    a, b = everywhere.pair(40, "cpu")
+    a, b = sample_operators.pair(40, "cpu")
     for _ in range(2):  # the workers of the second pass are forked after the first pass's calls
         rows = torch.cat(list(loader))
         torch.testing.assert_close(rows, torch.stack([a + i * b for i in range(6)]))

@@ -15,7 +15,7 @@ from torch import Tensor
 import dotcu
 from dotcu.errors import SchemaError, UsageError
 from dotcu.operator import ExistingOperator, Operator, register
-from foreign import SCALE, foreign, scaled
+from helpers.foreign_operators import SCALE, foreign, scaled
 
 
 def test_it_calls_the_library() -> None:

@@ -18,7 +18,7 @@ from dotcu import settings
 from dotcu.errors import BodyError, GradientError
 from dotcu.kernel.scope import LaunchPolicy, current_scope
 from dotcu.operator.execution import around_bodies
-from fake_gpu import Driver, configured
+from helpers.fake_gpu import Driver, configured
 
 NUMBERS = itertools.count()
 

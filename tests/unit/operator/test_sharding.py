@@ -12,7 +12,7 @@ from torch import Tensor
 import dotcu.gallery
 from dotcu.errors import UsageError
 from dotcu.operator.sharding import Sharding
-from subjects import operator
+from helpers.derivable_operators import operator
 
 
 def norm(x: Tensor, weight: Tensor, eps: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-import fresh
+from helpers import forked_scripts
 
 SCRIPT = """
 import sys, torch, dotcu
@@ -23,5 +23,5 @@ assert "torch._dynamo" not in sys.modules, "seconds of imports that no call here
 @pytest.mark.parametrize(("value", "printed"), [("1", "['simulator'] True"), ("0", "[] False")])
 def test_the_variable_decides_for_the_process(value: str, printed: str) -> None:
     environment = dict(os.environ) | {"DOTCU_SIMULATE": value}
-    done = fresh.run(SCRIPT, environment=environment)
+    done = forked_scripts.run(SCRIPT, environment=environment)
     assert done.stdout.strip() == printed, done.stderr

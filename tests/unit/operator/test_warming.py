@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 
 import dotcu
-import everywhere
 from dotcu import gallery
 from dotcu.errors import CaptureError, UsageError
 from dotcu.kernel.driver import cuda
+from helpers import sample_operators
 
 ALL = {"times<float>", "plus<float>", "times<double>", "plus<double>"}
 
 
 @pytest.fixture
 def kernels() -> dotcu.Module:
-    return everywhere.fresh_module()
+    return sample_operators.fresh_module()
 
 
 @pytest.fixture
 def axpy(kernels: dotcu.Module) -> dotcu.operator.Operator:
-    return everywhere.make_axpy(kernels)
+    return sample_operators.make_axpy(kernels)
 
 
 def compiled(kernels: dotcu.Module) -> set[str]:

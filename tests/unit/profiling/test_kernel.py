@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-import ncu_pages
 from dotcu.profiling import ncu
 from dotcu.profiling.kernel import FIGURES, KernelLaunch, KernelProfile, is_of, kernel_profiles, value_of
+from helpers import ncu_reports
 
 FILES = {"/dotcu/kernel.cu": "/home/me/kernel.cu"}
 
 
-def profiled(raw: str = ncu_pages.raw(), source: str = ncu_pages.cuda_sass()) -> KernelProfile:
+def profiled(raw: str = ncu_reports.raw(), source: str = ncu_reports.cuda_sass()) -> KernelProfile:
     (found,) = kernel_profiles(
         ncu.parse_launches(raw), ncu.parse_instructions(source), kernels=["square<float32>"], files=FILES,
         text_of=lambda file, line: f"{file}|{line}",
@@ -61,8 +61,8 @@ def test_whatever_the_unit_a_figure_is_in_ours(
 
 
 def test_what_the_report_lacks_is_none() -> None:
-    few = {name: value for name, value in ncu_pages.METRICS.items() if not name.startswith("dram")}
-    kernel = profiled(ncu_pages.raw(metrics=few))
+    few = {name: value for name, value in ncu_reports.METRICS.items() if not name.startswith("dram")}
+    kernel = profiled(ncu_reports.raw(metrics=few))
     assert kernel.figures["dram_rate"] is None
     assert kernel.figures["dram_percent"] == 92.15
 
@@ -102,7 +102,7 @@ def test_warps_that_issued_did_not_stall() -> None:
 
 
 def test_instructions_of_no_line_are_one_row() -> None:
-    (only,) = profiled(source=ncu_pages.sass()).lines
+    (only,) = profiled(source=ncu_reports.sass()).lines
     assert (only.file, only.line, only.text, only.samples) == ("", 0, "", 490)
 
 
@@ -114,8 +114,8 @@ def test_without_the_source_page_there_are_figures_all_the_same() -> None:
 
 
 def test_where_listings_are_missing_they_are_found_by_name() -> None:
-    launches = ncu.parse_launches(ncu_pages.raw((ncu_pages.COPY, ncu_pages.SQUARE)))
-    listings = ncu.parse_instructions(ncu_pages.sass((ncu_pages.SQUARE,)))
+    launches = ncu.parse_launches(ncu_reports.raw((ncu_reports.COPY, ncu_reports.SQUARE)))
+    listings = ncu.parse_instructions(ncu_reports.sass((ncu_reports.SQUARE,)))
     copy, square = kernel_profiles(launches, listings, kernels=[], files={}, text_of=lambda *_: "")
     assert not copy.listed
     assert square.listed
@@ -124,7 +124,7 @@ def test_where_listings_are_missing_they_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "own"),
     [
-        (ncu_pages.SQUARE, True),
+        (ncu_reports.SQUARE, True),
         ("square(const float *, float *, int)", True),
         ("void ::square<float>(const float *)", True),
         ("void <unnamed>::square<float>(const float *)", True),
@@ -148,6 +148,6 @@ def test_dotcus_kernels_differ_from_torchs(name: str, own: bool) -> None:
     ],
 )
 def test_a_librarys_kernels_are_its_own_but_for_those_of_torch(name: str, own: bool) -> None:
-    launched = [replace(each, name=name) for each in ncu.parse_launches(ncu_pages.raw())]
+    launched = [replace(each, name=name) for each in ncu.parse_launches(ncu_reports.raw())]
     (found,) = kernel_profiles(launched, [], kernels=[], files={}, text_of=lambda *_: "", native=True)
     assert found.own is own

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import ncu_pages
 from dotcu import process
 from dotcu.profiling import ncu
 from dotcu.profiling.ncu import permission_remedies
+from helpers import ncu_reports
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def program(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    return ncu_pages.program(folder, None)[0]
+    return ncu_reports.program(folder, None)[0]
 
 
 def with_module(folder: Path) -> Path:

@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-import ncu_pages
 from dotcu.profiling import ncu
+from helpers import ncu_reports
 
 
 def test_the_raw_page_gives_launches_with_their_metrics_and_units() -> None:
-    one, other = ncu.parse_launches(ncu_pages.raw((ncu_pages.SQUARE, ncu_pages.COPY)))
-    assert (one.name, one.grid, one.block) == (ncu_pages.SQUARE, "(1056, 1, 1)", "(256, 1, 1)")
-    assert other.name == ncu_pages.COPY
+    one, other = ncu.parse_launches(ncu_reports.raw((ncu_reports.SQUARE, ncu_reports.COPY)))
+    assert (one.name, one.grid, one.block) == (ncu_reports.SQUARE, "(1056, 1, 1)", "(256, 1, 1)")
+    assert other.name == ncu_reports.COPY
     assert one.metrics["gpu__time_duration.sum"] == (31200.0, "ns")
     assert one.metrics["launch__waves_per_multiprocessor"] == (1.0, "")
 
 
 def test_a_cell_that_is_no_number_has_no_value() -> None:
-    (launched,) = ncu.parse_launches(ncu_pages.raw())
+    (launched,) = ncu.parse_launches(ncu_reports.raw())
     assert launched.metrics["smsp__pcsamp_interval"][0] is None
 
 
 def test_the_source_page_gives_instructions_with_samples_by_reason() -> None:
-    ((name, listing),) = ncu.parse_instructions(ncu_pages.sass())
-    assert name == ncu_pages.SQUARE
+    ((name, listing),) = ncu.parse_instructions(ncu_reports.sass())
+    assert name == ncu_reports.SQUARE
     assert len(listing) == 4
     load = listing[1]
     assert (load.address, load.text) == (0x7F2EF9254D10, "LDG.E R4, desc[UR4][R2.64]")
@@ -35,12 +35,12 @@ def test_the_source_page_gives_instructions_with_samples_by_reason() -> None:
 
 
 def test_the_same_kernel_twice_gives_two_listings() -> None:
-    listings = ncu.parse_instructions(ncu_pages.sass((ncu_pages.SQUARE, ncu_pages.SQUARE)))
+    listings = ncu.parse_instructions(ncu_reports.sass((ncu_reports.SQUARE, ncu_reports.SQUARE)))
     assert [len(some) for _, some in listings] == [4, 4]
 
 
 def test_the_page_of_lines_reports_where_each_instruction_comes_from_and_counts_it_once() -> None:
-    ((_, listing),) = ncu.parse_instructions(ncu_pages.cuda_sass())
+    ((_, listing),) = ncu.parse_instructions(ncu_reports.cuda_sass())
     assert [each.location for each in listing] == [
         ("/dotcu/kernel.cu", number) for number in (11, 15, 15, 17)
     ]
@@ -48,14 +48,16 @@ def test_the_page_of_lines_reports_where_each_instruction_comes_from_and_counts_
 
 
 def test_a_number_before_the_address_is_passed_over() -> None:
-    text = ncu_pages.line(["#", "Address", "Source", "# Samples"]) + ncu_pages.line(["1", "0x10", "NOP", "3"])
+    text = ncu_reports.line(["#", "Address", "Source", "# Samples"]) + ncu_reports.line(
+        ["1", "0x10", "NOP", "3"]
+    )
     ((only,),) = [some for _, some in ncu.parse_instructions(text)]
     assert (only.address, only.text, only.samples) == (0x10, "NOP", 3)
 
 
 def test_of_two_columns_of_one_name_the_first_counts() -> None:
     heads = ["Address", "Source", "Instructions Executed", "Instructions Executed"]
-    text = ncu_pages.line(heads) + ncu_pages.line(["0x10", "NOP", "3", "96"])
+    text = ncu_reports.line(heads) + ncu_reports.line(["0x10", "NOP", "3", "96"])
     assert ncu.parse_instructions(text)[0][1][0].executed == 3
 
 
@@ -63,7 +65,7 @@ def test_words_that_are_no_page_give_nothing() -> None:
     for text in ("", "==ERROR== no report\n", "nothing, really\n", '"Kernel Name"\n'):
         assert ncu.parse_launches(text) == []
         assert ncu.parse_instructions(text) == []
-    assert ncu.parse_launches(ncu_pages.line([*ncu_pages.HEADS, "gpu__time_duration.sum"])) == []
+    assert ncu.parse_launches(ncu_reports.line([*ncu_reports.HEADS, "gpu__time_duration.sum"])) == []
 
 
 MODULE = """
@@ -129,12 +131,12 @@ def load_report(path):
 """
 """Has what we use of the interface. Source: Nsight Compute 2025.3, Python Report Interface."""
 
-BASE = ncu_pages.INSTRUCTIONS[0][0]
+BASE = ncu_reports.INSTRUCTIONS[0][0]
 AT = {BASE: 11, BASE + 0x10: 15, BASE + 0x20: None, BASE + 0x30: 17}
 
 
 def tool_with(folder: Path, module: str | None, view: str = "") -> Path:
-    path, _ = ncu_pages.program(folder, None, pages={"sourcecuda,sass": view})
+    path, _ = ncu_reports.program(folder, None, pages={"sourcecuda,sass": view})
     if module is not None:
         inside = folder / "extras" / "python"
         inside.mkdir(parents=True)
@@ -143,7 +145,7 @@ def tool_with(folder: Path, module: str | None, view: str = "") -> Path:
 
 
 def locations(tool: Path) -> list[tuple[str, int] | None]:
-    ((_, listing),) = ncu.located(tool, Path("x.ncu-rep"), ncu.parse_instructions(ncu_pages.sass()))
+    ((_, listing),) = ncu.located(tool, Path("x.ncu-rep"), ncu.parse_instructions(ncu_reports.sass()))
     return [each.location for each in listing]
 
 
@@ -165,7 +167,7 @@ def test_addresses_that_are_counted_from_elsewhere_are_matched_by_distance(tmp_p
     "module", [None, "raise ImportError('another Python')", "def load_report(path): 1 / 0"]
 )
 def test_where_the_module_is_of_no_use_the_page_reports(tmp_path: Path, module: str | None) -> None:
-    assert locations(tool_with(tmp_path, module, ncu_pages.cuda_sass())) == EVERY
+    assert locations(tool_with(tmp_path, module, ncu_reports.cuda_sass())) == EVERY
 
 
 def test_where_nothing_reports_instructions_have_no_line(tmp_path: Path) -> None:

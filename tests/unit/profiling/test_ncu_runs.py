@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import ncu_pages
 from dotcu import serialize
 from dotcu.errors import OperatorError, ToolchainError, UsageError
 from dotcu.profiling import ncu
 from dotcu.profiling.ncu import MissingCounters, failure_of
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
+from helpers import ncu_reports
 
 CALL = ProfiledCall(
     operator="mylib::square", case="float32-1000", sample="Sample(float32[1000])", gpu="NVIDIA H200",
@@ -38,7 +38,7 @@ def report(tmp_path: Path) -> Path:
 def test_only_what_is_between_start_and_stop_is_profiled_and_clocks_are_left_alone(
     tmp_path: Path, call_request: ProfileRequest, report: Path
 ) -> None:
-    program, log = ncu_pages.program(tmp_path, serialize.plain(CALL))
+    program, log = ncu_reports.program(tmp_path, serialize.plain(CALL))
     assert ncu.collect(program, report, call_request) == CALL
     assert report.read_bytes() == b"report"
     words = json.loads(log.read_text())
@@ -59,7 +59,7 @@ def test_only_what_is_between_start_and_stop_is_profiled_and_clocks_are_left_alo
 def test_a_refusal_is_a_value_whatever_became_of_the_call(
     tmp_path: Path, call_request: ProfileRequest, report: Path, answer: object
 ) -> None:
-    program, _ = ncu_pages.program(tmp_path, answer, said=ncu_pages.REFUSED)
+    program, _ = ncu_reports.program(tmp_path, answer, said=ncu_reports.REFUSED)
     found = ncu.collect(program, report, call_request)
     assert isinstance(found, MissingCounters)
     assert found.kind == "refused"
@@ -73,7 +73,7 @@ def test_another_trouble_of_ncus_is_reported_in_its_words() -> None:
 
 
 def test_what_the_call_raises_is_raised(tmp_path: Path, call_request: ProfileRequest, report: Path) -> None:
-    program, _ = ncu_pages.program(tmp_path, {"raise": ["UsageError", "has no dtype"]})
+    program, _ = ncu_reports.program(tmp_path, {"raise": ["UsageError", "has no dtype"]})
     with pytest.raises(UsageError, match="has no dtype"):
         ncu.collect(program, report, call_request)
 
@@ -81,7 +81,7 @@ def test_what_the_call_raises_is_raised(tmp_path: Path, call_request: ProfileReq
 def test_a_call_that_ends_its_process_is_reported_with_its_last_output(
     tmp_path: Path, call_request: ProfileRequest, report: Path
 ) -> None:
-    program, _ = ncu_pages.program(
+    program, _ = ncu_reports.program(
         tmp_path, None, said="==PROF== Connected\nFatal Python error: Segmentation fault\n"
     )
     with pytest.raises(OperatorError, match=r"died.\n    Fatal Python error(.|\n)*dotcu check ops.py:square"):
@@ -91,7 +91,7 @@ def test_a_call_that_ends_its_process_is_reported_with_its_last_output(
 def test_a_call_without_kernels_is_reported(
     tmp_path: Path, call_request: ProfileRequest, report: Path
 ) -> None:
-    program, _ = ncu_pages.program(
+    program, _ = ncu_reports.program(
         tmp_path, serialize.plain(CALL), said="==WARNING== No kernels were profiled.\n"
     )
     with pytest.raises(OperatorError, match="mylib::square launches no kernel on Sample"):
@@ -108,8 +108,8 @@ def test_a_call_that_takes_too_long_is_ended(
 
 
 def test_pages_are_read(tmp_path: Path, report: Path) -> None:
-    program, _ = ncu_pages.program(tmp_path, None)
-    assert [each.name for each in ncu.launches(program, report)] == [ncu_pages.SQUARE]
+    program, _ = ncu_reports.program(tmp_path, None)
+    assert [each.name for each in ncu.launches(program, report)] == [ncu_reports.SQUARE]
     assert [len(some) for _, some in ncu.instructions(program, report)] == [4]
 
 

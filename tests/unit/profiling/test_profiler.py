@@ -10,14 +10,13 @@ import pytest
 import torch
 
 import dotcu
-import ncu_pages
-import trying
 from dotcu import serialize
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.profiling import ProfileReport, ncu, profile, profiler
 from dotcu.profiling.worker import KernelTiming, ProfiledCall, ProfileRequest
+from helpers import ncu_reports, trial_operators
 
-TIMING = KernelTiming(name=ncu_pages.SQUARE, per_call=1.0, median_us=31.25, min_us=30.5, max_us=33.0)
+TIMING = KernelTiming(name=ncu_reports.SQUARE, per_call=1.0, median_us=31.25, min_us=30.5, max_us=33.0)
 Profiled = Callable[..., ProfileReport]
 
 
@@ -46,7 +45,7 @@ def profiled(tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> P
         return call_of(kernel, timings=(TIMING,))
 
     def run(*, installed: bool = True, **options: object) -> ProfileReport:
-        path, _ = ncu_pages.program(tmp_path, serialize.plain(call_of(kernel)), **options)  # type: ignore[arg-type]
+        path, _ = ncu_reports.program(tmp_path, serialize.plain(call_of(kernel)), **options)  # type: ignore[arg-type]
         monkeypatch.setattr(ncu, "find", lambda: path if installed else None)
         return profile("dotcu.gallery:square", folder=tmp_path / "kept")
 
@@ -68,7 +67,7 @@ def test_each_overload_with_samples_of_its_own_is_profiled(
     def none(device: object, dtype: object) -> list[dotcu.Sample]:
         return []
 
-    operator = trying.squaring()
+    operator = trial_operators.squaring()
     for name in ("Scaled", "Unsampled"):
         made = operator.overload(name)(_squared)
         if name == "Scaled":
@@ -81,7 +80,7 @@ def test_each_overload_with_samples_of_its_own_is_profiled(
 
 
 def test_an_operator_whose_other_overload_alone_has_samples_is_profiled_by_that() -> None:
-    operator = trying.squaring()
+    operator = trial_operators.squaring()
     operator._samples = None
     assert profiler.sampled(operator) == [""], "its default overload says that it has none"
     operator.overload("Scaled")(_squared).samples(lambda device, dtype: [])
@@ -114,7 +113,7 @@ def test_figures_and_lines_are_shown_and_the_report_is_kept(profiled: Profiled, 
 
 def test_what_the_report_lacks_is_said(profiled: Profiled) -> None:
     few = {"gpu__time_duration.sum": ("ns", "1,000")}
-    shown = str(profiled(pages={"raw": ncu_pages.raw(metrics=few), "sourcesass": ""}))
+    shown = str(profiled(pages={"raw": ncu_reports.raw(metrics=few), "sourcesass": ""}))
     assert "memory not in the report, compute (SM) not in the report\n" in shown
     assert "what limits it is not in the report" in shown
     assert "the report has no instructions" in shown
@@ -128,9 +127,9 @@ def test_lines_that_cannot_be_read_are_said(profiled: Profiled) -> None:
 
 
 def test_a_kernel_of_torchs_differs_from_dotcus(profiled: Profiled) -> None:
-    names = (ncu_pages.COPY, ncu_pages.SQUARE)
-    pages = {"raw": ncu_pages.raw(names), "sourcesass": ncu_pages.sass(names)}
-    shown = str(profiled(pages=pages | {"sourcecuda,sass": ncu_pages.cuda_sass(names)}))
+    names = (ncu_reports.COPY, ncu_reports.SQUARE)
+    pages = {"raw": ncu_reports.raw(names), "sourcesass": ncu_reports.sass(names)}
+    shown = str(profiled(pages=pages | {"sourcecuda,sass": ncu_reports.cuda_sass(names)}))
     assert (
         "at::native::elementwise_kernel<128, 4>  grid (1056, 1, 1), block (256, 1, 1), launched by torch"
         in shown
@@ -141,7 +140,7 @@ def test_where_counters_are_refused_it_says_why_and_what_to_do_and_times(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ncu, "permission", lambda: (True, False, True))
-    report = profiled(said=ncu_pages.REFUSED)
+    report = profiled(said=ncu_reports.REFUSED)
     assert not report.counted
     shown = str(report)
     assert "no counters: /proc/driver/nvidia/params has RmProfilingAdminOnly: 1" in shown

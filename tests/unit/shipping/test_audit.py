@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import made_wheels
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.shipping import audit as auditing
 from dotcu.shipping.audit import TOOLS, Audit, audit, repair
+from helpers import tiny_wheels
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in TOOLS),
@@ -23,13 +23,13 @@ PLACE = "mylib/_native.abi3.so"
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """For a library that needs torch's."""
-    return made_wheels.needing_torch(tmp_path_factory.mktemp("lib"))
+    return tiny_wheels.needing_torch(tmp_path_factory.mktemp("lib"))
 
 
 @pytest.fixture(scope="module")
 def stable(tmp_path_factory: pytest.TempPathFactory, flags: tuple[str, ...]) -> Path:
     """A library on the stable ABI."""
-    return made_wheels.library(tmp_path_factory.mktemp("made") / "a.so", made_wheels.STABLE, *flags)
+    return tiny_wheels.library(tmp_path_factory.mktemp("made") / "a.so", tiny_wheels.STABLE, *flags)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def broken(found: Audit) -> dict[str, tuple[str, ...]]:
 
 def test_a_wheel_that_keeps_to_every_rule_holds(tmp_path: Path, stable: Path) -> None:
     """Also auditwheel's tag: it finds an older system than the one that the wheel is tagged for first."""
-    made = made_wheels.wheel(
-        tmp_path, {PLACE: stable}, tag=made_wheels.TAG.replace("many", "").replace("_2_39", "")
+    made = tiny_wheels.wheel(
+        tmp_path, {PLACE: stable}, tag=tiny_wheels.TAG.replace("many", "").replace("_2_39", "")
     )
     repaired = repair(made, tmp_path / "repaired")
     assert "-cp310-abi3-manylinux" in repaired.name
@@ -60,9 +60,9 @@ def test_a_wheel_that_keeps_to_every_rule_holds(tmp_path: Path, stable: Path) ->
 @pytest.mark.slow
 def test_a_module_for_one_python_is_refused(tmp_path: Path, stable: Path) -> None:
     """By its name, and by what it uses of Python."""
-    module = made_wheels.library(tmp_path / "made" / "module.so", made_wheels.MODULE)
+    module = tiny_wheels.library(tmp_path / "made" / "module.so", tiny_wheels.MODULE)
     place = "mylib/_native.cpython-311-x86_64-linux-gnu.so"
-    found = audit(made_wheels.wheel(tmp_path, {PLACE: stable, place: module}))
+    found = audit(tiny_wheels.wheel(tmp_path, {PLACE: stable, place: module}))
     assert not found.passed
     (by_name,) = (text for text in found.problems["tag against contents, glibc"] if "one only" in text)
     assert by_name == f"The tag abi3 promises every Python, and this module is for one only: {place}."
@@ -72,14 +72,14 @@ def test_a_module_for_one_python_is_refused(tmp_path: Path, stable: Path) -> Non
 
 @pytest.mark.usefixtures("untold")
 def test_a_module_for_the_python_of_the_tag_is_refused_too(tmp_path: Path, stable: Path) -> None:
-    made = made_wheels.wheel(tmp_path, {PLACE: stable, "mylib/_c.cpython-310-x86_64-linux-gnu.so": stable})
+    made = tiny_wheels.wheel(tmp_path, {PLACE: stable, "mylib/_c.cpython-310-x86_64-linux-gnu.so": stable})
     assert "for one only" in str(broken(audit(made))["tag against contents, glibc"])
 
 
 @pytest.mark.usefixtures("untold")
 def test_unstable_symbols_are_refused_by_their_names_in_cpp(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    bad = made_wheels.library(tmp_path / "made" / "_native.abi3.so", made_wheels.UNSTABLE, *flags)
-    found = audit(made_wheels.wheel(tmp_path, {PLACE: bad}), {"_ZN3c106reportEPKc": ("scale.cpp",)})
+    bad = tiny_wheels.library(tmp_path / "made" / "_native.abi3.so", tiny_wheels.UNSTABLE, *flags)
+    found = audit(tiny_wheels.wheel(tmp_path, {PLACE: bad}), {"_ZN3c106reportEPKc": ("scale.cpp",)})
     (problem,) = broken(found)["torch's stable ABI"]
     assert problem.startswith(f"{PLACE} uses what is not in torch's stable ABI: ")
     assert "at::Tensor::Tensor(at::Tensor const&)" in problem
@@ -89,8 +89,8 @@ def test_unstable_symbols_are_refused_by_their_names_in_cpp(tmp_path: Path, flag
 
 @pytest.mark.usefixtures("untold")
 def test_a_library_that_names_no_library_of_torch_is_refused(tmp_path: Path) -> None:
-    alone = made_wheels.library(tmp_path / "made" / "_native.abi3.so", made_wheels.STABLE)
-    (problem,) = broken(audit(made_wheels.wheel(tmp_path, {PLACE: alone})))["torch's stable ABI"]
+    alone = tiny_wheels.library(tmp_path / "made" / "_native.abi3.so", tiny_wheels.STABLE)
+    (problem,) = broken(audit(tiny_wheels.wheel(tmp_path, {PLACE: alone})))["torch's stable ABI"]
     assert "needs none of its libraries" in problem
 
 
@@ -108,7 +108,7 @@ def test_a_library_that_names_no_library_of_torch_is_refused(tmp_path: Path) -> 
     ],
 )
 def test_a_wheel_tied_to_one_torch_is_refused(tmp_path: Path, stable: Path, requires: str, said: str) -> None:
-    found = audit(made_wheels.wheel(tmp_path, {PLACE: stable}, requires=(requires, "numpy")))
+    found = audit(tiny_wheels.wheel(tmp_path, {PLACE: stable}, requires=(requires, "numpy")))
     assert said in str(found.problems["torch's version"])
     assert found.passed == (not said)
 
@@ -117,19 +117,19 @@ def test_a_wheel_tied_to_one_torch_is_refused(tmp_path: Path, stable: Path, requ
 def test_functions_of_a_later_torch_than_the_one_required_are_refused(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    text = made_wheels.STABLE.replace("torch_parallel_for", "torch_stream_native_handle")
-    later = made_wheels.library(tmp_path / "a.so", text, *flags)
-    (problem,) = broken(audit(made_wheels.wheel(tmp_path, {PLACE: later})))["torch's version"]
+    text = tiny_wheels.STABLE.replace("torch_parallel_for", "torch_stream_native_handle")
+    later = tiny_wheels.library(tmp_path / "a.so", text, *flags)
+    (problem,) = broken(audit(tiny_wheels.wheel(tmp_path, {PLACE: later})))["torch's version"]
     assert (
         "uses functions of torch 2.13, and METADATA lets 2.10 through: torch_stream_native_handle" in problem
     )
-    assert audit(made_wheels.wheel(tmp_path / "new", {PLACE: later}, requires=("torch>=2.13",))).passed
+    assert audit(tiny_wheels.wheel(tmp_path / "new", {PLACE: later}, requires=("torch>=2.13",))).passed
 
 
 @pytest.mark.usefixtures("untold")
 def test_bundled_libraries_of_torch_and_cuda_are_refused(tmp_path: Path, stable: Path) -> None:
     files = {PLACE: stable, "mylib.libs/libcudart-1f0c55e1.so.13": stable, "mylib.libs/libfoo.so": stable}
-    (problem,) = broken(audit(made_wheels.wheel(tmp_path, files)))["libraries"]
+    (problem,) = broken(audit(tiny_wheels.wheel(tmp_path, files)))["libraries"]
     assert problem == "It bundles what torch and CUDA provide: libcudart-1f0c55e1.so.13."
 
 
@@ -137,11 +137,11 @@ def test_bundled_libraries_of_torch_and_cuda_are_refused(tmp_path: Path, stable:
 def test_a_library_that_nobody_brings_and_a_folder_of_this_machine_are_refused(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    made_wheels.library(Path(flags[0][2:]) / "libfoo.so", "", "-Wl,-soname,libfoo.so.1")
-    needing = made_wheels.library(
-        tmp_path / "a.so", made_wheels.STABLE, *flags, "-lfoo", "-Wl,-rpath,/opt/secret"
+    tiny_wheels.library(Path(flags[0][2:]) / "libfoo.so", "", "-Wl,-soname,libfoo.so.1")
+    needing = tiny_wheels.library(
+        tmp_path / "a.so", tiny_wheels.STABLE, *flags, "-lfoo", "-Wl,-rpath,/opt/secret"
     )
-    problems = broken(audit(made_wheels.wheel(tmp_path, {PLACE: needing})))["libraries"]
+    problems = broken(audit(tiny_wheels.wheel(tmp_path, {PLACE: needing})))["libraries"]
     assert [text.removeprefix(f"{PLACE} ") for text in problems] == [
         "needs libfoo.so.1, which neither the system, torch nor CUDA provides.",
         "looks for libraries in /opt/secret, folders of the machine it was built on.",
@@ -160,10 +160,10 @@ def test_a_library_that_nobody_brings_and_a_folder_of_this_machine_are_refused(
 def test_tags_that_promise_too_much_or_too_little_are_refused(
     tmp_path: Path, tag: str, said: str, flags: tuple[str, ...]
 ) -> None:
-    text = "#include <math.h>\n" + made_wheels.STABLE.replace("(1)", "((long)pow(2.0, (double)(long)&call))")
+    text = "#include <math.h>\n" + tiny_wheels.STABLE.replace("(1)", "((long)pow(2.0, (double)(long)&call))")
     text = text.replace('extern "C" int call()', 'extern "C" int call(); int call()')
-    made = made_wheels.wheel(
-        tmp_path, {PLACE: made_wheels.library(tmp_path / "a.so", text, *flags, "-lm")}, tag=tag
+    made = tiny_wheels.wheel(
+        tmp_path, {PLACE: tiny_wheels.library(tmp_path / "a.so", text, *flags, "-lm")}, tag=tag
     )
     found = broken(audit(made))
     assert said in str(found.get("tag", ""))
@@ -173,18 +173,18 @@ def test_tags_that_promise_too_much_or_too_little_are_refused(
 
 @pytest.mark.usefixtures("untold")
 def test_a_strong_function_of_cuda_is_noted(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    text = made_wheels.STABLE.replace("torch_parallel_for", "aoti_torch_get_current_cuda_stream")
-    strong = made_wheels.library(tmp_path / "a.so", text, *flags)
-    weak = made_wheels.library(
+    text = tiny_wheels.STABLE.replace("torch_parallel_for", "aoti_torch_get_current_cuda_stream")
+    strong = tiny_wheels.library(tmp_path / "a.so", text, *flags)
+    weak = tiny_wheels.library(
         tmp_path / "b.so", "#pragma weak aoti_torch_get_current_cuda_stream\n" + text, *flags
     )
-    (note,) = audit(made_wheels.wheel(tmp_path / "strong", {PLACE: strong})).notes
+    (note,) = audit(tiny_wheels.wheel(tmp_path / "strong", {PLACE: strong})).notes
     assert "needs torch with CUDA" in note
-    assert audit(made_wheels.wheel(tmp_path / "weak", {PLACE: weak})).notes == ()
+    assert audit(tiny_wheels.wheel(tmp_path / "weak", {PLACE: weak})).notes == ()
 
 
 def test_metadata_that_pypi_would_refuse_are_reported_in_twines_words(tmp_path: Path, stable: Path) -> None:
-    made = made_wheels.wheel(tmp_path, {PLACE: stable}, requires=("torch>=2.10", "what is this?"))
+    made = tiny_wheels.wheel(tmp_path, {PLACE: stable}, requires=("torch>=2.10", "what is this?"))
     assert broken(audit(made))["metadata"]
 
 

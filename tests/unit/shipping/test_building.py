@@ -10,27 +10,27 @@ from typing import Any
 
 import pytest
 
-import shipped
 from dotcu import process, settings
 from dotcu.cli.main import parser
 from dotcu.compile import toolchain
 from dotcu.errors import CompileError, DotcuError, NotCovered, ToolchainError, UsageError
 from dotcu.operator.tuned import TunedEntry, TunedFile
 from dotcu.shipping import assembling, building, lock, project
+from helpers import projects
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> shipped.Made:
-    return shipped.make(tmp_path)
+def made(tmp_path: Path) -> projects.Made:
+    return projects.make(tmp_path)
 
 
-def names(made: shipped.Made) -> set[str]:
+def names(made: projects.Made) -> set[str]:
     return {name for _, _, name, _ in lock.read(made.root).kernels()}
 
 
 def test_the_lock_has_what_samples_reach(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path, dtypes="(torch.float32, torch.bfloat16)")
-    shipped.lock(made)
+    made = projects.make(tmp_path, dtypes="(torch.float32, torch.bfloat16)")
+    projects.lock(made)
     assert names(made) == {"scale<float>", "scale<__nv_bfloat16>"}
 
 
@@ -63,30 +63,30 @@ def _(ctx, inputs, output):
 
 
 def test_the_lock_has_what_only_a_backward_reaches(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path, ops=shipped.OPS + HIDDEN)
-    shipped.lock(made)
+    made = projects.make(tmp_path, ops=projects.OPS + HIDDEN)
+    projects.lock(made)
     of_samples, of_an_operator_that_nothing_exports, of_the_backward = "float", "__half", "double"
     reached = {of_samples, of_an_operator_that_nothing_exports, of_the_backward}
     assert names(made) == {f"scale<{each}>" for each in reached}
 
 
 def test_the_lock_has_what_instantiate_names(tmp_path: Path) -> None:
-    ops = shipped.OPS.replace(
+    ops = projects.OPS.replace(
         '"scale.cu"', '"scale.cu", instantiate={{"scale": [torch.float64, (torch.float16,)]}}'
     )
-    made = shipped.make(tmp_path, ops=ops)
-    shipped.lock(made)
+    made = projects.make(tmp_path, ops=ops)
+    projects.lock(made)
     assert names(made) == {"scale<float>", "scale<double>", "scale<__half>"}
 
 
 def test_a_kernel_that_only_one_architecture_reaches_is_locked_for_that_one(tmp_path: Path) -> None:
-    ops = shipped.OPS.replace("    n = x.numel()\n", "    n = x.numel()\n{fork}").replace(
+    ops = projects.OPS.replace("    n = x.numel()\n", "    n = x.numel()\n{fork}").replace(
         "{fork}",
         "    if dotcu.sm_count(x) > 120:\n"
         "        kernels.scale[torch.float16](x.half(), out.half(), by, n, grid=1, block=128)\n",
     )
-    made = shipped.make(tmp_path, ops=ops, architectures=("8.0", "9.0"))
-    shipped.lock(made)
+    made = projects.make(tmp_path, ops=ops, architectures=("8.0", "9.0"))
+    projects.lock(made)
     kernels = {(name, arch) for _, _, name, arch in lock.read(made.root).kernels()}
     everywhere = {("scale<float>", arch) for arch in ("sm_80", "sm_90", "simulated")}
     assert kernels == everywhere | {("scale<__half>", "sm_90")}
@@ -103,7 +103,7 @@ TUNED = (
 
 def test_the_lock_has_the_kernels_of_tuned_configurations(tmp_path: Path) -> None:
     ops = (
-        shipped.OPS.replace("import torch\n", "from typing import NamedTuple\n\nimport torch\n", 1)
+        projects.OPS.replace("import torch\n", "from typing import NamedTuple\n\nimport torch\n", 1)
         .replace(
             "\n\n@dotcu.op", "\n\nclass Tile(NamedTuple):\n    block: int\n    half: bool\n\n\n@dotcu.op", 1
         )
@@ -111,8 +111,8 @@ def test_the_lock_has_the_kernels_of_tuned_configurations(tmp_path: Path) -> Non
         .replace("[x.dtype]", "[x.dtype if tile.half else torch.float64]")
         .replace("@scale.reference", TUNED)
     )
-    made = shipped.make(tmp_path, ops=ops, architectures=("8.0", "9.0"))
-    (operator,) = shipped.lock(made).operators
+    made = projects.make(tmp_path, ops=ops, architectures=("8.0", "9.0"))
+    (operator,) = projects.lock(made).operators
     tunable: Any = operator.tunable  # type: ignore[attr-defined]
     assert names(made) == {"scale<float>"}
     entry = TunedEntry(
@@ -122,21 +122,21 @@ def test_the_lock_has_the_kernels_of_tuned_configurations(tmp_path: Path) -> Non
     )  # fmt: skip
     TunedFile().with_entries(operator.qualified_name, [entry]).write(made.package / "ops.tuned.toml")
     tunable.forget()
-    shipped.lock(made)
+    projects.lock(made)
     kernels = {(name, arch) for _, _, name, arch in lock.read(made.root).kernels()}
     everywhere = {("scale<float>", arch) for arch in ("sm_80", "sm_90", "simulated")}
     assert kernels == everywhere | {("scale<double>", "sm_90")}
 
 
-def test_the_same_project_gives_the_same_lock(made: shipped.Made) -> None:
-    first = shipped.lock(made).lock.to_text()
+def test_the_same_project_gives_the_same_lock(made: projects.Made) -> None:
+    first = projects.lock(made).lock.to_text()
     again = building.prepare(project.read(made.root))
     assert again.lock.to_text() == first == (made.root / "dotcu.lock").read_text()
     assert "is unchanged" in again.change
 
 
 def test_the_lock_can_be_written_without_a_wheel(
-    made: shipped.Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: projects.Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(assembling, "_compile", None)
     parser()(["build", str(made.root), "--lock-only"], standalone_mode=False)
@@ -158,8 +158,8 @@ def test_the_lock_of_this_repository_is_of_its_sources_as_they_are() -> None:
     lock.require_current(lock.read(root), root, ())
 
 
-def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: shipped.Made) -> None:
-    planned = shipped.lock(made)
+def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: projects.Made) -> None:
+    planned = projects.lock(made)
     text = planned.lock.to_text().replace("scale<float>", "scale<double>")
     (made.root / "dotcu.lock").write_text(text)
     with pytest.raises(NotCovered) as raised:
@@ -168,9 +168,11 @@ def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: shippe
     assert "dotcu build" in str(raised.value)
 
 
-def test_another_define_is_more_than_the_lock_has(made: shipped.Made) -> None:
-    shipped.lock(made)
-    renamed = shipped.make(made.root, ops=shipped.OPS.replace('"scale.cu"', '"scale.cu", define={{"F": 1}}'))
+def test_another_define_is_more_than_the_lock_has(made: projects.Made) -> None:
+    projects.lock(made)
+    renamed = projects.make(
+        made.root, ops=projects.OPS.replace('"scale.cu"', '"scale.cu", define={{"F": 1}}')
+    )
     shutil.copy(renamed.package / "ops.py", made.package / "ops.py")
     (made.root / "dotcu.lock").write_text(
         (made.root / "dotcu.lock").read_text().replace(made.name, renamed.name)
@@ -179,24 +181,24 @@ def test_another_define_is_more_than_the_lock_has(made: shipped.Made) -> None:
         building.prepare(project.read(made.root), locked=True)
 
 
-def test_a_lock_that_cannot_be_read_is_written_anew(made: shipped.Made) -> None:
+def test_a_lock_that_cannot_be_read_is_written_anew(made: projects.Made) -> None:
     (made.root / "dotcu.lock").write_text("<<<<<<< HEAD\n")
-    assert "is new" in shipped.lock(made).change
+    assert "is new" in projects.lock(made).change
     assert names(made) == {"scale<float>"}
 
 
 def test_packages_that_are_installed_in_the_project_are_not_of_it(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path)
-    other = shipped.make(tmp_path / ".venv" / "lib" / "python3.11" / "site-packages")
+    made = projects.make(tmp_path)
+    other = projects.make(tmp_path / ".venv" / "lib" / "python3.11" / "site-packages")
     made.write("other.py", "import sys\n" + f"sys.path.insert(0, {str(other.root)!r})\nimport {other.name}\n")
     made.write("__init__.py", "from . import ops, other\nfrom .ops import scale\n")
-    shipped.lock(made)
+    projects.lock(made)
     assert {path for path, *_ in lock.read(made.root).kernels()} == {f"{made.name}/scale.cu"}
 
 
-def test_a_package_beside_a_folder_src_is_found(made: shipped.Made) -> None:
+def test_a_package_beside_a_folder_src_is_found(made: projects.Made) -> None:
     (made.root / "src").mkdir()
-    assert names_of(shipped.lock(made)) == {"scale<float>"}
+    assert names_of(projects.lock(made)) == {"scale<float>"}
 
 
 def names_of(planned: building.WheelPlan) -> set[str]:
@@ -204,7 +206,7 @@ def names_of(planned: building.WheelPlan) -> set[str]:
 
 
 def test_a_body_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path, ops=shipped.OPS.replace("n = x.numel()", "n = x.numel() + nowhere"))
+    made = projects.make(tmp_path, ops=projects.OPS.replace("n = x.numel()", "n = x.numel() + nowhere"))
     with pytest.raises(UsageError, match=r"could not be traced for sm_80(.|\n)*ops\.py:(.|\n)*nowhere"):
         building.prepare(project.read(made.root))
 
@@ -221,21 +223,21 @@ def test_what_is_no_version_is_refused(version: str) -> None:
         building.nvrtc_of_version(version)
 
 
-def test_a_source_that_was_edited_since_is_refused(made: shipped.Made, tmp_path: Path) -> None:
-    shipped.lock(made)
-    made.write("scale.cu", shipped.SCALE + "// edited\n")
+def test_a_source_that_was_edited_since_is_refused(made: projects.Made, tmp_path: Path) -> None:
+    projects.lock(made)
+    made.write("scale.cu", projects.SCALE + "// edited\n")
     with pytest.raises(UsageError, match=r"has changed since dotcu\.lock was written"):
-        shipped.install(made, tmp_path / "site")
+        projects.install(made, tmp_path / "site")
 
 
 def test_an_architecture_that_was_not_followed_is_refused(
-    made: shipped.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: projects.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipped.lock(made)
+    projects.lock(made)
     file = made.root / "pyproject.toml"
     file.write_text(file.read_text().replace("'8.0'", "'8.0', '9.0'"))
     with pytest.raises(UsageError, match=r"sm_90 is requested(.|\n)*dotcu build --arch sm_90"):
-        shipped.install(made, tmp_path / "site")
+        projects.install(made, tmp_path / "site")
 
 
 @pytest.fixture
@@ -247,7 +249,7 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_processes")
 def test_several_processes_compile_what_one_does(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path, architectures=("8.0", "9.0+PTX"), dtypes="(torch.float32, torch.float16)")
+    made = projects.make(tmp_path, architectures=("8.0", "9.0+PTX"), dtypes="(torch.float32, torch.float16)")
     jobs, done = building.prepare(project.read(made.root)).jobs, list[str]()
     with settings.override(cache_dir=tmp_path / "cache"):
         codes = assembling.compile_all(jobs, done.append)
@@ -262,16 +264,16 @@ def test_several_processes_compile_what_one_does(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_processes")
 def test_a_process_that_cannot_compile_gives_the_compilers_words(tmp_path: Path) -> None:
-    wrong = shipped.SCALE.replace("by *", "\n#if __CUDA_ARCH__ >= 900\nnowhere *\n#endif\n")
-    made = shipped.make(tmp_path, architectures=("8.0", "9.0"), source=wrong)
+    wrong = projects.SCALE.replace("by *", "\n#if __CUDA_ARCH__ >= 900\nnowhere *\n#endif\n")
+    made = projects.make(tmp_path, architectures=("8.0", "9.0"), source=wrong)
     with pytest.raises(CompileError, match=r'"nowhere" is undefined') as caught:
-        shipped.lock(made)
+        projects.lock(made)
     assert caught.value.diagnostics[0].line == 6
 
 
 @pytest.mark.usefixtures("in_processes")
 def test_a_compiler_that_ends_its_process_ends_the_build_alone(
-    made: shipped.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: projects.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assembling, "ENTRY", "os:abort")
     jobs = building.prepare(project.read(made.root)).jobs
@@ -281,8 +283,8 @@ def test_a_compiler_that_ends_its_process_ends_the_build_alone(
 
 
 def test_what_fails_on_one_architecture_names_it_and_leaves_no_lock(tmp_path: Path) -> None:
-    source = '#if __CUDA_ARCH__ == 890\n#error "no Ada"\n#endif\n' + shipped.SCALE
-    made = shipped.make(tmp_path, architectures=("8.0", "8.9"), source=source)
+    source = '#if __CUDA_ARCH__ == 890\n#error "no Ada"\n#endif\n' + projects.SCALE
+    made = projects.make(tmp_path, architectures=("8.0", "8.9"), source=source)
     planned = building.prepare(project.read(made.root))
     with pytest.raises(CompileError) as raised:
         building.compile_kernels(planned, lambda _: None)
@@ -292,8 +294,8 @@ def test_what_fails_on_one_architecture_names_it_and_leaves_no_lock(tmp_path: Pa
 
 
 WITHOUT_OPERATORS = '"""Nothing."""\n\nscale = None\n'
-INLINE = shipped.OPS.replace('dotcu.load("scale.cu")', 'dotcu.load_inline("""{source}""")').replace(
-    "{source}", shipped.SCALE.replace("{", "{{").replace("}", "}}")
+INLINE = projects.OPS.replace('dotcu.load("scale.cu")', 'dotcu.load_inline("""{source}""")').replace(
+    "{source}", projects.SCALE.replace("{", "{{").replace("}", "}}")
 )
 
 
@@ -302,13 +304,16 @@ INLINE = shipped.OPS.replace('dotcu.load("scale.cu")', 'dotcu.load_inline("""{so
     [
         (WITHOUT_OPERATORS, "defines no operator"),
         (INLINE, "a wheel contains kernels from files"),
-        (shipped.OPS.replace('"scale.cu"', '"scale.cu", include=["/usr/include"]'), "not in the project"),
-        ("import nowhere\n" + shipped.OPS, "cannot be imported"),
+        (
+            projects.OPS.replace('"scale.cu"', '"scale.cu", include=["/usr/include"]'),
+            "not in the project",
+        ),
+        ("import nowhere\n" + projects.OPS, "cannot be imported"),
     ],
     ids=["no operators", "inline", "include outside", "import"],
 )
 def test_a_project_that_cannot_be_built_is_reported_why(tmp_path: Path, ops: str, told: str) -> None:
-    made = shipped.make(tmp_path, ops=ops)
+    made = projects.make(tmp_path, ops=ops)
     with pytest.raises(DotcuError, match=told):
         building.prepare(project.read(made.root))
     assert not (made.root / "dotcu.lock").exists()
@@ -336,14 +341,14 @@ def test_a_folder_without_a_project_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": 9}', '{"format": 1}', "[]"], ids=repr)
-def test_a_damaged_lock_is_refused(made: shipped.Made, text: str) -> None:
+def test_a_damaged_lock_is_refused(made: projects.Made, text: str) -> None:
     (made.root / "dotcu.lock").write_text(text)
     with pytest.raises(UsageError, match=r"dotcu\.lock(.|\n)*dotcu build"):
         lock.read(made.root)
 
 
 def test_the_wheel_is_compiled_by_the_nvrtc_that_was_checked(
-    made: shipped.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: projects.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[str] = []
 
@@ -351,7 +356,7 @@ def test_the_wheel_is_compiled_by_the_nvrtc_that_was_checked(
         given.append(environment["DOTCU_NVRTC"])
         return process.Finished(command=(), status=1, stdout="", stderr="")
 
-    planned = shipped.lock(made)
+    planned = projects.lock(made)
     monkeypatch.setattr(building.process, "run", run)
     with pytest.raises(ToolchainError):
         building.make_wheel(planned, tmp_path)

@@ -24,10 +24,6 @@ from typing import Any
 import pytest
 import torch
 
-import aoti
-import fresh
-import launches
-import shipped
 from dotcu.checking.target import resolve
 from dotcu.compile import ObjectCode, Target
 from dotcu.errors import ToolchainError, UsageError
@@ -38,6 +34,7 @@ from dotcu.shipping.cpp import library as cpp
 from dotcu.shipping.cpp import planning
 from dotcu.shipping.cpp.expressions import INT_MAX, INT_MIN, OPERATIONS
 from dotcu.shipping.tracing import importing
+from helpers import aotinductor, forked_scripts, projects, recorded_launches
 
 HERE = Path(__file__).parent
 GPU = {"sm_75": "7 5 40", "sm_80": "8 0 108", "sm_86": "8 6 72", "sm_90": "9 0 132"}
@@ -265,7 +262,7 @@ __global__ void stepped(const float* x, float* out, long long n) {
 class Written:
     """A project's operators in C++."""
 
-    made: shipped.Made
+    made: projects.Made
     folder: Path
     compiled: dict[Job, ObjectCode]
     notes: tuple[str, ...]
@@ -285,7 +282,7 @@ def compiler() -> tools.HostCompiler:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompiler) -> Written:
     folder = tmp_path_factory.mktemp("cpp")
-    made = shipped.make(folder / "project", architectures=("8.0", "9.0"), source=KERNELS, ops=OPS)
+    made = projects.make(folder / "project", architectures=("8.0", "9.0"), source=KERNELS, ops=OPS)
     made.write("__init__.py", "from .ops import *\n")
     made.write("stepped.cu", STEPPED)
     planned = building.prepare(project.read(made.root))
@@ -340,7 +337,7 @@ def call(written: Written, driver: Path, folder: Path, sets: Sequence[CallSet]) 
     (folder / "calls").write_text(json.dumps(rows))
     words = [str(path) for path in (driver / "libcuda.so.1", written.library, folder / "calls")]
     script = f"import runpy; runpy.run_path({str(HERE / 'calls_in_cpp.py')!r})['main'](*{words})"
-    done = fresh.run(script, environment=surroundings(written, driver, folder, sets[0].arch))
+    done = forked_scripts.run(script, environment=surroundings(written, driver, folder, sets[0].arch))
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))
 
@@ -349,8 +346,8 @@ def call(written: Written, driver: Path, folder: Path, sets: Sequence[CallSet]) 
 def test_it_runs_from_an_aotinductor_package_without_python(
     written: Written, driver: Path, compiler: tools.HostCompiler, tmp_path: Path
 ) -> None:
-    package = aoti.package(written.made.root, f"{written.made.name}::scale", tmp_path, device="cpu")
-    program = aoti.program(compiler, tmp_path)
+    package = aotinductor.package(written.made.root, f"{written.made.name}::scale", tmp_path, device="cpu")
+    program = aotinductor.program(compiler, tmp_path)
     environment = surroundings(written, driver, tmp_path, "sm_90")
     words = [program, written.library, package, "cpu"]
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
@@ -392,7 +389,7 @@ def test_the_driver_is_asked_for_what_the_bodies_launch(
     for (name, text), reply in zip(calls, replies, strict=True):
         assert "error" not in reply, (name, text, reply)
         overload, args = bodies[f"{written.made.name}::{name}"], eval(text, {"torch": torch})
-        in_python, results = launches.launches_of(overload, args, arch)
+        in_python, results = recorded_launches.launches_of(overload, args, arch)
         asked = [{key: one[key] for key in ASKED} for one in reply["asked"]]
         assert asked == in_python.placed([*args, *results], reply["addresses"]), (name, text)
         assert reply["layouts"] == [[[*t.shape], [*t.stride()], str(t.dtype)] for t in results], (name, text)
@@ -471,8 +468,8 @@ def test_one_file_loaded_in_two_ways_is_two_kernels(written: Written) -> None:
 
 
 def test_a_project_without_plans_is_refused(tmp_path: Path) -> None:
-    ops = shipped.OPS.replace("out = torch.empty_like(x)", "out = torch.empty_like(x.cpu())")
-    made = shipped.make(tmp_path, ops=ops)
+    ops = projects.OPS.replace("out = torch.empty_like(x)", "out = torch.empty_like(x.cpu())")
+    made = projects.make(tmp_path, ops=ops)
     with importing(made.root, made.name):
         operators = [operator for _, operator in resolve(made.name, verb="build")]
     with pytest.raises(UsageError, match=r"No operator of .* can be in C"):

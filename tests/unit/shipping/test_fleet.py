@@ -333,7 +333,7 @@ def test_an_entry_of_many_files_or_bytes_takes_no_memory(
     for count, size in ((100, 1), (10, 1000)):
         with (tmp_path / "k.tar").open("wb") as out:
             packs.write(out, {"ab" * 32: {f"file{n}": bytes(size) for n in range(count)}})
-        monkeypatch.setattr(packs, "MOST_BYTES", 5000)
+        monkeypatch.setattr(packs, "MAX_BYTES", 5000)
         with pytest.raises(UsageError, match="is larger than any that dotcu writes"):
             packs.damages(tmp_path / "k.tar")
 

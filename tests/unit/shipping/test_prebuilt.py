@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import dotcu
-import shipped
 from dotcu import settings
 from dotcu.compile import Target, driver, prebuilt
 from dotcu.compile.prebuilt import PrebuiltVariant
@@ -22,18 +21,19 @@ from dotcu.errors import (
     ToolchainError,
 )
 from dotcu.shipping import lock
+from helpers import projects
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> shipped.Made:
-    return shipped.make(tmp_path / "project")
+def made(tmp_path: Path) -> projects.Made:
+    return projects.make(tmp_path / "project")
 
 
 @pytest.fixture
-def package(made: shipped.Made, tmp_path: Path) -> Path:
+def package(made: projects.Made, tmp_path: Path) -> Path:
     """An installed package."""
-    shipped.lock(made)
-    return shipped.install(made, tmp_path / "site")
+    projects.lock(made)
+    return projects.install(made, tmp_path / "site")
 
 
 def run(package: Path) -> torch.Tensor:
@@ -44,13 +44,13 @@ def run(package: Path) -> torch.Tensor:
 
 
 def test_it_runs_where_nothing_can_be_compiled(package: Path, tmp_path: Path) -> None:
-    with shipped.no_compiler(tmp_path):
+    with projects.no_compiler(tmp_path):
         assert torch.equal(run(package), torch.arange(200.0) * 3)
     assert not (tmp_path / "empty").exists()
 
 
 TABLE = (
-    shipped.SCALE
+    projects.SCALE
     + """
 struct Rows { const float* x[2]; float* out; int n; };
 __global__ void add_rows(Rows rows) {
@@ -62,16 +62,16 @@ __global__ void add_rows(Rows rows) {
 
 
 def test_it_knows_the_members_of_structs(tmp_path: Path) -> None:
-    ops = shipped.OPS.replace("    return out\n", """\
+    ops = projects.OPS.replace("    return out\n", """\
     rows = {{"x": [x, out], "out": out, "n": 4}}
     kernels.add_rows(rows, grid=1, block=32)
     return out
 """, 1)  # fmt: skip
-    made = shipped.make(tmp_path, source=TABLE, ops=ops.replace("x * by", "x * by + 0"))
-    shipped.lock(made)
-    package = shipped.install(made, tmp_path / "site")
+    made = projects.make(tmp_path, source=TABLE, ops=ops.replace("x * by", "x * by + 0"))
+    projects.lock(made)
+    package = projects.install(made, tmp_path / "site")
     x, out = torch.arange(4.0), torch.empty(4)
-    with shipped.no_compiler(tmp_path):
+    with projects.no_compiler(tmp_path):
         kernels = dotcu.load(package / "scale.cu")
         kernels.add_rows({"x": [x, x], "out": out, "n": 4}, grid=1, block=32)
     assert torch.equal(out, 2 * x)
@@ -92,13 +92,13 @@ EACH(times)
 
 @pytest.mark.parametrize("plain", ["", "__global__ void scanned(float* x) {}\n"])
 def test_it_holds_what_only_macros_name(tmp_path: Path, plain: str) -> None:
-    ops = shipped.OPS.replace("    return out\n", "    kernels.times[x.dtype](out, by, grid=1, block=1)\n"
-                              "    return out\n", 1)  # fmt: skip
-    made = shipped.make(tmp_path, source=shipped.SCALE + MACROS + plain, ops=ops)
-    planned = shipped.lock(made)  # no sample launches put_one or add
+    scanned = "    kernels.times[x.dtype](out, by, grid=1, block=1)\n    return out\n"
+    ops = projects.OPS.replace("    return out\n", scanned, 1)
+    made = projects.make(tmp_path, source=projects.SCALE + MACROS + plain, ops=ops)
+    planned = projects.lock(made)  # no sample launches put_one or add
     assert lock.read(tmp_path) == planned.lock
-    package = shipped.install(made, tmp_path / "site")
-    with shipped.no_compiler(tmp_path):
+    package = projects.install(made, tmp_path / "site")
+    with projects.no_compiler(tmp_path):
         kernels, x = dotcu.load(package / "scale.cu"), torch.zeros(1)
         kernels.variable("table_a").write(torch.tensor([0.0, 5.0]))
         kernels.put_one(x, grid=1, block=1)
@@ -116,8 +116,8 @@ def test_it_is_taken_before_the_compiler(package: Path, caplog: pytest.LogCaptur
 
 
 def test_occupancy_is_reported_of_prebuilt_machine_code(package: Path, tmp_path: Path) -> None:
-    compiled = dotcu.load_inline(shipped.SCALE).scale[torch.float32]
-    with shipped.no_compiler(tmp_path), dotcu.simulate(arch="sm_80"):
+    compiled = dotcu.load_inline(projects.SCALE).scale[torch.float32]
+    with projects.no_compiler(tmp_path), dotcu.simulate(arch="sm_80"):
         kernel = dotcu.load(package / "scale.cu").scale[torch.float32]
         told, registers = kernel.occupancy(128), kernel.attributes.registers
     with dotcu.simulate(arch="sm_80"):
@@ -127,7 +127,7 @@ def test_occupancy_is_reported_of_prebuilt_machine_code(package: Path, tmp_path:
 def test_ptx_has_no_register_counts(package: Path, tmp_path: Path) -> None:
     kernel = dotcu.load(package / "scale.cu").scale[torch.float32]
     error = pytest.raises(ToolchainError, match=r"compute_80: it is not machine code")
-    with shipped.no_compiler(tmp_path), dotcu.simulate(arch="sm_90"), error:
+    with projects.no_compiler(tmp_path), dotcu.simulate(arch="sm_90"), error:
         kernel.occupancy(128)
     with dotcu.simulate(arch="sm_90"):
         assert kernel.attributes.registers > 0
@@ -142,38 +142,38 @@ def test_what_the_driver_cannot_load_is_compiled_here(
     assert ": prebuilt (" not in caplog.text
 
 
-def test_a_finding_names_the_installed_file_and_its_line(made: shipped.Made, tmp_path: Path) -> None:
-    made.write("scale.cu", shipped.SCALE.replace("if (i < n) ", ""))
-    shipped.lock(made)
-    package = shipped.install(made, tmp_path / "site")
-    with shipped.no_compiler(tmp_path), pytest.raises(FindingError) as raised:
+def test_a_finding_names_the_installed_file_and_its_line(made: projects.Made, tmp_path: Path) -> None:
+    made.write("scale.cu", projects.SCALE.replace("if (i < n) ", ""))
+    projects.lock(made)
+    package = projects.install(made, tmp_path / "site")
+    with projects.no_compiler(tmp_path), pytest.raises(FindingError) as raised:
         run(package)
     finding = raised.value.finding
     assert (finding.kind, Path(finding.file), finding.line) == ("out-of-bounds", package / "scale.cu", 4)
 
 
-def test_variables_are_written_in_prebuilt_code(made: shipped.Made, tmp_path: Path) -> None:
+def test_variables_are_written_in_prebuilt_code(made: projects.Made, tmp_path: Path) -> None:
     source = (
         "__constant__ float table[4];\n"
         "__global__ void look_up(float* out) { out[threadIdx.x] = table[threadIdx.x]; }\n"
     )
-    made.write("scale.cu", source + shipped.SCALE)
-    shipped.lock(made)
-    package = shipped.install(made, tmp_path / "site")
-    with shipped.no_compiler(tmp_path):
+    made.write("scale.cu", source + projects.SCALE)
+    projects.lock(made)
+    package = projects.install(made, tmp_path / "site")
+    with projects.no_compiler(tmp_path):
         kernels, out = dotcu.load(package / "scale.cu"), torch.empty(4)
         kernels.variable("table").write(torch.tensor([1.0, 2.0, 3.0, 4.0]))
         kernels.look_up(out, grid=1, block=4)
     assert out.tolist() == [1, 2, 3, 4]
 
 
-def test_two_packages_with_kernels_of_one_name_live_together(made: shipped.Made, tmp_path: Path) -> None:
-    other = shipped.make(tmp_path / "other", source=shipped.SCALE.replace("by *", "2 * by *"))
+def test_two_packages_with_kernels_of_one_name_live_together(made: projects.Made, tmp_path: Path) -> None:
+    other = projects.make(tmp_path / "other", source=projects.SCALE.replace("by *", "2 * by *"))
     packages = []
     for one in (made, other):
-        shipped.lock(one)
-        packages.append(shipped.install(one, tmp_path / "site"))
-    with shipped.no_compiler(tmp_path):
+        projects.lock(one)
+        packages.append(projects.install(one, tmp_path / "site"))
+    with projects.no_compiler(tmp_path):
         assert torch.equal(run(packages[1]), 2 * run(packages[0]))
 
 
@@ -182,23 +182,23 @@ def test_an_instantiation_that_is_not_covered_is_an_error_with_its_reason(
 ) -> None:
     x, out = torch.ones(4).double(), torch.empty(4).double()
     kernel = dotcu.load(package / "scale.cu").scale
-    with shipped.no_compiler(tmp_path), pytest.raises((JitDisabled, ToolchainError)) as raised:
+    with projects.no_compiler(tmp_path), pytest.raises((JitDisabled, ToolchainError)) as raised:
         kernel[torch.float64](x, out, 3.0, 4, grid=1, block=4)
     assert f"{package / '__dotcu__'} has no code for scale<double>" in str(raised.value)
 
 
 def test_one_file_loaded_with_two_folders_of_headers_is_two(tmp_path: Path) -> None:
-    ops = shipped.OPS.replace(
+    ops = projects.OPS.replace(
         'kernels = dotcu.load("scale.cu")',
         'kernels = dotcu.load("scale.cu", include=["a"])\nother = dotcu.load("scale.cu", include=["b"])',
     ).replace("    return out", "    other.scale[x.dtype](x, out, by, n, grid=1, block=128)\n    return out")
-    source = "#include <factor.cuh>\n" + shipped.SCALE.replace("by *", "factor * by *")
-    made = shipped.make(tmp_path / "project", ops=ops, source=source)
+    source = "#include <factor.cuh>\n" + projects.SCALE.replace("by *", "factor * by *")
+    made = projects.make(tmp_path / "project", ops=ops, source=source)
     for folder, factor in {"a": 2, "b": 5}.items():
         made.write(f"{folder}/factor.cuh", f"constexpr float factor = {factor};\n")
-    shipped.lock(made)
-    package = shipped.install(made, tmp_path / "site")
-    with shipped.no_compiler(tmp_path):
+    projects.lock(made)
+    package = projects.install(made, tmp_path / "site")
+    with projects.no_compiler(tmp_path):
         for folder, factor in {"a": 2, "b": 5}.items():
             x, out = torch.ones(4), torch.empty(4)
             kernels = dotcu.load(package / "scale.cu", include=[package / folder])
@@ -207,20 +207,20 @@ def test_one_file_loaded_with_two_folders_of_headers_is_two(tmp_path: Path) -> N
 
 
 def test_the_simulator_runs_a_wheel_for_later_gpus_than_the_one_it_stands_for(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path / "project", architectures=("9.0a",))
-    shipped.lock(made)
-    package = shipped.install(made, tmp_path / "site")
-    with shipped.no_compiler(tmp_path):
+    made = projects.make(tmp_path / "project", architectures=("9.0a",))
+    projects.lock(made)
+    package = projects.install(made, tmp_path / "site")
+    with projects.no_compiler(tmp_path):
         assert torch.equal(run(package), torch.arange(200.0) * 3)
 
 
 def test_a_header_that_the_wheel_lacks_is_reported_with_what_the_wheel_lacks(tmp_path: Path) -> None:
-    made = shipped.make(
-        tmp_path / "project", source='#include "far.cuh"\n__device__ Far far;\n' + shipped.SCALE
+    made = projects.make(
+        tmp_path / "project", source='#include "far.cuh"\n__device__ Far far;\n' + projects.SCALE
     )
     made.write("far.cuh", "struct Far {};\n")
-    shipped.lock(made)
-    package = shipped.install(made, tmp_path / "site", without=(f"{made.name}/far.cuh",))
+    projects.lock(made)
+    package = projects.install(made, tmp_path / "site", without=(f"{made.name}/far.cuh",))
     x, out = torch.ones(4).double(), torch.empty(4).double()
     with pytest.raises(CompileError) as raised:
         dotcu.load(package / "scale.cu").scale[torch.float64](x, out, 3.0, 4, grid=1, block=4)
@@ -244,26 +244,29 @@ def test_an_edited_source_is_compiled_again(package: Path, tmp_path: Path) -> No
     assert "scale.cu is not what" in str(raised.value)
 
 
-def test_an_edited_header_is_seen(made: shipped.Made, tmp_path: Path) -> None:
+def test_an_edited_header_is_seen(made: projects.Made, tmp_path: Path) -> None:
     made.write("inner/factor.cuh", "constexpr float factor = 1;\n")
-    made.write("scale.cu", '#include "inner/factor.cuh"\n' + shipped.SCALE.replace("by *", "factor * by *"))
-    shipped.lock(made)
-    package = shipped.install(made, tmp_path / "site")
-    with shipped.no_compiler(tmp_path):
+    made.write(
+        "scale.cu",
+        '#include "inner/factor.cuh"\n' + projects.SCALE.replace("by *", "factor * by *"),
+    )
+    projects.lock(made)
+    package = projects.install(made, tmp_path / "site")
+    with projects.no_compiler(tmp_path):
         assert torch.equal(run(package), torch.arange(200.0) * 3)
     (package / "inner" / "factor.cuh").write_text("constexpr float factor = 5;\n")
     assert torch.equal(run(package), torch.arange(200.0) * 15)
 
 
 def test_headers_that_the_wheel_does_not_hold_are_not_missed(tmp_path: Path) -> None:
-    ops = shipped.OPS.replace('"scale.cu"', '"scale.cu", include=["third_party"]')
-    made = shipped.make(tmp_path / "project", ops=ops, source='#include "lib/factor.cuh"\n' + shipped.SCALE)
+    ops = projects.OPS.replace('"scale.cu"', '"scale.cu", include=["third_party"]')
+    made = projects.make(tmp_path / "project", ops=ops, source='#include "lib/factor.cuh"\n' + projects.SCALE)
     made.write("third_party/lib/factor.cuh", "// nothing\n")
-    shipped.lock(made)
+    projects.lock(made)
     header = f"{made.name}/third_party/lib/factor.cuh"
-    package = shipped.install(made, tmp_path / "site", without=(header,))
+    package = projects.install(made, tmp_path / "site", without=(header,))
     assert not (package / "third_party").exists()
-    with shipped.no_compiler(tmp_path):
+    with projects.no_compiler(tmp_path):
         kernels = dotcu.load(package / "scale.cu", include=[package / "third_party"])
         x, out = torch.ones(4), torch.empty(4)
         kernels.scale[torch.float32](x, out, 3.0, 4, grid=1, block=4)
@@ -329,9 +332,9 @@ def test_a_gpu_and_its_driver_take_what_they_can(
 
 
 def test_machine_code_is_preferred_to_ptx_and_the_nearest_to_others(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path / "project", architectures=("8.0", "8.6", "9.0"))
-    shipped.lock(made)
-    source = dotcu.load(shipped.install(made, tmp_path / "site") / "scale.cu")
+    made = projects.make(tmp_path / "project", architectures=("8.0", "8.6", "9.0"))
+    projects.lock(made)
+    source = dotcu.load(projects.install(made, tmp_path / "site") / "scale.cu")
     names, options = ("scale<float>",), source.options
     for capability, target in {
         (8, 0): "sm_80",

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import dotcu
-import shipped
 from dotcu.checking.target import resolve
 from dotcu.compile import ObjectCode, Target, prebuilt, tile
 from dotcu.compile.prebuilt import PrebuiltVariant
@@ -18,6 +17,7 @@ from dotcu.errors import ArgumentError
 from dotcu.shipping import assembling, building, project
 from dotcu.shipping.cpp import planning
 from dotcu.shipping.tracing import importing
+from helpers import projects
 
 SCALE = """\
 #include "cuda_tile.h"
@@ -38,23 +38,23 @@ __global__ void plain(float* x) { x[threadIdx.x] = 1; }
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> shipped.Made:
-    ops = shipped.OPS.replace("cdiv(n, 128), block=128", "cdiv(n, 128)")
-    made = shipped.make(
+def made(tmp_path_factory: pytest.TempPathFactory) -> projects.Made:
+    ops = projects.OPS.replace("cdiv(n, 128), block=128", "cdiv(n, 128)")
+    made = projects.make(
         tmp_path_factory.mktemp("project"), architectures=("7.5", "8.0", "9.0+PTX"), source=SCALE, ops=ops
     )
-    shipped.lock(made)
+    projects.lock(made)
     return made
 
 
 @pytest.fixture(scope="module")
-def package(made: shipped.Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shipped.install(made, tmp_path_factory.mktemp("site"))
+def package(made: projects.Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return projects.install(made, tmp_path_factory.mktemp("site"))
 
 
 def test_they_run_where_nothing_can_be_compiled(package: Path, tmp_path: Path, device: torch.device) -> None:
     x, out = torch.arange(200.0, device=device), torch.empty(200, device=device)
-    with shipped.no_compiler(tmp_path):
+    with projects.no_compiler(tmp_path):
         kernels = dotcu.load(package / "scale.cu")
         kernels.scale[torch.float32](x, out, 3.0, 200, grid=2)
         with pytest.raises(ArgumentError, match="16-byte aligned"):
@@ -63,7 +63,7 @@ def test_they_run_where_nothing_can_be_compiled(package: Path, tmp_path: Path, d
 
 
 def test_the_wheel_has_machine_code_for_hosts_of_both_processors(package: Path, tmp_path: Path) -> None:
-    with shipped.no_compiler(tmp_path), dotcu.simulate(arch="sm_90"):
+    with projects.no_compiler(tmp_path), dotcu.simulate(arch="sm_90"):
         unit = dotcu.load(package / "scale.cu").scale[torch.float32].unit
         code = unit.code(Target.parse("sm_90")).object
     assert sorted(code.tile_cubins) == sorted(tile.HOSTS)
@@ -100,7 +100,7 @@ def test_a_record_keeps_each_piece_of_code(tmp_path: Path) -> None:
     assert replace(read, command="", build_digest="") == code
 
 
-def test_files_for_other_programs_name_the_processor(made: shipped.Made, tmp_path: Path) -> None:
+def test_files_for_other_programs_name_the_processor(made: projects.Made, tmp_path: Path) -> None:
     planned = building.prepare(project.read(made.root))
     codes = assembling.compile_all(planned.jobs)
     assembling.export(codes, tmp_path / "kernels")
@@ -108,7 +108,7 @@ def test_files_for_other_programs_name_the_processor(made: shipped.Made, tmp_pat
     assert names == {f"{sm}.{host}.cubin" for sm in ("sm_80", "sm_90") for host in tile.HOSTS}
 
 
-def test_cpp_leaves_them_out_and_says_why(made: shipped.Made) -> None:
+def test_cpp_leaves_them_out_and_says_why(made: projects.Made) -> None:
     with importing(made.root, made.name):
         operators = [operator for _, operator in resolve(made.name, verb="build")]
     planned, notes = planning.plan_all(operators, [Target.parse("sm_80")])

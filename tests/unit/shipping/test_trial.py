@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests import fresh
 from torch import Tensor
 
 import dotcu
 from dotcu.shipping import trial
+from helpers import forked_scripts
 
 kernels = dotcu.load_inline("""
 __global__ void copy(const float* x, float* out, int n) {
@@ -127,7 +127,7 @@ def test_every_operator_that_a_package_registers_is_tried() -> None:
     script = (  # in a process of its own: other tests of this package register more
         f"from dotcu.shipping import trial\nfor row in trial.rows([{__name__!r}]): print(row['operator'])"
     )
-    assert sorted(fresh.run(script).stdout.split()) == [
+    assert sorted(forked_scripts.run(script).stdout.split()) == [
         "test_trial::copied",
         "test_trial::differentiated",
         "test_trial::hidden",

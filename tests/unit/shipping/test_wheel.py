@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-import shipped
 from dotcu import process
 from dotcu.cli.main import parser
 from dotcu.shipping.building import contents
 from dotcu.shipping.clean import TRIAL
+from helpers import projects
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> shipped.Made:
+def made(tmp_path_factory: pytest.TempPathFactory) -> projects.Made:
     """A project, and its wheel in dist."""
-    made = shipped.make(tmp_path_factory.mktemp("project"), architectures=("8.0", "9.0"))
+    made = projects.make(tmp_path_factory.mktemp("project"), architectures=("8.0", "9.0"))
     run("build", made.root, "--no-isolation")
     return made
 
@@ -32,23 +32,23 @@ def run(*words: object) -> str:
     return done.stdout
 
 
-def wheel(made: shipped.Made) -> Path:
+def wheel(made: projects.Made) -> Path:
     return next((made.root / "dist").glob("*.whl"))
 
 
-def test_it_is_for_every_python_and_platform(made: shipped.Made) -> None:
+def test_it_is_for_every_python_and_platform(made: projects.Made) -> None:
     assert wheel(made).name == f"{made.name}-0.1-py3-none-any.whl"
     assert [path.name for path in (made.root / "dist").iterdir()] == [wheel(made).name]
 
 
-def test_it_is_the_same_bit_for_bit_when_it_is_built_again(made: shipped.Made) -> None:
+def test_it_is_the_same_bit_for_bit_when_it_is_built_again(made: projects.Made) -> None:
     first = wheel(made).read_bytes()
     run("cache", "--clear")
     run("build", made.root, "--no-isolation", "--locked", "--out", "again")
     assert (made.root / "again" / wheel(made).name).read_bytes() == first
 
 
-def test_sizes_are_those_of_the_file(made: shipped.Made) -> None:
+def test_sizes_are_those_of_the_file(made: projects.Made) -> None:
     found = contents(wheel(made))
     with zipfile.ZipFile(wheel(made)) as opened:
         packs = [info for info in opened.infolist() if info.filename.endswith(".xz")]
@@ -58,7 +58,7 @@ def test_sizes_are_those_of_the_file(made: shipped.Made) -> None:
     assert set(found.by_kernel) == {"scale"}
 
 
-def test_it_runs_in_another_process_without_a_compiler(made: shipped.Made, tmp_path: Path) -> None:
+def test_it_runs_in_another_process_without_a_compiler(made: projects.Made, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel(made)) as opened:
         opened.extractall(tmp_path / "site")
     done = process.run(
@@ -76,7 +76,7 @@ def test_it_runs_in_another_process_without_a_compiler(made: shipped.Made, tmp_p
 
 
 def test_what_pip_cannot_build_is_reported_in_pips_words_and_leaves_nothing(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path)
+    made = projects.make(tmp_path)
     file = made.root / "pyproject.toml"
     file.write_text(file.read_text().replace('version = "0.1"', 'version = "no version"'))
     words = [sys.executable, "-m", "dotcu", "build", str(made.root), "--no-isolation"]
@@ -88,7 +88,7 @@ def test_what_pip_cannot_build_is_reported_in_pips_words_and_leaves_nothing(tmp_
 
 
 def test_architectures_may_be_named_one_after_the_other(tmp_path: Path) -> None:
-    made = shipped.make(tmp_path)
+    made = projects.make(tmp_path)
     run("build", made.root, "--no-isolation", "--arch", "8.0", "--arch", "9.0")
     (wheel,) = (made.root / "dist").glob("*.whl")
     assert {"sm_80", "sm_90"} <= contents(wheel).by_architecture.keys()

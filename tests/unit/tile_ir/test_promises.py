@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dotcu.tile_ir import promises, read
-from tile_launches import BYTECODE, line_of
+from helpers.tile_launches import BYTECODE, line_of
 
 MODULE = read(BYTECODE)
 

@@ -10,7 +10,7 @@ import pytest
 from dotcu.errors import TileCodeError
 from dotcu.tile_ir import read, text
 from dotcu.tile_ir.table import OPERATIONS
-from tile_launches import BYTECODE, FOLDER, kernels, line_of
+from helpers.tile_launches import BYTECODE, FOLDER, kernels, line_of
 
 MODULE = read(BYTECODE)
 

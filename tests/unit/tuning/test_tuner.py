@@ -27,7 +27,7 @@ from dotcu.tuning import TuneReport, session, tuner
 from dotcu.tuning.session import TuneRequest
 from dotcu.tuning.tuner import entries, merge, prepare
 from dotcu.workers import WorkerCrash
-from fake_timer import FakeTimer
+from helpers.fake_timer import FakeTimer
 
 MODULE = '''
 from __future__ import annotations

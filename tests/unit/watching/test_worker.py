@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import dotcu
-import trying
 from dotcu.serialize import plain
 from dotcu.watching.watcher import Event
 from dotcu.watching.worker import Loader, events, soonest, timings
+from helpers import trial_operators
 
 OPS = """
 import torch
@@ -104,7 +104,7 @@ def test_a_device_that_is_not_here_ends_the_command(tmp_path: Path) -> None:
 
 
 def test_the_first_call_of_each_overload_comes_first() -> None:
-    operators = [trying.squaring(), trying.squaring()]
+    operators = [trial_operators.squaring(), trial_operators.squaring()]
     trials = dotcu.checking.checker.prepare(operators, level="quick").trials
     ordered = soonest(trials)
     assert [(trial.kind, trial.overload) for trial in ordered[:2]] == [
@@ -124,7 +124,7 @@ def test_on_a_gpu_a_version_that_holds_is_timed(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_the_same_version_takes_about_the_same_time() -> None:
-    operator, device = trying.squaring(sizes=((1 << 20,),)), torch.device("cuda", 0)
+    operator, device = trial_operators.squaring(sizes=((1 << 20,),)), torch.device("cuda", 0)
     first = tuple(timings([operator], device, 0, ()))
     (again,) = timings([operator], device, 0, first)
     assert plain(first) == list(first)

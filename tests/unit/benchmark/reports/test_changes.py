@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench_reports import change, compared, report, row
 from dotcu.benchmark.reports.comparison import RowComparison
+from helpers.bench_reports import change, compared, report, row
 
 
 def change_lines(*changes: RowComparison) -> list[str]:

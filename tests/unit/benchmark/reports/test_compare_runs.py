@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from bench_reports import H200, report
 from dotcu.benchmark.reports import saved_runs
 from dotcu.benchmark.reports.comparison import RowComparison
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.results import Protocol, Row, RowKey
-from noises import measured
+from helpers.bench_reports import H200, report
+from helpers.timing_samples import measured
 
 KEY = RowKey(op="a::b", case="float32-16", contender="dotcu", l2="cold")
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dotcu.benchmark.reports.comparison import Change, _judge, compare
 from dotcu.benchmark.results import Clocks, Measured, Protocol
 from dotcu.benchmark.statistics import summary
-from noises import USUAL, Noise, measured, runs
+from helpers.timing_samples import USUAL, Noise, measured, runs
 
 PROTOCOL = Protocol()
 SEEDS = (1, 2)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from bench_reports import report
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.work import Work
+from helpers.bench_reports import report
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench_reports import near, row
 from dotcu.benchmark.reports.table import merged, ratio_text, reached_rate, si, us
 from dotcu.benchmark.statistics import Ratio
 from dotcu.benchmark.work import Work
+from helpers.bench_reports import near, row
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench_reports import report, row, sweep
 from dotcu.benchmark.reports import plotting
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.errors import EnvironmentFault, UsageError
+from helpers.bench_reports import report, row, sweep
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the plots")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench_reports import change, compared, measured, near, report, row
 from dotcu.benchmark.reports import saved_runs
 from dotcu.benchmark.results import Clocks, Machine
+from helpers.bench_reports import change, compared, measured, near, report, row
 
 
 class TestPassed:

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from bench_reports import COPY_OF_TWO, measured, near, report, row, summary
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.reports.table import NOTE_LINES
 from dotcu.benchmark.results import Row
 from dotcu.benchmark.work import Work
+from helpers.bench_reports import COPY_OF_TWO, measured, near, report, row, summary
 
 
 def lines(found: BenchReport) -> list[str]:

@@ -16,7 +16,7 @@ from dotcu.benchmark.results import Block, CallTime, Clocks, Machine, Means, Mea
 from dotcu.benchmark.statistics import Ratio, summary
 from dotcu.benchmark.work import Work
 from dotcu.errors import UsageError
-from noises import measured
+from helpers.timing_samples import measured
 
 MACHINE = Machine(gpu="NVIDIA H200", uuid="GPU-1", versions={"driver": "580.1"}, clocks={"sm": 1980})
 PROTOCOL = Protocol()

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from bench_reports import change, compared, measured, report, row, sweep
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.results import Clocks
+from helpers.bench_reports import change, compared, measured, report, row, sweep
 
 
 def head(found: BenchReport) -> list[str]:

@@ -12,7 +12,7 @@ from dotcu.benchmark import timers
 from dotcu.benchmark.results import CallTime, Means
 from dotcu.benchmark.timers import TimedCall, Timer, TimerFailed
 from dotcu.errors import EnvironmentFault
-from fake_timer import FakeHelpers
+from helpers.fake_timer import FakeHelpers
 
 GPU = torch.device("cuda", 0)
 

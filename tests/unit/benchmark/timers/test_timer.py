@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dotcu.benchmark.timers import TimedCall, TimerFailed, elapsed_us
-from fake_timer import FakeTimer
+from helpers.fake_timer import FakeTimer
 
 
 def test_a_call_is_prepared_blocked_marked_and_looked_at_in_that_order() -> None:

@@ -8,7 +8,7 @@ import torch
 from dotcu.benchmark.workloads.shapes import choose_dtypes
 from dotcu.errors import UsageError
 from dotcu.operator import Operator
-from subjects import operator
+from helpers.derivable_operators import operator
 
 
 @pytest.fixture(scope="module")

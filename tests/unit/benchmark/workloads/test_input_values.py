@@ -12,7 +12,7 @@ from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.checking.memory import same_bits, without_repeats
 from dotcu.checking.subject import Subject
 from dotcu.operator import Sample
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 
 def unary(x: Tensor) -> Tensor:

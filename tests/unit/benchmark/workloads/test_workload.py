@@ -16,7 +16,7 @@ from dotcu.checking.memory import same_bits
 from dotcu.checking.subject import Subject
 from dotcu.errors import OperatorError
 from dotcu.operator import Operator, Sample
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 f32, bf16 = torch.float32, torch.bfloat16
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import dotcu
 from dotcu.checking.cases.derived import EVERY_SIZE, bases, choose, few_dtypes
 from dotcu.checking.catalogue import Level
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 F32, F64, F16, I8 = torch.float32, torch.float64, torch.float16, torch.int8
 

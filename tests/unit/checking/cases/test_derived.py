@@ -15,7 +15,7 @@ from dotcu.checking.cases.derived import (
 )
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import mapped
-from subjects import first, operator, subject
+from helpers.derivable_operators import first, operator, subject
 
 
 def scaled(a: Tensor, alpha: float, *, block_size: int = 32) -> Tensor:

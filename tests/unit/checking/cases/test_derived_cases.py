@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dotcu.checking.cases.derived import derived_cases, size_pattern
-from trying import squaring, subject
+from helpers.trial_operators import squaring, subject
 
 
 def names(*endings: str, dtype: torch.dtype = torch.float32) -> list[str]:

@@ -10,7 +10,7 @@ import dotcu
 from dotcu.checking.cases.derived import LAYOUTS, _in_layouts
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
-from subjects import first, operator, subject
+from helpers.derivable_operators import first, operator, subject
 
 RANKS = [(), (5,), (3, 4), (3, 4, 5), (2, 3, 4, 5), (3, 0), (1, 1)]
 

@@ -11,7 +11,7 @@ from dotcu.checking.cases import derived
 from dotcu.checking.cases.derived import _alike
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
-from subjects import first, operator, subject
+from helpers.derivable_operators import first, operator, subject
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

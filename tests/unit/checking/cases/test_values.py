@@ -12,7 +12,7 @@ import dotcu
 from dotcu.checking.cases.derived import EVERY_VALUE, _values
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dotcu.checking.trials.fresh_values import first_integer, floating, of_some_size
-from trying import squaring, subject
+from helpers.trial_operators import squaring, subject
 
 SIZES = ((), (0, 4), (100,), (20,))
 

@@ -12,7 +12,7 @@ import dotcu
 from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.compiled import plan
-from trying import Said, differentiable, multiply, name, said, squaring
+from helpers.trial_operators import Said, differentiable, multiply, name, said, squaring
 
 
 def by_way(outcomes: Said) -> dict[str, Outcome]:

@@ -13,7 +13,7 @@ import dotcu
 from dotcu.checking.running import run_one
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import errors
-from subjects import operator, subject
+from helpers.derivable_operators import operator, subject
 
 kernels = dotcu.load_inline("""
 extern "C" __global__ void add(const float* a, const float* b, float* out, long long n) {

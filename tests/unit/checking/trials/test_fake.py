@@ -12,7 +12,7 @@ import dotcu
 from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.fake import plan
-from trying import device, multiply, name, said, squaring
+from helpers.trial_operators import device, multiply, name, said, squaring
 
 
 def test_given_cases_and_a_few_sizes_and_layouts_are_tried_when_quick() -> None:

@@ -15,7 +15,7 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.fresh_values import plan
 from dotcu.operator import Operator
-from trying import multiply, name, said, squaring
+from helpers.trial_operators import multiply, name, said, squaring
 
 
 def keeping(key: Callable[[Tensor], Any], **options: Any) -> Operator:

@@ -18,7 +18,7 @@ from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials import gpu
 from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.operator import Sample
-from quick import quick
+from helpers.quick_cases import quick
 
 _names = (f"trials_gpu_test::op{i}" for i in itertools.count())
 

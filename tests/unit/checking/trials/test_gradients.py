@@ -14,8 +14,8 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.gradients import _missing, plan
 from dotcu.operator import Operator
-from quick import quick
-from trying import Said, differentiable, multiply, name, said, squaring, subject
+from helpers.quick_cases import quick
+from helpers.trial_operators import Said, differentiable, multiply, name, said, squaring, subject
 
 DOUBLE = (torch.float32, torch.float64)
 

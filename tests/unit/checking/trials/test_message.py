@@ -9,7 +9,7 @@ import sysconfig
 import pytest
 
 from dotcu.errors import ToolchainError
-from dotcu.tracebacks import MOST_COLUMNS, MOST_LINES, brief, caller_line, is_user_file, one_line, quiet
+from dotcu.tracebacks import MAX_COLUMNS, MAX_LINES, brief, caller_line, is_user_file, one_line, quiet
 
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:
@@ -21,9 +21,9 @@ def raised(error: Exception, cause: Exception | None = None) -> Exception:
 
 def test_a_long_message_is_cut_in_lines_and_columns() -> None:
     words = brief(raised(ValueError("\n\n".join(["x" * 1000] * 50)))).splitlines()
-    assert len(words) == MOST_LINES + 1
+    assert len(words) == MAX_LINES + 1
     assert words[-1] == "..."
-    assert all(len(line) <= MOST_COLUMNS + 3 for line in words)
+    assert all(len(line) <= MAX_COLUMNS + 3 for line in words)
 
 
 def test_the_users_line_and_the_kind_come_first() -> None:

@@ -12,7 +12,7 @@ import dotcu
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials.fresh_values import doubled, moved, with_new_values, write
-from trying import device, squaring, subject
+from helpers.trial_operators import device, squaring, subject
 
 
 def case_of(*tensors: Any, **options: Any) -> Case:

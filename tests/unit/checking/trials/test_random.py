@@ -14,7 +14,7 @@ from dotcu.checking.running import run_one
 from dotcu.checking.trial import Failed, Outcome
 from dotcu.checking.trials import errors, gradients, vmap
 from dotcu.operator import Operator
-from subjects import subject
+from helpers.derivable_operators import subject
 
 kernels = dotcu.load_inline("""
 __global__ void kept(const float* x, const float* noise, float* out, float p, long long n) {

@@ -13,9 +13,9 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import errors
 from dotcu.checking.trials.reference import plan
-from subjects import operator as described
-from subjects import subject
-from trying import multiply, name, said, squaring
+from helpers.derivable_operators import operator as described
+from helpers.derivable_operators import subject
+from helpers.trial_operators import multiply, name, said, squaring
 
 
 def test_a_right_reference_holds_for_every_sample_of_the_first_dtype() -> None:

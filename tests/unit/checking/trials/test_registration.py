@@ -14,7 +14,7 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.running import run_one
 from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.registration import plan
-from trying import differentiable, multiply, name, said, squaring, subject
+from helpers.trial_operators import differentiable, multiply, name, said, squaring, subject
 
 
 def test_a_right_operator_holds_in_its_first_dtype() -> None:

@@ -12,7 +12,7 @@ from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.sharding import join, part, plan
 from dotcu.operator import Operator
 from dotcu.operator.sharding import Sharding
-from subjects import operator
+from helpers.derivable_operators import operator
 
 
 def scaled(x: Tensor, weight: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from dotcu.checking.running import run_here as run
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.gradients import plan
-from trying import differentiable, multiply, said, squaring
+from helpers.trial_operators import differentiable, multiply, said, squaring
 
 
 def test_an_operator_without_backward_must_say_so_when_it_is_differentiated() -> None:

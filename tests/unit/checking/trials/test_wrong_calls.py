@@ -12,7 +12,7 @@ from torch import Tensor
 import dotcu
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.trials.errors import DTYPES, wrong_calls
-from subjects import first, operator, subject
+from helpers.derivable_operators import first, operator, subject
 
 
 def added(a: Tensor, b: Tensor, alpha: int = 1, *, block_size: int = 256) -> Tensor:

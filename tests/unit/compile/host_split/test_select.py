@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import fresh
 from dotcu.compile import CompileOptions, ObjectCode, Target, inline_source, plan_build, read_source
 from dotcu.compile.host_split.detect import DeviceParts
 from dotcu.compile.host_split.select import device_parts
 from dotcu.compile.source.lexer import NVRTC_MACROS
 from dotcu.errors import CompileError, HostCodeError
+from helpers import forked_scripts
 
 Build = Callable[..., ObjectCode]
 KERNEL = "__global__ void k(int* x) { *x = 1; }\n"
@@ -1046,5 +1046,5 @@ def test_the_parser_is_imported_for_host_code_alone() -> None:
         f"assert list(dotcu.load_inline({text!r}).kernels) == ['k']\nprint('tree_sitter' in sys.modules)\n"
         for text in (KERNEL, f"{KERNEL}int main() {{}}\n")
     )
-    ran = fresh.run(program)
+    ran = forked_scripts.run(program)
     assert ran.stdout.split() == ["False", "True"], ran.stderr

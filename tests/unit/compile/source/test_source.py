@@ -151,7 +151,7 @@ def test_a_file_in_a_damaged_archive_is_refused_with_what_is_wrong(tmp_path: Pat
 
 
 def test_a_small_archive_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dotcu.compile.source.source.MOST_BYTES", 10_000)
+    monkeypatch.setattr("dotcu.compile.source.source.MAX_BYTES", 10_000)
     archive = tmp_path / "package.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as members:
         members.writestr("k.cu", " " * 10_001)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from binary_files import CUDA, RELOCATABLE, elf
 from dotcu import process
 from dotcu.compile import ObjectCode
 from dotcu.compile.cubin import BinaryKernel, read_cubin
 from dotcu.elf import Image
 from dotcu.errors import UsageError
+from helpers.binary_files import CUDA, RELOCATABLE, elf
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103f", "sm_120")
 

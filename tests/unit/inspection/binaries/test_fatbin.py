@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from binary_files import archs, elf, entry, fatbin
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.elf import Image
@@ -17,6 +16,7 @@ from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.inspection.binaries import fatbin as fatbins
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry, in_elf, in_file, list_kernels
 from dotcu.process import Finished
+from helpers.binary_files import archs, elf, entry, fatbin
 
 DATA = Path(__file__).parent / "data"
 ELF, PTX, IR = 2, 1, 8

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from binary_files import CUDA, elf, entry, fatbin, wheel_file
 from dotcu.compile import ObjectCode, toolchain
 from dotcu.elf import Image
 from dotcu.errors import UsageError
 from dotcu.inspection.binaries import read
 from dotcu.inspection.binaries.report import kind_of, mapped, read_ptx
 from dotcu.inspection.binaries.runs_on import floor_of
+from helpers.binary_files import CUDA, elf, entry, fatbin, wheel_file
 
 DATA = Path(__file__).parent / "data"
 LIBRARY = elf({".nv_fatbin": (DATA / "zstandard.fatbin").read_bytes()})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from binary_files import elf, entry, fatbin, wheel_file
 from dotcu.compile import toolchain
 from dotcu.inspection.binaries import read
+from helpers.binary_files import elf, entry, fatbin, wheel_file
 
 DATA = Path(__file__).parent / "data"
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from binary_files import entry, fatbin
 from dotcu.compile import ObjectCode, Target
 from dotcu.compile.target import Version
 from dotcu.elf import Image
 from dotcu.errors import DotcuError
 from dotcu.inspection.binaries.fatbin import Fatbin, in_file
 from dotcu.inspection.binaries.runs_on import FAMILIES, PTX_SINCE, choose, gpu_support
+from helpers.binary_files import entry, fatbin
 
 ELF, PTX, IR = 2, 1, 8
 SUFFIXES = {"": 0x11, "a": 0x100011, "f": 0x200011}

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import shipped
-from binary_files import elf, fatbin, wheel_file
 from dotcu.compile import prebuilt
 from dotcu.elf import HostBinary
 from dotcu.errors import UsageError
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries.report import Wheel, opened_wheel, read_wheel, unpacked
+from helpers import projects
+from helpers.binary_files import elf, fatbin, wheel_file
 
 ANY = "py3-none-any"
 LINUX = "py3-none-manylinux_2_17_x86_64"
@@ -141,9 +141,9 @@ def test_an_object_file_asks_nothing_of_the_system(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prebuilt")
-    made = shipped.make(folder / "project", architectures=("8.0", "9.0"))
-    shipped.lock(made)
-    return shipped.install(made, folder / "site")
+    made = projects.make(folder / "project", architectures=("8.0", "9.0"))
+    projects.lock(made)
+    return projects.install(made, folder / "site")
 
 
 def zipped(package: Path, to: Path) -> Path:

@@ -17,7 +17,7 @@ from dotcu.inspection.code.build import (
     compile_kernels,
     kernels_in_source,
 )
-from inspecting import GENERATIONS, KERNELS, everything, needs_cuobjdump
+from helpers.inspected_kernels import GENERATIONS, KERNELS, everything, needs_cuobjdump
 
 GALLERY = Path(next(iter(dotcu.gallery.__path__)))
 INSTANCES = {

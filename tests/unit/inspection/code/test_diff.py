@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dotcu.inspection.code.diff import MOST_OPCODES, CountChange, compare, diff, normalised
+from dotcu.inspection.code.diff import MAX_OPCODES, CountChange, compare, diff, normalised
 from dotcu.inspection.code.report import InspectedKernel, InspectReport
-from inspecting import everything, inspected, needs_nvdisasm
+from helpers.inspected_kernels import everything, inspected, needs_nvdisasm
 
 SOURCE = """
 __global__ void k(const float* x, float* y) {{
@@ -116,7 +116,7 @@ def test_what_changed_is_reported_in_numbers_and_lines() -> None:
     assert any(line.startswith("  registers: ") and line.endswith(")") for line in lines)
     assert any(line.startswith("+CALL.REL.NOINC") for line in lines)
     (change,) = found.changes
-    assert f"  and {len(change.opcodes) - MOST_OPCODES} more opcodes" in lines
+    assert f"  and {len(change.opcodes) - MAX_OPCODES} more opcodes" in lines
 
 
 def test_reports_without_kernels_have_nothing_to_compare() -> None:

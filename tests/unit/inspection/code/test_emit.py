@@ -11,7 +11,7 @@ from dotcu.inspection.code.build import BuildRequest, FailedBuild, compile_kerne
 from dotcu.inspection.code.listing import KINDS, emit
 from dotcu.inspection.code.report import InspectedKernel, InspectReport
 from dotcu.inspection.code.sass import disassemble
-from inspecting import everything, inspected, needs_nvdisasm
+from helpers.inspected_kernels import everything, inspected, needs_nvdisasm
 
 
 def report(*names: str, arch: str = "sm_90a", with_sass: bool = True) -> InspectReport:

@@ -13,7 +13,7 @@ from dotcu.inspection.code.instruction_kinds import (
 )
 from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.sass import SassInstruction
-from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
+from helpers.inspected_kernels import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 
 def found(

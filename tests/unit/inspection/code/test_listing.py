@@ -12,7 +12,7 @@ from dotcu.inspection.code.report import InspectedKernel, SimulatedCounts
 from dotcu.inspection.code.sass import SassInstruction
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
-from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
+from helpers.inspected_kernels import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 
 def printed(kernel: InspectedKernel, width: int) -> list[str]:

@@ -16,7 +16,7 @@ from dotcu.inspection.code.report import (
     occupancy_lines,
 )
 from dotcu.kernel.config import LIMITS, occupancy
-from inspecting import everything
+from helpers.inspected_kernels import everything
 
 PTX = ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{bounds}\n{{\nret;\n}}\n"
 

@@ -7,7 +7,7 @@ from torch import Tensor
 import dotcu
 from dotcu.compile import Target
 from dotcu.inspection.code.operators import kernels_of
-from subjects import operator
+from helpers.derivable_operators import operator
 
 OLD, NEW = Target.parse("sm_80"), Target.parse("sm_90")
 kernels = dotcu.load_inline("""

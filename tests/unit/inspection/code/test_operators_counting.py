@@ -5,8 +5,8 @@ from torch import Tensor
 
 import dotcu
 from dotcu.compile import Target
-from dotcu.inspection.code.operators import MOST_ELEMENTS, count, trace_operators
-from subjects import operator
+from dotcu.inspection.code.operators import MAX_ELEMENTS, count, trace_operators
+from helpers.derivable_operators import operator
 
 SM_90 = Target.parse("sm_90")
 kernels = dotcu.load_inline("""
@@ -41,14 +41,14 @@ def test_each_kernel_of_a_call_is_counted_for_itself() -> None:
 
 
 def test_the_largest_sample_that_is_not_too_large_is_run() -> None:
-    many = MOST_ELEMENTS + 1
+    many = MAX_ELEMENTS + 1
     made = operator(both, *(dotcu.Sample(torch.ones(n)) for n in (3, 200, many)))
     found, _ = count(trace_operators([made], SM_90).calls, SM_90)
     assert found["one"].call.endswith("sample 1")
 
 
 def test_where_all_are_large_the_smallest_is_run() -> None:
-    sizes = (MOST_ELEMENTS + 64, MOST_ELEMENTS + 32)
+    sizes = (MAX_ELEMENTS + 64, MAX_ELEMENTS + 32)
     made = operator(both, *(dotcu.Sample(torch.ones(n)) for n in sizes))
     found, _ = count(trace_operators([made], SM_90).calls, SM_90)
     assert found["one"].call.endswith("sample 1")

@@ -13,7 +13,7 @@ from dotcu import gallery
 from dotcu.compile import Target
 from dotcu.inspection.code.build import LaunchShape
 from dotcu.inspection.code.operators import TracedKernels, trace_operators
-from subjects import operator
+from helpers.derivable_operators import operator
 
 kernels = dotcu.load_inline("""
 template <typename T, int N> __global__ void twice(const T* x, T* y, int n) {

@@ -5,7 +5,7 @@ import pytest
 from dotcu.errors import SimulationError
 from dotcu.inspection.code.ptx import PtxLine, lines_of, max_threads, shown_location, takes_dynamic_smem
 from dotcu.tile_ir.module import SourceLocation
-from inspecting import GENERATIONS, everything, line_of
+from helpers.inspected_kernels import GENERATIONS, everything, line_of
 
 PTX = """.version 9.0
 .target sm_90

@@ -12,7 +12,7 @@ from dotcu.inspection.code.sass import SassInstruction
 from dotcu.kernel import load_inline, simulate
 from dotcu.simulator import Counters, LineCounters
 from dotcu.tile_ir.module import SourceLocation
-from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
+from helpers.inspected_kernels import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 
 def remarks(kernel: str, arch: str = "sm_90a", *, with_sass: bool = True) -> list[Remark]:

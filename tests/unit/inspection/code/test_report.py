@@ -16,7 +16,7 @@ from dotcu.inspection.code.report import (
 )
 from dotcu.simulator import Counters, LineCounters
 from dotcu.tile_ir.module import SourceLocation
-from inspecting import everything, line_of, needs_nvdisasm
+from helpers.inspected_kernels import everything, line_of, needs_nvdisasm
 
 
 def kernel(name: str, *shapes: LaunchShape, with_sass: bool = True) -> InspectedKernel:

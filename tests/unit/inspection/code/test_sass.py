@@ -19,7 +19,14 @@ from dotcu.inspection.code.sass import (
     without_guessed_lines,
 )
 from dotcu.tile_ir.module import SourceLocation
-from inspecting import GENERATIONS, everything, inspected, line_of, needs_cuobjdump, needs_nvdisasm
+from helpers.inspected_kernels import (
+    GENERATIONS,
+    everything,
+    inspected,
+    line_of,
+    needs_cuobjdump,
+    needs_nvdisasm,
+)
 
 # What nvdisasm 13.5 prints with -c -gi -gp -hex, shortened.
 TEXT = """

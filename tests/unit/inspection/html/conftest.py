@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dotcu.inspection.page import render
-from html_pages import InBrowser
+from helpers.html_reports import InBrowser
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 

@@ -21,8 +21,8 @@ from dotcu.inspection.code.report import InspectedKernel, InspectReport, Simulat
 from dotcu.inspection.page import METRICS, encode, page_of, render
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
-from html_pages import page_with, scale
-from inspecting import needs_nvdisasm
+from helpers.html_reports import page_with, scale
+from helpers.inspected_kernels import needs_nvdisasm
 
 SOURCE = """
 __device__ int parts(int x, int by) { return x / by; }

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from html_pages import CALL, END, LINE, SOURCE, InBrowser, page_with, row, scale
+from helpers.html_reports import CALL, END, LINE, SOURCE, InBrowser, page_with, row, scale
 
 
 def test_click_on_a_source_line_marks_what_it_became(in_browser: InBrowser) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from dotcu.errors import ArgumentError
-from dotcu.kernel.arguments.tensor_map import _MOST_KNOWN, Tiled, _known, tensor_map, tiled
+from dotcu.kernel.arguments.tensor_map import _MAX_KNOWN, Tiled, _known, tensor_map, tiled
 from dotcu.kernel.arguments.values import Mismatch
 
 
@@ -132,7 +132,7 @@ def test_what_passed_once_is_checked_again_where_anything_differs() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     for rows in range(3000):
         made(torch.empty(rows + 1, 4), box=(8, 4))
-    assert len(_known) <= _MOST_KNOWN
+    assert len(_known) <= _MAX_KNOWN
 
 
 def im2col(shape: tuple[int, ...], **given: Any) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import fresh
 from dotcu import settings, stopwatch
 from dotcu.errors import FindingError, LaunchConfigError, LaunchError
 from dotcu.kernel import Module, load_inline
@@ -23,6 +22,7 @@ from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import recent_launches
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.stopwatch import Stopwatch
+from helpers import forked_scripts
 
 CONFIG = read_config("k", grid=3, block=64)
 ILLEGAL_ADDRESS, OUT_OF_MEMORY = 700, 2
@@ -186,7 +186,7 @@ def test_neither_import_nor_load_touches_the_driver() -> None:
         "assert not any(name.startswith('cuda') for name in set(sys.modules) - before)\n"
         "assert not torch.cuda.is_initialized()\n"
     )
-    done = fresh.run(script)
+    done = forked_scripts.run(script)
     assert done.returncode == 0, done.stderr
 
 

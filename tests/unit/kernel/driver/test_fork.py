@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-import fresh
 from dotcu.kernel.driver.fork import ForkSafeLock
+from helpers import forked_scripts
 
 PRELUDE = """
 import os, sys, traceback, warnings
@@ -59,7 +59,7 @@ STARTED = "torch.cuda._is_in_bad_fork = lambda: True  # what torch says in a chi
 
 
 def run_script(script: str) -> None:
-    done = fresh.run(PRELUDE + script)
+    done = forked_scripts.run(PRELUDE + script)
     assert done.returncode == 0, done.stderr
 
 
@@ -118,7 +118,7 @@ def test_an_import_after_the_fork_knows_it_too() -> None:
         "import torch\ntorch.cuda._is_in_bad_fork = lambda: True\n"
         "from dotcu.kernel.driver.fork import forked_with_cuda\nassert forked_with_cuda()"
     )
-    done = fresh.run(script)
+    done = forked_scripts.run(script)
     assert done.returncode == 0, done.stderr
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dotcu.simulator.machine import schedule
-from quick import quick
+from helpers.quick_cases import quick
 
 i32 = np.int32
 SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dotcu.simulator import Finding, Run
-from tile_launches import SOURCE, launched, line_of
+from helpers.tile_launches import SOURCE, launched, line_of
 
 
 def only(run: Run) -> Finding:

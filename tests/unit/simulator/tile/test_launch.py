@@ -11,7 +11,7 @@ import pytest
 from dotcu.errors import FindingError, SimulationError, TileCodeError
 from dotcu.simulator import Run
 from dotcu.simulator.tile.launch import TileProgram
-from tile_launches import BYTECODE, FOLDER, SOURCE, kernels, launched, line_of
+from helpers.tile_launches import BYTECODE, FOLDER, SOURCE, kernels, launched, line_of
 
 RNG = np.random.default_rng(7)
 bf16 = ml_dtypes.bfloat16

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from powers import two_to
+from helpers.powers_of_two import two_to
 
 INTEGERS = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"]
 HELD = {8: "u2", 16: "u2", 32: "u4", 64: "u8"}

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from powers import two_to
-from quick import quick_pairs
+from helpers.powers_of_two import two_to
+from helpers.quick_cases import quick_pairs
 
 MODES = ["rn", "rz", "rm", "rp"]
 every_mode = pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from powers import two_to
+from helpers.powers_of_two import two_to
 
 KINDS = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FORMATS = {"f16": (11, -24, 65504), "bf16": (8, -133, float(ml_dtypes.finfo(ml_dtypes.bfloat16).max))}

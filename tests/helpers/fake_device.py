@@ -11,7 +11,7 @@ from dotcu.benchmark.device import BenchDevice
 from dotcu.benchmark.limits.limit import Limit
 from dotcu.benchmark.results import L2, Machine
 from dotcu.benchmark.work import Work
-from fake_timer import FakeTimer, Us
+from helpers.fake_timer import FakeTimer, Us
 
 
 class FakeDevice(BenchDevice):

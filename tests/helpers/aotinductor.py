@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dotcu.extension import tools
 
-_SOURCE = Path(__file__).parent / "unit" / "shipping" / "aoti.cpp"
+_SOURCE = Path(__file__).parents[1] / "unit" / "shipping" / "aoti.cpp"
 _EXPORT = """
 import sys
 import torch

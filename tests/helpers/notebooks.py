@@ -1,6 +1,6 @@
 """The example notebooks: run them, and write what they show into them.
 
-python tests/notebooks.py        after a change of a notebook, or of what it shows
+python tests/helpers/notebooks.py        after a change of a notebook, or of what it shows
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples" / "notebook").glob("*.ipynb"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "notebook").glob("*.ipynb"))
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _SECONDS = re.compile(r"\d+\.\d+ s\b")

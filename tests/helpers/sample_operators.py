@@ -16,7 +16,7 @@ from torch import Tensor
 import dotcu
 from dotcu.operator import Operator
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 SOURCE = """
 template <typename T>
 __global__ void times(const T* x, float by, T* out, long long n) {

@@ -11,7 +11,7 @@ import numpy as np
 from dotcu.simulator import Buffer, Memory, Run
 from dotcu.simulator.tile.launch import TileProgram, launch_tile
 
-FOLDER = Path(__file__).parent / "unit" / "tile_ir" / "data"
+FOLDER = Path(__file__).parents[1] / "unit" / "tile_ir" / "data"
 SOURCE = (FOLDER / "kernels.cu").read_text(encoding="utf-8")
 BYTECODE = (FOLDER / "kernels.tileir").read_bytes()
 """What NVRTC 13.5.37 made of kernels.cu in the folder /: --enable-tile -std=c++20 -arch=sm_90."""
