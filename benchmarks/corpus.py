@@ -46,7 +46,7 @@ from dotcu.kernel.declarations import split_arguments
 
 LIMIT_S = 600  # of processor time, which does not depend on what else the machine does
 LOAD_GOAL_S = 0.3
-MOST_TEMPLATES = 12  # of a file; the others are like these
+MAX_TEMPLATES = 12  # of a file; the others are like these
 FIRST = "__global__ void first() {}\nint main() { first<<<1, 1>>>(); }\n"
 INCLUDE_FOLDERS = ("include", "inc", "Common", "common")
 
@@ -143,7 +143,7 @@ def instantiated(module: dotcu.Module, text: str, arch: str, loaded: Mapping[str
     """Compile an instantiation of each template of a file, and return what became of the file."""
     templates = [kernel for kernel in module.kernels.values() if kernel.is_template]
     compiled = untried = 0
-    for kernel in templates[:MOST_TEMPLATES]:
+    for kernel in templates[:MAX_TEMPLATES]:
         rows, is_named = rows_of(kernel.declaration.template_parameters, kernel.name, text)
         failure = ""
         for row in rows:

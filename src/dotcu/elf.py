@@ -248,7 +248,7 @@ def read_sections(image: Image) -> tuple[Section, ...]:
         if kind != NOBITS:
             image.require(offset + size, f"its section {section.name or 'without a name'}")
         sections.append(section)
-    if sum(one.size for one in sections if one.type != NOBITS) > _MOST_OVERLAP * len(image.data):
+    if sum(one.size for one in sections if one.type != NOBITS) > _MAX_OVERLAP * len(image.data):
         raise _damaged(image, "its sections overlap each other")
     return tuple(sections)
 
@@ -283,7 +283,7 @@ class Names:
     def __init__(self, image: Image, text: bytes) -> None:
         self._image, self._text = image, text
         self._known: dict[int, str] = {}
-        self._left = _MOST_OVERLAP * len(text) + 1
+        self._left = _MAX_OVERLAP * len(text) + 1
 
     def at(self, offset: int) -> str:
         """Return the text at an offset, "" where the offset is outside.
@@ -301,7 +301,7 @@ class Names:
         return self._known[offset]
 
 
-_MOST_OVERLAP = 4
+_MAX_OVERLAP = 4
 """How many times as long as their table all names of it may be, or sections as their file."""
 
 
@@ -442,9 +442,9 @@ _LONGEST_PLAIN = 1000
 _LONGEST_NAME = 1 << 16
 """The most characters of a name that is shown in place of a mangled one."""
 
-_MOST_KNOWN = 1 << 20
+_MAX_KNOWN = 1 << 20
 _AT_ONCE = 500
-_MOST_REFUSED = 3
+_MAX_REFUSED = 3
 """The names of a call that may take too long; then the rest of it stays mangled."""
 
 _WAIT_S = 3.0
@@ -483,14 +483,14 @@ def demangle(symbol: str) -> str:
 def demangle_all(symbols: Iterable[str]) -> None:
     """Have the names of some symbols ready for `demangle`, all by one process."""
     new = [each for each in dict.fromkeys(symbols) if each.startswith("_Z") and each not in _known]
-    if len(_known) + len(new) > _MOST_KNOWN:
+    if len(_known) + len(new) > _MAX_KNOWN:
         _known.clear()
     _known.update((each, _demangle_here(each)) for each in new if _is_plain(each))
     left = [each for each in new if each not in _known and each.isprintable() and each.isascii()]
     _known.update((each, each) for each in new if each not in _known)
     if not left or not sys.executable or _demangler() is None:
         return
-    for _ in range(_MOST_REFUSED):
+    for _ in range(_MAX_REFUSED):
         done = _demangle_apart(left)
         _known.update({symbol: name for symbol, name in done.items() if name})
         left = left[len(done) + 1 :]  # the one behind those that are done took too long

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """The most bytes that are read of a file, unless its reader has a reason for more."""
 
 _CHUNK = 1 << 20
@@ -34,7 +34,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, is_mine: bool = False) -> bytes:
+def read_file(path: str | os.PathLike[str], most_bytes: int = MAX_BYTES, *, is_mine: bool = False) -> bytes:
     """Return the bytes of a regular file.
 
     Args:

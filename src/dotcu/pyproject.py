@@ -13,7 +13,7 @@ from dotcu.files import is_file, read_file
 
 FILE = "pyproject.toml"
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def section(path: Path) -> dict[str, Any] | None:
         UsageError: The file cannot be read.
     """
     try:
-        tool = parse_toml(read_file(path, MOST_BYTES).decode("utf-8")).get("tool", {})
+        tool = parse_toml(read_file(path, MAX_BYTES).decode("utf-8")).get("tool", {})
     except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
         raise UsageError(f"{path} cannot be read: {reason(error)}.\nCorrect it first.") from error
     table = tool.get("dotcu") if isinstance(tool, dict) else None

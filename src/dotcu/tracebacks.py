@@ -139,8 +139,8 @@ def _has_file(file: str) -> bool:
 
 # ------------------------------- what went wrong inside of torch, in a few lines: its own messages fill pages
 
-MOST_LINES = 5
-MOST_COLUMNS = 360
+MAX_LINES = 5
+MAX_COLUMNS = 360
 
 _STACK = re.compile(r"Exception raised from|User Stack|from user code:|Traceback \(most recent call")
 """The text that begins torch's frames."""
@@ -199,10 +199,8 @@ def first_lines(error: BaseException) -> str:
     lines = [
         line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(_HINTS)
     ]
-    shown = [
-        line if len(line) <= MOST_COLUMNS else f"{line[:MOST_COLUMNS]}..." for line in lines[:MOST_LINES]
-    ]
-    return "\n".join([*shown, "..."] if len(lines) > MOST_LINES else shown)
+    shown = [line if len(line) <= MAX_COLUMNS else f"{line[:MAX_COLUMNS]}..." for line in lines[:MAX_LINES]]
+    return "\n".join([*shown, "..."] if len(lines) > MAX_LINES else shown)
 
 
 def one_line(error: BaseException) -> str:

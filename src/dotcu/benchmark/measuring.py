@@ -266,9 +266,9 @@ class _MeasurementRun:
 
 KEPT_RESULTS = 2  # of each contender stay alive: the next call cannot get their memory
 MARGIN_US = 100.0  # extra time that the stream is blocked: the host may be interrupted
-MOST_HOLD_US = 10_000.0
+MAX_HOLD_US = 10_000.0
 
-BETWEEN_US, MOST_BETWEEN = 5000.0, 50
+BETWEEN_US, MAX_BETWEEN = 5000.0, 50
 """The time from a block to the next one's first call, or somewhat more; and the most calls of each contender
 in it: where more fit, they draw little power in any case."""
 
@@ -342,7 +342,7 @@ class _Interleaving:
         device_us = sum(self.device_us[name] for name in contenders)
         host_us = 1e6 * sum(self._free_s[name] for name in contenders)
         turn_us = max(device_us, host_us) if device_us else 0.0
-        for _ in range(min(round(BETWEEN_US / turn_us), MOST_BETWEEN) if turn_us else 0):
+        for _ in range(min(round(BETWEEN_US / turn_us), MAX_BETWEEN) if turn_us else 0):
             for name, call in contenders.items():
                 with suppress(Exception):  # in the next block it raises again
                     self._alive[name].append(call(self._conditions.sets[0]))
@@ -389,7 +389,7 @@ class _Interleaving:
         took_us = 1e6 * max(self._took_s[name], default=2 * self._free_s[name])
         lead_us = 1e6 * max(self._lead_s, default=0.0)
         call_us = min(1.3 * took_us + MARGIN_US, 4 * (free_us + MARGIN_US))
-        return min(call_us + 1.3 * lead_us, MOST_HOLD_US)
+        return min(call_us + 1.3 * lead_us, MAX_HOLD_US)
 
 
 # ------------------------------------------------------------------ stopping

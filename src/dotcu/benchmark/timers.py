@@ -53,7 +53,7 @@ class TimedCall:
 FLUSHED = 4  # sizes of L2 that a flush reads, so that nothing else stays there
 SMALLEST_FLUSH = 32 << 20  # bytes of it, for a GPU that does not report the size of its L2
 FASTEST_FLUSH_GBPS = 10_000.0  # an upper bound of the bandwidth of memory
-MOST_HOLD_US = 100_000.0
+MAX_HOLD_US = 100_000.0
 THREADS = 512
 
 
@@ -90,7 +90,7 @@ class TimingKernels:
     def hold(self, us: float) -> None:
         """Keep the stream busy for some microseconds; nothing is launched for none."""
         if us > 0:
-            ns = int(1e3 * min(us, MOST_HOLD_US))
+            ns = int(1e3 * min(us, MAX_HOLD_US))
             self._kernels.dotcu_bench_hold(ns, grid=1, block=1, device=self.device)
 
     def begin(self) -> None:

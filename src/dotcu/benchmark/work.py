@@ -143,7 +143,7 @@ def count_check(overload: Overload, sample: Sample) -> str:
     return f"on {sample!r} {'; '.join(notes)}{own}" if notes else ""
 
 
-MOST_ELEMENTS = 1 << 22  # a call with more is not simulated: it would take minutes
+MAX_ELEMENTS = 1 << 22  # a call with more is not simulated: it would take minutes
 
 
 def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[LaunchRecord, ...], Counters]:
@@ -155,8 +155,8 @@ def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[Laun
     if overload.body is None:
         raise OperatorError("a library computes it, and the simulator runs bodies alone")
     elements = sum(tensor.numel() for tensor in sample.tensors)
-    if elements > MOST_ELEMENTS:
-        raise OperatorError(f"its {elements} elements are more than the {MOST_ELEMENTS} that are simulated")
+    if elements > MAX_ELEMENTS:
+        raise OperatorError(f"its {elements} elements are more than the {MAX_ELEMENTS} that are simulated")
     ours = fresh(sample)
     try:
         with torch.no_grad(), watching_launches() as launches, simulate(checks=()) as run:

@@ -121,7 +121,7 @@ LIMIT_S = 150.0
 SETTLE_S = 0.5
 """The most seconds after a call until the report of a tool, which is a separate process, is there."""
 
-MOST_STARTS = 3
+MAX_STARTS = 3
 """A call may end the worker: then the tool starts again, for the calls that are left."""
 
 ENDING_S = 20.0
@@ -168,7 +168,7 @@ class ToolRun:
         """Return what the tool found, by overload."""
         names = [request.overload for request in requests]
         left, until, crashes = list(requests), time.monotonic() + LIMIT_S, 0
-        while left and crashes < MOST_STARTS and not self._worker.closed and time.monotonic() < until:
+        while left and crashes < MAX_STARTS and not self._worker.closed and time.monotonic() < until:
             request = left.pop(0)
             crashes += not self._call(request, until)
         self._calling = ""

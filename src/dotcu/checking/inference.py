@@ -44,10 +44,10 @@ VERSION = 1
 FEW_TENSORS = 4
 """With more tensors, parts of sums among the arguments are not tried: there would be too many calls."""
 
-MOST_SAMPLES = 10
+MAX_SAMPLES = 10
 """The samples of an overload that are tried: the smallest ones."""
 
-MOST_CALLS = 400
+MAX_CALLS = 400
 """The placements of one sample that are tried at most."""
 
 
@@ -125,7 +125,7 @@ def infer(subjects: Sequence[Subject]) -> Iterator[FoundSharding]:
 def _infer(subject: Subject) -> FoundSharding:
     declared = subject.overload.declared_sharding
     known = "" if declared is None else "by a function" if callable(declared) else as_source(declared)
-    cases = subject.whole(dtype_of(subject))[:MOST_SAMPLES]
+    cases = subject.whole(dtype_of(subject))[:MAX_SAMPLES]
     communicates = GROUP in subject.overload.signature.arguments  # alone it does nothing of what it is for
     if communicates or not cases:
         reason = f"it communicates over its {GROUP}" if communicates else "no sample with elements"
@@ -196,7 +196,7 @@ def _holding(subject: Subject, case: Case) -> Iterator[Rule]:
     """Yield the rules that hold on a sample, and on other values: `even` ones where it needs equal parts."""
     sample = case.make()
     whole = subject.call(fresh(sample))
-    tried = itertools.islice(_candidates(subject, sample), MOST_CALLS)
+    tried = itertools.islice(_candidates(subject, sample), MAX_CALLS)
     for arguments in tried:
         for results in _results(subject, sample, whole, arguments):
             rule = Rule(arguments=arguments, results=results)

@@ -34,7 +34,7 @@ NORM_MARGIN = 4.0
 ROUNDED_MARGIN = 1.5
 """The same where a result of 16 bits is rounded once; the errors of such are 0.3 of a last place."""
 
-MOST_BIAS = 2.0
+MAX_BIAS = 2.0
 """The mean relative error that a result of 16 bits may have, in units of its eps: rounding has none."""
 
 ENOUGH = 64
@@ -297,7 +297,7 @@ def _most_bias(own: Tensor, exact: Tensor, bound: Tensor) -> float:
     eps = torch.finfo(own.dtype).eps
     if own.dtype.itemsize > 2 or own.is_complex() or eps > 0.1:
         return math.inf
-    return max(MOST_BIAS * eps, 2 * abs(_bias(own.double(), exact, bound, eps)))
+    return max(MAX_BIAS * eps, 2 * abs(_bias(own.double(), exact, bound, eps)))
 
 
 def _bias(got: Tensor, exact: Tensor, bound: Tensor, eps: float) -> float:

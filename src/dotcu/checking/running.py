@@ -136,8 +136,8 @@ class Runner:
         dtype = trial.case.partition("-")[0]  # float32, of float32-s0-n33
         if (trial.overload, dtype) in self._broken:
             return _all_skipped(trial, "its kernel does not compile")
-        if self._endless[trial.overload] >= MOST_CRASHES:
-            return _all_skipped(trial, f"other trials of it did not end, {MOST_CRASHES} times")
+        if self._endless[trial.overload] >= MAX_CRASHES:
+            return _all_skipped(trial, f"other trials of it did not end, {MAX_CRASHES} times")
         try:
             with _time_limit(limit_s(trial.kind)) if self._limited else nullcontext():
                 results = run_one(trial)
@@ -256,7 +256,7 @@ def _all_skipped(trial: Trial, reason: str) -> list[Result]:
 
 # ---------------------------------------------------------------- in workers
 
-MOST_WORKERS = {"cpu": 4, "cuda": 8}
+MAX_WORKERS = {"cpu": 4, "cuda": 8}
 """The most workers at once, by the device's type. On a GPU each has a context of half a gigabyte."""
 
 WORTH_WORKERS = {"cpu": 300, "cuda": 0}
@@ -268,7 +268,7 @@ TRIALS_PER_WORKER = 75
 TASKS_PER_WORKER = 4
 """Keeps the last batches small, so that the workers finish at about the same time."""
 
-MOST_CRASHES = 3
+MAX_CRASHES = 3
 """The trials of an overload that may crash a worker, or not end, before the remainder is skipped."""
 
 Task = tuple[TrialRequest, list[Trial]]
@@ -324,7 +324,7 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
         and (count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2))
     ):
         return 0
-    return min(MOST_WORKERS[device.type], cores, 1 + count // TRIALS_PER_WORKER) if count else 0
+    return min(MAX_WORKERS[device.type], cores, 1 + count // TRIALS_PER_WORKER) if count else 0
 
 
 def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
@@ -397,8 +397,8 @@ def _run_task(
     request, trials = task
     waiting = {trial.name: trial for trial in trials}
     while waiting and request.overload not in faults:
-        if crashes[request.overload] >= MOST_CRASHES:
-            yield from _skip(waiting, f"other trials of it crashed their process {MOST_CRASHES} times")
+        if crashes[request.overload] >= MAX_CRASHES:
+            yield from _skip(waiting, f"other trials of it crashed their process {MAX_CRASHES} times")
             return
         try:
             yield from _ask(worker, request, waiting, crashes)

@@ -614,7 +614,7 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
         # another target or instantiation may take what this one refuses
         kept = {name: value for name, value in attempt.found.items() if name != "refused"}
         _found_out[key] = kept, attempt.before, attempt.aliases
-        if len(_found_out) > _MOST_FOUND_OUT:
+        if len(_found_out) > _MAX_FOUND_OUT:
             _found_out.pop(next(iter(_found_out)), None)
     raise _explained(failures)
 
@@ -832,7 +832,7 @@ def _without_refused(plan: BuildPlan, log: str) -> BuildPlan | None:
     return _with(after, refused=known | refused) if refused - known else None
 
 
-_MOST_FOUND_OUT = 16
+_MAX_FOUND_OUT = 16
 _found_out: dict[tuple[str, str], tuple[Mapping[str, Any], str, Mapping[str, bytes]]] = {}
 """By source and options, what was found out: other names, and other architectures, begin with it."""
 

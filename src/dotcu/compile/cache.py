@@ -61,7 +61,7 @@ STALE_S = 3600.0
 MEMORY_BYTES = 64 << 20
 """The most that one process keeps in memory, without the code that its modules have loaded."""
 
-MOST_FILES = 64
+MAX_FILES = 64
 """The most files that an entry has; the compiler's have six."""
 
 _SKEW_S = 60.0
@@ -89,13 +89,13 @@ _NOTE, _NOTE_BYTES = re.compile(rb"(\d{1,10}) ([\w.-]+)"), 300
 NOTES_OF_A_SOURCE = 8
 """The latest notes about one source that are read."""
 
-MOST_NOTE_BYTES = 2**16
+MAX_NOTE_BYTES = 2**16
 """The most bytes of the notes about one source, which each compile reads; of more, the latest notes stay."""
 
-MOST_READ_OF_NOTES = 64 << 20
+MAX_READ_OF_NOTES = 64 << 20
 """The most bytes of a file of notes that are read: a note may hold the device part of a long text."""
 
-MOST_NOTES = 1000
+MAX_NOTES = 1000
 """The most notes about sources that are kept; of more, the newest three quarters stay."""
 
 
@@ -429,7 +429,7 @@ def _typed(layouts: Any) -> Mapping[str, Sequence[TypeRow]]:
 
 
 def open_entry(
-    folder: Path, *, is_mine: bool = False, most_bytes: int = regular.MOST_BYTES, unread: str = ""
+    folder: Path, *, is_mine: bool = False, most_bytes: int = regular.MAX_BYTES, unread: str = ""
 ) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
     """Return the index and the files of an entry of any kind, None if there is none.
 
@@ -454,7 +454,7 @@ def open_entry(
     return opened
 
 
-def _read_file(path: Path, *, is_mine: bool, most_bytes: int = regular.MOST_BYTES) -> bytes | None:
+def _read_file(path: Path, *, is_mine: bool, most_bytes: int = regular.MAX_BYTES) -> bytes | None:
     """Return a file of an entry, None if there is none.
 
     Raises:
@@ -516,7 +516,7 @@ def _read_index(raw: bytes) -> dict[str, Any]:
         index: dict[str, Any] = json.loads(raw)
         is_whole = index["itself"] == _index_digest(index) and index["format"] == FORMAT
         is_whole &= isinstance(index["sha256"], dict) and isinstance(index["about"], dict)
-        is_whole &= len(index["sha256"]) <= MOST_FILES
+        is_whole &= len(index["sha256"]) <= MAX_FILES
         # TypeError: one is no text; ValueError: one has half of a surrogate pair
         "".join([*index["about"], *index["about"].values()]).encode("utf-8", "surrogateescape")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -857,16 +857,16 @@ class Store:
             descriptor = regular.open_regular(folder / source, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             with os.fdopen(descriptor, "a", encoding="ascii") as file:
                 file.write(_note(source, record))
-                is_long = file.tell() > MOST_NOTE_BYTES
+                is_long = file.tell() > MAX_NOTE_BYTES
             if is_long:
                 temporary = folder / f"{source}.{os.urandom(4).hex()}"
                 temporary.write_text("".join(_note(source, each) for each in reversed([record, *known])))
                 temporary.replace(folder / source)
             with os.scandir(folder) as found:
                 notes = list(found)
-            if len(notes) > MOST_NOTES:
+            if len(notes) > MAX_NOTES:
                 notes.sort(key=lambda note: note.stat().st_mtime)
-                for old in notes[: -MOST_NOTES * 3 // 4]:
+                for old in notes[: -MAX_NOTES * 3 // 4]:
                     Path(old).unlink(missing_ok=True)
 
     def history(self, source: str) -> list[Mapping[str, Any]]:
@@ -875,7 +875,7 @@ class Store:
         if not self._is_usable():
             return records
         with contextlib.suppress(OSError):
-            text = read_file(self.root / "recent" / source, MOST_READ_OF_NOTES, is_mine=self.private)
+            text = read_file(self.root / "recent" / source, MAX_READ_OF_NOTES, is_mine=self.private)
             for line in reversed(text.decode("ascii", "replace").splitlines()):
                 if len(records) == NOTES_OF_A_SOURCE:
                     break

@@ -25,7 +25,7 @@ from dotcu.compile import cache
 from dotcu.compile.cache import LAYOUT, DamagedEntry, Store
 from dotcu.errors import CacheError, UsageError, quoted
 
-MOST_BYTES = regular.MOST_BYTES
+MAX_BYTES = regular.MAX_BYTES
 """The most that an entry, or what a store sends, may take."""
 
 _BLOCK = 512
@@ -56,10 +56,10 @@ def read(pack: BinaryIO) -> Iterator[tuple[str, dict[str, bytes]]]:
     """
     for digest, members in groupby(_members(pack), key=lambda member: member[0]):
         files: dict[str, bytes] = {}
-        left = MOST_BYTES
+        left = MAX_BYTES
         for _, name, data in members:
             left -= len(data)
-            if left < 0 or len(files) > cache.MOST_FILES:
+            if left < 0 or len(files) > cache.MAX_FILES:
                 raise DamagedEntry(f"the entry {digest[:16]} is larger than any that dotcu writes")
             files[name] = data
         yield digest, files
@@ -79,7 +79,7 @@ def _members(pack: BinaryIO) -> Iterator[tuple[str, str, bytes]]:
         if info.isdir():  # of an archive that someone made of the unpacked one
             continue
         match = _NAME.fullmatch(info.name.removeprefix("./"))
-        if match is None or not info.isreg() or not 0 <= info.size <= MOST_BYTES:
+        if match is None or not info.isreg() or not 0 <= info.size <= MAX_BYTES:
             raise DamagedEntry(f"it has {info.name!r}, which is no file of an entry")
         data = pack.read(info.size + -info.size % _BLOCK)
         if len(data) < info.size:

@@ -31,7 +31,7 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import Source
 from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
-from dotcu.files import MOST_BYTES, is_file, read_file
+from dotcu.files import MAX_BYTES, is_file, read_file
 
 FORMAT = 3
 FOLDER = "__dotcu__"
@@ -284,7 +284,7 @@ def decompress_records(data: bytes, path: Path, manifest: PrebuiltManifest) -> b
         raise damaged_package(path, "its digest is not the one in manifest.json")
     records = [place for place in manifest.positions if place[0] == path.name]
     size = max((start + length for _, start, length in records), default=0)
-    if not 0 <= size <= MOST_BYTES:
+    if not 0 <= size <= MAX_BYTES:
         raise damaged_package(path, f"it has records of {size} bytes")
     try:
         opened = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY_BYTES)

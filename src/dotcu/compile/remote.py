@@ -45,7 +45,7 @@ ABSENT_S = 10.0
 """The time for which processes that compile believe another one that the store lacks an entry."""
 
 _CHUNK = 1 << 20
-_MOST_OF_LOCK = 64 << 20
+_MAX_OF_LOCK = 64 << 20
 _BUSY = {429, 500, 502, 503, 504}
 """Answers after which the same request may succeed (RFC 9110); fsspec's stores try again by themselves."""
 
@@ -185,7 +185,7 @@ def lock_folder(source: Path | None) -> Path | None:
 def _objects(lock: Path, changed_ns: int) -> Mapping[str, str]:
     """Return the digests of objects in a lock, by key; none if it cannot be read."""
     try:
-        sources = json.loads(read_file(lock, _MOST_OF_LOCK, is_mine=True))["sources"]
+        sources = json.loads(read_file(lock, _MAX_OF_LOCK, is_mine=True))["sources"]
         return {key: str(value) for each in sources for key, value in each.get("objects", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _log.warning(
@@ -395,6 +395,6 @@ def _bounded(file: Any) -> bytes:
             raise TimeoutError
         parts.append(part)
         total += len(part)
-        if total > packs.MOST_BYTES:
-            raise ValueError(f"it sends more than {packs.MOST_BYTES >> 20} MiB for an entry")
+        if total > packs.MAX_BYTES:
+            raise ValueError(f"it sends more than {packs.MAX_BYTES >> 20} MiB for an entry")
     return b"".join(parts)

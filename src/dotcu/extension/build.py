@@ -86,7 +86,7 @@ class Dependencies:
 def content(path: str | Path) -> str:
     """Return the digest of a file, "" where it cannot be read."""
     try:
-        return hashlib.sha256(read_file(path, MOST_BYTES)).hexdigest()
+        return hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
     except OSError:
         return ""
 
@@ -220,12 +220,12 @@ def _require_jit(name: str, doing: str) -> None:
         )
 
 
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """The most bytes of an object or a library that are read: those with machine code for many GPUs are large."""
 
 
 def _open(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
-    return cache.open_entry(folder, is_mine=True, most_bytes=MOST_BYTES)
+    return cache.open_entry(folder, is_mine=True, most_bytes=MAX_BYTES)
 
 
 def _read_object(folder: Path) -> CompiledObject | None:
@@ -283,7 +283,7 @@ def _compile(
         if done.stderr.strip():
             _log.info("%s: %s", unit.source.name, done.stderr.strip())
         files = read_depfile(read_text(depfile, "surrogateescape"))
-        data = read_file(target, MOST_BYTES)
+        data = read_file(target, MAX_BYTES)
     # GCC names no header that it read in precompiled form
     if header:
         files = tuple(file for file in dict.fromkeys((*files, *header[1].files)) if file != str(header[0]))
@@ -338,7 +338,7 @@ def _link(
             raise explain(f"linking {request.name}", done, store, digest)
         if trial is not None:
             trial.require_loadable(target, request.compiled)
-        return read_file(target, MOST_BYTES)
+        return read_file(target, MAX_BYTES)
 
 
 def precompiled_header(request: NativeRequest, tools: NativeTools) -> PrecompiledHeader | None:
@@ -398,7 +398,7 @@ def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Map
         state = gather(read, folders=(), toolkits=tools.folders())
         files = {
             _TEXT: read_file(source),
-            _PRECOMPILED: read_file(target, MOST_BYTES),
+            _PRECOMPILED: read_file(target, MAX_BYTES),
             _DEPENDENCIES: serialize.to_json(state).encode(),
         }
     size = len(files[_PRECOMPILED])

@@ -27,10 +27,10 @@ from dotcu.gallery.common import (
 )
 
 WARP = 32
-MOST_COLUMNS = 1 << 30
+MAX_COLUMNS = 1 << 30
 """Elements of a row at most: columns are counted in 32 bits."""
 
-MOST_BLOCKS = 8
+MAX_BLOCKS = 8
 """Blocks of a cluster at most, on every GPU that has them."""
 
 SHARED_BYTES = 48 << 10
@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     blocks: int
 
 
-MOST_VECTORS = 8
+MAX_VECTORS = 8
 STEP = 2, 1024
 """Vectors of a thread and threads, of rows that none holds."""
 
@@ -89,9 +89,9 @@ STEP = 2, 1024
 def row_configurations() -> Iterator[Rows]:
     """Yield what a forward can be tuned to; its rule gives one for every row."""
     yield Rows(2, WARP, 1)
-    for vectors in range(1, MOST_VECTORS + 1):
+    for vectors in range(1, MAX_VECTORS + 1):
         for lanes in (1 << power for power in range(11)):
-            yield from (Rows(vectors, lanes, blocks) for blocks in (1, 2, 4, MOST_BLOCKS))
+            yield from (Rows(vectors, lanes, blocks) for blocks in (1, 2, 4, MAX_BLOCKS))
 
 
 def holds(rows: Rows, dtype: torch.dtype, n: int, count: int) -> bool:
@@ -298,7 +298,7 @@ def _spread(vectors: int, lanes: int, width: int) -> tuple[int, int]:
 def _cluster_blocks(n: int, columns: int) -> int:
     """Return the blocks that share a row of n elements, each of which takes `columns`: a power of two."""
     blocks = 1
-    while blocks < MOST_BLOCKS and n > blocks * columns:
+    while blocks < MAX_BLOCKS and n > blocks * columns:
         blocks *= 2
     return blocks
 
@@ -333,9 +333,9 @@ def require_rows(name: str, x: Tensor, weight: Tensor, example: str) -> None:
             f"(got shapes {tuple(x.shape)} and {tuple(weight.shape)}).\n"
             f"Type: {example}"
         )
-    if x.shape[-1] > MOST_COLUMNS:
+    if x.shape[-1] > MAX_COLUMNS:
         raise ValueError(
-            f"{name} takes rows of at most {MOST_COLUMNS} elements (got {x.shape[-1]}).\n"
+            f"{name} takes rows of at most {MAX_COLUMNS} elements (got {x.shape[-1]}).\n"
             f"Compute it by torch's operators: torch.nn.functional.{name}"
         )
 

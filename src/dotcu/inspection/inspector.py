@@ -44,7 +44,7 @@ FIRST_FAMILY_MAJOR = 10
 Source: CUDA C++ Programming Guide, "Family-specific features"; NVRTC 13.0 takes no other.
 """
 
-_MOST_THREADS = 1024
+_MAX_THREADS = 1024
 
 
 def inspect(
@@ -264,9 +264,9 @@ def _shape(block: int | Sequence[int] | None, smem_bytes: int) -> LaunchShape | 
         return None
     sizes = (block,) if isinstance(block, int) else tuple(block)
     x, y, z = (*sizes, 1, 1)[:3]
-    if not 1 <= len(sizes) <= 3 or min(sizes) < 1 or not x * y * z <= _MOST_THREADS or smem_bytes < 0:
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1 or not x * y * z <= _MAX_THREADS or smem_bytes < 0:
         raise UsageError(
-            f"block={block!r}, smem_bytes={smem_bytes}: a block has from 1 to {_MOST_THREADS} threads in up "
+            f"block={block!r}, smem_bytes={smem_bytes}: a block has from 1 to {_MAX_THREADS} threads in up "
             "to three dimensions, and smem_bytes is not negative.\nType: --block 256"
         )
     return LaunchShape(block=(x, y, z), smem_bytes=smem_bytes)

@@ -174,10 +174,10 @@ class Launcher:
             smem_bytes=smem_bytes, function=function, context=context, most_blocks=most_blocks,
             multiple=multiple, label=label,
         )  # fmt: skip
-        if len(self._stages) >= MOST_SHAPES:
+        if len(self._stages) >= MAX_SHAPES:
             self._stages.clear()
         rows = [row for row in self._stages.get(shape, ()) if row.smem_bytes != smem_bytes]
-        self._stages[shape] = [made, *rows][:MOST_SIZES]
+        self._stages[shape] = [made, *rows][:MAX_SIZES]
 
     def forget(self) -> None:
         """Drop all stages."""
@@ -296,10 +296,10 @@ def _popped(free: list[Kept]) -> Kept | None:
         return None
 
 
-MOST_SHAPES = 256
+MAX_SHAPES = 256
 """Shapes of one kernel that are kept; one more clears them."""
 
-MOST_SIZES = 16
+MAX_SIZES = 16
 """Stages of one shape, each for one size of shared memory: only those of cooperative launches are several."""
 
 _NO_CLUSTER = (0, 0, 0)

@@ -98,7 +98,7 @@ def _simulated_capability() -> tuple[int, int]:
     return capability_of(run.arch if run is not None else DEFAULT_ARCH)
 
 
-MOST_LAYOUTS = 4096
+MAX_LAYOUTS = 4096
 """The choices of one function that are kept; one more clears them."""
 
 
@@ -140,7 +140,7 @@ class ByLayout(_Base, Generic[Params, Choice]):  # type: ignore[misc]  # a type 
             return self.function(*args, **kwargs)
         choice = self._kept.get(key)
         if choice is None:
-            if len(self._kept) >= MOST_LAYOUTS:
+            if len(self._kept) >= MAX_LAYOUTS:
                 self._kept.clear()
             choice = self._kept[key] = self.function(*args, **kwargs)
         return choice

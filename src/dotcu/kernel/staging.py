@@ -65,7 +65,7 @@ class Stage:
     settings: settings.Settings
 
 
-MOST_STAGES = 1024
+MAX_STAGES = 1024
 
 Shape = tuple[Any, Any, Any, bool, bool]
 """Block, dynamic shared memory, cluster, cooperative, programmatic."""
@@ -198,7 +198,7 @@ settings.watch(_forget_all)
 
 def _keep(rows: dict[Any, Any], key: object, value: object) -> None:
     """Keep a row; clear the rest where a new shape for each call would make it grow without end."""
-    if len(rows) >= MOST_STAGES:
+    if len(rows) >= MAX_STAGES:
         rows.clear()
     rows[key] = value
 

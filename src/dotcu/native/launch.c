@@ -38,7 +38,7 @@ typedef struct Stage {
 } Stage;
 
 /* A tensor map that was encoded: of what tensors, with which values, and what a kernel takes for the one at `address`. */
-enum { FORM_COUNT = 7, MOST_MAPS = 32, MAX_MAP_DIMENSIONS = 5, MAP_ALIGNMENT = 16 };
+enum { FORM_COUNT = 7, MAX_MAPS = 32, MAX_MAP_DIMENSIONS = 5, MAP_ALIGNMENT = 16 };
 typedef struct {
     int64_t address, sizes[MAX_MAP_DIMENSIONS], strides[MAX_MAP_DIMENSIONS];
     int32_t dtype, dimensions, device_index;
@@ -46,14 +46,14 @@ typedef struct {
     char bytes[128];
 } Map;
 
-enum { MOST_STAGES = 256 }; /* of one kernel; beyond, the least recently used one is dropped */
+enum { MAX_STAGES = 256 }; /* of one kernel; beyond, the least recently used one is dropped */
 
 typedef struct {
     PyObject_HEAD
     PyObject *parameters, *packs, *on_failure, *on_writes;
     int parameter_count, parameter_bytes;
     Stage *stages; /* the latest first */
-    Map maps[MOST_MAPS];
+    Map maps[MAX_MAPS];
     unsigned next_map;
 } Launcher;
 
@@ -294,7 +294,7 @@ static bool pack_encoded(Packed *packed, const Parameter *parameter, PyObject *p
     PyObject *form[FORM_COUNT] = {NULL};
     bool known = tensor->dimensions <= MAX_MAP_DIMENSIONS && parameter->size == sizeof self->maps[0].bytes, fits = false;
     for (int i = 0; known && i < FORM_COUNT; ++i) known = (form[i] = PyObject_GetAttrString(value, FORM[i])) != NULL;
-    for (int i = 0; known && !fits && i < MOST_MAPS; ++i) {
+    for (int i = 0; known && !fits && i < MAX_MAPS; ++i) {
         if (!is_of(&self->maps[i], tensor) || !has_form(&self->maps[i], form)) continue;
         if (!move_map(&self->maps[i], tensor->address)) continue;
         memcpy(packed->bytes + parameter->offset, self->maps[i].bytes, sizeof self->maps[i].bytes);
@@ -303,7 +303,7 @@ static bool pack_encoded(Packed *packed, const Parameter *parameter, PyObject *p
     PyErr_Clear();
     if (!fits) {
         fits = pack_bytes(packed, parameter, PyObject_CallFunction(pack, "Oi", value, packed->device_index));
-        if (fits && known) keep_map(&self->maps[self->next_map++ % MOST_MAPS], tensor, form, packed->bytes + parameter->offset);
+        if (fits && known) keep_map(&self->maps[self->next_map++ % MAX_MAPS], tensor, form, packed->bytes + parameter->offset);
     }
     for (int i = 0; i < FORM_COUNT; ++i) Py_XDECREF(form[i]);
     return fits;
@@ -505,7 +505,7 @@ static PyObject *stage(PyObject *object, PyObject *packed) {
     created->next = self->stages;
     self->stages = created;
     Stage **last = &self->stages;
-    for (int i = 0; i < MOST_STAGES && *last; ++i) last = &(*last)->next;
+    for (int i = 0; i < MAX_STAGES && *last; ++i) last = &(*last)->next;
     drop(last);
     Py_RETURN_NONE;
 }
@@ -554,7 +554,7 @@ static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
 static int launcher_clear(PyObject *object) {
     Launcher *self = (Launcher *)object;
     drop(&self->stages);
-    for (int i = 0; i < MOST_MAPS; ++i)
+    for (int i = 0; i < MAX_MAPS; ++i)
         for (int j = 0; j < FORM_COUNT; ++j) Py_CLEAR(self->maps[i].form[j]);
     return 0;
 }

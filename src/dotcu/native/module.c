@@ -26,7 +26,7 @@ static PyObject *launches(PyObject *module, PyObject *unused) { return dotcu_lau
 /* ---------------------------------------------------------------- the key of a choice by layout */
 
 enum { KEY_TENSOR, KEY_INT, KEY_FLOAT, KEY_NONE, KEY_BOOL, KEY_DTYPE };
-enum { MAX_KEY_LENGTH = 512, MOST_ALIGNMENT = 256 };
+enum { MAX_KEY_LENGTH = 512, MAX_ALIGNMENT = 256 };
 
 /* Writes the part of the key for one argument and returns its length; 0 for a value that has no key. */
 static int layout_key_of(PyObject *value, int64_t *into, int left) {
@@ -35,7 +35,7 @@ static int layout_key_of(PyObject *value, int64_t *into, int left) {
         if (4 + 2 * tensor.dimensions > left) return 0;
         into[0] = KEY_TENSOR | (int64_t)tensor.device_index << 8;
         into[1] = tensor.dtype | (int64_t)tensor.device_type << 32;
-        into[2] = tensor.address & -tensor.address & (2 * MOST_ALIGNMENT - 1);
+        into[2] = tensor.address & -tensor.address & (2 * MAX_ALIGNMENT - 1);
         into[3] = tensor.dimensions;
         memcpy(into + 4, tensor.sizes, sizeof *into * (size_t)tensor.dimensions);
         memcpy(into + 4 + tensor.dimensions, tensor.strides, sizeof *into * (size_t)tensor.dimensions);

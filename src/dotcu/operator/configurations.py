@@ -36,7 +36,7 @@ from dotcu.operator.tuned import Key, Part, TunedEntry, TunedGpu
 
 _log = logging.getLogger("dotcu")
 
-MOST_KEPT = 4096
+MAX_KEPT = 4096
 """Look-ups that an operator keeps for a GPU; one more clears them."""
 
 Generator = Callable[[], Iterable[Any]]
@@ -175,7 +175,7 @@ class Configurations:
         of_tensors = any(isinstance(part, torch.Tensor) for part in key)
         if scope.gpu is not None and scope.keeps and not of_tensors:
             kept = self._kept.setdefault(scope.gpu, {})
-            if len(kept) >= MOST_KEPT:
+            if len(kept) >= MAX_KEPT:
                 kept.clear()
             kept[key] = found
         return found

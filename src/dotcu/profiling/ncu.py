@@ -63,7 +63,7 @@ LIMIT_S = 600.0
 PAGE_S = 300.0
 """The most time for ncu to print a page of a report."""
 
-MOST_KERNELS = 32
+MAX_KERNELS = 32
 """The most kernels of one call; further ones are not profiled."""
 
 PERMISSION_ERROR = "ERR_NVGPUCTRPERM"
@@ -75,7 +75,7 @@ SYSTEM = tuple(map(Path, ("/usr/local/sbin", "/usr/sbin", "/sbin")))
 """The folders of an administrator's programs, which a user's PATH need not have."""
 
 _VERSION = re.compile(r"Version (\d+(?:\.\d+)*)")
-_MOST_LINES = 5
+_MAX_LINES = 5
 _LOG, _ERROR, _NOTHING = "==", "==ERROR==", "No kernels were profiled"
 
 _ADMIN_ONLY = re.compile(r"^RmProfilingAdminOnly: *(\d+)", re.MULTILINE)
@@ -253,7 +253,7 @@ def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | 
     """
     options = [
         "--target-processes", "all", "--profile-from-start", "off", "--clock-control", "none",
-        "--cache-control", "none", "--launch-count", str(MOST_KERNELS), "--force-overwrite",
+        "--cache-control", "none", "--launch-count", str(MAX_KERNELS), "--force-overwrite",
         *(word for section in SECTIONS for word in ("--section", section)), "--export", str(report),
     ]  # fmt: skip
     output, reply = _run([str(ncu), *options, *command(request)], request)
@@ -287,8 +287,8 @@ def failure_of(output: str) -> MissingCounters:
         return MissingCounters(kind="refused", reason=PERMISSION_ERROR)
     lines = [line.removeprefix(_ERROR).strip() for line in output.splitlines() if line.startswith(_ERROR)]
     if lines:
-        return MissingCounters(kind="failed", reason="\n".join(lines[:_MOST_LINES]))
-    last = "\n".join(output.strip().splitlines()[-_MOST_LINES:])
+        return MissingCounters(kind="failed", reason="\n".join(lines[:_MAX_LINES]))
+    last = "\n".join(output.strip().splitlines()[-_MAX_LINES:])
     return MissingCounters(kind="failed", reason=f"ncu wrote no report{': ' if last else ''}{last}")
 
 
@@ -325,7 +325,7 @@ def _required(reply: Any, request: ProfileRequest, output: str) -> ProfiledCall:
     if reply is not None:
         return serialize.from_plain(ProfiledCall, reply)
     own = [line for line in output.splitlines() if line and not line.startswith(_LOG)]
-    words = "".join(f"\n    {line}" for line in own[-_MOST_LINES:])
+    words = "".join(f"\n    {line}" for line in own[-_MAX_LINES:])
     raise OperatorError(
         f"the process that calls {request.target} died.{words}\n"
         f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {quoted(request.target)}"

@@ -122,7 +122,7 @@ def _counted(call: ProfiledCall, report: Path, request: ProfileRequest, tool: Pa
 
 
 def _notes(kernels: tuple[KernelProfile, ...]) -> Iterator[str]:
-    if len(kernels) == ncu.MOST_KERNELS:
+    if len(kernels) == ncu.MAX_KERNELS:
         yield f"the call may have launched more: ncu saw the first {len(kernels)} kernels"
     if any(one.samples and not any(line.line for line in one.lines) for one in kernels if one.own):
         yield "which line an instruction comes from could not be read from the report; ncu-ui shows it"

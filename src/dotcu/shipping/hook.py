@@ -20,7 +20,7 @@ from hatchling.plugin import hookimpl
 
 from dotcu import settings
 from dotcu.compile import toolchain
-from dotcu.extension.build import MOST_BYTES
+from dotcu.extension.build import MAX_BYTES
 from dotcu.files import read_file
 from dotcu.shipping import lock, native_library, project
 from dotcu.shipping.assembling import assemble, compile_all, plan
@@ -43,7 +43,7 @@ def compiled(root: Path, in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
     """
     described = project.read(root)
     if described.native is not None:
-        return {native_library.place(described): read_file(native_library.built(described), MOST_BYTES)}
+        return {native_library.place(described): read_file(native_library.built(described), MAX_BYTES)}
     locked = lock.read(root)
     targets = project.targets_of(described.architectures, toolchain.supported(toolchain.nvrtc()))
     lock.require_current(locked, root, targets)

@@ -19,7 +19,7 @@ KEPT = (0.1, 0.05, 0.03)
 """The shares of the best time that no halving drops, by round: few samples err by as much. Rounds after these
 are alike, and together are the more precise."""
 
-MOST_ROUNDS = 7
+MAX_ROUNDS = 7
 """Rounds of timing: 200 candidates are halved to a few in three, and those on the border of a tie go on."""
 
 FEWEST = 2
@@ -94,7 +94,7 @@ def search(
     """
     remaining, times, rounds = list(candidates), dict[int, TimeInterval](), 0
     precise: dict[int, list[TimeInterval]] = {}
-    while remaining and rounds < MOST_ROUNDS:
+    while remaining and rounds < MAX_ROUNDS:
         timed = time_round(remaining, rounds)
         for lost in (candidate for candidate in remaining if candidate not in timed):
             times.pop(lost, None)
@@ -162,7 +162,7 @@ def _halved(among: Sequence[int], times: Times, default: int, kept: float) -> li
 
 # ------------------------------------------------------------------ spaces that are too large to time whole
 
-MOST_TIMED = 400
+MAX_TIMED = 400
 """Configurations up to which all of a space are timed; beyond it optuna proposes which."""
 
 PROPOSED = 320
@@ -185,7 +185,7 @@ def new_study(seed: int) -> Any:
         optuna: Any = import_module("optuna")
     except ModuleNotFoundError as error:
         raise EnvironmentFault(
-            f"more than {MOST_TIMED} configurations are declared, and optuna, which proposes some of them, "
+            f"more than {MAX_TIMED} configurations are declared, and optuna, which proposes some of them, "
             'is not installed.\nType: pip install "dotcu[tune]", or yield fewer configurations.'
         ) from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)

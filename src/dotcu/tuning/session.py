@@ -56,7 +56,7 @@ from dotcu.operator.configurations import Configurations, values_of
 from dotcu.serialize import from_plain
 from dotcu.simulator import Counters
 from dotcu.tracebacks import first_lines, one_line, quiet
-from dotcu.tuning.search import MOST_TIMED, Choice, TimeInterval, Times, explore, new_study, search
+from dotcu.tuning.search import MAX_TIMED, Choice, TimeInterval, Times, explore, new_study, search
 from dotcu.workers import Channel
 
 ROUNDS: tuple[Protocol, ...] = (
@@ -75,10 +75,10 @@ SETS = 2
 GATED = 5
 """Samples that each candidate is checked on, from the smallest to the largest."""
 
-MOST_TIMES = 2
+MAX_TIMES = 2
 """The default's counts times this are what `counters` allows."""
 
-MOST_COUNTED = 1 << 15
+MAX_COUNTED = 1 << 15
 """The most elements of a sample that is simulated to be counted."""
 
 TRY_S = {"cuda": 20.0, "cpu": 300.0}
@@ -189,13 +189,13 @@ class Session:
         """Compile, reject, gate and time; report each event."""
         rejected = set(self.request.rejected)
         candidates = [each for each in range(len(self.tunable.space)) if each not in rejected]
-        if self._timer is None or len(candidates) <= MOST_TIMED:
+        if self._timer is None or len(candidates) <= MAX_TIMED:
             candidates = self._gated(candidates, report)
         if self._timer is None or not candidates:
             return
         with self._device.current(), torch.no_grad():
             timed = _TimedCandidates(self, self._timer, report)
-            if len(candidates) > MOST_TIMED:
+            if len(candidates) > MAX_TIMED:
                 candidates = self._explored(candidates, timed, report)
             choice = timed.choose(candidates)
         if choice is not None:
@@ -390,14 +390,14 @@ class Session:
             ("sectors of global memory", counted.global_sectors, usual.global_sectors, 0),
         )
         for what, count, of_default, spare in rows:
-            if count > MOST_TIMES * of_default + spare:
+            if count > MAX_TIMES * of_default + spare:
                 return f"{count:,} {what} in the simulator, and the default {of_default:,}"
         return ""
 
     def _counts(self, candidate: int) -> Counters | None:
         """Return the counters of a call with a sample; None where the simulator cannot run it."""
         if candidate not in self._counted:
-            fitting = [case for case in self._cases if case.elements <= MOST_COUNTED]
+            fitting = [case for case in self._cases if case.elements <= MAX_COUNTED]
             arch = "sm_{}{}".format(*capability(self.subject.device))
             run: Counters | None = None
             with suppress(DotcuError), simulate(arch=arch, on_finding="collect", checks=()) as simulated:

@@ -32,7 +32,7 @@ from dotcu.operator.configurations import Configurations, gpu_at_hand, values_of
 from dotcu.operator.tuned import Key, TunedEntry, TunedFile, TunedGpu
 from dotcu.tracebacks import first_lines
 from dotcu.tuning.report import RejectedConfiguration, TuneReport, TuneRow
-from dotcu.tuning.search import MOST_TIMED, new_study
+from dotcu.tuning.search import MAX_TIMED, new_study
 from dotcu.tuning.session import TIME_S, TRY_S, Session, TuneRequest, configurations_of
 from dotcu.workers import Worker, WorkerCrash
 
@@ -41,7 +41,7 @@ WORKER = "dotcu.tuning.session:serve"
 LIMIT_S = 600.0
 """Seconds until a worker has imported the target, and until it has compiled one more configuration."""
 
-MOST_CRASHES = 20
+MAX_CRASHES = 20
 """Configurations that may end a worker in one case: each new one takes seconds to start."""
 
 Event = dict[str, Any]
@@ -271,7 +271,7 @@ class _CaseRun:
             session = Session(self._case.subject, self._request(""), self._plan.timer)
             session.run(self._take)
             return
-        for _ in range(MOST_CRASHES):
+        for _ in range(MAX_CRASHES):
             last: Event = {"event": "begun"}
             try:
                 self._worker.send(self._request(self._case.target))
@@ -287,7 +287,7 @@ class _CaseRun:
                     self._failed = f"the worker ended while it {_WHILE[last['event']]}: {said}"
                     return
                 self._take({"event": "rejected", "candidate": last["candidate"], "reason": said})
-        self._failed = f"{MOST_CRASHES} configurations ended their process"
+        self._failed = f"{MAX_CRASHES} configurations ended their process"
 
     def _limit_s(self, last: Event) -> float:
         if last["event"] == "trying":
@@ -380,7 +380,7 @@ def prepare(
     if len(untuned) == len(cases):
         raise OperatorError("\n".join(f"{row.op} {row.case}: {row.reason}" for row in untuned))
     if place.type == "cuda" and any(
-        len(case.tunable.space) > MOST_TIMED for case in cases if isinstance(case, TuneCase)
+        len(case.tunable.space) > MAX_TIMED for case in cases if isinstance(case, TuneCase)
     ):
         new_study(seed)  # raises where optuna is missing
     gpu = gpu_at_hand(place.index) if place.type == "cuda" or timer is not None else None

@@ -120,7 +120,7 @@ def _launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
     kernel(*arguments, tiles, on.passes, grid=min(tiles, most), block=THREADS)
 
 
-SIZES, MOST_US = (2048, 4096, 8192), 50_000.0
+SIZES, MAX_US = (2048, 4096, 8192), 50_000.0
 """Sides of the matrices; a larger one is skipped where it would take longer."""
 
 CHAINS = 8  # values of a thread of multiply_add; kernels.cu has the same number
@@ -154,7 +154,7 @@ def _matrix(name: str, device: torch.device, time: Time) -> float | None:
                     times_us.append(time(product))
         least_us = min((taken_us for taken_us in times_us if taken_us > 0), default=0.0)
         best = max(best, 2 * size**3 / least_us / 1e6 if least_us else 0.0)
-        if not least_us or 8 * least_us > MOST_US:
+        if not least_us or 8 * least_us > MAX_US:
             break
     return best or None
 
@@ -204,7 +204,7 @@ def _plain(dtype: torch.dtype, device: torch.device, time: Time) -> float | None
         return None
 
 
-MOST_BYTES, SHARE_OF_FREE, TIMES_L2 = 4 << 30, 0.25, 4
+MAX_BYTES, SHARE_OF_FREE, TIMES_L2 = 4 << 30, 0.25, 4
 """The size of one array, as far as a share of the free memory holds all three; and the least, in sizes of L2:
 a smaller one does not measure memory."""
 
@@ -275,7 +275,7 @@ def measure_bandwidths(
 
 def _array_bytes(free: int, l2_bytes: int, device: str) -> int:
     """Return the size of each array with so much free memory, if that is enough to see past L2."""
-    nbytes = min(MOST_BYTES, int(free * SHARE_OF_FREE) // 3)
+    nbytes = min(MAX_BYTES, int(free * SHARE_OF_FREE) // 3)
     if nbytes >= TIMES_L2 * l2_bytes:
         return nbytes
     needed = 3 * TIMES_L2 * l2_bytes / SHARE_OF_FREE

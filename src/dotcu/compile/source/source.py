@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.errors import SourceNotFound, UsageError, quoted
-from dotcu.files import MOST_BYTES, is_file, is_folder, matching, read_file
+from dotcu.files import MAX_BYTES, is_file, is_folder, matching, read_file
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,9 @@ def archived(path: Path) -> bytes | None:
     try:
         with zipfile.ZipFile(archive) as members, suppress(KeyError):
             member = members.getinfo(posixpath.normpath(path.relative_to(archive).as_posix()))
-            if member.file_size > MOST_BYTES:
+            if member.file_size > MAX_BYTES:
                 raise SourceNotFound(
-                    f"{path} cannot be read: it has more than {MOST_BYTES:,} bytes.\n"
+                    f"{path} cannot be read: it has more than {MAX_BYTES:,} bytes.\n"
                     f"A text file of CUDA C++ is required there; see it with: unzip -l {quoted(archive)}"
                 )
             return members.read(member)

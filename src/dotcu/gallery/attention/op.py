@@ -79,7 +79,7 @@ ROUNDS = 4
 LEAST_KEYS = 256
 """Of a part, so that it is worth a block."""
 
-MOST_TOKENS = 8
+MAX_TOKENS = 8
 
 ALL, CAUSAL, WINDOW = 0, 1, 2
 """Which keys a query sees, as the kernels count."""
@@ -939,9 +939,9 @@ def _require_cache(
             f"equal shapes and strides (got {shapes[0]}, {shapes[1]} and {tuple(v_cache.shape)}).\n"
             "Put positions before heads: q.transpose(1, 2)"
         )
-    if q.shape[1] > MOST_TOKENS or q.shape[3] % 8 or not 0 < q.shape[3] <= 256:
+    if q.shape[1] > MAX_TOKENS or q.shape[3] % 8 or not 0 < q.shape[3] <= 256:
         raise ValueError(
-            f"attention_decode takes up to {MOST_TOKENS} queries of each sequence, and head dimensions that "
+            f"attention_decode takes up to {MAX_TOKENS} queries of each sequence, and head dimensions that "
             f"are multiples of 8 up to 256 (got {shapes[0]}).\nTake attention_varlen for many queries"
         )
     if any(stride % 8 for stride in k_cache.stride()[:3]) or k_cache.stride(3) != 1:

@@ -85,7 +85,7 @@ ragged_kernels = dotcu.load(
 """No sample is as large as what takes these."""
 RAGGED_TILES, RAGGED_BELOW = 1024, 4
 """Tiles that are enough for a GPU, and how many of them are below each other at least."""
-RAGGED_LEAST_BYTES, RAGGED_MOST_BYTES = 64, 4
+RAGGED_LEAST_BYTES, RAGGED_MAX_BYTES = 64, 4
 """Bytes of such a row at least, and of its elements at most."""
 
 Chosen = tuple[dotcu.Kernel, tuple[int | None, ...], int | None, int, int, int | None, int]
@@ -178,7 +178,7 @@ def _lying(x: Tensor, out: Tensor, rows: int, n: int) -> tuple[str, int]:
 def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen:
     most = VECTOR_BYTES // out.element_size()
     width = vector_width(most, (inner,), x)
-    if width < most and x.dtype == out.dtype and x.element_size() <= RAGGED_MOST_BYTES:
+    if width < most and x.dtype == out.dtype and x.element_size() <= RAGGED_MAX_BYTES:
         ragged = _choose_ragged(x, out, outer, n, inner, reverse)
         if ragged is not None:
             return ragged

@@ -18,7 +18,7 @@ wide_kernels = dotcu.load("wide.cu")
 
 HALVES = (torch.bfloat16, torch.float16)
 E4M3 = torch.float8_e4m3fn
-MOST_ROWS = 64
+MAX_ROWS = 64
 LEAST_GROUP = 32
 
 FIRST_WITH_CLUSTERS = (9, 0)
@@ -42,14 +42,14 @@ TILES = (
     (16, 8, 1024, (1, 1, 8, 2, 4)),
     (16, 8, 4096, (1, 2, 4, 2, 4)),
     (16, 8, ANY, (1, 8, 1, 2, 4)),
-    (16, MOST_ROWS, 4096, (1, 4, 2, 2, 3)),
-    (16, MOST_ROWS, ANY, (2, 4, 2, 1, 3)),
+    (16, MAX_ROWS, 4096, (1, 4, 2, 2, 3)),
+    (16, MAX_ROWS, ANY, (2, 4, 2, 1, 3)),
     (8, 8, 2048, (2, 2, 4, 1, 4)),
     (8, 8, ANY, (2, 8, 1, 1, 4)),
-    (8, MOST_ROWS, ANY, (2, 4, 1, 1, 4)),
+    (8, MAX_ROWS, ANY, (2, 4, 1, 1, 4)),
     (4, 8, 2048, (2, 2, 4, 1, 4)),
     (4, 8, ANY, (2, 8, 1, 1, 3)),
-    (4, MOST_ROWS, ANY, (2, 4, 1, 1, 4)),
+    (4, MAX_ROWS, ANY, (2, 4, 1, 1, 4)),
 )
 """The tile for weights of so many bits; for so many rows of x, and of weights, at most. Weights of fewer bits
 need more rows in a block, as each block reads all of x.
@@ -85,7 +85,7 @@ SLOT = 32
 LEAST_OF_WIDE = 256
 """Rows of weights, more than which go to wide.cu for 8 rows of x, too."""
 
-MOST_STAGES = 6
+MAX_STAGES = 6
 """The stages of wide.cu, if three blocks fit on a multiprocessor with them."""
 
 ROWS_OF_WIDE, WARPS_OF_WIDE, LEAST_WIDE_STEPS = 64, 5, 8
@@ -215,7 +215,7 @@ def _wide(x: Tensor, weight: Tensor, out: Tensor) -> Plan:
     n, k = weight.shape
     columns = dotcu.cdiv(out.numel() // n, COLUMNS_OF_B) * COLUMNS_OF_B
     stage = (ROWS_OF_WIDE + columns) * LINE
-    stages = min(MOST_STAGES, THREE_AT_ONCE // stage)
+    stages = min(MAX_STAGES, THREE_AT_ONCE // stage)
     blocks, steps = dotcu.cdiv(n, ROWS_OF_WIDE), dotcu.cdiv(k * x.element_size(), LINE)
     few = steps // (LEAST_WIDE_STEPS // LEAST_STEPS)
     cluster = _cluster(blocks, few, dotcu.sm_count(out), stages * stage)
@@ -265,9 +265,9 @@ def _require(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | Non
     rows = 1
     for size in x.shape[:-1]:
         rows *= size
-    if rows > MOST_ROWS:
+    if rows > MAX_ROWS:
         raise ValueError(
-            f"gemv takes at most {MOST_ROWS} rows of x (got {rows}).\nMultiply more by: x @ weight.T"
+            f"gemv takes at most {MAX_ROWS} rows of x (got {rows}).\nMultiply more by: x @ weight.T"
         )
     _require_scale(x, weight, scale)
     if bias is not None and (bias.dtype != x.dtype or bias.shape != weight.shape[:1]):

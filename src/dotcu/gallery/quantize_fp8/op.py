@@ -37,7 +37,7 @@ LINE_LANES = 8
 FEW, MANY = 4, 8
 """Loads of 16 bytes that a thread has on their way: in a warp with several rows, and for a longer row."""
 
-MOST_VECTORS = 32
+MAX_VECTORS = 32
 CLUSTERS = (2, 4, 8)
 CLUSTER_LANES = 256
 SMEM_BYTES = 48 * 1024
@@ -78,7 +78,7 @@ def _choose(x: Tensor) -> tuple[dotcu.Kernel, int, int, int | None]:
     """The kernel, grid, block and cluster."""
     way, width = _lying(x)
     rows, pieces = x.shape[0], x.shape[1] // width
-    deepest = _at_most(MANY * (VECTOR_BYTES // x.element_size()) // width, MOST_VECTORS)
+    deepest = _at_most(MANY * (VECTOR_BYTES // x.element_size()) // width, MAX_VECTORS)
     blocks, lanes = _sharing(x, rows, pieces, width, deepest)
     vectors = _at_most(dotcu.cdiv(pieces, lanes * blocks), deepest)
     threads = lanes if lanes > WARP else SMALL_BLOCK

@@ -67,10 +67,10 @@ BACKWARD_HOLDERS = (
 LONG = (512, 64)
 """Threads, and bytes of a thread, for rows that no launch can hold."""
 
-MOST_PARTS = 256
+MAX_PARTS = 256
 """Blocks of such a row, for whose numbers the threads of each suffice."""
 
-MOST_STEPS = 32
+MAX_STEPS = 32
 """Loads that a thread holds at once: each takes a register or more."""
 
 Vectors = tuple[str, int]
@@ -181,7 +181,7 @@ def _fits(holder: Holder, x: Tensor, n: int, vectors: Vectors) -> bool:
     """Return whether a launch holds a row of n elements, in such vectors, on this GPU."""
     (threads, held, blocks), (_, width) = holder, vectors
     size = x.element_size()
-    holds = held // (width * size) <= MOST_STEPS and n * size <= threads * held * blocks
+    holds = held // (width * size) <= MAX_STEPS and n * size <= threads * held * blocks
     return holds and (blocks == 1 or _has_clusters(x))
 
 
@@ -198,7 +198,7 @@ def _long(first: Any, last: Any, held: int, x: Tensor, rows: int, n: int, vector
     way, width = vectors
     steps = held // (width * x.element_size())
     at_once = steps * width * LONG[0]
-    share = dotcu.cdiv(dotcu.cdiv(n, MOST_PARTS), at_once) * at_once
+    share = dotcu.cdiv(dotcu.cdiv(n, MAX_PARTS), at_once) * at_once
     parts = dotcu.cdiv(n, share)
     instance = (x.dtype, way, width, steps, LONG[0])
     return first[instance], last[instance], (n, parts, share), rows * parts, LONG[0], None

@@ -25,12 +25,12 @@ kernels = dotcu.load("kernel.cu")
 SMALL_INTEGERS = (torch.uint8, torch.int8, torch.int16)
 
 WARP = 32
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 SHORT_ROWS_THREADS = 512
 """The most threads of a block whose rows are summed by lanes of a warp: each has twice the registers."""
 
-MOST_PARTS = 2**15
+MAX_PARTS = 2**15
 """Of a row; blocks along the grid's y."""
 
 LAST_TEAM = 512
@@ -55,7 +55,7 @@ COLUMN_BATCH, NARROW_BYTES = 8, 4
 NARROW_THREADS = 256
 """The most threads of a block that has those batches."""
 
-MOST_LANES = 8
+MAX_LANES = 8
 """Columns of a thread: so many sums fit into its registers."""
 
 ACROSS, ACROSS_FEW = 32, 8
@@ -166,14 +166,14 @@ def _choose(x: Tensor, out: Tensor, place: int | None, block_size: int) -> Chose
 def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> Chosen:
     """Add up contiguous rows; few long ones in two launches."""
     vectors, block = dotcu.cdiv(n * x.element_size(), VECTOR_BYTES), _power_up_to(block_size)
-    most = MOST_THREADS // 2 if x.dtype in SMALL_INTEGERS else MOST_THREADS  # these need 69 registers
+    most = MAX_THREADS // 2 if x.dtype in SMALL_INTEGERS else MAX_THREADS  # these need 69 registers
     team, parts = _team(vectors, rows, block, most, dotcu.sm_count(x)), 1
     threads, wide = min(block_size, SHORT_ROWS_THREADS) if team <= WARP else team, sum_type(x.dtype)
     if vectors > LONG_ROW:
         kernel = _rows_kernel(x.dtype, wide, team, PART_BATCH)
         resident = kernel.occupancy(threads) * dotcu.sm_count(x)
         busy = torch.sym_min(resident // rows, vectors // (PART_BATCH * team))
-        parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // PART, MOST_PARTS))
+        parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // PART, MAX_PARTS))
     if parts > 1:
         last = _rows_kernel(wide, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM, 0
         return (rows, parts), (kernel, (rows, n), (rows, parts), threads, 0), last
@@ -206,7 +206,7 @@ def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int, batch: int 
 
 def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> Chosen:
     """Add up columns; few long ones in two launches."""
-    most, columns = min(MOST_LANES, VECTOR_BYTES // x.element_size()), out.numel()
+    most, columns = min(MAX_LANES, VECTOR_BYTES // x.element_size()), out.numel()
     lanes, anywhere = vector_width(most, (inner,), x), False
     block, parts = _first_columns(x, columns, n, inner, lanes, anywhere, block_size)
     if lanes < most <= inner + 1 and columns == inner and dotcu.is_aligned(x, VECTOR_BYTES):
@@ -324,9 +324,9 @@ def _require(x: Tensor, dim: int | None, block_size: int) -> None:
         raise ValueError(
             f"dim is a dimension of x, {-rank} to {rank - 1} (got {dim}).\nThe last one: sum(x, dim=-1)"
         )
-    if block_size % WARP != 0 or not WARP <= block_size <= MOST_THREADS:
+    if block_size % WARP != 0 or not WARP <= block_size <= MAX_THREADS:
         raise ValueError(
-            f"block_size is a number of whole warps, a multiple of {WARP} up to {MOST_THREADS} "
+            f"block_size is a number of whole warps, a multiple of {WARP} up to {MAX_THREADS} "
             f"(got {block_size}).\nType: sum(x, block_size=256)"
         )
 

@@ -52,7 +52,7 @@ SOON_BYTES, GROUP_BYTES = 2**22, 2**10
 """Neighbours of a row in the tensor are fetched into L2 with it if the result has them at most so many bytes
 later, and if they have so many together."""
 
-MOST_RUNS = 2**32
+MAX_RUNS = 2**32
 """Rows that `runs` counts are fewer."""
 
 LINE_BYTES = 32
@@ -247,7 +247,7 @@ def _choose_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> Chosen:
         numbers = (dims[-1][0], *(stride for _, stride, _ in dims[:-1]))
         word = vector_width(VECTOR_BYTES // size, numbers, view)
         anywhere = word * size < VECTOR_BYTES and dims[-1][0] * size >= LEAST_RUN_BYTES
-        if anywhere and _count(dims[:-1]) < MOST_RUNS and dotcu.is_aligned(out, VECTOR_BYTES):
+        if anywhere and _count(dims[:-1]) < MAX_RUNS and dotcu.is_aligned(out, VECTOR_BYTES):
             return _choose_runs(view, dims)
         dims, size = _in_words(dims, word), size * word
     columns, column, _ = dims[-1]

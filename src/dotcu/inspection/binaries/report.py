@@ -459,11 +459,11 @@ class Wheel:
     problems: tuple[str, ...]
 
 
-MOST_UNPACKED_BYTES = 8 << 30
+MAX_UNPACKED_BYTES = 8 << 30
 """The most that a member of a wheel may have, unpacked."""
 
-_MOST_TEXT_BYTES = 64 << 20
-_MOST_GROWTH = 1100
+_MAX_TEXT_BYTES = 64 << 20
+_MAX_GROWTH = 1100
 """How many times as long as what is packed a member may be: deflate gets to 1032."""
 
 
@@ -517,7 +517,7 @@ def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
         head = packed.read(4)
         if head not in _BINARY_HEADS and not info.filename.endswith(_PTX_SUFFIX):
             return False
-        if info.file_size > min(MOST_UNPACKED_BYTES, _MOST_GROWTH * info.compress_size):
+        if info.file_size > min(MAX_UNPACKED_BYTES, _MAX_GROWTH * info.compress_size):
             raise ValueError(f"it has {info.file_size} bytes, packed into {info.compress_size}")
         with path.open("wb") as out:
             out.write(head)
@@ -562,9 +562,9 @@ def _text(wheel: zipfile.ZipFile, name: str) -> bytes:
     with _reporting_damage(f"{name} in {wheel.filename}"):
         info = wheel.getinfo(name)
     with _opened(wheel, info) as packed:
-        data = packed.read(_MOST_TEXT_BYTES + 1)
-        if len(data) > _MOST_TEXT_BYTES:
-            raise ValueError(f"it has more than {_MOST_TEXT_BYTES} bytes")
+        data = packed.read(_MAX_TEXT_BYTES + 1)
+        if len(data) > _MAX_TEXT_BYTES:
+            raise ValueError(f"it has more than {_MAX_TEXT_BYTES} bytes")
         return data
 
 

@@ -75,7 +75,7 @@ RULES: Mapping[tuple[str, str], tuple[Callable[[Version, Version], bool], str]] 
     ("ptx", "a"): (operator.eq, "that GPU alone"),
 }
 _KINDS = {"elf": "machine code", "ptx": "PTX"}
-_MOST_REASONS = 2
+_MAX_REASONS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def _reasons(left: Sequence[Fatbin], gpu: Version) -> str:
     """Return why modules do not run: each reason where they are few, else what there is."""
     entries = [entry for module in left for entry in module.entries]
     reasons = dict.fromkeys(_mismatch(entry, gpu) for entry in entries)
-    if len(reasons) <= _MOST_REASONS:
+    if len(reasons) <= _MAX_REASONS:
         return ": " + "; ".join(reasons) if reasons else ""
     by_kind: dict[str, set[str]] = {}
     for entry in entries:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 CompileUnit: TypeAlias = "FileUnit | CompilationUnit"
 """Kernels that are compiled together."""
 
-_MOST_AT_ONCE = 8
+_MAX_AT_ONCE = 8
 _INSTANTIATION = re.compile(r"\s*([A-Za-z_][\w:]*)\s*\[(.*)\]\s*", re.DOTALL)
 
 
@@ -291,7 +291,7 @@ class BuildResult:
 
 def build_all(requests: Sequence[BuildRequest]) -> BuildResult:
     """Compile and disassemble, in the order of the requests."""
-    with ThreadPoolExecutor(max_workers=min(_MOST_AT_ONCE, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max_workers=min(_MAX_AT_ONCE, os.cpu_count() or 1)) as pool:
         try:
             return _joined(list(pool.map(_build, requests)))
         except BaseException:

@@ -20,7 +20,7 @@ from dotcu.inspection.code.sass import SassInstruction
 VERSION = 1
 """The version of the JSON form."""
 
-MOST_OPCODES = 20
+MAX_OPCODES = 20
 """How many changed opcodes are listed in words; the JSON form has all."""
 
 _RESOURCES = (
@@ -174,7 +174,7 @@ def normalised(instructions: Sequence[SassInstruction]) -> Iterator[str]:
 def _changes(change: KernelDiff) -> list[RenderableType]:
     if change.same:
         return [Padding(Text(_SAME, style="dim"), (0, 0, 0, 2))]
-    rest = max(len(change.opcodes) - MOST_OPCODES, 0)
+    rest = max(len(change.opcodes) - MAX_OPCODES, 0)
     numbers = [Text(str(number)) for number in change.numbers[: len(change.numbers) - rest]]
     numbers += [Text(f"and {rest} more opcodes", style="dim")] if rest else []
     lines = [Text(line, style=_STYLES.get(line[:1], "")) for line in change.lines]

@@ -31,7 +31,7 @@ from dotcu.operator.execution import around_bodies
 from dotcu.simulator import Counters
 from dotcu.tile_ir.module import SourceLocation
 
-MOST_ELEMENTS = 1 << 17
+MAX_ELEMENTS = 1 << 17
 """The most elements of a sample that is simulated: the largest one below this that reaches a kernel."""
 
 _IS_CUDA, _IS_CPU = torch.Tensor.is_cuda.__get__, torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
@@ -313,7 +313,7 @@ def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, Simula
     chosen: dict[SampleCall, list[str]] = {}
     for name in dict.fromkeys(name for call in calls for name in call.kernels):
         launching = [call for call in calls if name in call.kernels]
-        fitting = [call for call in launching if call.elements <= MOST_ELEMENTS]
+        fitting = [call for call in launching if call.elements <= MAX_ELEMENTS]
         size = attrgetter("elements")
         chosen.setdefault(max(fitting, key=size) if fitting else min(launching, key=size), []).append(name)
     for call, names in chosen.items():

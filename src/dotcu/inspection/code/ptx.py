@@ -18,7 +18,7 @@ _LOC = re.compile(rf"\.loc\s+{_AT}(?:.*inlined_at\s+{_AT})?")
 _STATEMENT = re.compile(r"(?:@!?[%\w]+\s+)?(?P<opcode>[a-z][a-z0-9]*(?:[.:]+\w+)*)(?=\s|$)")
 _COMMENT = re.compile(r"//.*")
 _CALLEE = re.compile(r"\bcall(?:\.\w+)*\s+(?:\([^)]*\)\s*,\s*)?([A-Za-z_$][\w$]*)\s*[,;]")
-_MOST_CALL_LINES = 4
+_MAX_CALL_LINES = 4
 """The most lines from a call to the name of its function: the instruction, its result, the name."""
 _CALL = re.compile(r"\bcall\b[^;]*;")
 _NAME = re.compile(r"[\w$]+")
@@ -111,7 +111,7 @@ def callees(lines: Sequence[PtxLine]) -> dict[int, str]:
     names = {}
     for index, line in enumerate(lines):
         if any(opcode.startswith("call") for opcode in line.opcodes):
-            following = "\n".join(each.text for each in lines[index : index + _MOST_CALL_LINES])
+            following = "\n".join(each.text for each in lines[index : index + _MAX_CALL_LINES])
             named = _CALLEE.search(_COMMENT.sub("", following))
             if named is not None:
                 names[line.number] = named[1]

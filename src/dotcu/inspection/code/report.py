@@ -178,7 +178,7 @@ def _steps(arch: ArchLimits, usage: Mapping[str, int], *, fixed_block: bool) -> 
 VERSION = 2
 """The version of the JSON form."""
 
-MOST_LINES = 6
+MAX_LINES = 6
 """How many source lines are named for one kind of instruction."""
 
 _COUNTS = (
@@ -447,7 +447,7 @@ def _emitted(one: InspectedKernel) -> Iterator[Text]:
 def _lines(locations: Sequence[SourceLocation], file: str) -> str:
     own = sorted({at.line for at in locations if at.file == file})
     others = [f"{short(at.file)}:{at.line}" for at in locations if at.file != file]
-    shown = [*map(str, own), *others][:MOST_LINES]
+    shown = [*map(str, own), *others][:MAX_LINES]
     rest = len(own) + len(others) - len(shown)
     more = f" and {rest} more" if rest else ""
     word = "line" if len(own) == 1 and not others else "lines"

@@ -666,13 +666,13 @@ def _packer_of(layout: TypeLayout, label: str, stores: Stores) -> Packer:
     return _packer(parameter, lambda: layout, stores)
 
 
-MOST_NESTED = 100
+MAX_NESTED = 100
 
 
 def tensors_in(args: Iterable[Any], depth: int = 0) -> list[Tensor]:
     """Return the tensors among the arguments, and those in their lists, structs and tensor maps."""
-    if depth > MOST_NESTED:
-        raise ArgumentError(f"An argument is nested more than {MOST_NESTED} deep.\nDoes it hold itself?")
+    if depth > MAX_NESTED:
+        raise ArgumentError(f"An argument is nested more than {MAX_NESTED} deep.\nDoes it hold itself?")
     found: list[Tensor] = []
     for value in args:
         if isinstance(value, Tensor):

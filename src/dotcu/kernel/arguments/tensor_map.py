@@ -223,14 +223,14 @@ def tiled(value: TensorMap) -> Tiled:
             lower_corner=lower[::-1],
             upper_corner=upper[::-1],
         )
-        if len(_known) >= _MOST_KNOWN:
+        if len(_known) >= _MAX_KNOWN:
             _known.clear()
         _known[key] = checked
     return checked
 
 
 _known: dict[tuple[object, ...], Tiled] = {}
-_MOST_KNOWN = 1024
+_MAX_KNOWN = 1024
 
 
 def outer_strides(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ OPERATIONS: Mapping[tuple[str, bool], tuple[str, bool]] = {
 """By the name of the class, and whether the operands are doubles: the C++ of one operand or two, and whether
 its value is a double. Sources: sympy, and torch/utils/_sympy/functions.py."""
 
-_MOST_FACTORS = 8
+_MAX_FACTORS = 8
 
 
 class Values:
@@ -100,7 +100,7 @@ class Values:
 
     def _operation(self, expr: Expr) -> tuple[str, bool]:
         name, operands = type(expr).__name__, expr.args
-        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 1 < expr.exp <= _MOST_FACTORS:
+        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 1 < expr.exp <= _MAX_FACTORS:
             name, operands = "Mul", (expr.base,) * int(expr.exp)
         double = any(self._typed(operand)[1] for operand in operands)
         template, is_double = OPERATIONS[name, double]

@@ -16,7 +16,7 @@ from dotcu.shipping.assembling import Job, replacing
 from dotcu.shipping.audit import audited_wheel
 from dotcu.shipping.building import Contents, WheelPlan, contents
 from dotcu.shipping.cpp import writing
-from dotcu.shipping.cpp.planning import MOST_TARGETS, plan_all
+from dotcu.shipping.cpp.planning import MAX_TARGETS, plan_all
 
 
 def write_source(
@@ -41,7 +41,7 @@ def write_source(
     Raises:
         UsageError: C++ can run none of the operators, or there is something else in the folder's place.
     """
-    chosen = targets[:MOST_TARGETS]
+    chosen = targets[:MAX_TARGETS]
     once = {operator.qualified_name: operator for operator in operators}  # a name may be imported twice
     codes = {
         (writing.place(job.unit.names, job.source, job.locked.options), job.target): code

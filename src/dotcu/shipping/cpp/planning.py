@@ -21,7 +21,7 @@ from dotcu.operator import Operator, Overload, Sample
 from dotcu.shipping.cpp.recording import RecordedCall, Recording, TensorKey, Unrecorded
 from dotcu.tracebacks import first_lines
 
-MOST_TARGETS = 64
+MAX_TARGETS = 64
 """A plan's targets are the bits of one number."""
 
 # The schema types that C++ on the stable ABI takes. Source: torch/csrc/stable/stableivalue_conversions.h.

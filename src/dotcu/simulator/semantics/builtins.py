@@ -207,12 +207,12 @@ def _filled(match: re.Match[str], take: Take, string: Callable[[int], str]) -> s
     return _one(match["kind"], match["length"] or "", spec, take, string)
 
 
-_MOST_CHARACTERS = 4095
+_MAX_CHARACTERS = 4095
 """The width that C promises to a conversion (ISO C, "Environmental limits"); more would fill memory."""
 
 
 def _bounded(count: str) -> str:
-    return str(min(int(count[:9]), _MOST_CHARACTERS)) if count else ""
+    return str(min(int(count[:9]), _MAX_CHARACTERS)) if count else ""
 
 
 def _one(kind: str, length: str, spec: str, take: Take, string: Callable[[int], str]) -> str:

@@ -20,7 +20,7 @@ from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import FOREIGN, PREPOSITIONS, describe_miss, element_of
 from dotcu.simulator.semantics.memory.atomic import AT_ONCE, add_in_global, adds_in_any_order
 from dotcu.simulator.tile.elements import dtype_of, from_bits, is_float, rounded, to_bits
-from dotcu.simulator.tile.races import MOST_FLAGS, Places
+from dotcu.simulator.tile.races import MAX_FLAGS, Places
 from dotcu.tile_ir.module import TileOperation, TileType
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def _check_races(launch: TileLaunch, access: TileAccess, part: Places) -> None:
     for done, stamps, apart in shadow.compare(access, part):
         bad = np.flatnonzero(apart.reshape(-1))
         _report_race(launch, access, part, done, int(stamps.reshape(-1)[bad[0]]), bad)
-    if (access.acquire or access.release) and part.size <= MOST_FLAGS:
+    if (access.acquire or access.release) and part.size <= MAX_FLAGS:
         flags = (part.flat().reshape(-1) * access.bytes + part.region.view(access.bytes)[1]).tolist()
         if access.acquire:
             order.acquire(flags)

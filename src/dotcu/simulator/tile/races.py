@@ -25,7 +25,7 @@ from dotcu.simulator.machine.shape import Array
 if TYPE_CHECKING:
     from dotcu.simulator.tile.access import TileAccess
 
-MOST_FLAGS = 1024
+MAX_FLAGS = 1024
 """The most elements of one access that a release or an acquire is followed through."""
 
 
