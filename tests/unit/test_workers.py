@@ -13,7 +13,7 @@ import dotcu
 from dotcu.errors import JitDisabled
 from dotcu.workers import Worker, WorkerCrash, ending, relevant_output, run_pool, started_early
 
-ECHO = "fake_workers:echo"
+ECHO = "helpers.fake_workers:echo"
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_lines_of_a_tool_do_not_extend_the_limit(tmp_path: Path) -> None:
 
 
 def test_a_request_can_be_superseded() -> None:
-    worker = Worker("fake_workers:until_superseded")
+    worker = Worker("helpers.fake_workers:until_superseded")
     worker.send("wait")
     assert worker.receive(30.0) == "wait"
     worker.send("next")

@@ -220,7 +220,7 @@ def test_each_kind_of_finding_is_of_one_check_whichever_trial_has_it(kind: str, 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A file with a line for each request to workers, which do what the kinds of trials say."""
-    monkeypatch.setattr(running, "WORKER", "fake_workers:trials")
+    monkeypatch.setattr(running, "WORKER", "helpers.fake_workers:trials")
     return tmp_path / "log"
 
 

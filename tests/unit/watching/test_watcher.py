@@ -22,7 +22,7 @@ pytest.importorskip("watchfiles")
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watcher, "ENTRY", "fake_workers:watched")
+    monkeypatch.setattr(watcher, "ENTRY", "helpers.fake_workers:watched")
     monkeypatch.setattr(watcher, "GRACE_S", 0.1)
 
 
