@@ -132,8 +132,8 @@ LABEL = "dotcu check names the two lines of a kernel that race, and passes once 
 CLASSES = {"bold": "bold", "dim": "dim", "green": "green", "color(1)": "red"}
 """The CSS class for each part of a Rich style."""
 
-TYPED_S, READ_S = 1.2, {0: 1.5, 1: 9.0, 2: 0.8, 3: 5.0}
-"""Seconds to type a command, and to show each scene's output before the next command."""
+TYPED_S, READ_S = (0.0, 0.0, 1.2, 1.2), (0.0, 8.0, 0.8, 5.0)
+"""Seconds to type each command, and to show its output: the kernel and its race are there from the start."""
 
 STYLE = """
 svg { --back: #f6f8fa; --front: #1f2328; --red: #cf222e; --dim: #59636e; --green: #116329; --edge: #d1d9e0 }
@@ -147,12 +147,12 @@ text, .prompt { fill: var(--front) }
 
 
 def picture(shown: list[Scene]) -> str:
-    """Return the scenes as an animated SVG. The first one is visible without animation."""
-    seconds = sum(TYPED_S + READ_S[index] for index in range(len(shown)))
+    """Return the scenes as an animated SVG."""
+    seconds = sum(TYPED_S) + sum(READ_S)
     style, body, scrolls, time, row = [STYLE], [], [], 0.0, 0
     for index, scene in enumerate(shown):
-        typed, stands = 100 * time / seconds, 100 * (time + TYPED_S) / seconds
-        if index:
+        typed, stands = 100 * time / seconds, 100 * (time + TYPED_S[index]) / seconds
+        if TYPED_S[index]:
             style.append(typing_rules(index, len(scene.command), typed, stands, seconds))
         prompt = Text.assemble(("$ ", "green"), scene.command)
         body.append(f'<g class="t{index}">{text_row(prompt, row)}</g>')
@@ -160,7 +160,7 @@ def picture(shown: list[Scene]) -> str:
         body.append(f'<g class="o{index}">' + "\n".join(rows) + "</g>")
         scrolls += [(typed, row + 1), (stands, row + 1 + len(scene.output))]
         row += 1 + len(scene.output)
-        time += TYPED_S + READ_S[index]
+        time += TYPED_S[index] + READ_S[index]
     style.append(scrolling_rules([*scrolls, (100.0, row)], seconds))
     return in_frame("".join(style), "\n".join(body))
 

@@ -139,18 +139,17 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else ""
-        noun = "element" if self.tile else "lane"
-        count = f"1 {noun} in all" if self.lanes == 1 else f"{self.lanes} {noun}s in all"
+        count = f"{self.lanes} {'element' if self.tile else 'thread'}{'s' * (self.lanes != 1)}"
         if self.kind in OF_RACES and self.lanes >= ENOUGH_LANES and not self.tile:
-            count = f"at least {self.lanes} {noun}s"
-        by = f"block {shown_coordinates(self.block)}"
-        by += "" if self.rank is None else f" of rank {self.rank}"
-        by = f"tile {by}" if self.tile else f"thread {shown_coordinates(self.thread)} of {by}"
-        who = f"by {by}, {count}"
+            count = f"at least {count}"
+        first = f"block {shown_coordinates(self.block)}"
+        first += "" if self.rank is None else f" of rank {self.rank}"
+        first = f"tile {first}" if self.tile else f"thread {shown_coordinates(self.thread)} of {first}"
+        who = f"{count}; first: {first}" if self.lanes > 1 or self.tile else first
         shown = f"\n    {self.line} | {self.source.strip()}" if self.source.strip() else ""
         caller = f"\n    {self.caller}" if self.caller else ""
         said = self.message if self.message.startswith(self.kind) else f"{self.kind}: {self.message}"
-        return f"{place}{said}\n    in {self.kernel}, {who}{caller}{shown}"
+        return f"{place}{said}\n    in {self.kernel}, by {who}{caller}{shown}"
 
 
 def shown_coordinates(coordinates: Coordinates) -> str:

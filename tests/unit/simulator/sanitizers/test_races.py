@@ -182,7 +182,7 @@ def test_a_race_of_all_threads_is_found_in_little_time(run_kernel: Any) -> None:
 
 def test_a_race_of_many_threads_says_that_there_may_be_more(run_kernel: Any) -> None:
     body = "__shared__ int s[256]; s[t] = t; out[blockIdx.x * 256 + t] = s[255 - t];"
-    for grid, count in ((15, "3840 lanes in all"), (16, "at least 4096 lanes")):
+    for grid, count in ((15, "by 3840 threads;"), (16, "by at least 4096 threads;")):
         arguments = {"a": np.zeros(1, "i4"), "out": np.zeros(4096, "i4")}
         result = run_kernel(HEAD + body + "}", arguments, grid=grid, block=256, collect=True)
         (finding,) = result.findings

@@ -37,7 +37,7 @@ def test_an_extent_that_is_too_large() -> None:
     assert (finding.kind, finding.lanes) == ("out-of-bounds", 1)
     assert "read of 4 bytes at `a`[300] (just past its end)" in finding.message
     assert "Make the view with the sizes of the tensor: dotcu.extents(t) passes them." in finding.message
-    assert "by tile block (2,0,0), 1 element in all" in str(finding)
+    assert "by 1 element; first: tile block (2,0,0)" in str(finding)
 
 
 def test_an_extent_below_zero() -> None:
