@@ -67,7 +67,7 @@ class Settings:
     launch_blocking: bool = _variable(
         "CUDA_LAUNCH_BLOCKING", False, "1: wait for every launch, so that a kernel's fault names the kernel"
     )
-    debug: bool = _variable("DOTCU_DEBUG", False, "1: command line and notebook show tracebacks")
+    debug: bool = _variable("DOTCU_DEBUG", False, "1: show whole tracebacks, also in the command line")
     nvrtc: Path | None = _variable(
         "DOTCU_NVRTC", None, "the libnvrtc to use, instead of the one that dotcu would choose"
     )

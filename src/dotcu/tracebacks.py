@@ -17,10 +17,13 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from dotcu import settings
 from dotcu.errors import DotcuError, EnvironmentFault, UsageError
@@ -30,6 +33,9 @@ _INSTALLED = tuple(
     Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "scripts"))
 )
 _TORCH = tuple(path / "torch" for path in _INSTALLED)
+_STANDARD_LIBRARY = Path(traceback.__file__).parent
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _FRAMES = 8
 """The number of frames that are shown; of more, as in a recursion, the outermost and innermost half."""
 
@@ -50,7 +56,51 @@ def as_user_error(kind: type[DotcuError], happened: str, remedy: str) -> Iterato
         raise
     except (Exception, SystemExit) as error:
         shown = "\n".join(f"    {line}".rstrip() for line in user_traceback(error).splitlines())
-        raise kind(f"{happened}:\n{shown}\n{remedy}") from error
+        debug = settings.current().debug
+        raise kind(f"{happened}:\n{shown}\n{remedy}") from (error if debug else None)
+
+
+def shorten(error: Exception) -> None:
+    """Take dotcu's frames out of an error's traceback, with those of torch and Python that they called.
+
+    A public function does this to what it catches, and raises it again: the traceback then leads from one
+    of the user's lines to the next. The frames stay under DOTCU_DEBUG=1, and where dotcu itself is at fault.
+    """
+    if settings.current().debug:
+        return
+    kept: list[TracebackType] = []
+    step, inside, of_torch = error.__traceback__, False, False
+    while step is not None:
+        file = Path(step.tb_frame.f_code.co_filename)
+        of_torch = any(map(file.is_relative_to, _TORCH))
+        if file.is_relative_to(_OURS) and not file.is_relative_to(_OURS / "gallery"):
+            inside = True
+        elif not of_torch and file.parent != _STANDARD_LIBRARY:
+            inside = False
+        if not inside:
+            kept.append(step)
+        step = step.tb_next
+    if inside and not of_torch and not isinstance(error, DotcuError):
+        return
+    shown = None
+    for step in reversed(kept):
+        shown = TracebackType(shown, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    error.__traceback__ = shown
+
+
+def shortens_tracebacks(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a public function, whose errors then have short tracebacks."""
+
+    @wraps(function)
+    def shortening(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            __tracebackhide__ = True
+            shorten(error)
+            raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
+
+    return shortening
 
 
 def user_traceback(error: BaseException) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import traceback
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from dotcu import settings
 from dotcu.errors import ArgumentError, UsageError
-from dotcu.tracebacks import as_user_error, describe, user_traceback
+from dotcu.tracebacks import as_user_error, describe, shorten, user_traceback
 
 
 def raised_by(path: Path, text: str) -> BaseException:
     """What running a file raises."""
     path.write_text(text)
     try:
-        exec(compile(text, str(path), "exec"), vars(ModuleType("theirs")))
+        exec(compile(text, str(path), "exec"), vars(ModuleType(f"theirs{abs(hash(path))}")))
     except (Exception, SystemExit) as error:
         return error
     raise AssertionError("it raised nothing")
@@ -83,3 +85,67 @@ def test_a_block_that_is_blamed_raises_the_error_asked_for_with_the_way_there(tm
 def test_an_error_of_dotcus_passes_as_it_is() -> None:
     with pytest.raises(ArgumentError, match=r"^x$"), as_user_error(UsageError, "it cannot be", "Do so."):
         raise ArgumentError("x")
+
+
+# ---------------------------------------------------------------- what Python itself shows
+
+OPERATOR = """
+import dotcu, torch
+
+kernels = dotcu.load_inline("__global__ void copy(float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }")
+
+@dotcu.op(f"{__name__}::copy")
+def copy(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    kernels.copy(x, y, grid=1, block=64)
+    return y
+
+@copy.reference
+def _(x):
+    return x.view(3)
+
+@copy.samples
+def _(device, dtype):
+    yield 1 / 0
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "lines"),
+    [
+        ("kernels.copy(torch.ones(9), torch.ones(9), grid=1, block=64)", []),
+        ("kernels.copy(1, torch.ones(9), grid=1, block=64)", []),
+        ("copy(torch.ones(9))", ["return x.view(3)"]),
+        ("getattr(torch.ops, __name__).copy(torch.ones(9))", ["return x.view(3)"]),
+        ("with dotcu.simulate(): copy(torch.ones(9))", ["kernels.copy(x, y, grid=1, block=64)"]),
+        ("copy(torch.ones(9), 1)", []),
+        ("dotcu.check(copy)", []),
+        ("dotcu.inspect('no.py')", []),
+    ],
+)
+def test_a_traceback_leads_through_the_users_lines(tmp_path: Path, call: str, lines: list[str]) -> None:
+    error = raised_by(tmp_path / "ops.py", OPERATOR + call)
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame.line for frame in frames if frame.filename == str(tmp_path / "ops.py")]
+    assert theirs == [call, *lines]
+    others = [frame for frame in frames[1:] if frame.filename != str(tmp_path / "ops.py")]
+    raised_again = [frame for frame in others if str(frame.line).startswith("raise error")]
+    assert 1 <= len(raised_again) <= 2
+    assert [frame for frame in others if "torch/_ops.py" not in frame.filename] == raised_again
+    assert error.__suppress_context__ or error.__context__ is None
+
+
+def test_with_debugging_on_every_frame_is_there(tmp_path: Path) -> None:
+    with settings.override(debug=True):
+        error = raised_by(tmp_path / "ops.py", OPERATOR + "kernels.copy(1, torch.ones(9), grid=1, block=64)")
+    assert any(frame.name == "pack" for frame in traceback.extract_tb(error.__traceback__))
+
+
+def test_a_fault_of_dotcu_itself_keeps_its_frames() -> None:
+    with pytest.raises(AttributeError) as caught:
+        shorten(None)  # type: ignore[arg-type]
+    before = traceback.extract_tb(caught.value.__traceback__)
+    shorten(caught.value)
+    assert traceback.extract_tb(caught.value.__traceback__) == before
+    assert before[-1].name == "shorten"

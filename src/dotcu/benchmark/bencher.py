@@ -39,13 +39,14 @@ from dotcu.errors import OperatorError, UsageError
 from dotcu.files import read_file
 from dotcu.kernel.scope import watching_launches
 from dotcu.operator import Operator, Overload, Sample
-from dotcu.tracebacks import first_lines
+from dotcu.tracebacks import first_lines, shortens_tracebacks
 
 STATES: tuple[L2, ...] = ("cold", "warm")
 AGAINST = ("eager", "compile")
 DEFAULT = Protocol()
 
 
+@shortens_tracebacks
 def bench(
     op: Operator | Iterable[Operator] | Callable[[], Any],
     *,

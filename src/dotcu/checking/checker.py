@@ -20,8 +20,10 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Result, Trial
 from dotcu.errors import UsageError, quoted
 from dotcu.operator import Operator
+from dotcu.tracebacks import shortens_tracebacks
 
 
+@shortens_tracebacks
 def check(
     op: Operator | Iterable[Operator],
     *,

@@ -28,6 +28,7 @@ from dotcu.inspection.code.build import (
 )
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts, kernel_occupancy
 from dotcu.kernel.declarations import template_example
+from dotcu.tracebacks import shortens_tracebacks
 
 if TYPE_CHECKING:
     from dotcu.kernel import Kernel, Module
@@ -47,6 +48,7 @@ Source: CUDA C++ Programming Guide, "Family-specific features"; NVRTC 13.0 takes
 _MAX_THREADS = 1024
 
 
+@shortens_tracebacks
 def inspect(
     target: Any,
     *,

@@ -36,7 +36,8 @@ from dotcu.kernel.driver.fork import require_own_cuda
 from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch
 from dotcu.kernel.scope import LaunchPolicy, current_scope, kernel_listeners, refuse_compiled, refuse_launch
 from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, simulated_device
-from dotcu.kernel.staging import Stages
+from dotcu.kernel.staging import Shape, Stages
+from dotcu.tracebacks import shorten
 
 if TYPE_CHECKING:
     from dotcu.kernel.module import Module
@@ -215,25 +216,25 @@ class Kernel:
             block = 1
         if self._stages.quick(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
             return
+        shape = block, smem_bytes, cluster, bool(cooperative), bool(programmatic)
+        try:
+            self._launch(args, grid, shape, device)
+        except Exception as error:
+            __tracebackhide__ = True
+            shorten(error)
+            raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
+
+    def _launch(self, args: tuple[Any, ...], grid: Any, shape: Shape, device: DeviceLike | None) -> None:
         scope = current_scope()
         if scope.policy is LaunchPolicy.SKIP:
             if kernel_listeners():
-                announce(self.unit, self.name, read_config(self._shown, grid, block, smem_bytes, cluster))
+                announce(self.unit, self.name, read_config(self._shown, grid, *shape[:3]))
             if scope.recording is not None:
-                shape = block, smem_bytes, cluster, bool(cooperative), bool(programmatic)
                 scope.recording.launched(self, args, grid, shape)
             return
         if scope.policy is LaunchPolicy.REFUSE:
             refuse_launch(self._shown, scope)
-        launch(
-            self.unit,
-            self.name,
-            self._stages,
-            args,
-            grid=grid,
-            shape=(block, smem_bytes, cluster, bool(cooperative), bool(programmatic)),
-            device=device,
-        )
+        launch(self.unit, self.name, self._stages, args, grid=grid, shape=shape, device=device)
 
     def compile(self, arch: str | None = None) -> ObjectCode:
         """Compile for an architecture, `sm_90a` or `compute_80`; by default for the device in use."""

@@ -25,6 +25,7 @@ from dotcu.operator.overload import Overload, Progress, Registered, Tolerance, w
 from dotcu.operator.samples import Sample, describe
 from dotcu.operator.schema import Body
 from dotcu.operator.sharding import Sharding
+from dotcu.tracebacks import shorten
 
 
 class Operator(Overload):
@@ -173,7 +174,12 @@ class LaunchingOverload(Overload):
     def _on_autograd(self, *args: Any, **kwargs: Any) -> Any:
         register.implement_waiting_shardings()
         with torch_compat.keeping_autocast():
-            return self._above(*args, **kwargs)
+            try:
+                return self._above(*args, **kwargs)
+            except Exception as error:
+                __tracebackhide__ = True
+                shorten(error)
+                raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
 
     def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
@@ -359,10 +365,15 @@ class LaunchingOperator(LaunchingOverload, Operator):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = NotImplemented
-        if self._direct is not None and not is_dynamo_compiling():
-            result = self._direct(*args, **kwargs)
-        if result is NotImplemented:
-            result = self._dispatch(*args, **kwargs)
+        try:
+            if self._direct is not None and not is_dynamo_compiling():
+                result = self._direct(*args, **kwargs)
+            if result is NotImplemented:
+                result = self._dispatch(*args, **kwargs)
+        except Exception as error:
+            __tracebackhide__ = True
+            shorten(error)
+            raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
         if result is not None:
             return result
         for overload in self.overloads.values():

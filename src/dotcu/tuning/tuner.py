@@ -30,7 +30,7 @@ from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.operator import Operator, Sample, tuned
 from dotcu.operator.configurations import Configurations, gpu_at_hand, values_of
 from dotcu.operator.tuned import Key, TunedEntry, TunedFile, TunedGpu
-from dotcu.tracebacks import first_lines
+from dotcu.tracebacks import first_lines, shortens_tracebacks
 from dotcu.tuning.report import RejectedConfiguration, TuneReport, TuneRow
 from dotcu.tuning.search import MAX_TIMED, new_study
 from dotcu.tuning.session import TIME_S, TRY_S, Session, TuneRequest, configurations_of
@@ -47,6 +47,7 @@ MAX_CRASHES = 20
 Event = dict[str, Any]
 
 
+@shortens_tracebacks
 def tune(
     op: Operator | Iterable[Operator],
     *,
