@@ -58,7 +58,7 @@ $(STAMP): pyproject.toml constraints.txt requirements-tile.txt hatch_build.py $(
 	@$(BIN)/python hatch_build.py > /dev/null || true
 	@touch $@
 
-demo: $(STAMP)  ## a tour in half a minute: a race explained by line, operators checked, their bounds
+demo: $(STAMP)  ## a tour in ten seconds: a race explained by line, an operator checked, its time bound
 	@$(BIN)/python examples/demo/demo.py
 
 test: $(STAMP)  ## lint, build the docs, run the quick tests

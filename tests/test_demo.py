@@ -1,4 +1,4 @@
-"""`make demo` does what it says: the race is found, the operators pass, and the bound is printed."""
+"""`make demo` does what it says: the race is found, the operator passes, and the bound is printed."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def test_where_the_shell_does_not_find_dotcu_the_demo_says_how_it_does(
 def test_the_whole_demo_succeeds() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("row_sum.cu:23: race", "dotcu::square", "bound", "dotcu new mylib"):
+    for words in ("row_sum.cu:23: race", "passed: 1 overload", "bound", "dotcu new mylib"):
         assert words in done.stdout

@@ -256,7 +256,7 @@ OUTSIDE = [page for page in PAGES if ROOT / "docs" not in page.parents]
 def test_every_link_outside_of_the_site_leads_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
-        other = page.parent / target
+        other = page.parent / target if target else page
         assert other.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.MULTILINE)
