@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from dotcu.errors import FindingError
 from dotcu.simulator import CHECKS, ON_REQUEST
 from dotcu.simulator.counting.counters import Counters
+from dotcu.tracebacks import file_line
 
 if TYPE_CHECKING:
     from dotcu.simulator.sanitizers.earlier import EarlierLaunch
@@ -138,7 +139,7 @@ class Finding:
     tile: bool = False
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}: " if self.line else ""
+        place = f"{file_line(self.file, self.line)}: " if self.line else ""
         count = f"{self.lanes} {'element' if self.tile else 'thread'}{'s' * (self.lanes != 1)}"
         if self.kind in OF_RACES and self.lanes >= ENOUGH_LANES and not self.tile:
             count = f"at least {count}"
