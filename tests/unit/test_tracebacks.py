@@ -120,6 +120,7 @@ def _(device, dtype):
         ("getattr(torch.ops, __name__).copy(torch.ones(9))", ["return x.view(3)"]),
         ("with dotcu.simulate(): copy(torch.ones(9))", ["kernels.copy(x, y, grid=1, block=64)"]),
         ("copy(torch.ones(9), 1)", []),
+        ('dotcu.load_inline("__global__ void f() { x }").f.compile()', []),
         ("dotcu.check(copy)", []),
         ("dotcu.inspect('no.py')", []),
     ],

@@ -37,7 +37,7 @@ from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch
 from dotcu.kernel.scope import LaunchPolicy, current_scope, kernel_listeners, refuse_compiled, refuse_launch
 from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, simulated_device
 from dotcu.kernel.staging import Shape, Stages
-from dotcu.tracebacks import shorten
+from dotcu.tracebacks import shorten, shortens_tracebacks
 
 if TYPE_CHECKING:
     from dotcu.kernel.module import Module
@@ -236,10 +236,12 @@ class Kernel:
             refuse_launch(self._shown, scope)
         launch(self.unit, self.name, self._stages, args, grid=grid, shape=shape, device=device)
 
+    @shortens_tracebacks
     def compile(self, arch: str | None = None) -> ObjectCode:
         """Compile for an architecture, `sm_90a` or `compute_80`; by default for the device in use."""
         return self.unit.code(Target.parse(arch) if arch is not None else _assembled_target()).object
 
+    @shortens_tracebacks
     def warm(self) -> None:
         """Compile and load on every visible device, or else in the simulator.
 
@@ -265,6 +267,7 @@ class Kernel:
             code.library(self.name).kernel(code.symbol(self.name), index)
 
     @property
+    @shortens_tracebacks
     def attributes(self) -> KernelAttributes:
         """Registers, shared memory, spills and limits, on the architecture in use."""
         announce(self.unit, self.name, None)
@@ -294,6 +297,7 @@ class Kernel:
         target = code.object.target
         return resident_blocks(code.needs(self.name), threads, smem_bytes, limits(target.major, target.minor))
 
+    @shortens_tracebacks
     def occupancy(self, block: int | tuple[int, ...] | None = None, smem_bytes: int = 0) -> int:
         """Return how many blocks a multiprocessor holds at once, by registers, shared memory and limits.
 

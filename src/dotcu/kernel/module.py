@@ -52,6 +52,7 @@ from dotcu.kernel.scope import (
     refuse_write,
     require_seen,
 )
+from dotcu.tracebacks import shortens_tracebacks
 
 _log = logging.getLogger("dotcu")
 
@@ -256,6 +257,7 @@ class Module:
                     self._variables.late.add(declaration.name)
                 self.kernels.found[declaration.name] = self._kernel(declaration)
 
+    @shortens_tracebacks
     def compile(self, arch: str) -> ObjectCode:
         """Compile the plain kernels, and the instantiations named or used so far, for an architecture.
 
@@ -271,6 +273,7 @@ class Module:
         plain = [k.declaration for k in self.kernels.values() if k.declaration.name in self._plain.names]
         return self._unit_of(plain, instances).build(Target.parse(arch))
 
+    @shortens_tracebacks
     def warm(self) -> None:
         """Compile and load every kernel, for example before a graph is captured.
 
