@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 FOREIGN = (
-    "An address stored in memory or in a struct is the host's. Pass the tensors themselves: in a list for an "
-    "array of pointers, in a dataclass for a struct."
+    "An address stored in memory, or in the bytes of a struct, is unknown to the simulator. Pass the tensors "
+    "themselves: in a list for an array of pointers, in a dataclass for a struct."
 )
 PREPOSITIONS = {"read": "of", "write": "of", "atomic": "on"}
 

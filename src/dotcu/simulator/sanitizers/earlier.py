@@ -102,8 +102,8 @@ def _report(part: AccessPart, index: int, lanes: Array) -> None:
     assert earlier is not None
     name, shown = describe_element(part, index)
     message = (
-        f"race: it {_DOES[part.access.action]} {shown}, which the launch before, `{earlier[0]}`, writes, "
-        "and this launch is programmatic: it may start while that one runs. Call dotcu::wait_for_earlier(), "
+        f"race: it {_DOES[part.access.action]} {shown}, which the previous launch, `{earlier[0]}`, writes. "
+        "This launch is programmatic, so it may start while that one runs. Call dotcu::wait_for_earlier(), "
         "or cudaGridDependencySynchronize(), in each thread before it touches that memory."
     )
     chunk.report("race", part.access.placed, np.unique(lanes), message, address_of=name)

@@ -810,8 +810,8 @@ def _async_remedy(later: Instruction, earlier: Instruction) -> str:
             "mbarrier, that the thread which issues it waits for."
         )
     return (
-        "Wait first for what ends the asynchronous access, the mbarrier of a copy or its group, in each of "
-        "these threads, or in one that then meets the others at a barrier."
+        "First wait until the asynchronous access has ended, by the mbarrier of the copy or by its group: in "
+        "each of these threads, or in one thread and then at a barrier with the others."
     )
 
 
@@ -826,19 +826,21 @@ def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
     if event.shape.rank != at.chunk.shape.rank:
         return (
             "They are of different GPUs: publish by a flag with __threadfence_system() before it is set and "
-            "after it is seen, or by .release.sys and .acquire.sys. What is of gpu scope does not reach "
-            "another GPU."
+            "after it is seen, or by .release.sys and .acquire.sys. Synchronization at gpu scope does "
+            "not reach another GPU."
         )
     if event.shape is not at.chunk.shape or other // pitch != own // pitch:
         if event.access.order.strong and at.access.order.strong:
             return "Both are atomic only within a block: use the plain atomics, not those that end in _block."
         return (
-            "Blocks run in any order: use an atomic, write to another tensor than is read, publish by a flag "
-            "with __threadfence() before it is set and after it is seen, or split the kernel in two."
+            "Blocks run in any order: use an atomic, write to a tensor that the kernel does not read, set a "
+            "flag with __threadfence() before it is set and after it is seen, or split the kernel in two."
         )
     is_write = at.access.action == "write" and event.access.action != "atomic"
     if earlier.location == later.location and is_write:
-        return "Use an atomic where several threads change the same place, or put __syncthreads() between."
+        return (
+            "Use an atomic where several threads change the same place, or put __syncthreads() between them."
+        )
     if at.access.order.exchange and event.access.order.strong and other // WARP != own // WARP:
         return (
             "volatile orders no two warps: put __syncthreads() between the write and the read, and between "

@@ -93,7 +93,7 @@ def _report_unwritten(part: AccessPart, index: Array, lanes: Lanes) -> None:
     assert part.shadow is not None
     name, shown = describe_element(part, int(index[0]))
     copied = WRITTEN[access.width] * COPIED & int(part.shadow[int(index[0])])
-    why = "holds a copy of what nothing has written" if copied else "nothing has written"
+    why = "holds a copy of memory that nothing has written" if copied else "nothing has written"
     message = (
         f"read of {access.width} bytes at {shown}, which {why}. Write it before it is "
         "read: set the initial value, or let every thread that should store do so."
@@ -186,5 +186,5 @@ def _describe_copy(chunk: Chunk, access: Access, copy: AsyncCopy) -> str:
     caller = chain_of(location, placed.calls)[-1]  # the outermost place
     if caller.line not in (0, line) and caller.file == location.file:
         where += f", called from line {caller.line}"
-    does = "is still on its way there" if copy.values is not None else "may still read them"
+    does = "may not have arrived" if copy.values is not None else "may still read them"
     return f"the copy at {where} (`{placed.instruction.text}`) {does}"

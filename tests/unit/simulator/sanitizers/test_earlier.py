@@ -37,7 +37,7 @@ def findings(
 def test_what_is_read_before_the_wait_is_found() -> None:
     (finding,) = findings("")
     assert (finding.kind, finding.line, finding.lanes, finding.address_of) == ("race", 6, 64, "x")
-    assert "the launch before, `first`, writes" in finding.message
+    assert "the previous launch, `first`, writes" in finding.message
     assert "dotcu::wait_for_earlier()" in finding.message
 
 

@@ -86,7 +86,7 @@ def test_scratch_memory_of_structs_with_padding_is_copied(run_kernel: Any) -> No
 def test_a_copy_is_reported_as_that(run_kernel: Any) -> None:
     (found,) = findings_of(run_kernel, "kept[lane] = v; __syncwarp();\n out[lane] = kept[lane] * 2;")
     assert (found.line, found.address_of, found.lanes) == (8, "kept", 12)
-    assert "which holds a copy of what nothing has written" in found.message
+    assert "which holds a copy of memory that nothing has written" in found.message
 
 
 def test_two_values_that_went_into_one_are_both_reported(run_kernel: Any) -> None:
