@@ -104,6 +104,10 @@ def copy(x: torch.Tensor) -> torch.Tensor:
 def _(x):
     return x.view(3)
 
+@copy.overload("by")
+def copy_by(x: torch.Tensor, by: int) -> torch.Tensor:
+    raise ValueError("by is too large")
+
 @copy.samples
 def _(device, dtype):
     yield 1 / 0
@@ -119,7 +123,8 @@ def _(device, dtype):
         ("copy(torch.ones(9))", ["return x.view(3)"]),
         ("getattr(torch.ops, __name__).copy(torch.ones(9))", ["return x.view(3)"]),
         ("with dotcu.simulate(): copy(torch.ones(9))", ["kernels.copy(x, y, grid=1, block=64)"]),
-        ("copy(torch.ones(9), 1)", []),
+        ("copy(torch.ones(9), 1, 2)", []),
+        ("copy_by(torch.ones(9), 2)", ['raise ValueError("by is too large")']),
         ('dotcu.load_inline("__global__ void f() { x }").f.compile()', []),
         ("dotcu.check(copy)", []),
         ("dotcu.inspect('no.py')", []),

@@ -35,6 +35,7 @@ from dotcu.operator.execution import device_of
 from dotcu.operator.samples import Sample, SampleFunction, describe
 from dotcu.operator.schema import Body, Signature
 from dotcu.operator.sharding import Rule, Sharding, rules, validate
+from dotcu.tracebacks import shorten
 
 Tolerance = float | Mapping[torch.dtype, float] | None
 """The relative error that `check` allows: one for all dtypes, or by dtype; None to compute it."""
@@ -105,7 +106,12 @@ class Overload:
         self.__name__ = self.signature.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._dispatch(*args, **kwargs)
+        try:
+            result = self._dispatch(*args, **kwargs)
+        except Exception as error:
+            __tracebackhide__ = True
+            shorten(error)
+            raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
         return self._written(kwargs) if self.signature.outs else result
 
     def _dispatch(self, *args: Any, **kwargs: Any) -> Any:
