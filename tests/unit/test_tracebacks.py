@@ -140,6 +140,10 @@ def test_a_traceback_leads_through_the_users_lines(tmp_path: Path, call: str, li
     assert 1 <= len(raised_again) <= 2
     assert [frame for frame in others if "torch/_ops.py" not in frame.filename] == raised_again
     assert error.__suppress_context__ or error.__context__ is None
+    hidden = [
+        frame for frame, _ in traceback.walk_tb(error.__traceback__) if "__tracebackhide__" in frame.f_locals
+    ]
+    assert len(hidden) == len(raised_again), "pytest and IPython leave these out"
 
 
 def test_with_debugging_on_every_frame_is_there(tmp_path: Path) -> None:
