@@ -9,26 +9,15 @@ section"); GNU extensions for symbol versions: the Linux Standard Base, "Symbol 
 
 from __future__ import annotations
 
-import atexit
-import ctypes
-import functools
 import mmap
-import os
-import re
 import struct
-import sys
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from dotcu.demangler import demangle
 from dotcu.errors import UsageError
-
-if TYPE_CHECKING:
-    from dotcu.process import Child
-
-Data: TypeAlias = bytes | mmap.mmap
 
 MAGIC = b"\x7fELF"
 CUDA_MACHINE = 190
@@ -38,6 +27,8 @@ NOBITS = 8
 SYMBOLS = 2
 """The type of the full symbol table (SHT_SYMTAB)."""
 UNDEFINED_LETTERS = frozenset("Uwv")
+HOST_CODE = ".nv.host"
+"""The section of a cubin of tile kernels that has code for the processor of the host."""
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -64,13 +55,16 @@ _OBJECT, _SECTION_SYMBOL, _FILE, _INDIRECT = 1, 3, 4, 10
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
 _WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
 
+_MAX_OVERLAP = 4
+"""How many times as long as their table all names of it may be, or sections as their file."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """The bytes of a binary, and the name that errors use for it."""
+    """The bytes of a binary, and the name that errors have for it."""
 
     name: str
-    data: Data
+    data: bytes | mmap.mmap
 
     def take(self, offset: int, size: int, part: str) -> bytes:
         self.require(offset + size, part)
@@ -91,7 +85,7 @@ class Image:
 
 
 class Header(NamedTuple):
-    """The fields of the file's header that are used here."""
+    """The fields of a file's header that are used here."""
 
     abi_version: int
     type: int
@@ -241,7 +235,7 @@ def read_sections(image: Image) -> tuple[Section, ...]:
     rows = list(_SECTION.iter_unpack(table))
     if names >= len(rows):
         raise _damaged(image, f"it refers to section {names}, and there are {len(rows)}")
-    text = Names(image, image.take(rows[names][4], rows[names][5], "the table of the sections' names"))
+    text = StringTable(image, image.take(rows[names][4], rows[names][5], "the table of the sections' names"))
     sections = []
     for name, kind, flags, _, offset, size, link, _, _, _ in rows:
         section = Section(text.at(name), kind, flags, offset, size, link)
@@ -253,7 +247,7 @@ def read_sections(image: Image) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def machine_within(data: Data, name: str) -> str:
+def machine_within(data: bytes | mmap.mmap, name: str) -> str:
     """Return the processor of the ELF file in a section, such as `x86_64`; "" without that section."""
     image = Image(name="the code", data=data)
     for section in read_sections(image):
@@ -264,20 +258,16 @@ def machine_within(data: Data, name: str) -> str:
     return ""
 
 
-HOST_CODE = ".nv.host"
-"""The section of a cubin of tile kernels that has code for the processor of the host."""
-
-
 def section_bytes(data: bytes, name: str) -> int:
     """Return the size of a section in bytes, 0 if the file has none of that name."""
     return sum(one.size for one in read_sections(Image(name="the code", data=data)) if one.name == name)
 
 
-class Names:
-    """A string table: the text at each offset, read once.
+class StringTable:
+    """A table of names by their offset.
 
-    Linkers let a name be the end of another. Names that overlap more than those ever do would take memory by
-    the square of the file's size.
+    Linkers let a name be the end of another. Names that overlap more than that would take memory by the
+    square of the file's size.
     """
 
     def __init__(self, image: Image, text: bytes) -> None:
@@ -286,11 +276,7 @@ class Names:
         self._left = _MAX_OVERLAP * len(text) + 1
 
     def at(self, offset: int) -> str:
-        """Return the text at an offset, "" where the offset is outside.
-
-        Raises:
-            UsageError: The names of the table overlap too much.
-        """
+        """Return the text at an offset; empty where the offset is outside."""
         if offset not in self._known:
             end = self._text.find(b"\0", offset)
             found = self._text[offset : end if end >= 0 else None]
@@ -301,22 +287,12 @@ class Names:
         return self._known[offset]
 
 
-_MAX_OVERLAP = 4
-"""How many times as long as their table all names of it may be, or sections as their file."""
-
-
-def names_of(image: Image, sections: Sequence[Section], table: Section) -> Names:
-    """Return the string table of a table of symbols, versions or dynamic entries.
-
-    Args:
-        image: The file.
-        sections: Its sections.
-        table: The one among them whose names are wanted.
-    """
+def names_of(image: Image, sections: Sequence[Section], table: Section) -> StringTable:
+    """Return the string table of a table of symbols, versions or dynamic entries."""
     if table.link >= len(sections):
         raise _damaged(image, f"it refers to section {table.link}, and there are {len(sections)}")
     names = sections[table.link]
-    return Names(image, image.take(names.offset, names.size, f"the names that go with {table.name}"))
+    return StringTable(image, image.take(names.offset, names.size, f"the names that go with {table.name}"))
 
 
 def rows_of(image: Image, table: Section, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
@@ -427,170 +403,3 @@ def _linked(
         if fields[-1] == 0:
             return
         start += fields[-1]
-
-
-# The names that C++ spells, by the function of the machine's C++ library that undoes the mangling.
-#
-# That function takes as much memory and time as a name wants: one of 370 bytes can want more than there is,
-# since a part of it may name all that came before twice. Whatever is not plain goes to another process.
-
-_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.1.dylib")
-_PLAIN = frozenset("_ZNEPKRVObvcahstijlmxynofdew0123456789")
-"""What a name without templates and without references to parts of itself consists of, but for its words."""
-
-_LONGEST_PLAIN = 1000
-_LONGEST_NAME = 1 << 16
-"""The most characters of a name that is shown in place of a mangled one."""
-
-_MAX_KNOWN = 1 << 20
-_AT_ONCE = 500
-_MAX_REFUSED = 3
-"""The names of a call that may take too long; then the rest of it stays mangled."""
-
-_WAIT_S = 3.0
-_APART = f"""
-import ctypes, resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-for name in {_LIBRARIES!r}:
-    try:
-        call = ctypes.CDLL(name).__cxa_demangle
-        break
-    except (OSError, AttributeError):
-        continue
-else:
-    sys.exit()
-call.restype = ctypes.c_void_p
-free = ctypes.CDLL(None).free
-free.argtypes = (ctypes.c_void_p,)
-for line in sys.stdin:
-    address = call(line.rstrip().encode(), None, None, None)
-    found = ctypes.string_at(address).decode("utf-8", "replace") if address else ""
-    free(address)
-    print(found if len(found) <= {_LONGEST_NAME} else "", flush=True)
-"""
-_known: dict[str, str] = {}
-
-
-def demangle(symbol: str) -> str:
-    """Return `scale(float*, int)` for `_Z5scalePfi`; a name that cannot be demangled here, as it is.
-
-    Source: Itanium C++ ABI, "Demangler API": `__cxa_demangle` of the machine's C++ library.
-    """
-    demangle_all((symbol,))
-    return _known.get(symbol, symbol)
-
-
-def demangle_all(symbols: Iterable[str]) -> None:
-    """Have the names of some symbols ready for `demangle`, all by one process."""
-    new = [each for each in dict.fromkeys(symbols) if each.startswith("_Z") and each not in _known]
-    if len(_known) + len(new) > _MAX_KNOWN:
-        _known.clear()
-    _known.update((each, _demangle_here(each)) for each in new if _is_plain(each))
-    left = [each for each in new if each not in _known and each.isprintable() and each.isascii()]
-    _known.update((each, each) for each in new if each not in _known)
-    if not left or not sys.executable or _demangler() is None:
-        return
-    for _ in range(_MAX_REFUSED):
-        done = _demangle_apart(left)
-        _known.update({symbol: name for symbol, name in done.items() if name})
-        left = left[len(done) + 1 :]  # the one behind those that are done took too long
-        if not left:
-            return
-
-
-def _is_plain(symbol: str) -> bool:
-    """Return whether a mangled name has nothing in it but names, pointers and built-in types."""
-    at = 0
-    while at < len(symbol):
-        digits = _DIGITS.match(symbol, at)
-        if digits:
-            at = digits.end() + int(digits[0][:6])
-        elif symbol[at] not in _PLAIN:
-            return False
-        else:
-            at += 1
-    return len(symbol) <= _LONGEST_PLAIN
-
-
-_DIGITS = re.compile(r"[0-9]+")
-
-
-def _demangle_here(symbol: str) -> str:
-    functions = _demangler()
-    if functions is None:
-        return symbol
-    call, free = functions
-    address = call(symbol.encode(), None, None, None)
-    if not address:
-        return symbol
-    try:
-        return ctypes.string_at(address).decode("utf-8", "replace")
-    finally:
-        free(address)
-
-
-def _demangle_apart(symbols: Sequence[str]) -> dict[str, str]:
-    """Return the names of symbols by another process, up to the first one that it cannot do in time."""
-    done: dict[str, str] = {}
-    with _guard:
-        for start in range(0, len(symbols), _AT_ONCE):
-            part = symbols[start : start + _AT_ONCE]
-            child = _helper()
-            for symbol in part:
-                child.write_line(symbol)
-            for symbol in part:
-                try:
-                    name = child.read_line(_WAIT_S)
-                except TimeoutError:
-                    name = None
-                if name is None:
-                    _end_helper()
-                    return done
-                done[symbol] = name
-    return done
-
-
-_guard = threading.Lock()
-_helpers: dict[int, Child] = {}
-"""By the process that started it, the one that demangles: a process that was forked starts its own."""
-
-
-def _helper() -> Child:
-    from dotcu.process import Child  # a launch of a kernel that was compiled before starts none
-
-    if os.getpid() not in _helpers:
-        _helpers[os.getpid()] = Child((sys.executable, "-I", "-S", "-c", _APART))
-    return _helpers[os.getpid()]
-
-
-@atexit.register
-def _end_helper() -> None:
-    child = _helpers.pop(os.getpid(), None)
-    if child is not None:
-        child.end()
-
-
-def _after_fork() -> None:
-    """Make a new lock: one that another thread held at the fork would never be released in the child."""
-    global _guard
-    _guard = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-@functools.cache
-def _demangler() -> tuple[Any, Any] | None:
-    """Return the function of the C++ library, and the one that frees its results."""
-    for name in _LIBRARIES:
-        try:
-            call = ctypes.CDLL(name).__cxa_demangle
-        except (OSError, AttributeError):
-            continue
-        call.restype = ctypes.c_void_p
-        call.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
-        free = ctypes.CDLL(None).free
-        free.argtypes = (ctypes.c_void_p,)
-        return call, free
-    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import shutil
 import struct
@@ -14,9 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dotcu import elf as module
 from dotcu import process
-from dotcu.elf import NOBITS, HostBinary, Image, demangle, read_host_binary, read_sections
+from dotcu.elf import NOBITS, HostBinary, Image, read_host_binary, read_sections
 from dotcu.errors import UsageError
 from helpers.binary_files import RELOCATABLE, elf
 
@@ -152,59 +150,6 @@ def test_a_file_for_another_kind_of_host_is_refused() -> None:
     data[4] = 1  # 32 bits
     with pytest.raises(UsageError, match=r"it is not a 64-bit little-endian ELF file.*7f 45 4c 46 01 01"):
         read_sections(Image(name="it", data=bytes(data)))
-
-
-@pytest.mark.parametrize(
-    ("symbol", "name"),
-    [
-        ("_Z5scalePfi", "scale(float*, int)"),
-        ("_ZN2ns4turnIdLi256EEEvPT_", "void ns::turn<double, 256>(double*)"),
-        ("_ZN12_GLOBAL__N_11kEv", "(anonymous namespace)::k()"),
-        ("cudaLaunchKernel", "cudaLaunchKernel"),
-        ("i", "i"),  # a type's code, were it taken for a mangled name
-        ("_Znonsense", "_Znonsense"),
-        ("_Z\N{GREEK SMALL LETTER ALPHA}", "_Z\N{GREEK SMALL LETTER ALPHA}"),
-    ],
-)
-def test_mangled_names_are_read_and_others_left(symbol: str, name: str) -> None:
-    assert demangle(symbol) == name
-
-
-def test_without_a_cxx_library_names_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(name)
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    monkeypatch.setattr(module, "_known", {})
-    module._demangler.cache_clear()
-    try:
-        for symbol in ("_Z5scalePfi", "_ZN2ns4turnIdLi256EEEvPT_"):
-            assert demangle(symbol) == symbol
-    finally:
-        module._demangler.cache_clear()
-
-
-def doubling(times: int) -> str:
-    """A name with some bytes for each time that what it stands for doubles."""
-    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return "_Z1f1a1bIS_S_E" + "".join(f"S0_IS{digits[n]}_S{digits[n]}_E" for n in range(1, 1 + times))
-
-
-def test_a_name_that_stands_for_more_than_memory_stays_mangled_and_others_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_WAIT_S", 0.5)
-    monkeypatch.setattr(module, "_known", {})
-    bomb = doubling(34)
-    assert len(bomb) < 400
-    module.demangle_all(["_ZN2ns4turnIdLi256EEEvPT_", bomb, "_ZN2ns4turnIfLi256EEEvPT_"])
-    assert demangle(bomb) == bomb
-    assert demangle("_ZN2ns4turnIdLi256EEEvPT_") == "void ns::turn<double, 256>(double*)"
-    assert demangle("_ZN2ns4turnIfLi256EEEvPT_") == "void ns::turn<float, 256>(float*)"
-
-
-def test_a_name_that_doubles_a_few_times_is_read() -> None:
-    assert demangle(doubling(2)).startswith("f(a, b<a, a>, b<b<a, a>, b<a, a> >")
 
 
 def many_sections(size: int, *, overlap: bool) -> bytes:

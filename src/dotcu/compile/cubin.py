@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dotcu import elf
+from dotcu.demangler import demangle
 from dotcu.elf import Header, Image, Section
 
 _FUNCTION = 2
@@ -71,7 +72,7 @@ class BinaryKernel:
     @property
     def name(self) -> str:
         """The name as C++ spells it."""
-        return elf.demangle(self.symbol)
+        return demangle(self.symbol)
 
     @property
     def resources(self) -> str:

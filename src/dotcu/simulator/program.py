@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotcu import stopwatch
-from dotcu.elf import demangle
+from dotcu.demangler import demangle
 from dotcu.errors import SimulationError
 from dotcu.process import ForkSafeLock
 from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable

@@ -40,6 +40,7 @@ from dotcu import elf, report_base, serialize
 from dotcu.compile import prebuilt
 from dotcu.compile.cubin import BinaryKernel, read_cubin
 from dotcu.compile.target import Version, dotted
+from dotcu.demangler import demangle_all
 from dotcu.elf import HostBinary, Image, read_host_binary
 from dotcu.errors import DotcuError, EnvironmentFault, PrebuiltCodeError, SimulationError, UsageError
 from dotcu.files import open_regular
@@ -185,7 +186,7 @@ class BinaryReport(report_base.Report):
 
 
 def _host_json(host: HostBinary) -> dict[str, Any]:
-    elf.demangle_all(one.symbol for one in host.symbols)
+    demangle_all(one.symbol for one in host.symbols)
     symbols = [
         {"letter": one.letter, "symbol": one.symbol, "name": one.name, "version": one.version}
         for one in host.symbols

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dotcu.elf import demangle
+from dotcu.demangler import demangle
 from dotcu.errors import UnsupportedInstruction
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction
