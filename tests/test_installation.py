@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from dotcu.inspection.binaries.report import read
+from dotcu.inspection.binary import read
 from helpers import projects
 
 ROOT = Path(__file__).parent.parent

@@ -10,8 +10,8 @@ import torch
 
 from dotcu import gallery
 from dotcu.inspection import InspectReport, inspect
-from dotcu.inspection.code.build import LaunchShape
-from dotcu.inspection.code.report import InspectedKernel, kernel_occupancy
+from dotcu.inspection.build import LaunchShape
+from dotcu.inspection.report import InspectedKernel, kernel_occupancy
 from dotcu.kernel.driver import cuda
 
 pytestmark = pytest.mark.gpu

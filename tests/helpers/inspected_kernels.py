@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dotcu.compile import CompileOptions, Target, inline_source, toolchain
-from dotcu.inspection.code import sass
-from dotcu.inspection.code.build import BuildRequest, build_all, kernels_in_source
-from dotcu.inspection.code.report import InspectedKernel
+from dotcu.inspection import sass
+from dotcu.inspection.build import BuildRequest, build_all, kernels_in_source
+from dotcu.inspection.report import InspectedKernel
 
 needs_nvdisasm = pytest.mark.skipif(
     toolchain.find_tool("nvdisasm") is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm"

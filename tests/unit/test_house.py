@@ -104,7 +104,7 @@ MAKE_DESCRIPTORS = (
     "compile/nvrtc_server.py",
     "compile/packs.py",
     "compile/remote.py",
-    "inspection/binaries/report.py",
+    "inspection/binary.py",
     "process.py",
 )
 

@@ -13,8 +13,8 @@ from dotcu.cli import AsJson, File, Files, Number, Word, Words, console
 from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError, escaped, quoted
 
 if TYPE_CHECKING:
-    from dotcu.inspection.binaries.report import BinaryReport
-    from dotcu.inspection.code.report import InspectReport
+    from dotcu.inspection.binary import BinaryReport
+    from dotcu.inspection.report import InspectReport
 
 COMPILED_HERE = (".cu", ".cuh", ".py")
 """The endings of files that dotcu compiles; any other file is recognized by its bytes."""
@@ -91,8 +91,8 @@ def command(
         "arch": arch, "instantiate": instantiate or (), "include": include or (), "define": macros,
         "block": block, "smem_bytes": smem_bytes,
     }  # fmt: skip
-    from dotcu.inspection.code.diff import diff as difference
-    from dotcu.inspection.code.listing import emit as emitted
+    from dotcu.inspection.diff import diff as difference
+    from dotcu.inspection.listing import emit as emitted
 
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         report = _inspect(target, **how)
@@ -159,7 +159,7 @@ def _inspect(target: str, **how: Any) -> InspectReport:
 
 
 def _page(report: InspectReport, other: InspectReport | None) -> str:
-    from dotcu.inspection.code.diff import diff
+    from dotcu.inspection.diff import diff
     from dotcu.inspection.page import changes_of, page_of, render
 
     if not report.kernels and not report.failed:
@@ -171,7 +171,7 @@ def _page(report: InspectReport, other: InspectReport | None) -> str:
 
 
 def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
-    from dotcu.inspection.code.listing import panes
+    from dotcu.inspection.listing import panes
 
     if as_json:
         console.as_json(report.to_json())
@@ -205,7 +205,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _binary(target: str, archs: list[str], emit: str | None, output: Path | None, as_json: bool) -> None:
-    from dotcu.inspection.binaries import read
+    from dotcu.inspection.binary import read
 
     if emit not in (None, "symbols"):
         raise UsageError(

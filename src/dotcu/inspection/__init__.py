@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dotcu.inspection.code.report import InspectReport
 from dotcu.inspection.inspector import inspect
+from dotcu.inspection.report import InspectReport
 
 __all__ = ["InspectReport", "inspect"]

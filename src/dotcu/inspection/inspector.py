@@ -16,8 +16,8 @@ from dotcu.compile.driver import gpus
 from dotcu.compile.options import Define
 from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, meant_by
 from dotcu.errors import UsageError, quoted
-from dotcu.inspection.binaries import read
-from dotcu.inspection.code.build import (
+from dotcu.inspection.binary import read
+from dotcu.inspection.build import (
     BuildRequest,
     BuildResult,
     CompileUnit,
@@ -26,7 +26,7 @@ from dotcu.inspection.code.build import (
     build_all,
     kernels_in_source,
 )
-from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts, kernel_occupancy
+from dotcu.inspection.report import InspectedKernel, InspectReport, SimulatedCounts, kernel_occupancy
 from dotcu.kernel.declarations import template_example
 from dotcu.tracebacks import shortens_tracebacks
 
@@ -193,7 +193,7 @@ def _of_operators(
     target: Any, targets: Sequence[Target], asked: LaunchShape | None, counts: bool, *, listed: Sequence[str]
 ) -> InspectReport:
     try:  # tracing operators needs torch, which a file of kernels does not
-        tracing = import_module("dotcu.inspection.code.operators")
+        tracing = import_module("dotcu.inspection.operators")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

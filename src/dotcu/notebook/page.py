@@ -21,7 +21,7 @@ from dotcu.errors import escaped
 
 if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport
-    from dotcu.inspection.code.report import InspectedKernel, InspectReport
+    from dotcu.inspection.report import InspectedKernel, InspectReport
     from dotcu.report_base import Report
 
 

@@ -31,9 +31,9 @@ from dotcu.compile.target import Version, dotted
 from dotcu.elf import ElfSymbol, HostBinary, undefined_symbols
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.extension.build import NativeBuild
-from dotcu.inspection import binaries
-from dotcu.inspection.binaries import BinaryReport
-from dotcu.inspection.binaries.runs_on import floor_of, is_provided
+from dotcu.inspection import binary
+from dotcu.inspection.binary import BinaryReport
+from dotcu.inspection.manylinux import floor_of, is_provided
 from dotcu.shipping.building import PYPI_BYTES, pip_wheel, size_line
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
         ToolchainError: A tool is missing, or failed.
     """
     require_tools()
-    report = binaries.read(wheel)
+    report = binary.read(wheel)
     if report.wheel is None:
         raise UsageError(f"{wheel} is not a wheel.\nRequired: a file that pip installs, *.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -187,7 +187,7 @@ def make_wheel(
         UsageError: The library needs another that neither the system, torch nor CUDA provides.
         ToolchainError: pip or auditwheel failed; has their words.
     """
-    host = binaries.read(built.path).host
+    host = binary.read(built.path).host
     floor = floor_of(host) if host else None
     lacking = [name for name in (floor.outside if floor else ()) if not is_one_of(name, (*TORCHS, *CUDAS))]
     if lacking:

@@ -26,7 +26,7 @@ from dotcu.compile.pool import build_all
 from dotcu.compile.remote import lock_folder
 from dotcu.compile.target import plan_target
 from dotcu.errors import CompileError, SourceError, UsageError
-from dotcu.inspection.code.operators import trace_operators
+from dotcu.inspection.operators import trace_operators
 from dotcu.shipping import lock
 from dotcu.shipping.assembling import takes_struct
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, LockedSource, reached_by

@@ -17,7 +17,7 @@ from dotcu.checking.target import resolve
 from dotcu.compile import CompileOptions, Target
 from dotcu.errors import CompileError, UsageError
 from dotcu.files import read_text
-from dotcu.inspection.code.operators import trace_operators
+from dotcu.inspection.operators import trace_operators
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.module import find_macro_made, live_modules
 from dotcu.operator import Operator

@@ -20,7 +20,7 @@ from dotcu.cli import main
 from dotcu.errors import UsageError
 from helpers.inspected_kernels import leave_out_sass, needs_nvdisasm
 
-DATA = Path(__file__).parents[1] / "inspection" / "binaries" / "data"
+DATA = Path(__file__).parents[1] / "inspection" / "data"
 
 SCALE = """
 template <typename T>

@@ -15,7 +15,7 @@ import torch
 
 from dotcu.compile import Target
 from dotcu.errors import DotcuError
-from dotcu.inspection.code.operators import samples_on_cpu
+from dotcu.inspection.operators import samples_on_cpu
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.shipping.cpp.recording import RecordedCall, Recording, TensorKey, Unrecorded

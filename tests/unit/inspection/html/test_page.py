@@ -16,9 +16,9 @@ import pytest
 
 import dotcu
 from dotcu.compile import Target
-from dotcu.inspection.code.build import FailedBuild
-from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
+from dotcu.inspection.build import FailedBuild
 from dotcu.inspection.page import METRICS, encode, page_of, render
+from dotcu.inspection.report import InspectedKernel, InspectReport, SimulatedCounts
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
 from helpers.html_reports import page_with, scale

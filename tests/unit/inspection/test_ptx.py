@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dotcu.errors import SimulationError
-from dotcu.inspection.code.ptx import PtxLine, lines_of, max_threads, shown_location, takes_dynamic_smem
+from dotcu.inspection.ptx import PtxLine, lines_of, max_threads, shown_location, takes_dynamic_smem
 from dotcu.tile_ir.module import SourceLocation
 from helpers.inspected_kernels import GENERATIONS, everything, line_of
 

@@ -44,17 +44,18 @@ from dotcu.demangler import demangle_all
 from dotcu.elf import HostBinary, Image, read_host_binary
 from dotcu.errors import DotcuError, EnvironmentFault, PrebuiltCodeError, SimulationError, UsageError
 from dotcu.files import open_regular
-from dotcu.inspection.binaries import fatbin
-from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry, list_kernels
-from dotcu.inspection.binaries.runs_on import (
+from dotcu.inspection import fatbin
+from dotcu.inspection.fatbin import (
     GPUS,
+    Fatbin,
+    FatbinEntry,
     GpuSupport,
     capability,
-    floor_of,
-    glibc_minor_of,
     gpu_support,
+    list_kernels,
     ptx_since,
 )
+from dotcu.inspection.manylinux import floor_of, glibc_minor_of
 from dotcu.ptx.module import parse_module
 
 VERSION = 2

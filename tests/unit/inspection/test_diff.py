@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dotcu.inspection.code.diff import MAX_OPCODES, CountChange, compare, diff, normalised
-from dotcu.inspection.code.report import InspectedKernel, InspectReport
+from dotcu.inspection.diff import MAX_OPCODES, CountChange, compare, diff, normalised
+from dotcu.inspection.report import InspectedKernel, InspectReport
 from helpers.inspected_kernels import everything, inspected, needs_nvdisasm
 
 SOURCE = """

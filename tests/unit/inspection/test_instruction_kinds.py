@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from dotcu.inspection.code import instruction_kinds as kinds
-from dotcu.inspection.code.instruction_kinds import (
+from dotcu.inspection import instruction_kinds as kinds
+from dotcu.inspection.instruction_kinds import (
     InstructionCount,
     count_ptx,
     count_sass,
     is_executed,
 )
-from dotcu.inspection.code.ptx import PtxLine
-from dotcu.inspection.code.sass import SassInstruction
+from dotcu.inspection.ptx import PtxLine
+from dotcu.inspection.sass import SassInstruction
 from helpers.inspected_kernels import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 

@@ -19,9 +19,9 @@ from dotcu.compile.object_code import PROBE
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
 from dotcu.errors import ArgumentError, DotcuError, EnvironmentFault, SourceError, ToolchainError, UsageError
-from dotcu.inspection.code import ptx, sass
-from dotcu.inspection.code.ptx import PtxLine
-from dotcu.inspection.code.sass import SassFunction
+from dotcu.inspection import ptx, sass
+from dotcu.inspection.ptx import PtxLine
+from dotcu.inspection.sass import SassFunction
 from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
 from dotcu.kernel.declarations import (
     CXX_TYPES,

@@ -8,7 +8,7 @@ import pytest
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code.sass import (
+from dotcu.inspection.sass import (
     SPILL,
     SassFunction,
     SassInstruction,

@@ -25,12 +25,12 @@ from rich.text import Text
 
 from dotcu import report_base, serialize
 from dotcu.compile import Resources
-from dotcu.inspection.binaries.report import HOST_CODE_RUNS, BinaryReport
-from dotcu.inspection.code.build import FailedBuild, KernelCode, LaunchShape, UninstantiatedTemplate
-from dotcu.inspection.code.instruction_kinds import PTX, TILE, InstructionCount, count_ptx, count_sass
-from dotcu.inspection.code.ptx import callees
-from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
-from dotcu.inspection.code.sass import SassFunction, SassInstruction
+from dotcu.inspection.binary import HOST_CODE_RUNS, BinaryReport
+from dotcu.inspection.build import FailedBuild, KernelCode, LaunchShape, UninstantiatedTemplate
+from dotcu.inspection.instruction_kinds import PTX, TILE, InstructionCount, count_ptx, count_sass
+from dotcu.inspection.ptx import callees
+from dotcu.inspection.remarks import Remark, code_remarks, count_remarks
+from dotcu.inspection.sass import SassFunction, SassInstruction
 from dotcu.kernel.config import LIMITS, MAX_THREADS_PER_BLOCK, WARP, ArchLimits, Occupancy, occupancy
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
 from dotcu.errors import DotcuError, SimulationError, SourceError
-from dotcu.inspection.code.build import BuildRequest, BuildResult, FailedBuild, LaunchShape, build_all
-from dotcu.inspection.code.report import SimulatedCounts
+from dotcu.inspection.build import BuildRequest, BuildResult, FailedBuild, LaunchShape, build_all
+from dotcu.inspection.report import SimulatedCounts
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dotcu.compile.source.lexer import without_comments
-from dotcu.inspection.code.build import KernelCode
-from dotcu.inspection.code.instruction_kinds import is_executed, width_bytes
-from dotcu.inspection.code.ptx import shown_location
-from dotcu.inspection.code.sass import SPILL, SassFunction, SassInstruction, routines
+from dotcu.inspection.build import KernelCode
+from dotcu.inspection.instruction_kinds import is_executed, width_bytes
+from dotcu.inspection.ptx import shown_location
+from dotcu.inspection.sass import SPILL, SassFunction, SassInstruction, routines
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
 

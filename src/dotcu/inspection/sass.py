@@ -18,7 +18,7 @@ from pathlib import Path
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code.ptx import LocationChain
+from dotcu.inspection.ptx import LocationChain
 from dotcu.tile_ir.module import SourceLocation
 
 SPILL = "SpillRefill"

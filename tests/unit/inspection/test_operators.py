@@ -11,9 +11,61 @@ from torch import Tensor
 import dotcu
 from dotcu import gallery
 from dotcu.compile import Target
-from dotcu.inspection.code.build import LaunchShape
-from dotcu.inspection.code.operators import TracedKernels, trace_operators
+from dotcu.inspection.build import LaunchShape
+from dotcu.inspection.operators import MAX_ELEMENTS, TracedKernels, count, kernels_of, trace_operators
 from helpers.derivable_operators import operator
+
+OLD, NEW = Target.parse("sm_80"), Target.parse("sm_90")
+hopper_kernels = dotcu.load_inline("""
+__global__ void hopper(float* y) {
+#if __CUDA_ARCH__ < 900
+#error "for Hopper"
+#endif
+    y[0] = 1;
+}
+""")
+
+
+def asks(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    hopper_kernels.hopper(y, grid=hopper_kernels.hopper.occupancy(32), block=32)
+    return y
+
+
+def launches(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    hopper_kernels.hopper(y, grid=1, block=32)
+    return y
+
+
+@pytest.mark.slow
+def test_an_architecture_that_fails_leaves_the_others() -> None:
+    for body in (asks, launches):
+        built, _ = kernels_of([operator(body, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
+        (failure,) = built.failed
+        assert (failure.arch, failure.names) == (OLD, ("hopper",))
+        assert "for Hopper" in failure.message
+        assert [code.name for code, _ in built.kernels] == ["hopper"]
+        assert [code.arch for code, _ in built.kernels] == [NEW]
+
+
+def test_where_no_architecture_works_the_compilers_messages_are_kept() -> None:
+    built, _ = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD], counts=True)
+    assert built.kernels == ()
+    (failure,) = built.failed
+    assert (failure.arch, failure.names) == (OLD, ())
+    assert "for Hopper" in failure.message
+
+
+def test_counting_is_done_for_an_architecture_that_works() -> None:
+    _, counts = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
+    assert "hopper" in counts
+
+
+def test_counting_can_be_left_out() -> None:
+    _, counts = kernels_of([operator(launches, dotcu.Sample(torch.ones(3)))], [NEW], counts=False)
+    assert counts == {}
+
 
 kernels = dotcu.load_inline("""
 template <typename T, int N> __global__ void twice(const T* x, T* y, int n) {
@@ -172,9 +224,9 @@ def test_bodies_ask_for_the_architecture_that_is_inspected() -> None:
         asked.append(dotcu.sm_count(x))
         return x.clone()
 
-    for arch, count in (("sm_80", 108), ("sm_90a", 132), ("compute_120", 188)):
+    for arch, sms in (("sm_80", 108), ("sm_90a", 132), ("compute_120", 188)):
         trace_operators([operator(asks, dotcu.Sample(torch.ones(3)))], Target.parse(arch))
-        assert asked[-1] == count
+        assert asked[-1] == sms
 
 
 def test_every_kernel_of_the_gallery_is_reached() -> None:
@@ -240,3 +292,72 @@ def test_a_body_that_asks_torch_for_its_gpu_is_traced_as_on_the_cpu() -> None:
     assert names(found).keys() == {"twice<float, 32>"}
     (note,) = found.notes
     assert "traced as on the CPU, since as on a GPU it failed: Torch not compiled" in note
+
+
+counted_kernels = dotcu.load_inline("""
+__global__ void one(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+__global__ void two(float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += 1;
+}
+__global__ void surface(float* y) { asm volatile("sust.b.1d.b32.trap [%0, {%1}], {%1};" ::"l"(1LL), "r"(0)); }
+""")
+
+
+def both(x: Tensor) -> Tensor:
+    y, n = torch.empty_like(x), x.numel()
+    counted_kernels.one(x, y, n, grid=dotcu.cdiv(n, 32), block=32)
+    counted_kernels.two(y, n, grid=dotcu.cdiv(n, 32), block=32)
+    return y
+
+
+def test_each_kernel_of_a_call_is_counted_for_itself() -> None:
+    made = operator(both, dotcu.Sample(torch.ones(64)))
+    found, notes = count(trace_operators([made], SM_90).calls, SM_90)
+    assert notes == []
+    one, two = found["one"], found["two"]
+    assert {at.line for at in one.lines} == {2, 3, 4, 5}
+    assert {at.line for at in two.lines} == {6, 7, 8, 9}
+    assert one.total.launches == two.total.launches == 1
+    assert one.total.loaded_bytes == two.total.loaded_bytes == 64 * 4
+
+
+def test_the_largest_sample_that_is_not_too_large_is_run() -> None:
+    many = MAX_ELEMENTS + 1
+    made = operator(both, *(dotcu.Sample(torch.ones(n)) for n in (3, 200, many)))
+    found, _ = count(trace_operators([made], SM_90).calls, SM_90)
+    assert found["one"].call.endswith("sample 1")
+
+
+def test_where_all_are_large_the_smallest_is_run() -> None:
+    sizes = (MAX_ELEMENTS + 64, MAX_ELEMENTS + 32)
+    made = operator(both, *(dotcu.Sample(torch.ones(n)) for n in sizes))
+    found, _ = count(trace_operators([made], SM_90).calls, SM_90)
+    assert found["one"].call.endswith("sample 1")
+
+
+def test_what_the_simulator_cannot_run_is_noted() -> None:
+    def through_a_surface(x: Tensor) -> Tensor:
+        counted_kernels.surface(x, grid=2, block=32)
+        return x.clone()
+
+    made = operator(through_a_surface, dotcu.Sample(torch.ones(64)))
+    found, notes = count(trace_operators([made], SM_90).calls, SM_90)
+    assert found == {}
+    (note,) = notes
+    assert "could not be counted in the simulator" in note
+    assert "sust.b.1d" in note
+
+
+def test_a_fault_in_a_kernel_does_not_stop_the_counting() -> None:
+    def beyond(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        counted_kernels.two(y, 2 * x.numel(), grid=4, block=32)
+        return y
+
+    made = operator(beyond, dotcu.Sample(torch.ones(64)))
+    found, _ = count(trace_operators([made], SM_90).calls, SM_90)
+    assert "two" in found

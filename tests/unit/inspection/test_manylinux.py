@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dotcu.elf import HostBinary
-from dotcu.inspection.binaries.runs_on import Floor, floor_of, glibc_minor_of
+from dotcu.inspection.manylinux import Floor, floor_of, glibc_minor_of
 
 
 def floor(versions: list[str], libraries: list[str], machine: str) -> Floor:

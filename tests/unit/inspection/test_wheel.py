@@ -16,8 +16,7 @@ import pytest
 from dotcu.compile import prebuilt
 from dotcu.elf import HostBinary
 from dotcu.errors import UsageError
-from dotcu.inspection import binaries
-from dotcu.inspection.binaries.report import Wheel, opened_wheel, read_wheel, unpacked
+from dotcu.inspection.binary import Wheel, opened_wheel, read, read_wheel, unpacked
 from helpers import projects
 from helpers.binary_files import elf, fatbin, wheel_file
 
@@ -32,14 +31,14 @@ def binary(*versions: str, machine: str = "x86_64") -> HostBinary:
     )  # fmt: skip
 
 
-def read(folder: Path, tag: str, inside: str | None = None, **hosts: HostBinary) -> Wheel:
+def wheel_of(folder: Path, tag: str, inside: str | None = None, **hosts: HostBinary) -> Wheel:
     path = wheel_file(folder, tag, {}, inside=inside)
     with opened_wheel(path) as opened:
         return read_wheel(opened, path, {name.replace("__", "."): one for name, one in hosts.items()})
 
 
 def test_name_version_and_tags_are_reported(tmp_path: Path) -> None:
-    found = read(tmp_path, LINUX, lib=binary("GLIBC_2.14"))
+    found = wheel_of(tmp_path, LINUX, lib=binary("GLIBC_2.14"))
     assert found == Wheel(
         name="thing", version="1.2", tags=(LINUX,), lowest="manylinux_2_17_x86_64", problems=()
     )
@@ -48,18 +47,18 @@ def test_name_version_and_tags_are_reported(tmp_path: Path) -> None:
 def test_tags_pressed_together_in_the_name_are_those_of_the_wheel(tmp_path: Path) -> None:
     both = "py3-none-manylinux2014_x86_64,py3-none-manylinux_2_17_x86_64"
     name = "py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64"
-    assert read(tmp_path, name, both).problems == ()
+    assert wheel_of(tmp_path, name, both).problems == ()
 
 
 def test_binaries_in_a_wheel_for_any_platform_are_a_problem_reported_once(tmp_path: Path) -> None:
-    found = read(tmp_path, ANY, a=binary(), b=binary(), c=binary())
+    found = wheel_of(tmp_path, ANY, a=binary(), b=binary(), c=binary())
     assert found.problems == (
         "a and 2 more: code for x86_64 in a wheel whose tag says that it is for any platform.",
     )
 
 
 def test_a_binary_that_needs_a_newer_system_than_promised_is_a_problem(tmp_path: Path) -> None:
-    found = read(tmp_path, LINUX, lib=binary("GLIBC_2.27", "GLIBCXX_3.4.21"), old=binary("GLIBC_2.4"))
+    found = wheel_of(tmp_path, LINUX, lib=binary("GLIBC_2.27", "GLIBCXX_3.4.21"), old=binary("GLIBC_2.4"))
     assert found.lowest == "manylinux_2_27_x86_64"
     (problem,) = found.problems
     assert problem == (
@@ -71,25 +70,25 @@ def test_a_binary_that_needs_a_newer_system_than_promised_is_a_problem(tmp_path:
 def test_of_several_tags_the_oldest_promise_counts(tmp_path: Path) -> None:
     tags = "py3-none-manylinux_2_17_x86_64,py3-none-manylinux_2_28_x86_64"
     name = "py3-none-manylinux_2_17_x86_64.manylinux_2_28_x86_64"
-    assert len(read(tmp_path, name, tags, lib=binary("GLIBC_2.25")).problems) == 1
+    assert len(wheel_of(tmp_path, name, tags, lib=binary("GLIBC_2.25")).problems) == 1
 
 
 def test_code_for_another_processor_is_a_problem(tmp_path: Path) -> None:
-    found = read(tmp_path, LINUX, lib=binary(machine="aarch64"))
+    found = wheel_of(tmp_path, LINUX, lib=binary(machine="aarch64"))
     assert "lib: code for aarch64 in a wheel whose tags are for x86_64." in found.problems
 
 
 def test_an_extension_for_another_python_is_a_problem(tmp_path: Path) -> None:
     name = "m__cpython-312-x86_64-linux-gnu__so"
-    assert read(tmp_path, "cp312-cp312-manylinux_2_17_x86_64", **{name: binary()}).problems == ()
-    found = read(tmp_path, "cp313-cp313-manylinux_2_17_x86_64", **{name: binary()})
+    assert wheel_of(tmp_path, "cp312-cp312-manylinux_2_17_x86_64", **{name: binary()}).problems == ()
+    found = wheel_of(tmp_path, "cp313-cp313-manylinux_2_17_x86_64", **{name: binary()})
     assert found.problems == (
         "m.cpython-312-x86_64-linux-gnu.so: an extension for cp312 in a wheel whose tags are for cp313.",
     )
 
 
 def test_a_name_that_differs_from_the_tags_inside_is_a_problem(tmp_path: Path) -> None:
-    found = read(tmp_path, LINUX, ANY)
+    found = wheel_of(tmp_path, LINUX, ANY)
     assert found.problems == (f"The name has the tags {LINUX}, and its WHEEL file {ANY}.",)
 
 
@@ -134,7 +133,7 @@ def test_a_wheel_cut_short_is_refused(tmp_path: Path) -> None:
 
 def test_an_object_file_asks_nothing_of_the_system(tmp_path: Path) -> None:
     unlinked = dataclasses.replace(binary(), kind="object file", is_linked=False)
-    found = read(tmp_path, LINUX, object=unlinked)
+    found = wheel_of(tmp_path, LINUX, object=unlinked)
     assert (found.problems, found.lowest) == ((), "")
 
 
@@ -154,7 +153,7 @@ def zipped(package: Path, to: Path) -> Path:
 
 
 def test_prebuilt_machine_code_and_ptx_are_listed_with_their_kernels(package: Path, tmp_path: Path) -> None:
-    report = binaries.read(zipped(package, tmp_path / "mylib-0.1-py3-none-any.whl"))
+    report = read(zipped(package, tmp_path / "mylib-0.1-py3-none-any.whl"))
     assert [architecture.arch for architecture in report.architectures] == ["sm_80", "sm_90"]
     assert report.architectures[0].ptx == 1
     by_name = {Path(member.path).name: member for member in report.members}
@@ -170,7 +169,7 @@ def test_a_changed_manifest_is_reported_beside_the_rest(package: Path, tmp_path:
     wheel = zipped(package, tmp_path / "mylib-0.1-py3-none-any.whl")
     with zipfile.ZipFile(wheel, "a") as opened:
         opened.writestr("other/__dotcu__/manifest.json", "[]")
-    report = binaries.read(wheel)
+    report = read(wheel)
     assert any("other/__dotcu__/manifest.json" in line for line in report.damaged)
     assert report.members
 
@@ -214,7 +213,7 @@ def with_records(folder: Path, **changed: Any) -> Path:
 def test_damaged_records_are_named_and_the_rest_is_reported(
     tmp_path: Path, changed: dict[str, Any], why: str
 ) -> None:
-    report = binaries.read(with_records(tmp_path, **changed))
+    report = read(with_records(tmp_path, **changed))
     assert [member.path for member in report.members] == ["lib.so"]
     assert why in report.damaged[0]
 
@@ -223,7 +222,7 @@ def test_a_member_that_unpacks_to_more_than_deflate_makes_is_damaged(tmp_path: P
     path = wheel_file(tmp_path, LINUX, {"lib.so": elf({})})
     with zipfile.ZipFile(path, "a", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("bomb.so", b"\x7fELF" + bytes(1 << 20))
-    report = binaries.read(path)
+    report = read(path)
     assert "packed by the method 12" in report.damaged[0]
 
 
@@ -236,4 +235,4 @@ def test_members_that_share_what_is_packed_are_a_bomb(tmp_path: Path) -> None:
             again.filename = f"{number}.so"
             archive.filelist.append(again)
     with pytest.raises(UsageError, match="its members overlap each other"):
-        binaries.read(path)
+        read(path)

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 from dotcu import process
-from dotcu.inspection.binaries import BinaryReport, read
+from dotcu.inspection.binary import BinaryReport, read
 
 # Small ones: CUDA 13.4 with Zstandard; CUDA 12.9 with LZ4, uncompressed code and the older cubins.
 WHEELS = ("nvidia-nvjpeg==13.3.2.43", "nvidia-nvjpeg-cu12==12.4.0.76")
@@ -102,7 +102,7 @@ def test_it_runs_natively_where_its_machine_code_fits(report: BinaryReport) -> N
 _MEASURE = r"""
 import re, sys, time
 from pathlib import Path
-from dotcu.inspection.binaries import read
+from dotcu.inspection.binary import read
 begun = time.perf_counter()
 report = read(Path(sys.argv[1]))
 report.runs_on((9, 0))

@@ -17,11 +17,11 @@ from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
 from dotcu.errors import SourceError, UsageError, quoted
-from dotcu.inspection.code import instruction_kinds as kinds
-from dotcu.inspection.code import ptx, sass
-from dotcu.inspection.code.ptx import LocationChain, PtxLine, shown_location
-from dotcu.inspection.code.report import InspectedKernel, InspectReport, short
-from dotcu.inspection.code.sass import SassInstruction
+from dotcu.inspection import instruction_kinds as kinds
+from dotcu.inspection import ptx, sass
+from dotcu.inspection.ptx import LocationChain, PtxLine, shown_location
+from dotcu.inspection.report import InspectedKernel, InspectReport, short
+from dotcu.inspection.sass import SassInstruction
 from dotcu.tile_ir.module import SourceLocation
 
 _STYLES = {

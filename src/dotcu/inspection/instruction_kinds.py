@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dotcu.inspection.code.ptx import PtxLine, shown_location
-from dotcu.inspection.code.sass import SPILL, SassInstruction
+from dotcu.inspection.ptx import PtxLine, shown_location
+from dotcu.inspection.sass import SPILL, SassInstruction
 from dotcu.kernel.arguments.signature import shown_name
 from dotcu.ptx.instructions import TYPE_BYTES
 from dotcu.tile_ir.module import SourceLocation
