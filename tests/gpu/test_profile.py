@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from dotcu.profiling import ncu, profile
-from dotcu.profiling.kernel import KernelProfile
-from dotcu.profiling.report import OperatorProfile
+from dotcu.profiling.report import KernelProfile, OperatorProfile
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.usefixtures("alone")]
 

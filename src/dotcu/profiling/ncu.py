@@ -1,7 +1,7 @@
 """Nsight Compute: the program, the permission to read counters, its runs, and its reports as values.
 
-What a page of a report lacks is not there: pages differ by GPU and version. The raw page has a row for each
-launch and a column for each metric; the row below the heads has units:
+Pages of a report differ by GPU and version. The raw page has a row for each launch and a column for each
+metric; the row below the heads has units:
 
     "ID","Process ID",...,"Kernel Name",...,"Block Size","Grid Size",...,"gpu__time_duration.sum",...
     "","",...,"ns",...
@@ -34,21 +34,28 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dotcu import errors, process, serialize
 from dotcu.compile.toolchain import find_tool
 from dotcu.errors import DotcuError, OperatorError, ToolchainError, quoted
 from dotcu.files import is_file, matching, read_text
 from dotcu.profiling import report_reader
-from dotcu.profiling.kernel import SECTIONS, Instructions, KernelLaunch, Listing, SampledInstruction
+from dotcu.profiling.report import (
+    SECTIONS,
+    Instructions,
+    KernelLaunch,
+    Listing,
+    MissingCounters,
+    SampledInstruction,
+)
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
 from dotcu.workers import relevant_output
 
 INSTALLED = (Path("/opt/nvidia/nsight-compute"), Path("/usr/local/cuda/bin"))
-"""The folders of installers, with a folder for each version or a link; they need not be on PATH."""
+"""The folders of installers: one with a folder for each version, and a link."""
 
 MODULE = "ncu_report.py"
 HOW_TO_GET = (
@@ -95,30 +102,12 @@ _SAMPLES = ("Warp Stall Sampling (All Samples)", "Warp Stall Sampling (All Cycle
 _EXECUTED = "Instructions Executed"
 _STALL, _NOT_ISSUED = "stall_", "(Not Issued)"
 
-LinesByAddress = Mapping[int, tuple[str, int]]
-"""File and line of the instruction at each address."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MissingCounters:
-    """A reason for which there are no counters.
-
-    Attributes:
-        kind: `refused`, the system does not permit them; `missing`, there is no ncu; `failed`, it failed.
-        reason: In words.
-        remedies: What to do, each in a line or more.
-    """
-
-    kind: Literal["refused", "missing", "failed"]
-    reason: str
-    remedies: tuple[str, ...] = ()
-
 
 # ------------------------------------------------------------------ the program
 
 
 def find() -> Path | None:
-    """Return the one that is used: CUDA_HOME's or PATH's, else the newest that is installed."""
+    """Return the program that is used: CUDA_HOME's or PATH's, else the newest that is installed."""
     return find_tool("ncu") or process.find("ncu", _folders())
 
 
@@ -136,7 +125,6 @@ def _folders() -> list[Path]:
 
 
 def _newest_first(folders: Iterable[Path]) -> list[Path]:
-    """Sort folders with versions for names."""
     return sorted(folders, key=lambda folder: [int(n) for n in re.findall(r"\d+", folder.name)], reverse=True)
 
 
@@ -154,8 +142,8 @@ def module_of(ncu: Path) -> Path | None:
 
 # ------------------------------------------------------------------ the permission to read counters
 
-# The driver's module lets only administrators read them unless it is configured otherwise. Source:
-# https://developer.nvidia.com/ERR_NVGPUCTRPERM
+# By default the driver's module lets only administrators read them.
+# Source: https://developer.nvidia.com/ERR_NVGPUCTRPERM
 
 
 def expected_refusal(target: str, ncu: Path | None) -> MissingCounters | None:
@@ -187,9 +175,9 @@ def permission() -> tuple[bool | None, bool | None, bool]:
     """Return what the parameters of the driver's module and the status of this process say.
 
     Returns:
-        Whether the driver lets only administrators read the counters, and whether this process has a
-        capability that makes it one; each None if that is not known. Whether it runs as root, which in a
-        container need not have it.
+        Whether only administrators may read the counters, and whether this process has a capability that
+        makes it one, each None if that is not known; whether it runs as root, which in a container need not
+        have it.
     """
     params, status = _text(PARAMS), _text(STATUS)
     admin_only, user = _ADMIN_ONLY.search(params), _USERS.search(status)
@@ -216,7 +204,7 @@ def permission_remedies(target: str, ncu: Path) -> tuple[str, ...]:
 
 
 def _rebuilds() -> list[str]:
-    """Return the line that rebuilds the boot image here; all of them where no program is found."""
+    """Return the line that rebuilds the boot image on this system; all of them where that is not known."""
     lines = [(name, f"sudo {name} {option} && sudo reboot", who) for name, option, who in _REBUILDS]
     here = [line for name, line, _ in lines if process.find(name, SYSTEM)]
     width = max(len(line) for _, line, _ in lines)
@@ -234,18 +222,10 @@ def _text(path: Path) -> str:
 
 
 def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | MissingCounters:
-    """Have ncu write a report on a call.
+    """Have ncu write a report on a call; return what was called, or why there is no report.
 
-    Clocks are left alone, so that times are those of a run without ncu, and so are the caches: a call finds
-    what the warm-up left there.
-
-    Args:
-        ncu: The program.
-        report: The file for the report.
-        request: The call.
-
-    Returns:
-        What was called; or why there is no report. Then the call may have failed because of ncu.
+    Clocks and caches are not touched: times are those of a run without ncu, after a warm-up. Where there is
+    no report, the call may have failed because of ncu.
 
     Raises:
         OperatorError: The call ended its process, or launches no kernel.
@@ -293,7 +273,7 @@ def failure_of(output: str) -> MissingCounters:
 
 
 def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, Any]:
-    """Return what was printed, and the reply; None if none was written."""
+    """Return what was printed, and the reply, if one was written."""
     path, until = Path(request.reply), time.monotonic() + LIMIT_S
     path.unlink(missing_ok=True)
     output: list[str] = []
@@ -317,7 +297,7 @@ def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, Any]:
 
 
 def _required(reply: Any, request: ProfileRequest, output: str) -> ProfiledCall:
-    """Return the call that a reply has, or raise its error, or that there is none."""
+    """Return the call in a reply, or raise its error."""
     if reply is not None and "raise" in reply:
         name, message = reply["raise"]
         kind: type[DotcuError] = getattr(errors, name, DotcuError)
@@ -345,12 +325,9 @@ def launches(ncu: Path, report: Path) -> list[KernelLaunch]:
 
 
 def instructions(ncu: Path, report: Path, view: str = "sass") -> list[Listing]:
-    """Return the kernel name and the instructions of each launch of a report; none where ncu prints none.
+    """Return the kernel name and the instructions of each launch; none where ncu prints none.
 
-    Args:
-        ncu: The program.
-        report: Its file.
-        view: The page's form: `sass`, or `cuda,sass` with source lines.
+    The view is `sass`, or `cuda,sass` with source lines.
     """
     with suppress(ToolchainError):
         return parse_instructions(_page(ncu, report, "source", "--print-source", view))
@@ -454,13 +431,7 @@ def _rows(text: str) -> Iterator[list[str]]:
 
 
 def located(ncu: Path, report: Path, listings: Sequence[Listing]) -> list[Listing]:
-    """Return instructions with file and line, as far as the report has them.
-
-    Args:
-        ncu: The program that wrote the report.
-        report: Its file.
-        listings: The instructions by kernel name, launch by launch.
-    """
+    """Return instructions with file and line, as far as the report has them."""
     lines = _lines_by_module(ncu, report) or [
         {each.address: each.location for each in reversed(some) if each.location is not None}
         for _, some in instructions(ncu, report, "cuda,sass")
@@ -470,11 +441,8 @@ def located(ncu: Path, report: Path, listings: Sequence[Listing]) -> list[Listin
     return [(name, _with_lines(some, own)) for (name, some), own in zip(listings, lines, strict=True)]
 
 
-def _with_lines(instructions: Instructions, lines: LinesByAddress) -> Instructions:
-    """Return instructions with their lines.
-
-    Where no address is in both, but both have as many, each counts from another base.
-    """
+def _with_lines(instructions: Instructions, lines: Mapping[int, tuple[str, int]]) -> Instructions:
+    """Return instructions with their lines; where no address is in both, each counts from another base."""
     addresses = {instruction.address for instruction in instructions}
     shift = 0
     if addresses and len(lines) == len(instructions) and not lines.keys() & addresses:
@@ -482,7 +450,7 @@ def _with_lines(instructions: Instructions, lines: LinesByAddress) -> Instructio
     return tuple(replace(i, location=lines.get(i.address + shift, i.location)) for i in instructions)
 
 
-def _lines_by_module(ncu: Path, report: Path) -> list[LinesByAddress]:
+def _lines_by_module(ncu: Path, report: Path) -> list[dict[int, tuple[str, int]]]:
     module = module_of(ncu)
     if module is None:
         return []
@@ -494,7 +462,7 @@ def _lines_by_module(ncu: Path, report: Path) -> list[LinesByAddress]:
         return parse_lines(read_text(file) if is_file(file) else "")
 
 
-def parse_lines(text: str) -> list[LinesByAddress]:
+def parse_lines(text: str) -> list[dict[int, tuple[str, int]]]:
     """Read the output of `report_reader`, launch by launch; nothing where it is something else."""
     try:
         return [

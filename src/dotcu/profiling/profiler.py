@@ -17,8 +17,7 @@ from dotcu.errors import EnvironmentFault, UsageError, quoted
 from dotcu.files import read_file
 from dotcu.operator import Operator
 from dotcu.profiling import ncu
-from dotcu.profiling.kernel import KernelProfile, kernel_profiles
-from dotcu.profiling.report import OperatorProfile, ProfileReport
+from dotcu.profiling.report import KernelProfile, OperatorProfile, ProfileReport, kernel_profiles
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest
 
 

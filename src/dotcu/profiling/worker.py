@@ -26,6 +26,7 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.errors import DotcuError, OperatorError, quoted
 from dotcu.kernel.scope import watching_launches
+from dotcu.profiling.report import KernelTiming
 from dotcu.tracebacks import as_user_error
 
 WARM_UP = 5
@@ -59,22 +60,6 @@ class ProfileRequest:
     reply: str
     overload: str = ""
     trace: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelTiming:
-    """The time of a kernel, copy or fill, by CUPTI's records.
-
-    Attributes:
-        per_call: How often one call runs it.
-        median_us: Of each time; likewise the smallest and the largest.
-    """
-
-    name: str
-    per_call: float
-    median_us: float
-    min_us: float
-    max_us: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +152,7 @@ def make_call(request: ProfileRequest) -> ProfiledCall:
 
 
 def choose(subject: Subject, request: ProfileRequest) -> Workload:
-    """Return the case that moves the most bytes, of those that were asked for.
+    """Return the requested case that moves the most bytes.
 
     Raises:
         UsageError: The operator has no such dtype, or the shapes have another form.
@@ -199,12 +184,7 @@ def visible_to_ncu(device: torch.device) -> Iterator[None]:
 
 
 def timed(call: Callable[[], None], device: torch.device, trace: Path) -> tuple[KernelTiming, ...]:
-    """Time calls by CUPTI's records, which no permission is needed for, and keep a Chrome trace of them.
-
-    Args:
-        call: Makes one call and waits for it.
-        device: The GPU.
-        trace: The file for the trace.
+    """Time calls by CUPTI's records, which need no permission, and write a Chrome trace of them.
 
     Raises:
         TimerFailed: torch's profiler does not start.
@@ -222,7 +202,7 @@ def timed(call: Callable[[], None], device: torch.device, trace: Path) -> tuple[
 
 
 def timings(found: Iterable[Activity], calls: int) -> tuple[KernelTiming, ...]:
-    """Return the times of a device's activities by name, the one that takes the most time first."""
+    """Return the times of a device's activities by name, the most time first."""
     spans: dict[str, list[float]] = {}
     for activity in found:
         spans.setdefault(activity.name, []).append((activity.end_ns - activity.start_ns) / 1e3)

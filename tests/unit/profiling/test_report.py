@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dotcu.profiling import ncu
-from dotcu.profiling.kernel import FIGURES, KernelLaunch, KernelProfile, is_of, kernel_profiles, value_of
+from dotcu.profiling.report import FIGURES, KernelLaunch, KernelProfile, is_of, kernel_profiles, value_of
 from helpers import ncu_reports
 
 FILES = {"/dotcu/kernel.cu": "/home/me/kernel.cu"}
