@@ -46,7 +46,7 @@ def scale(arch: str = "sm_90", **changes: Any) -> dict[str, Any]:
         ],
         "metrics": [
             {
-                "name": "lane instructions",
+                "name": "thread instructions",
                 "meaning": "Once for each lane",
                 "counts": {LINE: 32, CALL: 12800},
             },

@@ -64,7 +64,7 @@ VERSION = 2
 Kind: TypeAlias = Literal["cubin", "ptx", "fatbin", "elf", "wheel"]
 
 _HOW = {"native": "natively on", "jit": "by JIT on", "no": "not on"}
-HOST_CODE_RUNS = "it runs in the process that loads this, with all that the process may do"
+HOST_CODE_RUNS = "it runs in the process that loads it, with that process's permissions"
 _LABEL = 13  # characters of the first column of every table of words
 _FILES = {"cubin": "cubin", "ptx": "PTX", "fatbin": "fatbin", "wheel": "wheel", "elf": "ELF file"}
 

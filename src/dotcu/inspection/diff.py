@@ -27,7 +27,7 @@ _RESOURCES = (
     "registers", "smem_bytes", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "barriers"
 )  # fmt: skip
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
-_SAME = "the same, but for addresses and the numbers of registers"
+_SAME = "the same, except for addresses and register numbers"
 _REGISTER = re.compile(r"\b(UR|R|UP|P|B|SB)\d+(\.reuse)?\b")
 _LABEL = re.compile(r"`\([^)]*\)|^\.L_x_\d+$")
 

@@ -297,12 +297,12 @@ def _family(code: Version, gpu: Version) -> bool:
 # Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility"; CUDA Programming Guide,
 # "Feature Set Compiler Targets"; nvcc's documentation, `ptxas --gpu-name`.
 RULES: Mapping[tuple[str, str], tuple[Callable[[Version, Version], bool], str]] = {
-    ("elf", ""): (_same_major, "GPUs of its major and no lower minor version, Tegra apart"),
+    ("elf", ""): (_same_major, "GPUs of the same major and no lower minor version, except Tegra"),
     ("elf", "f"): (_family, "GPUs of its family"),
-    ("elf", "a"): (operator.eq, "that GPU alone"),
-    ("ptx", ""): (operator.le, "that GPU and all later ones"),
+    ("elf", "a"): (operator.eq, "that GPU only"),
+    ("ptx", ""): (operator.le, "that GPU and later ones"),
     ("ptx", "f"): (_family, "GPUs of its family"),
-    ("ptx", "a"): (operator.eq, "that GPU alone"),
+    ("ptx", "a"): (operator.eq, "that GPU only"),
 }
 _KINDS = {"elf": "machine code", "ptx": "PTX"}
 _MAX_REASONS = 2
@@ -337,7 +337,7 @@ def gpu_support(modules: Iterable[Fatbin], gpu: Version) -> GpuSupport:
     native = sum(entry is not None and entry.kind == "elf" for entry in chosen)
     compiled = [entry for entry in chosen if entry is not None and entry.kind == "ptx"]
     left = [module for module, entry in zip(loaded, chosen, strict=True) if entry is None]
-    kinds = (("machine code", native), ("PTX alone", len(compiled)), ("nothing that fits", len(left)))
+    kinds = (("machine code", native), ("only PTX", len(compiled)), ("nothing that fits", len(left)))
     counts = ", ".join(f"{count} of {len(loaded)} modules have {kind}" for kind, count in kinds if count)
     why = f"For compute capability {dotted(gpu)}: {counts}{_reasons(left, gpu)}."
     return GpuSupport(
@@ -360,7 +360,7 @@ def _mismatch(entry: FatbinEntry, gpu: Version) -> str:
     """Return why an entry does not run on a GPU, "" where it does."""
     rule = RULES.get((entry.kind, entry.arch.lstrip("sm_0123456789")))
     if rule is None:
-        return f"{entry.kind} for {entry.arch} is not loaded by itself"
+        return f"{entry.kind} for {entry.arch} cannot be loaded without linking"
     fits, gpus = rule
     return (
         "" if fits(capability(entry.arch), gpu) else f"{_KINDS[entry.kind]} for {entry.arch} runs on {gpus}"

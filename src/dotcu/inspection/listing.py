@@ -30,7 +30,7 @@ _STYLES = {
     kinds.ATOMIC: "magenta", kinds.BARRIER: "magenta", kinds.CALL: "red",
 }  # fmt: skip
 
-_ELSEWHERE = "of no line of this file"
+_ELSEWHERE = "no line of this file"
 _GAP = 2
 _LEAST = 12  # characters of a pane, however narrow the terminal is
 _WITH_CONTROL = 150  # characters: a narrower terminal shows instructions without their control bits

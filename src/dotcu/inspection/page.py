@@ -43,7 +43,10 @@ GUARD = 5
 """Characters of a guard such as @!P0, so that opcodes are in a column."""
 
 METRICS: Mapping[str, tuple[str, str]] = {
-    "lane instructions": ("lane_instructions", "Instructions of PTX, once for each lane that ran them."),
+    "thread instructions": (
+        "lane_instructions",
+        "Instructions of PTX, once for each thread that executed them.",
+    ),
     "warp instructions": ("warp_instructions", "Instructions of PTX, once for each warp that issued them."),
     "global sectors": ("global_sectors", "Sectors of 32 bytes of global memory that its accesses touched."),
     "shared wavefronts": ("shared_wavefronts", "Wavefronts of shared memory: passes over its banks."),

@@ -85,22 +85,22 @@ DOUBLE = "double"
 SLOW_PATHS = (
     _row(
         "integer division", r"(div|rem)\.[su](16|32|64)$", None,
-        "{ptx} by a value that is known only at run time{sass}",
+        "{ptx} by a value known only at run time{sass}",
     ),
     _row(
         DOUBLE, rf"({_ARITHMETIC})\..*f64$", None,
-        "{ptx} and no parameter is a double{sass}: "
-        "does a constant lack its f, or a function have a form for float?",
+        "{ptx}, though no parameter is a double{sass}: "
+        "is a constant missing its f suffix, or is there a float form of the function?",
     ),
-    _row("division", r"div\.rn(\.ftz)?\.f32$", r"CALL", "{ptx}, rounded as IEEE 754 says{sass}"),
-    _row("square root", r"sqrt\.rn(\.ftz)?\.f32$", r"CALL", "{ptx}, rounded as IEEE 754 says{sass}"),
+    _row("division", r"div\.rn(\.ftz)?\.f32$", r"CALL", "{ptx}, with IEEE 754 rounding{sass}"),
+    _row("square root", r"sqrt\.rn(\.ftz)?\.f32$", r"CALL", "{ptx}, with IEEE 754 rounding{sass}"),
     _row(
         "fp8 product", r"mma\..*\.(e4m3|e5m2)", r"F2FP\..*UNPACK",
         "{ptx} is not native here: operands are unpacked to f16 for HMMA{sass}",
     ),
     _row(
         "atomic by a loop", r"(atom|red)\..*\b(add|min|max|inc|dec|and|or|xor)\b", _LOOP,
-        "{ptx} has a loop of compare-and-swap{sass}",
+        "{ptx} is a compare-and-swap loop{sass}",
     ),
 )  # fmt: skip
 
@@ -228,17 +228,17 @@ def _count_remarks(line: LineCounters, total: LineCounters) -> Iterator[tuple[st
     """Yield the kind and the message of each remark on the counts of a line."""
     if line.global_requests >= FEW_REQUESTS and line.sector_efficiency < POOR_SECTORS:
         had, ideal = line.sectors_per_request, line.ideal_sectors / line.global_requests
-        counts = f"{had:.1f} sectors a request, where {ideal:.1f} would hold the same bytes"
-        used = f"{line.sector_efficiency:.0%} of the moved bytes are used"
+        counts = f"{had:.1f} sectors per request, where {ideal:.1f} would be enough"
+        used = f"{line.sector_efficiency:.0%} of the bytes moved are used"
         yield "uncoalesced", f"global memory: {counts} ({used})"
     wavefronts = line.shared_wavefronts / line.ideal_wavefronts if line.ideal_wavefronts else 0.0
     if line.shared_requests >= FEW_REQUESTS and wavefronts >= MANY_WAVEFRONTS:
-        counts = f"{wavefronts:.1f} times the wavefronts that it would take without bank conflicts"
+        counts = f"{wavefronts:.1f} times as many wavefronts as without bank conflicts"
         yield "bank conflicts", f"shared memory: {counts}"
     issued = line.warp_instructions / total.warp_instructions if total.warp_instructions else 0.0
     if issued >= MUCH_WORK and line.active_lanes < FEW_LANES:
-        lanes = f"{line.active_lanes:.1f} of 32 lanes at work on average"
-        yield "idle lanes", f"{lanes}, in {issued:.0%} of the instructions that were issued"
+        lanes = f"{line.active_lanes:.1f} of 32 lanes active on average"
+        yield "idle lanes", f"{lanes}, in {issued:.0%} of the issued instructions"
 
 
 def _narrow(line: LineCounters, sass: Sequence[SassInstruction]) -> Iterator[tuple[str, str]]:
@@ -251,6 +251,6 @@ def _narrow(line: LineCounters, sass: Sequence[SassInstruction]) -> Iterator[tup
         and line.atomics == 0
     )
     if widths and widths[-1] * 2 <= _WIDEST and side_by_side:
-        lanes = f"{' and '.join(f'{width} B' for width in widths)} a lane, side by side"
-        fewer = f"{_WIDEST} B a lane would be {_WIDEST // widths[-1]} times fewer accesses"
-        yield "narrow access", f"global memory: {lanes}; {fewer}, where layout and alignment allow it"
+        now = f"{' and '.join(f'{width} B' for width in widths)} per thread, adjacent"
+        fewer = f"{_WIDEST} B per thread needs {_WIDEST // widths[-1]} times fewer accesses"
+        yield "narrow access", f"global memory: {now}; {fewer}, if layout and alignment allow it"

@@ -3,10 +3,10 @@
 scale<float>  sm_90  kernels.cu:12
   resources  28 registers, 128 B of shared memory, 1 barrier; no spills, no stack; 96 instructions
   occupancy  block=256: 8 blocks, 64 of 64 warps, limited by registers and threads (launched by a sample)
-  emitted    global memory     2 x load, 16 B a lane  lines 20, 21
-                               1 x store, 16 B a lane  line 23
-  look at    line 24: div.s32 by a value that is known only at run time, 31 instructions
-  counted    140,672 lane instructions of PTX, 31.9 of 32 lanes at work: mylib::scale, float32, sample 2
+  emitted    global memory     2 x load, 16 B per thread  lines 20, 21
+                               1 x store, 16 B per thread  line 23
+  look at    line 24: div.s32 by a value known only at run time, 31 instructions
+  counted    140,672 thread instructions of PTX, 31.9 of 32 lanes active: mylib::scale, float32, sample 2
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def kernel_occupancy(code: KernelCode, asked: LaunchShape | None = None) -> tupl
         return ()
     bound, _ = code.launch_bounds
     if asked is not None:
-        shapes, why = [asked], "asked for"
+        shapes, why = [asked], "requested"
     elif code.shapes:
         shapes, why = sorted(code.shapes), SEEN
     else:
@@ -371,7 +371,7 @@ def _grid(rows: Iterable[tuple[str, Text]]) -> RenderableType:
 def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
     if one.code.resources is not None:
         count = f"; {len(one.instructions)} instructions" if one.function else ""
-        dynamic = ", and dynamic shared memory as it is launched with" if one.code.takes_dynamic_smem else ""
+        dynamic = ", and dynamic shared memory set at launch" if one.code.takes_dynamic_smem else ""
         yield "resources", Text(f"{_resources(one.code.resources)}{dynamic}{count}")
     if one.code.host_code:
         yield "host code", Text(f"for {one.code.host_code}: {HOST_CODE_RUNS}")
@@ -386,8 +386,8 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
         yield "look at", Text.assemble((at, "bold"), (remark.message, "yellow"))
     if one.counts is not None:
         total = one.counts.total
-        lanes = f"{total.lane_instructions:,} lane instructions of PTX, {total.active_lanes:.1f} of 32 lanes"
-        work = f"{lanes} at work"
+        work = f"{total.lane_instructions:,} thread instructions of PTX"
+        work += f", {total.active_lanes:.1f} of 32 lanes active"
         if one.code.tile is not None:
             work = f"{total.lane_instructions:,} operations of Tile IR on elements"
         yield "counted", Text(f"{work}: {one.counts.call}, in the simulator", style="dim")
@@ -403,7 +403,7 @@ def _resources(used: Resources) -> str:
         f"{used.barriers} barrier{'' if used.barriers == 1 else 's'}",
         spills if spilled else "no spills" if not used.threads else "",  # of a tile kernel none are known
         f"{used.stack_bytes} B of stack" if used.stack_bytes else "no stack",
-        f"{used.threads} threads a tile block" if used.threads else "",
+        f"{used.threads} threads per tile block" if used.threads else "",
         f"clusters of {used.cluster} thread blocks" if used.cluster > 1 else "",
     ]
     return ", ".join(filter(None, parts))
@@ -414,19 +414,21 @@ def occupancy_lines(one: KernelOccupancy) -> Iterator[Text]:
     why = "" if one.why == SEEN else f" ({one.why})"
     limit = " and ".join(filter(None, [", ".join(one.limiters[:-1]), *one.limiters[-1:]]))
     if one.blocks:
-        blocks = f"{one.blocks} block{'' if one.blocks == 1 else 's'} a multiprocessor"
+        blocks = f"{one.blocks} block{'' if one.blocks == 1 else 's'} per multiprocessor"
         warps = f"{one.warps} of {one.most_warps} warps ({one.share:.0%})"
         cluster = "; the cluster is not considered" if one.shape.cluster else ""
         yield Text(f"{one.shape}: {blocks}, {warps}, limited by {limit}{cluster}{why}")
     else:
-        yield Text(f"{one.shape}: no launch can have this shape, because of {limit}{why}", style="bold red")
+        yield Text(
+            f"{one.shape}: cannot be launched with this shape, because of {limit}{why}", style="bold red"
+        )
     for step in one.steps:
         yield Text(f"    {step_text(step)}", style="dim")
 
 
 def step_text(step: OccupancyStep) -> str:
-    """Return `with at most 32 registers a thread, 8 fewer: 8 blocks, 64 warps`."""
-    unit = {"registers": "registers a thread", "shared memory": "B of shared memory"}
+    """Return `with at most 32 registers per thread, 8 fewer: 8 blocks, 64 warps`."""
+    unit = {"registers": "registers per thread", "shared memory": "B of shared memory"}
     return (
         f"with at most {step.need} {unit.get(step.resource, step.resource)}, {step.now - step.need} fewer: "
         f"{step.blocks} block{'' if step.blocks == 1 else 's'}, {step.warps} "

@@ -144,7 +144,7 @@ def test_folders_of_headers_and_macros_are_given_as_to_a_compiler(inspect: Inspe
 
 def test_a_block_and_its_shared_memory_are_what_occupancy_is_reported_for(inspect: Inspect) -> None:
     _, out, _ = inspect("k.cu:clear", "--arch", "sm_90", "--block", "256", "--smem-bytes", "40000")
-    assert "block=256, smem_bytes=40000: 5 blocks a multiprocessor, 40 of 64 warps (62%)" in out
+    assert "block=256, smem_bytes=40000: 5 blocks per multiprocessor, 40 of 64 warps (62%)" in out
     assert "with at most 37888 B of shared memory, 2112 fewer: 6 blocks, 48 warps" in out
 
 
@@ -152,8 +152,8 @@ def test_of_an_operator_what_its_samples_launch_is_shown_and_counted(inspect: In
     code, out, err = inspect("ops.py", "--arch", "sm_90")
     assert code == 0
     assert "twice  sm_90" in out
-    assert "block=64: 32 blocks a multiprocessor" in out
-    assert "lane instructions of PTX" in out
+    assert "block=64: 32 blocks per multiprocessor" in out
+    assert "thread instructions of PTX" in out
     assert ("imported" in out, "imported" in err) == (False, True)
 
 

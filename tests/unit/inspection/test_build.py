@@ -325,12 +325,12 @@ def test_resources_come_from_the_cubin(report: InspectReport) -> None:
     assert twice.code.resources is not None
     assert twice.code.resources.cluster == 2
     text = str(report)
-    assert f"{twice.code.resources.threads} threads a tile block, clusters of 2 thread blocks" in text
+    assert f"{twice.code.resources.threads} threads per tile block, clusters of 2 thread blocks" in text
     assert "chosen by the compiler" in text
 
 
 def test_the_host_code_of_a_tile_kernel_is_shown(report: InspectReport, tmp_path: Path) -> None:
-    runs = f"for {platform.machine()}: it runs in the process that loads this"
+    runs = f"for {platform.machine()}: it runs in the process that loads it"
     assert str(report).count(runs) == 1
     cubin = report.kernel("twice").code.cubin
     assert cubin is not None

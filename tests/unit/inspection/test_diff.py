@@ -104,7 +104,7 @@ def test_what_is_the_same_is_reported_to_be() -> None:
     found = diff(report(NEW), report(NEW))
     assert found.same
     assert str(found).splitlines() == [
-        "divide sm_90a", "  the same, but for addresses and the numbers of registers",
+        "divide sm_90a", "  the same, except for addresses and register numbers",
     ]  # fmt: skip
 
 

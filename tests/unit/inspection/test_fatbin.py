@@ -263,7 +263,7 @@ def test_what_the_driver_must_have_for_the_ptx_is_reported() -> None:
 def test_modules_are_counted_by_how_they_run() -> None:
     found = gpu_support(modules("sm_80", "sm_80+compute_80", "compute_80", "sm_90a"), (8, 6))
     assert (found.how, found.native, found.jit, found.none) == ("native", 2, 1, 1)
-    assert "machine code for sm_90a runs on that GPU alone" in found.why
+    assert "machine code for sm_90a runs on that GPU only" in found.why
 
 
 def test_a_module_that_most_gpus_lack_does_not_hide_that_the_rest_is_compiled() -> None:
@@ -289,7 +289,7 @@ def test_without_device_code_nothing_runs() -> None:
 
 def test_code_for_link_time_optimization_alone_does_not_run() -> None:
     (found,) = in_file(Image(name="it", data=fatbin(entry(IR, 90))))
-    assert "ir for sm_90 is not loaded by itself" in gpu_support([found], (9, 0)).why
+    assert "ir for sm_90 cannot be loaded without linking" in gpu_support([found], (9, 0)).why
 
 
 def test_the_nearest_machine_code_is_chosen() -> None:

@@ -225,7 +225,7 @@ def test_several_operators_are_taken_in_a_list() -> None:
 @pytest.mark.slow
 def test_the_gallerys_vector_loads_are_seen_and_its_narrow_ones_reported() -> None:
     wide = inspect(gallery.fast_add, arch="sm_90").kernel("fast_add<float, 4, 1, false>")
-    assert ("global memory", "load, 16 B a lane") in {(each.group, each.label) for each in wide.emitted}
+    assert ("global memory", "load, 16 B per thread") in {(each.group, each.label) for each in wide.emitted}
     narrow = inspect(gallery.add, arch="sm_90").kernel("add<float, 1, 4, false>")
     assert "narrow access" in {remark.kind for remark in narrow.remarks}
 
@@ -235,7 +235,7 @@ def test_a_block_can_be_asked_for(file: Path) -> None:
     assert (occupancy.shape.block, occupancy.shape.smem_bytes, occupancy.why) == (
         (8, 8, 1),
         4096,
-        "asked for",
+        "requested",
     )
 
 

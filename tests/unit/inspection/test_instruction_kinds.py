@@ -32,20 +32,20 @@ def found(
 def test_widths_of_loads_and_stores_are_reported(arch: str, kernel: str, width: int) -> None:
     emitted = found(kernel, arch)
     assert set(emitted) == {
-        (kinds.GLOBAL, f"load, {width} B a lane"),
-        (kinds.GLOBAL, f"store, {width} B a lane"),
+        (kinds.GLOBAL, f"load, {width} B per thread"),
+        (kinds.GLOBAL, f"store, {width} B per thread"),
     }
 
 
 @needs_nvdisasm
 @pytest.mark.slow
 def test_loads_of_32_bytes_are_reported() -> None:
-    assert (kinds.GLOBAL, "load, 32 B a lane") in found("copy_wide", "sm_100a")
+    assert (kinds.GLOBAL, "load, 32 B per thread") in found("copy_wide", "sm_100a")
 
 
 @needs_nvdisasm
 def test_each_kind_has_its_source_lines() -> None:
-    (location, count), *rest = found("local_array")[kinds.GLOBAL, "store, 4 B a lane"].locations
+    (location, count), *rest = found("local_array")[kinds.GLOBAL, "store, 4 B per thread"].locations
     assert (location.line, count, rest) == (line_of("y[0] = sum;"), 1, [])
 
 
@@ -60,7 +60,7 @@ def test_each_kind_has_its_source_lines() -> None:
         ),
         ("group_products", "sm_90a", kinds.MATRIX, "HGMMA.64x8x16.F32"),
         ("matrices", "sm_75", kinds.MATRIX, "LDSM.16.M88.4"),
-        pytest.param("async_copy", "sm_80", kinds.ASYNC, "LDGSTS, 16 B a lane", marks=pytest.mark.slow),
+        pytest.param("async_copy", "sm_80", kinds.ASYNC, "LDGSTS, 16 B per thread", marks=pytest.mark.slow),
         ("bulk", "sm_90a", kinds.ASYNC, "UBLKCP.S.G"),
         pytest.param("tensor_copy", "sm_100a", kinds.ASYNC, "UTMALDG.2D", marks=pytest.mark.slow),
         ("bulk", "sm_90a", kinds.BARRIER, "SYNCS.EXCH.64"),
@@ -73,9 +73,9 @@ def test_each_kind_has_its_source_lines() -> None:
         ("halves", "sm_90a", kinds.HALF, "HFMA2.MMA"),
         ("takes_doubles", "sm_90a", kinds.DOUBLE, "DMUL"),
         ("exponential", "sm_90a", kinds.SPECIAL, "MUFU.EX2"),
-        ("local_array", "sm_90a", kinds.LOCAL, "store, 4 B a lane"),
-        ("spill", "sm_90a", kinds.LOCAL, "spill store, 4 B a lane"),
-        ("generic", "sm_90a", kinds.GENERIC, "load, 4 B a lane"),
+        ("local_array", "sm_90a", kinds.LOCAL, "store, 4 B per thread"),
+        ("spill", "sm_90a", kinds.LOCAL, "spill store, 4 B per thread"),
+        ("generic", "sm_90a", kinds.GENERIC, "load, 4 B per thread"),
         ("calls", "sm_90a", kinds.CALL, "call of callee"),
         ("divide_long", "sm_90a", kinds.CALL, "call of __cuda_sm20_div_s64"),
     ],
@@ -122,19 +122,19 @@ def test_what_no_lane_executes_is_not_counted() -> None:
 )
 def test_widths_of_ptx_are_reported(opcode: str, width: int) -> None:
     (counted,) = count_ptx([PtxLine(number=1, text="", opcodes=(opcode,))], "")
-    assert f", {width} B a lane" in counted.label
+    assert f", {width} B per thread" in counted.label
 
 
 @pytest.mark.parametrize(
     ("kernel", "group", "label"),
     [
-        ("copy_vectors", kinds.GLOBAL, "load, 16 B a lane"),
-        ("copy_bytes", kinds.GLOBAL, "store, 1 B a lane"),
+        ("copy_vectors", kinds.GLOBAL, "load, 16 B per thread"),
+        ("copy_bytes", kinds.GLOBAL, "store, 1 B per thread"),
         ("group_products", kinds.MATRIX, "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"),
         ("async_copy", kinds.ASYNC, "cp.async.cg.shared.global"),
-        ("generic", kinds.GENERIC, "load, 4 B a lane"),
+        ("generic", kinds.GENERIC, "load, 4 B per thread"),
         ("takes_doubles", kinds.DOUBLE, "mul.f64"),
-        ("local_array", kinds.LOCAL, "store, 4 B a lane"),
+        ("local_array", kinds.LOCAL, "store, 4 B per thread"),
         ("shared_float_atomic", kinds.ATOMIC, "atom.shared.add.f32"),
     ],
 )
@@ -204,7 +204,7 @@ __global__ void plain(double* x, int n) { x[n] = n; }
 """
     found = inspected(text, arch)
     (load,) = [kind for kind in found["k"].emitted if kind.group == kinds.CONSTANT]
-    assert (load.label, load.count, load.locations[0][0].line) == ("load, 8 B a lane", 1, 3)
+    assert (load.label, load.count, load.locations[0][0].line) == ("load, 8 B per thread", 1, 3)
     assert not [kind for kind in found["plain"].emitted if kind.group == kinds.CONSTANT]
 
 

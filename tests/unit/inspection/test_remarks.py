@@ -30,7 +30,7 @@ def test_an_integer_division_is_remarked_on_at_its_line(arch: str) -> None:
     remark = the("integer division", remarks("divide", arch))
     assert remark.location is not None
     assert remark.location.line == line_of("y[0] = a / b;")
-    assert remark.message.startswith("div.s32 by a value that is known only at run time, ")
+    assert remark.message.startswith("div.s32 by a value known only at run time, ")
 
 
 @needs_nvdisasm
@@ -55,7 +55,7 @@ def test_a_constant_that_lacks_its_f_is_remarked_on(arch: str) -> None:
     remark = the("double", list(inspected(LITERAL, arch)["k"].remarks))
     assert remark.location is not None
     assert remark.location.line == 2
-    assert "and no parameter is a double" in remark.message
+    assert "though no parameter is a double" in remark.message
 
 
 def test_doubles_are_remarked_on_only_where_nothing_asks_for_them() -> None:
@@ -89,7 +89,7 @@ def test_the_double_of_a_sines_range_reduction_is_no_accident(arch: str) -> None
 @needs_nvdisasm
 @pytest.mark.parametrize("arch", GENERATIONS)
 def test_ieee_division_and_root_report_their_slow_path(arch: str) -> None:
-    assert "div.rn.f32, rounded as IEEE 754 says" in the("division", remarks("divide_floats", arch)).message
+    assert "div.rn.f32, with IEEE 754 rounding" in the("division", remarks("divide_floats", arch)).message
     assert "sqrt.rn.f32" in the("square root", remarks("root", arch)).message
 
 
@@ -129,9 +129,7 @@ __global__ void k(long long* x, long long a) {
 }
 """
     shown = the("atomic by a loop", list(inspected(text, arch)["k"].remarks))
-    assert shown.message.startswith(
-        "red.max.s64 has a loop of compare-and-swap for an address in shared memory"
-    )
+    assert shown.message.startswith("red.max.s64 is a compare-and-swap loop for an address in shared memory")
     assert "in shared memory" not in the("atomic by a loop", remarks("shared_float_atomic")).message
 
 
@@ -223,7 +221,7 @@ def test_neighbours_in_neighbouring_words_are_fine() -> None:
 def test_scattered_accesses_are_reported_with_both_numbers() -> None:
     (remark,) = count_remarks(COALESCED, {AT: changed(global_sectors=3200)}, (), "k.cu")
     assert remark.kind == "uncoalesced"
-    assert "32.0 sectors a request, where 4.0 would hold the same bytes (12% of" in remark.message
+    assert "32.0 sectors per request, where 4.0 would be enough (12% of" in remark.message
 
 
 def test_a_few_requests_prove_nothing() -> None:
@@ -302,4 +300,4 @@ def test_a_column_of_shared_memory_is_seen_by_the_simulators_counts() -> None:
     assert [(remark.kind, remark.location) for remark in found] == [
         ("bank conflicts", SourceLocation("inline.cu", 8))
     ]
-    assert "32.0 times the wavefronts" in found[0].message
+    assert "32.0 times as many wavefronts" in found[0].message

@@ -48,7 +48,7 @@ def test_a_kernel_is_reported_with_its_place_resources_and_instructions() -> Non
 
 def test_occupancy_is_reported_with_its_limit_and_what_would_let_more_in() -> None:
     shown = text(kernel("spill", LaunchShape(block=(96, 1, 1), smem_bytes=30_000)))
-    assert "block=96, smem_bytes=30000: 7 blocks a multiprocessor, 21 of 64 warps (33%)" in shown
+    assert "block=96, smem_bytes=30000: 7 blocks per multiprocessor, 21 of 64 warps (33%)" in shown
     assert "limited by shared memory" in shown
     assert "with at most 28160 B of shared memory, 1840 fewer: 8 blocks, 24 warps" in shown
 
@@ -60,7 +60,7 @@ def test_a_shape_that_no_one_launched_is_reported_to_be_assumed() -> None:
 
 def test_a_shape_that_cannot_be_launched_is_reported_to_be_none() -> None:
     shown = text(kernel("divide", LaunchShape(block=(32, 1, 1), smem_bytes=300_000)))
-    assert "no launch can have this shape, because of shared memory" in shown
+    assert "cannot be launched with this shape, because of shared memory" in shown
 
 
 def test_of_clusters_occupancy_claims_nothing() -> None:
@@ -71,8 +71,8 @@ def test_of_clusters_occupancy_claims_nothing() -> None:
 @needs_nvdisasm
 def test_kinds_of_instructions_are_listed_under_their_group() -> None:
     shown = text(kernel("copy_vectors"))
-    assert "  emitted    global memory     1 x load, 16 B a lane  line " in shown
-    assert "                               1 x store, 16 B a lane  line " in shown
+    assert "  emitted    global memory     1 x load, 16 B per thread  line " in shown
+    assert "                               1 x store, 16 B per thread  line " in shown
 
 
 @needs_nvdisasm
@@ -88,7 +88,7 @@ def test_without_a_disassembler_the_report_says_that_it_reports_ptx() -> None:
 
 
 def test_dynamic_shared_memory_is_reported_to_be_taken() -> None:
-    assert "and dynamic shared memory as it is launched with" in text(kernel("dynamic"))
+    assert "and dynamic shared memory set at launch" in text(kernel("dynamic"))
     assert "dynamic" not in text(kernel("generic"))
 
 
@@ -97,7 +97,7 @@ def test_what_was_counted_is_reported_with_its_call() -> None:
         call="m::op, float32, sample 2", total=Counters(lane_instructions=140_672), lines={}
     )
     shown = text(replace(kernel("divide"), counts=counted))
-    assert "140,672 lane instructions of PTX" in shown
+    assert "140,672 thread instructions of PTX" in shown
     assert "m::op, float32, sample 2, in the simulator" in shown
 
 
@@ -251,8 +251,8 @@ def test_what_does_not_fit_is_reported_how_many_registers_would() -> None:
         ("registers", 254, 128, 1), ("threads", 512, 256, 1),
     ]  # fmt: skip
     first, *steps = (line.plain.strip() for line in occupancy_lines(found))
-    assert first.startswith("block=512: no launch can have this shape, because of registers")
-    assert steps[0] == "with at most 128 registers a thread, 126 fewer: 1 block, 16 warps"
+    assert first.startswith("block=512: cannot be launched with this shape, because of registers")
+    assert steps[0] == "with at most 128 registers per thread, 126 fewer: 1 block, 16 warps"
 
 
 def test_a_block_that_is_required_is_the_only_one() -> None:

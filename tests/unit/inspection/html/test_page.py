@@ -143,7 +143,7 @@ def test_counts_of_the_simulator_are_metrics_by_line() -> None:
     )
     counted = replace(one, counts=counts)
     assert {metric["name"]: metric["counts"] for metric in pane(counted)["metrics"]} == {
-        "lane instructions": {f"0:{STORE}": 640},
+        "thread instructions": {f"0:{STORE}": 640},
         "global sectors": {f"0:{STORE}": 8},
     }
     assert facts(counted)["counted in"][0] == "sample 0"

@@ -19,7 +19,7 @@ def test_click_on_a_source_line_marks_what_it_became(in_browser: InBrowser) -> N
     assert marked == {"source": ["4"], "ptx": ["20", "24"], "sass": ["0000", "0020"]}
     assert (ptx_inlined, sass_inlined) == (["22"], ["0010"])
     assert "scale.cu:4" in status
-    assert "lane instructions 12,800 (99.8 %)" in status
+    assert "thread instructions 12,800 (99.8 %)" in status
     assert "2 SASS + 1 inlined" in status
 
 
@@ -130,7 +130,7 @@ def test_counts_colour_lines_by_the_metric_chosen(in_browser: InBrowser) -> None
         });""",
     )
     assert got == [
-        ["lane instructions", ["", "32", "", "13k", ""], "1"],
+        ["thread instructions", ["", "32", "", "13k", ""], "1"],
         ["sectors", ["", "", "", "8", ""], "1"],
         ["SASS instructions", ["", "1", "", "2", "1"], "1"],
     ]
