@@ -74,12 +74,11 @@ class Architecture:
     """The code for one architecture.
 
     Attributes:
-        arch: `sm_90a`.
         relocatable: It has to be linked before it can be loaded.
-        sass, ptx: How many modules hold machine code for it, and PTX.
-        others: How many entries of other kinds there are, by kind.
+        sass, ptx: The numbers of modules with machine code for it, and with PTX.
+        others: The numbers of entries of other kinds.
         ptx_version: The newest of the PTX, None if there is none.
-        stored_bytes: What it takes in the file; unpacked_bytes: without compression.
+        stored_bytes, unpacked_bytes: Its size in the file, and without compression.
     """
 
     arch: str
@@ -106,13 +105,12 @@ class BinaryReport(report_base.Report):
         path: The file; of a member of a wheel, its name in there.
         size: In bytes.
         modules: The device code; of a cubin or a PTX file, one module with one entry; of a wheel, none.
-        kernels: By architecture, of those that were asked for; of a cubin or a PTX file always.
+        kernels: By architecture, of those that were requested; of a cubin or a PTX file always.
         host: The host's side, None if there is none.
         host_code: Of a cubin of tile kernels, the processor that its host code is for, such as `x86_64`.
-        wheel: The name and tags of a wheel.
         members: The binaries in a wheel.
         damaged: What is wrong with each member of a wheel that cannot be read.
-        notes: What could not be read for want of a tool, and the line to type so that it can.
+        notes: What could not be read without a tool, and the line to type for it.
     """
 
     path: str
@@ -333,11 +331,7 @@ def mapped(path: Path, name: str) -> Iterator[Image]:
 
 
 def kind_of(image: Image) -> Kind:
-    """Return a file's kind by its first bytes.
-
-    Raises:
-        UsageError: It is of no kind that holds device code.
-    """
+    """Return a file's kind by its first bytes."""
     head = image.data[:4]
     if head == elf.MAGIC:
         (machine,) = image.unpack(struct.Struct("<H"), 18, "the ELF header")
@@ -394,11 +388,7 @@ def _image_report(image: Image, kind: Kind, archs: frozenset[str]) -> BinaryRepo
 
 
 def read_ptx(image: Image) -> tuple[Version, str, tuple[BinaryKernel, ...]]:
-    """Return the ISA version of a PTX file, its architecture and its kernels.
-
-    Raises:
-        UsageError: It is damaged, or has no target.
-    """
+    """Return the ISA version of a PTX file, its architecture and its kernels."""
     try:
         module = parse_module(bytes(image.data).decode("utf-8", "replace"))
     except SimulationError as error:
@@ -448,9 +438,7 @@ class Wheel:
     """The name and the tags of a wheel.
 
     Attributes:
-        tags: Each on its own: `py3-none-manylinux_2_28_x86_64`.
-        lowest: The lowest manylinux tag that fits all of its binaries; "" if there are none, or one fits
-            no such tag.
+        lowest: The lowest manylinux tag that fits all of its binaries; empty if there is none.
         problems: Where its contents contradict the tags, a sentence each.
     """
 
@@ -471,11 +459,6 @@ _MAX_GROWTH = 1100
 
 @contextmanager
 def opened_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a wheel's archive.
-
-    Raises:
-        UsageError: It is damaged or cut short.
-    """
     with _reporting_damage(path):
         opened = zipfile.ZipFile(path)
     with opened:
@@ -514,7 +497,7 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
 
 
 def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
-    """Write a member to a file, unless it is not a binary."""
+    """Write a member to a file if it is a binary; return whether it is."""
     with _opened(wheel, info) as packed:
         head = packed.read(4)
         if head not in _BINARY_HEADS and not info.filename.endswith(_PTX_SUFFIX):
@@ -551,7 +534,6 @@ _OF_VALUES = (ValueError, LookupError, struct.error, TypeError, AttributeError, 
 
 @contextmanager
 def _opened(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
-    """Open a member."""
     with _reporting_damage(f"{info.filename} in {wheel.filename}"):
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"it is packed by the method {info.compress_type}, and wheels are by deflate")
@@ -560,7 +542,6 @@ def _opened(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[IO[bytes]
 
 
 def _text(wheel: zipfile.ZipFile, name: str) -> bytes:
-    """Return a member that is small, as a text or the files of records are."""
     with _reporting_damage(f"{name} in {wheel.filename}"):
         info = wheel.getinfo(name)
     with _opened(wheel, info) as packed:
@@ -595,13 +576,7 @@ def _prebuilt(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]
 
 
 def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, HostBinary]) -> Wheel:
-    """Read a wheel's tags, and compare its contents with them.
-
-    Args:
-        wheel: Its archive.
-        path: The file, whose name has tags too.
-        binaries: By name.
-    """
+    """Read the tags in a wheel and its name, and compare its binaries with them."""
     # Source: PyPA, "Binary distribution format".
     stem, named = path.name.removesuffix(".whl"), list[str]()
     name, version, *rest = stem.split("-") if stem.count("-") in (4, 5) else (stem, "")

@@ -49,12 +49,7 @@ _INSTANTIATION = re.compile(r"\s*([A-Za-z_][\w:]*)\s*\[(.*)\]\s*", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class LaunchShape:
-    """The part of a launch configuration that occupancy depends on. `str()` is as a user writes it.
-
-    Attributes:
-        smem_bytes: Dynamic shared memory per block.
-        cluster: In blocks; None without clusters.
-    """
+    """The part of a launch configuration that occupancy depends on. `str()` is as a user writes it."""
 
     block: tuple[int, int, int]
     smem_bytes: int = 0
@@ -62,7 +57,6 @@ class LaunchShape:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     def __str__(self) -> str:
@@ -79,15 +73,13 @@ class KernelCode:
 
     Attributes:
         name: As the user writes it, template arguments included.
-        symbol: In PTX and cubin.
         resources: None if there is only PTX.
-        ptx_text: The PTX of the whole unit.
-        cubin: The machine code of the whole unit; None if there is only PTX.
+        ptx_text: The PTX of the whole unit, as `cubin` is its machine code.
         files: The names to show for the files that PTX and cubin name.
-        texts: The text of the source that was compiled, by the name to show.
+        texts: The source that was compiled, by the name to show.
         parameters: The parameters' C++ types; None if they are not known.
         shapes: Its known launches.
-        unit: The unit that it was compiled in; None of code that was not compiled here.
+        unit: None of code that was not compiled here.
         tile: The Tile IR of a tile kernel; None of another, which has PTX.
     """
 
@@ -167,12 +159,7 @@ class FileUnit:
 
 @dataclass(frozen=True, kw_only=True)
 class UninstantiatedTemplate:
-    """A template of kernels without a known instantiation.
-
-    Attributes:
-        declaration: As in the source.
-        example: An instantiation of it: `scale[float32,256]`.
-    """
+    """A template of kernels without a known instantiation, and an example of one: `scale[float32,256]`."""
 
     name: str
     declaration: str
@@ -180,23 +167,16 @@ class UninstantiatedTemplate:
 
     @property
     def remedy(self) -> str:
-        """The option to type."""
         return f"type: --instantiate '{self.example}'"
 
 
 def kernels_in_source(
     source: Source, options: CompileOptions, instantiate: Sequence[str] = ()
 ) -> tuple[FileUnit, list[FileUnit], tuple[UninstantiatedTemplate, ...]]:
-    """Find the kernels that a source declares.
+    """Return the plain kernels of a source, each instantiation, and the other templates.
 
-    Args:
-        source: A `.cu` file.
-        options: How it is compiled.
-        instantiate: Templates with arguments: `scale[float32,256]`.
-
-    Returns:
-        The plain kernels as one unit, whose code also has those that only the compiler sees; each
-        instantiation as one unit, whose code has the plain kernels again; the other templates.
+    Code of the plain kernels also has those that only the compiler sees; that of an instantiation such as
+    `scale[float32,256]` has the plain kernels again.
 
     Raises:
         UsageError: `instantiate` names no template of the source, gives other arguments, or is malformed.
@@ -231,7 +211,6 @@ def _uninstantiated(declaration: Declaration) -> UninstantiatedTemplate:
 def _instantiation(
     text: str, templates: Mapping[str, Declaration], file: str, types: Mapping[str, str]
 ) -> tuple[Declaration, tuple[str, ...]]:
-    """Return a template and its arguments, as C++ text."""
     match = _INSTANTIATION.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -267,12 +246,7 @@ def cxx_argument(argument: str, types: Mapping[str, str] = CXX_TYPES) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """Kernels of a unit to build for one architecture.
-
-    Attributes:
-        shapes: Their known launches, by name.
-        only: Their names; None for all that the compiler sees.
-    """
+    """Kernels of a unit to build for one architecture: those in `only`, or all that the compiler sees."""
 
     unit: CompileUnit
     target: Target
@@ -282,7 +256,7 @@ class BuildRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """The kernels of a `BuildRequest` with their machine code, its failures, and notes."""
+    """Kernels with their machine code, what failed, and notes."""
 
     kernels: tuple[tuple[KernelCode, SassFunction | None], ...] = ()
     failed: tuple[FailedBuild, ...] = ()
@@ -290,7 +264,7 @@ class BuildResult:
 
 
 def build_all(requests: Sequence[BuildRequest]) -> BuildResult:
-    """Compile and disassemble, in the order of the requests."""
+    """Compile and disassemble kernels, in the order of the requests."""
     with ThreadPoolExecutor(max_workers=min(_MAX_AT_ONCE, os.cpu_count() or 1)) as pool:
         try:
             return _joined(list(pool.map(_build, requests)))
@@ -312,11 +286,11 @@ def _build(request: BuildRequest) -> BuildResult:
     together = compile_kernels(request)
     if not isinstance(together, FailedBuild):
         return _disassembled(together)
-    rest = compile_kernels(replace(request, only=None), alone=())
+    rest = compile_kernels(replace(request, only=None), kept=())
     if isinstance(rest, FailedBuild):  # with no kernel in it: the fault is in none of them
         return BuildResult(failed=(together,))
     names = request.only or request.unit.names
-    apart = [compile_kernels(replace(request, only=(name,)), alone=(name,)) for name in names]
+    apart = [compile_kernels(replace(request, only=(name,)), kept=(name,)) for name in names]
     failed = tuple(each for each in apart if isinstance(each, FailedBuild))
     if not request.only:
         apart.append(rest)
@@ -326,26 +300,26 @@ def _build(request: BuildRequest) -> BuildResult:
 
 
 def compile_kernels(
-    request: BuildRequest, alone: tuple[str, ...] | None = None
+    request: BuildRequest, kept: tuple[str, ...] | None = None
 ) -> tuple[KernelCode, ...] | FailedBuild:
-    """Compile the kernels of a unit for a target; those in `alone` with the others of their file removed.
+    """Compile the kernels of a unit for a target; with `kept`, without the other kernels of the file.
 
     Raises:
         EnvironmentFault: There is no compiler, or none that may be used.
     """
     unit, target = request.unit, request.target
     try:
-        if alone is None:
+        if kept is None:
             code = unit.build(target)
         else:
-            source = only_kernels(unit.source, unit.options, alone)
-            code = build_visible(source, options=unit.options, target=target, names=alone)
+            source = only_kernels(unit.source, unit.options, kept)
+            code = build_visible(source, options=unit.options, target=target, names=kept)
         entries = [symbol for symbol in ptx.ptx_module(code.ptx).entries if PROBE not in symbol]
         tiles = tile_ir.read(code.tile_ir).functions if code.tile_ir else {}
     except EnvironmentFault:
         raise
     except DotcuError as error:
-        return FailedBuild(arch=target, names=request.only or alone or unit.names, message=str(error))
+        return FailedBuild(arch=target, names=request.only or kept or unit.names, message=str(error))
     by_symbol = {symbol: name for name, symbol in code.lowered.items() if not name.startswith("&")}
     names = {symbol: by_symbol.get(symbol) or shown_name(symbol) for symbol in (*entries, *tiles)}
     of_tiles = code.tile_cubins.get(host())
@@ -394,12 +368,7 @@ def _disassembled(codes: tuple[KernelCode, ...]) -> BuildResult:
 
 
 def lines_of(function: TileFunction, files: Mapping[str, str]) -> tuple[PtxLine, ...]:
-    """Return the lines of a tile kernel.
-
-    Args:
-        function: The kernel.
-        files: The names to show for the files that its operations name.
-    """
+    """Return the lines of a tile kernel; `files` has the names to show for those that its operations name."""
     parameters = ", ".join(f"%{value}: {function.types[value]}" for value in function.body.arguments)
     heads = [(f"entry @{function.name}({parameters}) {{", None)]
     rows = [*heads, *_rows(function, function.body, "  "), ("}", None)]

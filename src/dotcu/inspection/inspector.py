@@ -104,7 +104,7 @@ def inspect(
 
 
 def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
-    """Return the targets that were asked for, each once; else that of this machine's GPU.
+    """Return the requested targets, each once; by default that of this machine's GPU.
 
     Raises:
         UsageError: The compiler makes no code for one; names those that it does.

@@ -26,14 +26,7 @@ MNEMONIC, LOAD, STORE = "{mnemonic}", "load, {bytes} B per thread", "store, {byt
 
 
 class InstructionKind(NamedTuple):
-    """A kind of instruction.
-
-    Attributes:
-        group: The heading that it is listed under.
-        opcode: Matches the whole opcode of a machine instruction, or the beginning of a PTX one.
-        label: Its name in a report.
-        meaning: What it does.
-    """
+    """A kind of instruction: `opcode` matches a whole machine opcode, or the beginning of one of PTX."""
 
     group: str
     opcode: re.Pattern[str]
@@ -166,11 +159,7 @@ _VECTOR = re.compile(r"\.v([248])\b")
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionCount:
-    """The number of instructions of one kind in a kernel's code, executed or not.
-
-    Attributes:
-        locations: The source lines that they come from, and how many of each; the most first.
-    """
+    """The instructions of one kind in a kernel's code, and how many come from which source line."""
 
     group: str
     label: str
@@ -186,13 +175,7 @@ _Counted = tuple[InstructionKind, str, "SourceLocation | None"]
 def count_sass(
     instructions: Sequence[SassInstruction], file: str, callees: Mapping[int, str]
 ) -> tuple[InstructionCount, ...]:
-    """Count the machine instructions of a kernel by kind.
-
-    Args:
-        instructions: In order.
-        file: The kernel's own file.
-        callees: The functions that lines of its PTX call by name.
-    """
+    """Count machine instructions of a kernel by kind; `callees` has what lines of its PTX call by name."""
     counted: list[_Counted] = []
     for instruction in instructions:
         kind = kind_of(instruction) if is_executed(instruction) and not _is_move(instruction) else None
@@ -206,13 +189,7 @@ def count_sass(
 def count_ptx(
     lines: Sequence[PtxLine], file: str, kinds: Sequence[InstructionKind] = PTX
 ) -> tuple[InstructionCount, ...]:
-    """Count the PTX instructions of a kernel by kind, for want of a disassembler.
-
-    Args:
-        lines: Its lines; of a tile kernel those of its Tile IR.
-        file: The file that it is in.
-        kinds: The kinds to count: `PTX`, or `TILE`.
-    """
+    """Count instructions of a kernel's PTX, or of a tile kernel's Tile IR, where there is no disassembler."""
     counted: list[_Counted] = []
     for line in lines:
         for opcode in line.opcodes:

@@ -1,6 +1,4 @@
-"""Source, PTX and SASS side by side in the terminal, a row for each source line that has code; or one of
-them alone, for pipes and files.
-"""
+"""Source, PTX and SASS side by side in the terminal, a row for each source line; or one of them for files."""
 
 from __future__ import annotations
 
@@ -32,21 +30,18 @@ _STYLES = {
 
 _ELSEWHERE = "no line of this file"
 _GAP = 2
-_LEAST = 12  # characters of a pane, however narrow the terminal is
+_MIN_PANE = 12  # characters of a pane, however narrow the terminal is
 _WITH_CONTROL = 150  # characters: a narrower terminal shows instructions without their control bits
 
 
 def panes(one: InspectedKernel, width: int) -> Group:
-    """Return the three panes of a kernel, to print; they share the width, and cut longer lines.
-
-    Code without a line of the kernel's file comes last.
-    """
+    """Return the panes of a kernel for a terminal; code without a line of the kernel's file comes last."""
     head = Text(f"{one.code.name}  {one.code.arch}  {short(one.code.file)}", style="bold")
     return Group(head, _grid(one, width))
 
 
 def _grid(one: InspectedKernel, width: int) -> Table:
-    narrow = ["line", *(["lanes"] if one.counts else [])]
+    narrow = ["line", *(["threads"] if one.counts else [])]
     wide = ["source", one.code.language, *(["SASS"] if one.function else [])]
     rows = list(_rows(one, with_control=width >= _WITH_CONTROL))
     widths = [
@@ -70,11 +65,11 @@ def _grid(one: InspectedKernel, width: int) -> Table:
 
 
 def share(available: int, wanted: Sequence[int]) -> list[int]:
-    """Return the width of each pane: as wide as it wants where there is room, else what the others leave."""
+    """Return the width of each pane: as wide as it wants, or an equal part of what the others leave."""
     widths = [0] * len(wanted)
     for served, pane in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         rest = available - sum(widths)
-        widths[pane] = min(wanted[pane], max(_LEAST, rest // (len(wanted) - served)))
+        widths[pane] = min(wanted[pane], max(_MIN_PANE, rest // (len(wanted) - served)))
     return widths
 
 
@@ -119,10 +114,10 @@ def _rows(one: InspectedKernel, *, with_control: bool) -> Iterator[list[Text]]:
         machine = [part for i in sass.get(number, ()) for part in _instruction(i, with_control)]
         if number or lines or machine:
             counts = one.counts.lines.get(SourceLocation(file, number)) if one.counts else None
-            lanes = Text(f"{counts.lane_instructions:,}" if counts is not None else "", style="yellow")
+            executed = Text(f"{counts.lane_instructions:,}" if counts is not None else "", style="yellow")
             yield [
                 Text(str(number) if number else "", style="dim"),
-                *([lanes] if one.counts else []),
+                *([executed] if one.counts else []),
                 Text(text[number - 1].rstrip()) if number else Text(_ELSEWHERE, style="dim italic"),
                 Text("\n").join(Text(line, style="dim") for line in lines),
                 *([Text("\n").join(machine)] if one.function else []),
@@ -138,7 +133,6 @@ def _instruction(instruction: SassInstruction, with_control: bool) -> Iterator[T
 
 
 def style_of(instruction: SassInstruction) -> str:
-    """Return the colour of an instruction: that of its kind."""
     kind = kinds.kind_of(instruction)
     return _STYLES.get(kind.group, "") if kind else ""
 
@@ -152,21 +146,21 @@ def emit(report: InspectReport, what: str) -> bytes:
     """Return one kind of output, of `KINDS`, as a file would hold it.
 
     Raises:
-        UsageError: There is no such kind, no kernel, or no machine code for it; or PTX or a cubin is asked
-            for, and there would be several.
-        EnvironmentFault: SASS is asked for, and there is no nvdisasm.
+        UsageError: There is no such kind, no kernel, or no machine code for it; or there would be several
+            files of PTX, or several cubins.
+        EnvironmentFault: SASS is requested, and there is no nvdisasm.
     """
     if what not in KINDS:
         raise UsageError(f"emit={what!r}: it is one of {', '.join(KINDS)}.")
     if not report.kernels:
         if report.libraries:
             raise UsageError(
-                f"{report.target} is computed by a library: dotcu compiles none of it to emit {what} of.\n"
+                f"{report.target} is computed by a library: dotcu compiles nothing to emit as {what}.\n"
                 f"Type: dotcu inspect {quoted(report.libraries[0].path)} --emit symbols"
             )
         raise UsageError(
-            f"{report.target} has no kernel of which to emit {what}.\n"
-            "A kernel is required, of a template an instantiation.\n"
+            f"{report.target} has no kernel to emit as {what}.\n"
+            "Required: a kernel, or an instantiation of a template.\n"
             f"See what there is: dotcu inspect {quoted(report.target)}"
         )
     if what in _OF_MACHINE_CODE and not any(one.code.cubin for one in report.kernels):
@@ -221,7 +215,7 @@ def _object_code(report: InspectReport, name: str) -> ObjectCode:
     if len(units) != 1:
         kernels = ", ".join(f"{one.code.name} {one.code.arch}" for one in report.kernels)
         raise UsageError(
-            f"{name} is of kernels that are compiled together, for one architecture; {report.target} has "
+            f"{name} holds kernels that are compiled together, for one architecture; {report.target} has "
             f"{kernels}.\nName one kernel after a colon, TARGET:NAME, and one architecture: --arch sm_90"
         )
     ((unit, arch),) = units

@@ -45,7 +45,7 @@ class Floor:
     """The oldest system libraries that suffice.
 
     Attributes:
-        glibc: `2.17`, "" where no version of it is asked for; libstdcxx: `3.4.21` likewise.
+        glibc: `2.17`, empty where no version of it is needed; libstdcxx: `3.4.21` likewise.
         tag: The lowest tag whose systems all suffice: `manylinux_2_28_x86_64`; "" if there is none for the
             processor or the C library.
         outside: Libraries that are needed and that such a system need not have: a wheel has to contain them.

@@ -39,33 +39,28 @@ _IS_CUDA, _IS_CPU = torch.Tensor.is_cuda.__get__, torch.Tensor.is_cpu.__get__  #
 
 @dataclass(kw_only=True, eq=False)
 class SampleCall:
-    """A call of an overload, as one of its samples makes it, and the kernels that it launches.
+    """A call of an overload with one of its samples, and the kernels that it launches.
 
     Attributes:
         name: In a message: `mylib::scale, float32, sample 2`.
+        backward: The gradients of its results are computed too.
         kernels: The names of the launched kernels, each once.
     """
 
     overload: Overload
     name: str
     sample: Sample
+    backward: bool = False
     kernels: tuple[str, ...] = ()
 
     @property
     def elements(self) -> int:
-        """The number of elements of all its tensors."""
         return sum(tensor.numel() for tensor in self.sample.tensors)
 
     def run(self) -> None:
-        """Call the overload with the sample."""
-        self.overload(*self.sample.args, **self.sample.kwargs)
-
-
-class BackwardCall(SampleCall):
-    """The same call, and the gradients of its results."""
-
-    def run(self) -> None:
-        """Call the overload with the sample, and differentiate. Every body is run for its shapes alone."""
+        if not self.backward:
+            self.overload(*self.sample.args, **self.sample.kwargs)
+            return
         call = self.sample.map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()))
         with torch.enable_grad():
             results = tree_leaves(self.overload(*call.args, **call.kwargs))
@@ -81,9 +76,9 @@ class TracedKernels:
 
     Attributes:
         kernels: By unit and name, the shapes of their launches.
-        queried: The units of kernels whose attributes or occupancy a body asks for.
+        queried: The units of kernels whose attributes or occupancy a body reads.
         calls: The calls that were traced to their end.
-        compile_errors: The compiler's messages where it refused a kernel that a body asked for.
+        compile_errors: The compiler's messages where it refused a kernel that a body uses.
         notes: What else could not be traced, and why.
     """
 
@@ -97,12 +92,9 @@ class TracedKernels:
 def kernels_of(
     operators: Sequence[Operator], targets: Sequence[Target], counts: bool
 ) -> tuple[BuildResult, dict[str, SimulatedCounts]]:
-    """Build the kernels that samples of some operators launch, and simulate some of the calls.
+    """Build the kernels that samples of some operators launch; with `counts`, simulate some of the calls.
 
-    Args:
-        operators: With samples.
-        targets: The architectures.
-        counts: Whether to simulate: for the first architecture for which calls could be traced.
+    Calls are simulated for the first architecture for which they could be traced.
 
     Returns:
         The kernels for each architecture; and what a sample executed, by kernel.
@@ -146,16 +138,10 @@ def trace_operators(
     *,
     backwards: bool = False,
 ) -> TracedKernels:
-    """Trace every sample of some operators, in each of their dtypes.
+    """Trace every sample of some operators in each of their dtypes; with `backwards`, its gradients too.
 
-    Meanwhile `kernel.occupancy` and `dotcu.sm_count` answer for the target; where that is a GPU's, tensors
-    say that they are on one.
-
-    Args:
-        operators: The operators.
-        target: The architecture.
-        report: Is called with each overload that is traced.
-        backwards: Whether to differentiate each call too.
+    Meanwhile `kernel.occupancy` and `dotcu.sm_count` answer for the target; if it is a GPU's, tensors say
+    that they are on one. `report` is called with each overload that is traced.
 
     Raises:
         OperatorError: The `samples` function of one failed.
@@ -178,11 +164,8 @@ def trace_operators(
             call = SampleCall(overload=overload, name=f"{name}, {label}", sample=sample)
             _trace(call, target, traced)
             if backwards and overload.has_backward:
-                _trace(
-                    BackwardCall(overload=overload, name=f"the backward of {call.name}", sample=sample),
-                    target,
-                    traced,
-                )
+                name_of_backward = f"the backward of {call.name}"
+                _trace(replace(call, name=name_of_backward, backward=True, kernels=()), target, traced)
         if not has_samples:
             traced.notes.append(
                 f"{name} has no samples, so what it launches is not known: "
@@ -207,7 +190,6 @@ def _pretend_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
-    """Run a body, and record the launches that it would make."""
     arch = str(target).replace("compute_", "sm_")
     as_on_gpu = partial(FunctionMode, _pretend_gpu)
     try:
@@ -265,7 +247,7 @@ def _requests(
     """Return the launches of a body; one that reads values runs in the simulator."""
     requests: list[KernelRequest] = []
     name, bodies = call.overload.qualified_name, around_bodies(around, skipped=True)
-    if isinstance(call, BackwardCall):
+    if call.backward:
         with (
             listening_for_kernels(requests.append),
             simulate(arch=arch),
@@ -303,11 +285,7 @@ def _skipped(name: str, around: Callable[[], AbstractContextManager[object]]) ->
 
 
 def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, SimulatedCounts], list[str]]:
-    """Simulate, for each kernel that some calls launch, one of them; kernels of one name count together.
-
-    Returns:
-        The counts by kernel; and what could not be counted, and why.
-    """
+    """Simulate one call for each kernel; return the counts by kernel, and notes on what was not counted."""
     counted: dict[str, SimulatedCounts] = {}
     notes: list[str] = []
     chosen: dict[SampleCall, list[str]] = {}
@@ -333,7 +311,6 @@ def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, Simula
 
 
 def _simulated(call: SampleCall, target: Target) -> dict[str, Counters]:
-    """Simulate a call; return the counters of each kernel that it launches."""
     counters: dict[str, Counters] = {}
     arch = str(target).replace("compute_", "sm_")
     with simulate(arch=arch, on_finding="collect", checks=()) as simulation, torch.no_grad():

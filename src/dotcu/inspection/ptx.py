@@ -62,10 +62,7 @@ ptx_module = functools.lru_cache(maxsize=8)(parse_module)
 def lines_of(ptx: str, symbol: str, files: Mapping[str, str]) -> tuple[PtxLine, ...]:
     """Return the lines of a kernel, then those of the functions of the file that it calls.
 
-    Args:
-        ptx: The whole file.
-        symbol: The kernel's mangled name.
-        files: The names to show for the files of its `.file` directives.
+    `files` has the names to show for those of `.file` directives.
 
     Raises:
         SimulationError: The text is not PTX.

@@ -50,7 +50,7 @@ class Remark:
     """A finding that is worth a look. `str()` begins with its location.
 
     Attributes:
-        kind: A few words that a program can look for: "integer division", "spill", "uncoalesced".
+        kind: "integer division", "spill", "uncoalesced", ...
         location: The source line; None if it is of the whole kernel.
         near: The compiler gives no line for it, and this is the nearest one before it.
     """
@@ -206,14 +206,7 @@ def count_remarks(
     sass: Sequence[SassInstruction],
     file: str,
 ) -> tuple[Remark, ...]:
-    """Return the remarks on the counts of a simulated call.
-
-    Args:
-        total: Of all lines together.
-        lines: By source line.
-        sass: The machine instructions, for the widths that were emitted; empty if there are none.
-        file: The kernel's own file.
-    """
+    """Return the remarks on the counts of a simulated call; `sass` has the widths of accesses."""
     return tuple(
         Remark(kind=kind, location=at, message=message)
         for at, line in sorted(lines.items())
@@ -225,7 +218,6 @@ def count_remarks(
 
 
 def _count_remarks(line: LineCounters, total: LineCounters) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the message of each remark on the counts of a line."""
     if line.global_requests >= FEW_REQUESTS and line.sector_efficiency < POOR_SECTORS:
         had, ideal = line.sectors_per_request, line.ideal_sectors / line.global_requests
         counts = f"{had:.1f} sectors per request, where {ideal:.1f} would be enough"

@@ -46,11 +46,11 @@ _BOUNDS = "launch bounds"
 
 @dataclass(frozen=True, kw_only=True)
 class OccupancyStep:
-    """The smallest change of one resource alone that lets more warps into a multiprocessor.
+    """The smallest change of one resource that lets more warps into a multiprocessor.
 
     Attributes:
         resource: "registers" per thread; "shared memory" in bytes, "threads" or "barriers" per block.
-        now: What the kernel takes; need: the most that it may take for that.
+        now, need: What the kernel takes, and the most that it may take for that.
         blocks, warps: How many there would be.
     """
 
@@ -85,7 +85,7 @@ class KernelOccupancy:
 
     @property
     def share(self) -> float:
-        """Warps over the most that fit: the theoretical occupancy."""
+        """The theoretical occupancy."""
         return self.warps / self.most_warps
 
 
@@ -245,8 +245,8 @@ class InspectReport(report_base.Report):
     """The result of `dotcu.inspect` for code that it compiled. `str()` of it is a table.
 
     Attributes:
-        target: What was inspected, as it was asked for.
-        kernels: By name, then by architecture in the order in which they were asked for.
+        target: As the user wrote it.
+        kernels: By name, then by architecture in the requested order.
         failed: What could not be compiled for one of the architectures.
         templates: Templates of kernels without a known instantiation.
         notes: What could not be found out, and why.

@@ -95,11 +95,6 @@ def routines(function: SassFunction) -> Counter[str]:
 
 
 def disassembler() -> Path:
-    """Return the path of nvdisasm.
-
-    Raises:
-        EnvironmentFault: There is none.
-    """
     tool = toolchain.find_tool("nvdisasm")
     if tool is None:
         raise EnvironmentFault(
@@ -121,7 +116,7 @@ def disassemble(cubin: bytes, files: Mapping[str, str]) -> dict[str, SassFunctio
 
 @functools.lru_cache(maxsize=64)
 def _printed(tool: Path, cubin: bytes) -> str:
-    """Return nvdisasm's output for a cubin, asked for once: it takes a third of a second for a small one."""
+    """Return nvdisasm's output, kept: it takes a third of a second for a small cubin."""
     with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -185,7 +180,6 @@ class _SassParser:
         self.labels = []
 
     def _mark(self, line: str) -> None:
-        """Read a line that begins a section, or has a label."""
         section, label = _SECTION.match(line), _LABEL.match(line)
         if section is not None:
             self.symbol, self.routine = section[1], ""
@@ -204,7 +198,6 @@ class _SassParser:
         self.chain, self.ptx_line, self.labels = (), 0, []
 
     def _instruction(self, address: int, text: str) -> SassInstruction:
-        """Return the instruction that is written on a line behind its address."""
         encoding = _ENCODING.search(text)
         text = text[: encoding.start() if encoding else None].strip().rstrip(";")
         note = _NOTE.search(text)

@@ -77,7 +77,7 @@ def test_counts_have_a_column_where_there_are_some() -> None:
         call="a call", total=LineCounters(), lines={place: LineCounters(lane_instructions=123_456)}
     )
     lines = printed(replace(kernel, counts=counted), 200)
-    assert lines[1].split()[:2] == ["line", "lanes"]
+    assert lines[1].split()[:2] == ["line", "threads"]
     assert any("123,456" in line for line in lines)
 
 
@@ -270,7 +270,7 @@ def test_of_ptx_alone_nothing_of_machine_code_is_emitted(what: str) -> None:
 
 @pytest.mark.parametrize("what", KINDS)
 def test_where_there_is_no_kernel_that_is_reported(what: str) -> None:
-    with pytest.raises(UsageError, match=rf"no kernel of which to emit {what}.*\n.*\n.*dotcu inspect k.cu"):
+    with pytest.raises(UsageError, match=rf"no kernel to emit as {what}.*\n.*\n.*dotcu inspect k.cu"):
         emit(InspectReport(target="k.cu", kernels=()), what)
 
 
