@@ -143,9 +143,9 @@ class HostBinary:
         kind: "shared library", "program" or "object file".
         machine: `x86_64`, `aarch64`, or another processor.
         soname: "" if it has none.
-        needed: File names of the shared libraries that it needs, in their order.
-        search: Folders to search for those, as it names them (DT_RUNPATH, or the older DT_RPATH).
-        versions: By needed library, the versions of it that are asked for.
+        needed: File names of the shared libraries that it needs.
+        search: Folders to search for those (DT_RUNPATH, or the older DT_RPATH).
+        versions: By needed library, the versions of it that are needed.
         symbols: What the loader sees; of an object file, which the linker still has to see, all.
         is_linked: It has a dynamic symbol table; an object file has still to be linked.
     """

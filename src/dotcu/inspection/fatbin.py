@@ -1,6 +1,6 @@
 """Fatbins: containers of device code for several architectures, and the GPUs that run that code.
 
-They are read by their headers alone.
+Only their headers are read.
 
 A container is a header of 16 bytes (magic, version, the header's size, the size of what follows) and entries,
 each a header and its payload, padded to 8 bytes. Several stand one after another in a section, one for each
@@ -67,12 +67,11 @@ class FatbinEntry:
 
     Attributes:
         kind: "elf" (a cubin) or "ptx", more rarely another of `KINDS`.
-        arch: `sm_90`, `sm_90a`, `sm_100f`: of PTX too, whose own name for it is `compute_90`.
+        arch: `sm_90a`: of PTX too, whose own name for it is `compute_90a`.
         version: Of PTX, its ISA's; of a cubin, its format's.
-        header: Where the entry begins in the file, header and all.
-        offset: Where its payload begins; end: where that ends, with its padding.
-        size: What the payload takes in the file, in bytes; uncompressed, padding to 8 bytes is part of it.
-        uncompressed_size: What it has when it is unpacked, in bytes.
+        header, offset, end: Where the entry, its payload, and the padding behind it begin or end in the file.
+        size: Bytes of the payload in the file; uncompressed, padding to 8 bytes is part of it.
+        uncompressed_size: Bytes of the payload when it is unpacked.
     """
 
     kind: str
@@ -88,11 +87,7 @@ class FatbinEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fatbin:
-    """A container: the code of one compiled file, or of one device link.
-
-    Attributes:
-        relocatable: The code has to be linked before it can be loaded.
-    """
+    """A container: the code of one compiled file, or of one device link, linked or relocatable."""
 
     relocatable: bool
     entries: tuple[FatbinEntry, ...]
@@ -313,10 +308,9 @@ class GpuSupport:
     """A binary's modules by the way they run on a GPU.
 
     Attributes:
-        how: "native" where most of the modules that run have machine code for it, "jit" where the driver
-            compiles most of them, "no" where none runs.
-        native: How many modules have machine code for it; jit: only PTX; none: neither. Whether such a module
-            is meant for other GPUs or lacks something cannot be known from outside.
+        how: "native" if most of the modules that run have machine code for it, "jit" if the driver compiles
+            most of them, "no" if none runs.
+        native, jit, none: The numbers of modules with machine code for it, with only PTX, and with neither.
         driver: The CUDA version that the driver must have for the PTX, None if none is compiled.
         why: The counts, and what there is in the modules that do not run, in a sentence.
     """

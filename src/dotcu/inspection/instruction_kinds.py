@@ -148,7 +148,7 @@ PTX = _rows(
 
 
 NEVER = ("@!PT", "@!UPT")
-"""Guards of instructions that no lane executes. ptxas emits some on purpose, before LDGSTS say."""
+"""Guards of instructions that no thread executes. ptxas emits some on purpose, as before LDGSTS."""
 
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _REGISTER_BYTES = 4
@@ -203,12 +203,12 @@ def count_ptx(
 
 
 def width_bytes(instruction: SassInstruction) -> int:
-    """Return the bytes that each lane loads or stores."""
+    """Return the bytes that each thread loads or stores."""
     return next((_WIDTHS[word] for word in instruction.modifiers if word in _WIDTHS), _REGISTER_BYTES)
 
 
 def is_executed(instruction: SassInstruction) -> bool:
-    """Return whether its guard lets any lane execute it."""
+    """Return whether its guard lets any thread execute it."""
     return instruction.predicate not in NEVER
 
 

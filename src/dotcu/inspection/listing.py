@@ -179,7 +179,7 @@ def emit(report: InspectReport, what: str) -> bytes:
                 "Name one kernel after a colon: TARGET:NAME"
             )
         cubin = code.tile_cubins[host()] if True in tiles else code.cubin
-        assert cubin is not None  # PTX alone is refused before
+        assert cubin is not None  # a report with only PTX is refused before
         return cubin
     if what in ("ptx", "tileir") and (what == "tileir") not in tiles:
         other = "tileir" if what == "ptx" else "ptx"

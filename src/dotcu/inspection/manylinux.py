@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dotcu.elf import HostBinary
 
 # The newest versions that a wheel of a tag may ask for. By MINOR of manylinux_2_MINOR, which has
-# GLIBC_2.MINOR: N of GLIBCXX_3.4.N and of CXXABI_1.3.N, and GCC_N. aarch64's differ in GCC alone, and in that
+# GLIBC_2.MINOR: N of GLIBCXX_3.4.N and of CXXABI_1.3.N, and GCC_N. aarch64's differ only in GCC, and in that
 # its manylinux_2_17 has GLIBC_2.18.
 # Source: manylinux-policy.json of auditwheel 6.8, symbol_versions of x86_64; PEP 600.
 _POLICIES: Mapping[int, tuple[int, int, tuple[int, ...]]] = {
@@ -45,10 +45,9 @@ class Floor:
     """The oldest system libraries that suffice.
 
     Attributes:
-        glibc: `2.17`, empty where no version of it is needed; libstdcxx: `3.4.21` likewise.
-        tag: The lowest tag whose systems all suffice: `manylinux_2_28_x86_64`; "" if there is none for the
-            processor or the C library.
-        outside: Libraries that are needed and that such a system need not have: a wheel has to contain them.
+        glibc, libstdcxx: `2.17` and `3.4.21`; empty where no version is needed.
+        tag: The lowest tag whose systems suffice: `manylinux_2_28_x86_64`; empty if there is none.
+        outside: Needed libraries that such a system may lack: a wheel has to contain them.
     """
 
     glibc: str

@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._pytree import tree_leaves
 
 from dotcu.checking.cases.samples import samples_of
@@ -223,22 +222,25 @@ def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
     traced.calls.append(call)
 
 
+class _ValuesAreRead(Exception):
+    """A body depends on the values of tensors, which skipped launches do not write."""
+
+
+_DEPENDING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_TAKING_MEMORY = {"tolist", "numpy", "__array__", "__dlpack__"}
+
+
 def _refuse_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Refuse what depends on the values of tensors: launches are skipped, and write none."""
-    if isinstance(func, torch._ops.OpOverload) and not _DEPENDING.isdisjoint(func.tags):
-        raise DataDependentOutputException(func)
+    if not _DEPENDING.isdisjoint(getattr(func, "tags", ())):
+        raise _ValuesAreRead
     return func(*args, **kwargs)
 
 
 def _refuse_memory(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse what takes the memory of a tensor past the dispatcher."""
     if getattr(func, "__name__", "") in _TAKING_MEMORY:
-        raise DataDependentOutputException(func)
+        raise _ValuesAreRead
     return func(*args, **kwargs)
-
-
-_DEPENDING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_TAKING_MEMORY = {"tolist", "numpy", "__array__", "__dlpack__"}
 
 
 def _requests(
@@ -267,7 +269,7 @@ def _requests(
             with skipped, around(), FunctionMode(_refuse_memory), OperatorMode(_refuse_values):
                 body(*call.sample.args, **call.sample.kwargs)
             return requests
-        except DataDependentOutputException:
+        except _ValuesAreRead:
             requests.clear()
         try:
             call.run()

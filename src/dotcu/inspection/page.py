@@ -191,7 +191,7 @@ def changes_of(compared: DiffReport) -> Changes:
 
 
 def render(page: Mapping[str, Any], changes: Changes | None = None) -> str:
-    """Return a page's data as HTML that stands alone: it loads nothing, and its policy forbids it to.
+    """Return a page's data as one HTML file: it loads nothing, and its policy forbids it to.
 
     The policy allows the one script by its digest, so no text of a kernel, however written, can run. Changes
     stand above all else.

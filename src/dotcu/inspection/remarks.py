@@ -131,8 +131,9 @@ def _slow_paths(code: KernelCode, function: SassFunction | None) -> Iterator[Rem
         number = line.number
         for opcode, statement in zip(line.opcodes, line.statements, strict=True):
             for path in SLOW_PATHS:
-                meant = path[0] == DOUBLE and (not wants_no_double or RANGE_REDUCTION in statement)
-                if path[1].match(opcode) and not meant:
+                kind, pattern, _, _ = path
+                meant = kind == DOUBLE and (not wants_no_double or RANGE_REDUCTION in statement)
+                if pattern.match(opcode) and not meant:
                     sites.setdefault((path, location, not line.chain), []).append((opcode, line.number))
     for ((kind, _, shown, message), at, without_line), site in sites.items():
         lines = {number for _, number in site}
@@ -186,7 +187,7 @@ def _local_memory(code: KernelCode, function: SassFunction | None) -> Iterator[R
         if i.opcode in _LOCAL and is_executed(i):
             sites.setdefault((i.note == SPILL, shown_location(i.chain, code.file)), []).append(i)
     for (spilled, location), instructions in sites.items():
-        accesses = []  # `2 stores (8 B)`, of each lane
+        accesses = []  # `2 stores (8 B)`, of each thread
         for opcode, word in _LOCAL.items():
             some = [i for i in instructions if i.opcode == opcode]
             if some:
@@ -234,7 +235,7 @@ def _count_remarks(line: LineCounters, total: LineCounters) -> Iterator[tuple[st
 
 
 def _narrow(line: LineCounters, sass: Sequence[SassInstruction]) -> Iterator[tuple[str, str]]:
-    """Remark on neighbouring lanes that access neighbouring elements, a few bytes each."""
+    """Remark on adjacent threads that access adjacent elements, a few bytes each."""
     widths = sorted({width_bytes(i) for i in sass if i.opcode in ("LDG", "STG") and is_executed(i)})
     side_by_side = (
         line.global_requests >= FEW_REQUESTS

@@ -71,7 +71,7 @@ class KernelOccupancy:
         blocks, warps: How many fit; 0 if no launch can have this shape.
         limiters: Every resource that allows no more than that.
         most_warps: Those that a multiprocessor holds.
-        steps: Changes that would let more warps in, where one change alone is enough.
+        steps: Changes that would let more warps in, where one change is enough.
     """
 
     shape: LaunchShape
@@ -90,7 +90,7 @@ class KernelOccupancy:
 
 
 def kernel_occupancy(code: KernelCode, asked: LaunchShape | None = None) -> tuple[KernelOccupancy, ...]:
-    """Return the occupancy of a kernel for each of its known launches, or for the one that is asked for.
+    """Return the occupancy of a kernel for each of its known launches, or for the requested one.
 
     There is none where there is only PTX, or where the compute capability is not in the table.
     """
@@ -151,7 +151,7 @@ def _warps(threads: int) -> int:
 
 
 def _steps(arch: ArchLimits, usage: Mapping[str, int], *, fixed_block: bool) -> Iterator[OccupancyStep]:
-    """Yield, for each resource, how much less of it alone would let more warps in."""
+    """Yield, for each resource, how much less of it would let more warps in."""
     reserved, unit = arch.smem_reserved_bytes, arch.smem_unit
     allocated = (usage["shared memory"] + reserved - 1) // unit * unit
     fewer_threads = range((_warps(usage["threads"]) - 1) * WARP, 0, -WARP)
@@ -220,7 +220,7 @@ class InspectedKernel:
 
     @property
     def level(self) -> str:
-        """The code that `emitted` counts: "SASS", or "PTX" or "Tile IR" for want of that."""
+        """The code that `emitted` counts: "SASS"; without a disassembler, "PTX" or "Tile IR"."""
         return self.code.language if self.function is None else "SASS"
 
     @cached_property
@@ -235,7 +235,7 @@ class InspectedKernel:
     def remarks(self) -> tuple[Remark, ...]:
         """The findings that are worth a look: in the code first, then in the counts."""
         in_code, counts = code_remarks(self.code, self.function), self.counts
-        if counts is None or self.code.tile is not None:  # the compiler chooses the lanes of a tile
+        if counts is None or self.code.tile is not None:  # the compiler chooses the threads of a tile
             return in_code
         return (*in_code, *count_remarks(counts.total, counts.lines, self.instructions, self.code.file))
 

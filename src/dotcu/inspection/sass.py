@@ -24,7 +24,7 @@ from dotcu.tile_ir.module import SourceLocation
 SPILL = "SpillRefill"
 """nvdisasm's note on an instruction that writes a spilled register, or reads it back."""
 
-_OPTIONS = ("-c", "-gi", "-gp", "-hex")  # code alone; source lines with inlining; PTX lines; encodings
+_OPTIONS = ("-c", "-gi", "-gp", "-hex")  # only code; source lines with inlining; PTX lines; encodings
 _LIMIT_S = 300.0
 
 _SECTION = re.compile(r"^\.text\.(\S+):")
@@ -52,7 +52,6 @@ class SassInstruction:
         text: As nvdisasm spells it, guard included.
         predicate: Its guard, `@!P0`; empty if it has none.
         opcode, modifiers: Of `LDG.E.128`: `LDG` and `("E", "128")`.
-        chain: The source line that it comes from, and where that was inlined; may be empty.
         ptx_line: The line of the PTX, from 1; 0 if it is not known.
         labels: Those that are before it.
         routine: The subroutine that it belongs to; empty in the kernel itself.

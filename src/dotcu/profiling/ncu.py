@@ -59,7 +59,7 @@ INSTALLED = (Path("/opt/nvidia/nsight-compute"), Path("/usr/local/cuda/bin"))
 
 MODULE = "ncu_report.py"
 HOW_TO_GET = (
-    "with the CUDA toolkit, or alone from its repository:\n    sudo apt install nsight-compute-2025.3.1",
+    "with the CUDA toolkit, or separately from its repository:\n    sudo apt install nsight-compute-2025.3.1",
     "with conda:\n    conda install -c nvidia nsight-compute",
     "for anything else: https://developer.nvidia.com/nsight-compute",
 )  # fmt: skip
@@ -250,7 +250,7 @@ def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | 
     return failure_of(output)
 
 
-def run_alone(request: ProfileRequest) -> ProfiledCall:
+def run_without_ncu(request: ProfileRequest) -> ProfiledCall:
     """Have the call made without ncu.
 
     Raises:

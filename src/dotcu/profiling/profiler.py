@@ -97,7 +97,7 @@ def _profile(request: ProfileRequest, folder: Path, tool: Path | None) -> Operat
                 return _counted(call, _keep(draft, folder / f"{_name(call)}.ncu-rep"), request, tool)
             refusal = ncu.refused(request.target, tool) if call.kind == "refused" else call
         trace = Path(temporary, "trace.json")
-        call = ncu.run_alone(replace(request, mode="timings", trace=str(trace)))
+        call = ncu.run_without_ncu(replace(request, mode="timings", trace=str(trace)))
         kept = _keep(trace, folder / f"{_name(call)}.trace.json") if trace.is_file() else ""
         return OperatorProfile(
             operator=call.operator, case=call.case, sample=call.sample, gpu=call.gpu, device=request.device,

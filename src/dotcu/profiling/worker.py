@@ -1,4 +1,4 @@
-"""The process that makes the call, under ncu or alone: one operator, warmed up and called.
+"""The process that makes the call, with or without ncu: one operator, warmed up and called.
 
 Its reply is a file: standard output is ncu's, and the operator's. The file has a `ProfiledCall`, or
 `{"raise": [class, message]}`.

@@ -104,7 +104,7 @@ def test_a_call_that_takes_too_long_is_ended(
     monkeypatch.setattr(ncu, "LIMIT_S", 0.3)
     monkeypatch.setattr(ncu, "command", lambda call_request: ["sleep", "30"])
     with pytest.raises(OperatorError, match=r"did not end within 0.3 s"):
-        ncu.run_alone(call_request)
+        ncu.run_without_ncu(call_request)
 
 
 def test_pages_are_read(tmp_path: Path, report: Path) -> None:

@@ -52,7 +52,7 @@ def profiled(tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
     monkeypatch.setattr(ncu, "permission", lambda: (None, None, False))
     monkeypatch.setattr(profiler, "_gpu", lambda device, target: torch.device("cuda:0"))
-    monkeypatch.setattr(ncu, "run_alone", alone)
+    monkeypatch.setattr(ncu, "run_without_ncu", alone)
     return run
 
 
@@ -74,7 +74,7 @@ def test_each_overload_with_samples_of_its_own_is_profiled(
         if name == "Scaled":
             made.samples(none)
     monkeypatch.setattr(profiler, "resolve", lambda target, verb: [("square", operator)])
-    monkeypatch.setattr(ncu, "run_alone", alone)
+    monkeypatch.setattr(ncu, "run_without_ncu", alone)
     report = profiled(installed=False)
     assert asked == ["", "Scaled"]
     assert "ns::square.Scaled on NVIDIA H200" in str(report)

@@ -196,13 +196,13 @@ def test_only_the_last_call_is_for_ncu_to_see(
 @pytest.mark.slow
 def test_a_process_of_its_own_answers(call_request: ProfileRequest) -> None:
     with pytest.raises(UsageError, match="has no dtype"):
-        ncu.run_alone(replace(call_request, dtype="int8"))
+        ncu.run_without_ncu(replace(call_request, dtype="int8"))
 
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_reported(call_request: ProfileRequest) -> None:
     with pytest.raises(OperatorError, match=r"the process that calls .*ops.py:twice died"):
-        ncu.run_alone(replace(call_request, shapes="17"))
+        ncu.run_without_ncu(replace(call_request, shapes="17"))
 
 
 def activity(name: str, start: int, end: int) -> Activity:
