@@ -157,22 +157,9 @@ class FileUnit:
         return build_visible(self.source, options=self.options, target=target, names=self.names)
 
 
-@dataclass(frozen=True, kw_only=True)
-class UninstantiatedTemplate:
-    """A template of kernels without a known instantiation, and an example of one: `scale[float32,256]`."""
-
-    name: str
-    declaration: str
-    example: str
-
-    @property
-    def remedy(self) -> str:
-        return f"type: --instantiate '{self.example}'"
-
-
 def kernels_in_source(
     source: Source, options: CompileOptions, instantiate: Sequence[str] = ()
-) -> tuple[FileUnit, list[FileUnit], tuple[UninstantiatedTemplate, ...]]:
+) -> tuple[FileUnit, list[FileUnit], tuple[Declaration, ...]]:
     """Return the plain kernels of a source, each instantiation, and the other templates.
 
     Code of the plain kernels also has those that only the compiler sees; that of an instantiation such as
@@ -196,16 +183,13 @@ def kernels_in_source(
         for declaration, arguments in asked
     ]
     instantiated = {declaration.name for declaration, _ in asked}
-    others = tuple(_uninstantiated(one) for name, one in templates.items() if name not in instantiated)
+    others = tuple(one for name, one in templates.items() if name not in instantiated)
     return FileUnit(source=source, options=options, names=plain), instances, others
 
 
-def _uninstantiated(declaration: Declaration) -> UninstantiatedTemplate:
-    return UninstantiatedTemplate(
-        name=declaration.name,
-        declaration=template_head(declaration),
-        example=f"{declaration.name}[{','.join(example_arguments(declaration))}]",
-    )
+def instantiation(template: Declaration) -> str:
+    """Return an example of an instantiation, as `--instantiate` takes it: `scale[float32,256]`."""
+    return f"{template.name}[{','.join(example_arguments(template))}]"
 
 
 def _instantiation(
@@ -230,10 +214,10 @@ def _instantiation(
     try:
         require_argument_count(declaration, arguments)
     except ArgumentError as error:
-        template = _uninstantiated(declaration)
         reason = str(error).partition("\n")[0]
         raise UsageError(
-            f"{reason}\nIt is declared: {template.declaration}.\n{template.remedy.capitalize()}"
+            f"{reason}\nIt is declared: {template_head(declaration)}.\n"
+            f"Type: --instantiate '{instantiation(declaration)}'"
         ) from error
     return declaration, arguments
 

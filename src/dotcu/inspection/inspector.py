@@ -24,10 +24,11 @@ from dotcu.inspection.build import (
     FailedBuild,
     LaunchShape,
     build_all,
+    instantiation,
     kernels_in_source,
 )
 from dotcu.inspection.report import InspectedKernel, InspectReport, SimulatedCounts, kernel_occupancy
-from dotcu.kernel.declarations import template_example
+from dotcu.kernel.declarations import template_example, template_head
 from dotcu.tracebacks import shortens_tracebacks
 
 if TYPE_CHECKING:
@@ -150,11 +151,11 @@ def _of_source(
     report = replace(_report(target, _built(plain, instances, targets), {}, asked), templates=templates)
     report = _only(report, name) if name else report
     if report.templates and not report.kernels and not report.failed:
-        declarations = ", ".join(template.declaration for template in report.templates)
+        declarations = ", ".join(map(template_head, report.templates))
         raise UsageError(
             f"{target} has no kernel to compile, only templates without an instantiation: {declarations}.\n"
             "Required: the arguments of one.\n"
-            f"Type: dotcu inspect '{file}:{report.templates[0].example}'"
+            f"Type: dotcu inspect '{file}:{instantiation(report.templates[0])}'"
         )
     return report
 

@@ -24,14 +24,15 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import report_base, serialize
-from dotcu.compile import Resources
+from dotcu.compile import Declaration, Resources
 from dotcu.inspection.binary import HOST_CODE_RUNS, BinaryReport
-from dotcu.inspection.build import FailedBuild, KernelCode, LaunchShape, UninstantiatedTemplate
+from dotcu.inspection.build import FailedBuild, KernelCode, LaunchShape, instantiation
 from dotcu.inspection.instruction_kinds import PTX, TILE, InstructionCount, count_ptx, count_sass
 from dotcu.inspection.ptx import callees
 from dotcu.inspection.remarks import Remark, code_remarks, count_remarks
 from dotcu.inspection.sass import SassFunction, SassInstruction
 from dotcu.kernel.config import LIMITS, MAX_THREADS_PER_BLOCK, WARP, ArchLimits, Occupancy, occupancy
+from dotcu.kernel.declarations import template_head
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
 
@@ -256,7 +257,7 @@ class InspectReport(report_base.Report):
     target: str
     kernels: tuple[InspectedKernel, ...]
     failed: tuple[FailedBuild, ...] = ()
-    templates: tuple[UninstantiatedTemplate, ...] = ()
+    templates: tuple[Declaration, ...] = ()
     notes: tuple[str, ...] = ()
     libraries: tuple[BinaryReport, ...] = ()
 
@@ -281,7 +282,10 @@ class InspectReport(report_base.Report):
                 {"arch": str(one.arch), "kernels": list(one.names), "message": one.message}
                 for one in self.failed
             ],
-            "templates": [asdict(one) for one in self.templates],
+            "templates": [
+                {"name": one.name, "declaration": template_head(one), "example": instantiation(one)}
+                for one in self.templates
+            ],
             "notes": list(self.notes),
             "libraries": [each.to_json() for each in self.libraries],
         }
@@ -298,7 +302,8 @@ class InspectReport(report_base.Report):
             head = Text(f"{failure.arch}{names} could not be compiled:", style="bold red")
             parts += [head, Padding(Text(failure.message), (0, 0, 0, 2)), Text()]
         for template in self.templates:
-            parts.append(Text(f"{template.declaration}: no instantiation is known; {template.remedy}"))
+            remedy = f"no instantiation is known; type: --instantiate '{instantiation(template)}'"
+            parts.append(Text(f"{template_head(template)}: {remedy}"))
         parts += [Text(f"note: {note}", style="yellow") for note in self.notes]
         for library in self.libraries:
             parts += [Text(), library.__rich__(), Text()]

@@ -12,7 +12,7 @@ import pytest
 import dotcu
 import dotcu.gallery
 from dotcu import process, settings
-from dotcu.compile import CompileOptions, Target, inline_source, read_source, toolchain
+from dotcu.compile import CompileOptions, Declaration, Target, inline_source, read_source, toolchain
 from dotcu.errors import JitDisabled, UsageError
 from dotcu.inspection import binary
 from dotcu.inspection.build import (
@@ -20,15 +20,15 @@ from dotcu.inspection.build import (
     FailedBuild,
     FileUnit,
     KernelCode,
-    UninstantiatedTemplate,
     compile_kernels,
     cxx_argument,
+    instantiation,
     kernels_in_source,
 )
 from dotcu.inspection.listing import emit
 from dotcu.inspection.page import page_of, render
 from dotcu.inspection.report import InspectReport, SimulatedCounts
-from dotcu.kernel.declarations import split_arguments
+from dotcu.kernel.declarations import split_arguments, template_head
 from dotcu.simulator import LineCounters
 from helpers.inspected_kernels import GENERATIONS, KERNELS, everything, needs_cuobjdump
 
@@ -201,9 +201,7 @@ namespace other { template <typename T> __global__ void inner(T* x) {} }
 """
 
 
-def found(
-    *instantiate: str, text: str = SOURCE
-) -> tuple[FileUnit, list[FileUnit], tuple[UninstantiatedTemplate, ...]]:
+def found(*instantiate: str, text: str = SOURCE) -> tuple[FileUnit, list[FileUnit], tuple[Declaration, ...]]:
     return kernels_in_source(inline_source(text), CompileOptions(), instantiate)
 
 
@@ -238,8 +236,8 @@ def test_the_header_that_an_argument_needs_is_included() -> None:
 
 def test_a_template_that_no_one_instantiates_says_what_to_type() -> None:
     (template,) = [one for one in found("deep::inner[int32]")[2] if one.name == "scale"]
-    assert template.declaration == "template <typename T, int N> scale"
-    assert template.remedy == "type: --instantiate 'scale[float32,256]'"
+    assert template_head(template) == "template <typename T, int N> scale"
+    assert instantiation(template) == "scale[float32,256]"
 
 
 def test_a_name_that_several_have_must_be_whole() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dotcu.compile import Resources, Target
+from dotcu.compile import Declaration, Resources, Target
 from dotcu.inspection.build import FailedBuild, KernelCode, LaunchShape
 from dotcu.inspection.report import (
     ASSUMED,
@@ -17,7 +17,6 @@ from dotcu.inspection.report import (
     InspectReport,
     KernelOccupancy,
     SimulatedCounts,
-    UninstantiatedTemplate,
     kernel_occupancy,
     occupancy_lines,
 )
@@ -105,9 +104,7 @@ def test_failures_templates_and_notes_are_reported() -> None:
     shown = text(
         failed=(FailedBuild(arch=Target.parse("sm_80"), names=("k",), message="why\nnot"),),
         templates=(
-            UninstantiatedTemplate(
-                name="scale", declaration="template <typename T> scale", example="scale[float32]"
-            ),
+            Declaration(name="scale", template_parameters=("typename T",), parameter_names=("x",), line=1),
         ),
         notes=("a note",),
     )
