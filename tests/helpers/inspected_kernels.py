@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dotcu.compile import CompileOptions, Target, inline_source, toolchain
-from dotcu.inspection import sass
+from dotcu.inspection import assembly
 from dotcu.inspection.build import BuildRequest, build_all, kernels_in_source
 from dotcu.inspection.report import InspectedKernel
 
@@ -201,7 +201,7 @@ __global__ void copy_wide(const float* x, float* y) {
 def leave_out_sass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nvdisasm print nothing where a test is not marked as needing it: it takes half a second a time."""
     if request.node.get_closest_marker("skipif") is None:
-        monkeypatch.setattr(sass, "_printed", lambda tool, cubin: "")
+        monkeypatch.setattr(assembly, "_printed", lambda tool, cubin: "")
 
 
 def line_of(text: str, kernels: str = KERNELS) -> int:

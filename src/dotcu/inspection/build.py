@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,9 +19,8 @@ from dotcu.compile.object_code import PROBE
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
 from dotcu.errors import ArgumentError, DotcuError, EnvironmentFault, SourceError, ToolchainError, UsageError
-from dotcu.inspection import ptx, sass
-from dotcu.inspection.ptx import PtxLine
-from dotcu.inspection.sass import SassFunction
+from dotcu.inspection import assembly
+from dotcu.inspection.assembly import PtxLine, SassFunction
 from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
 from dotcu.kernel.declarations import (
     CXX_TYPES,
@@ -34,8 +33,8 @@ from dotcu.kernel.declarations import (
     template_head,
     with_headers,
 )
-from dotcu.tile_ir import TileFunction, TileOperation
-from dotcu.tile_ir.module import Region, SourceLocation, describe_operation
+from dotcu.tile_ir import TileFunction
+from dotcu.tile_ir.module import SourceLocation
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit
@@ -110,8 +109,8 @@ class KernelCode:
     def ptx(self) -> tuple[PtxLine, ...]:
         """Its PTX, line by line, with that of the functions that it calls; of a tile kernel its Tile IR."""
         if self.tile is not None:
-            return lines_of(self.tile, self.files)
-        return ptx.lines_of(self.ptx_text, self.symbol, self.files)
+            return assembly.tile_lines(self.tile, self.files)
+        return assembly.ptx_lines(self.ptx_text, self.symbol, self.files)
 
     @cached_property
     def file(self) -> str:
@@ -126,14 +125,14 @@ class KernelCode:
     @cached_property
     def takes_dynamic_smem(self) -> bool:
         """True if it uses shared memory whose size its launch sets."""
-        return self.tile is None and ptx.takes_dynamic_smem(self.ptx_text, self.ptx)
+        return self.tile is None and assembly.takes_dynamic_smem(self.ptx_text, self.ptx)
 
     @cached_property
     def launch_bounds(self) -> tuple[int, bool]:
         """The most threads that it may be launched with, 0 if not limited; whether it needs exactly that."""
         if self.tile is not None:
             return self.resources.threads if self.resources else 0, True
-        return ptx.max_threads(self.ptx_text, self.symbol)
+        return assembly.max_threads(self.ptx_text, self.symbol)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +297,7 @@ def compile_kernels(
         else:
             source = only_kernels(unit.source, unit.options, kept)
             code = build_visible(source, options=unit.options, target=target, names=kept)
-        entries = [symbol for symbol in ptx.ptx_module(code.ptx).entries if PROBE not in symbol]
+        entries = [symbol for symbol in assembly.ptx_module(code.ptx).entries if PROBE not in symbol]
         tiles = tile_ir.read(code.tile_ir).functions if code.tile_ir else {}
     except EnvironmentFault:
         raise
@@ -340,43 +339,12 @@ def _disassembled(codes: tuple[KernelCode, ...]) -> BuildResult:
     notes: tuple[str, ...] = ()
     for cubin in cubins:
         try:
-            functions |= sass.disassemble(cubin, codes[0].files)
+            functions |= assembly.disassemble(cubin, codes[0].files)
         except (EnvironmentFault, UsageError, ToolchainError) as error:
             notes = (str(error),)
     kernels: list[tuple[KernelCode, SassFunction | None]] = []
     for code in codes:
         function = functions.get(code.symbol)
         unknown = {line.number for line in code.ptx if line.statements and not line.chain}
-        kernels.append((code, function and sass.without_guessed_lines(function, unknown)))
+        kernels.append((code, function and assembly.without_guessed_lines(function, unknown)))
     return BuildResult(kernels=tuple(kernels), notes=notes)
-
-
-def lines_of(function: TileFunction, files: Mapping[str, str]) -> tuple[PtxLine, ...]:
-    """Return the lines of a tile kernel; `files` has the names to show for those that its operations name."""
-    parameters = ", ".join(f"%{value}: {function.types[value]}" for value in function.body.arguments)
-    heads = [(f"entry @{function.name}({parameters}) {{", None)]
-    rows = [*heads, *_rows(function, function.body, "  "), ("}", None)]
-    return tuple(
-        PtxLine(number=number, text=text)
-        if operation is None
-        else PtxLine(
-            number=number,
-            text=text,
-            chain=tuple(SourceLocation(files.get(at.file, at.file), at.line) for at in operation.lines),
-            statements=(text.strip(),),
-            opcodes=(operation.name,),
-        )
-        for number, (text, operation) in enumerate(rows, 1)
-    )
-
-
-def _rows(function: TileFunction, block: Region, indent: str) -> Iterator[tuple[str, TileOperation | None]]:
-    """Yield the text of each operation, and of the braces around those that it runs."""
-    for operation in block.operations:
-        head = indent + describe_operation(operation, function)
-        for number, region in enumerate(operation.regions):
-            arguments = ", ".join(f"%{value}: {function.types[value]}" for value in region.arguments)
-            opening = f"({arguments}) {{" if arguments else "{"
-            yield (f"{head} {opening}", operation) if number == 0 else (f"{indent}}} else {opening}", None)
-            yield from _rows(function, region, indent + "  ")
-        yield (f"{indent}}}", None) if operation.regions else (head, operation)

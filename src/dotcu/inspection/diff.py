@@ -14,8 +14,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dotcu import report_base
+from dotcu.inspection.assembly import SassInstruction
 from dotcu.inspection.report import InspectedKernel, InspectReport
-from dotcu.inspection.sass import SassInstruction
 
 VERSION = 1
 """The version of the JSON form."""

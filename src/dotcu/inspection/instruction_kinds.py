@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dotcu.inspection.ptx import PtxLine, shown_location
-from dotcu.inspection.sass import SPILL, SassInstruction
+from dotcu.inspection.assembly import SPILL, PtxLine, SassInstruction, shown_location
 from dotcu.kernel.arguments.signature import shown_name
 from dotcu.ptx.instructions import TYPE_BYTES
 from dotcu.tile_ir.module import SourceLocation

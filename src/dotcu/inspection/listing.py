@@ -15,11 +15,10 @@ from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
 from dotcu.errors import SourceError, UsageError, quoted
+from dotcu.inspection import assembly
 from dotcu.inspection import instruction_kinds as kinds
-from dotcu.inspection import ptx, sass
-from dotcu.inspection.ptx import LocationChain, PtxLine, shown_location
+from dotcu.inspection.assembly import LocationChain, PtxLine, SassInstruction, shown_location
 from dotcu.inspection.report import InspectedKernel, InspectReport, short
-from dotcu.inspection.sass import SassInstruction
 from dotcu.tile_ir.module import SourceLocation
 
 _STYLES = {
@@ -205,7 +204,7 @@ def _lines(report: InspectReport, what: str) -> Iterator[str]:
         yield from ("\t".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows)))
     else:
         if not any(one.function for one in report.kernels):
-            sass.disassembler()
+            assembly.disassembler()
         yield from (line for one in report.kernels if one.function for line in _sass(one))
 
 
@@ -243,8 +242,8 @@ def _build(
     """
     code = build(source, options=options, target=target, names=names, probed=False)
     wanted = {*code.lowered.values(), *symbols}
-    others = set(ptx.ptx_module(code.ptx).entries) - wanted
-    text = ptx.only(code.ptx, wanted)
+    others = set(assembly.ptx_module(code.ptx).entries) - wanted
+    text = assembly.only_entries(code.ptx, wanted)
     if not others or others.intersection(_NAME.findall(text)):
         return code
     if target.kind == "sm":

@@ -34,9 +34,9 @@ from importlib import resources
 from typing import Any
 
 from dotcu.errors import escaped
+from dotcu.inspection.assembly import SassInstruction
 from dotcu.inspection.diff import DiffReport
 from dotcu.inspection.report import InspectedKernel, InspectReport, short, step_text
-from dotcu.inspection.sass import SassInstruction
 from dotcu.tile_ir.module import SourceLocation
 
 GUARD = 5

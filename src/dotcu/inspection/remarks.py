@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dotcu.compile.source.lexer import without_comments
+from dotcu.inspection.assembly import SPILL, SassFunction, SassInstruction, routines, shown_location
 from dotcu.inspection.build import KernelCode
 from dotcu.inspection.instruction_kinds import is_executed, width_bytes
-from dotcu.inspection.ptx import shown_location
-from dotcu.inspection.sass import SPILL, SassFunction, SassInstruction, routines
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
 

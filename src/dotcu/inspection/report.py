@@ -25,12 +25,11 @@ from rich.text import Text
 
 from dotcu import report_base, serialize
 from dotcu.compile import Declaration, Resources
+from dotcu.inspection.assembly import SassFunction, SassInstruction, callees
 from dotcu.inspection.binary import HOST_CODE_RUNS, BinaryReport
 from dotcu.inspection.build import FailedBuild, KernelCode, LaunchShape, instantiation
 from dotcu.inspection.instruction_kinds import PTX, TILE, InstructionCount, count_ptx, count_sass
-from dotcu.inspection.ptx import callees
 from dotcu.inspection.remarks import Remark, code_remarks, count_remarks
-from dotcu.inspection.sass import SassFunction, SassInstruction
 from dotcu.kernel.config import LIMITS, MAX_THREADS_PER_BLOCK, WARP, ArchLimits, Occupancy, occupancy
 from dotcu.kernel.declarations import template_head
 from dotcu.simulator import LineCounters

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from dotcu.inspection import instruction_kinds as kinds
+from dotcu.inspection.assembly import PtxLine, SassInstruction
 from dotcu.inspection.instruction_kinds import (
     InstructionCount,
     count_ptx,
     count_sass,
     is_executed,
 )
-from dotcu.inspection.ptx import PtxLine
-from dotcu.inspection.sass import SassInstruction
 from helpers.inspected_kernels import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 

@@ -10,11 +10,10 @@ from rich.console import Console
 
 from dotcu.compile import CompileOptions, Target, inline_source, toolchain
 from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.inspection.assembly import PtxLine, SassInstruction, disassemble
 from dotcu.inspection.build import BuildRequest, FailedBuild, compile_kernels, kernels_in_source
 from dotcu.inspection.listing import KINDS, emit, panes, ptx_by_line, sass_by_line, share, style_of
-from dotcu.inspection.ptx import PtxLine
 from dotcu.inspection.report import InspectedKernel, InspectReport, SimulatedCounts
-from dotcu.inspection.sass import SassInstruction, disassemble
 from dotcu.simulator import LineCounters
 from dotcu.tile_ir.module import SourceLocation
 from helpers.inspected_kernels import GENERATIONS, everything, inspected, line_of, needs_nvdisasm

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from dotcu.compile import Target
+from dotcu.inspection.assembly import SassInstruction
 from dotcu.inspection.build import KernelCode
 from dotcu.inspection.remarks import Remark, code_remarks, count_remarks
-from dotcu.inspection.sass import SassInstruction
 from dotcu.kernel import load_inline, simulate
 from dotcu.simulator import Counters, LineCounters
 from dotcu.tile_ir.module import SourceLocation

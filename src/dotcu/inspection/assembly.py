@@ -1,6 +1,6 @@
-"""Machine instructions: a call of nvdisasm, and its output as values.
+"""The code of a kernel line by line, with the source lines that it comes from: PTX, Tile IR and SASS.
 
-Its text is read, not its JSON: that one (schema 13.5) has no source lines, no labels and no notes.
+SASS is nvdisasm's text, not its JSON: that one (schema 13.5) has no source lines, no labels and no notes.
 
 Source: CUDA Binary Utilities 13.0, "nvdisasm"; what it prints for the code of sm_75 to sm_121.
 """
@@ -8,18 +8,207 @@ Source: CUDA Binary Utilities 13.0, "nvdisasm"; what it prints for the code of s
 from __future__ import annotations
 
 import functools
+import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.ptx import LocationChain
-from dotcu.tile_ir.module import SourceLocation
+from dotcu.ptx.instructions import Location
+from dotcu.ptx.module import PtxModule, parse_module
+from dotcu.ptx.parser import Locations
+from dotcu.tile_ir import TileFunction, TileOperation
+from dotcu.tile_ir.module import Region, SourceLocation, describe_operation
+
+_AT = r"(\d+)\s+(\d+)\s+(\d+)"
+_LOC = re.compile(rf"\.loc\s+{_AT}(?:.*inlined_at\s+{_AT})?")
+_STATEMENT = re.compile(r"(?:@!?[%\w]+\s+)?(?P<opcode>[a-z][a-z0-9]*(?:[.:]+\w+)*)(?=\s|$)")
+_COMMENT = re.compile(r"//.*")
+_CALLEE = re.compile(r"\bcall(?:\.\w+)*\s+(?:\([^)]*\)\s*,\s*)?([A-Za-z_$][\w$]*)\s*[,;]")
+_MAX_CALL_LINES = 4
+"""The most lines from a call to the name of its function: the instruction, its result, the name."""
+_CALL = re.compile(r"\bcall\b[^;]*;")
+_NAME = re.compile(r"[\w$]+")
+
+
+LocationChain = tuple[SourceLocation, ...]
+"""An instruction's own line, the line that this was inlined at, and so on outwards."""
+
+
+def shown_location(chain: LocationChain, file: str) -> SourceLocation | None:
+    """Return the line that an instruction is shown at: the innermost one in the kernel's own file.
+
+    So the cost of a header's function is at the line that calls it, as in the simulator's counts.
+    """
+    return next((location for location in chain if location.file == file), chain[-1] if chain else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PtxLine:
+    """One line of PTX, or of the Tile IR of a tile kernel.
+
+    Attributes:
+        number: In the file or the kernel, from 1.
+        chain: The source lines of its instructions; empty for another line, and where the compiler gives
+            line 0, which means none.
+        statements: Its instructions, each without its semicolon; inline assembly may put several on a line.
+        opcodes: Of each, the opcode with its modifiers: `ld.global.v4.f32`.
+    """
+
+    number: int
+    text: str
+    chain: LocationChain = ()
+    statements: tuple[str, ...] = ()
+    opcodes: tuple[str, ...] = ()
+
+
+ptx_module = functools.lru_cache(maxsize=8)(parse_module)
+"""`parse_module`, whose result is needed once for each of a file's kernels."""
+
+
+def ptx_lines(ptx: str, symbol: str, files: Mapping[str, str]) -> tuple[PtxLine, ...]:
+    """Return the lines of a kernel, then those of the functions of the file that it calls.
+
+    `files` has the names to show for those of `.file` directives.
+
+    Raises:
+        SimulationError: The text is not PTX.
+    """
+    module, text = ptx_module(ptx), ptx.split("\n")
+    files_by_number = {number: files.get(name, name) for number, name in module.files.items()}
+    lines: list[PtxLine] = []
+    left, seen = [symbol], {symbol}
+    while left:
+        name = left.pop()
+        lines += _read(text, *_span(module, text, name), files_by_number)
+        calls = _CALL.findall(module.text, *module.bodies[name])
+        called = {word for call in calls for word in _NAME.findall(call)}
+        callees = sorted(called & module.bodies.keys() - seen)
+        seen.update(callees)
+        left += callees
+    return tuple(lines)
+
+
+def only_entries(ptx: str, symbols: Container[str]) -> str:
+    """Return a file without the kernels of other names; the functions that they call stay."""
+    module, text = ptx_module(ptx), ptx.split("\n")
+    dropped: set[int] = set()
+    for name in module.entries:
+        if name not in symbols:
+            first, last = _span(module, text, name)
+            dropped.update(range(first, last + 1))
+            # The compiler puts a comment before each kernel: `// .globl its_name`.
+            comments = (i for i, line in enumerate(text, start=1) if line.lstrip().startswith("//"))
+            dropped.update(i for i in comments if text[i - 1].split()[-1:] == [name])
+    return "\n".join(line for number, line in enumerate(text, start=1) if number not in dropped)
+
+
+def max_threads(ptx: str, symbol: str) -> tuple[int, bool]:
+    """Return the most threads that the launch bounds allow, 0 without any; and whether that is exact."""
+    header = ptx_module(ptx).headers[symbol]
+    sizes = header.required_threads or header.max_threads
+    return (math.prod(sizes) if sizes else 0), bool(header.required_threads)
+
+
+def callees(lines: Sequence[PtxLine]) -> dict[int, str]:
+    """Return the function that each line calls by its name, which may stand some lines below."""
+    names = {}
+    for index, line in enumerate(lines):
+        if any(opcode.startswith("call") for opcode in line.opcodes):
+            following = "\n".join(each.text for each in lines[index : index + _MAX_CALL_LINES])
+            named = _CALLEE.search(_COMMENT.sub("", following))
+            if named is not None:
+                names[line.number] = named[1]
+    return names
+
+
+def takes_dynamic_smem(ptx: str, lines: Iterable[PtxLine]) -> bool:
+    """Return whether some lines name a variable in shared memory that has no size of its own."""
+    unsized = {v.name for v in ptx_module(ptx).variables.values() if v.space == "shared" and v.extern}
+    return any(unsized.intersection(_NAME.findall(text)) for line in lines for text in line.statements)
+
+
+def _span(module: PtxModule, text: Sequence[str], name: str) -> tuple[int, int]:
+    """Return the numbers of a function's first line, where its header begins, and of its last one."""
+    start, end = module.bodies[name]
+    first = module.text.count("\n", 0, start) + 1
+    while first > 1 and not re.search(r"\.(entry|func)\b", text[first - 1]):
+        first -= 1
+    return first, module.text.count("\n", 0, end) + 1
+
+
+def _read(text: Sequence[str], first: int, last: int, files: Mapping[int, str]) -> Iterator[PtxLine]:
+    locations, has_line, in_body, continues = Locations(), False, False, False
+    for number in range(first, last + 1):
+        line = _COMMENT.sub("", text[number - 1])
+        in_body = in_body or line.lstrip().startswith("{")
+        loc = _LOC.search(line)
+        if loc is not None:
+            file, row, column, *outer = (int(digits) if digits else 0 for digits in loc.groups())
+            locations.move((file, row, column), (outer[0], outer[1], outer[2]) if loc[4] else None)
+            has_line = row != 0
+        statements, opcodes = [], []
+        for part in line.split(";") if in_body and loc is None and not continues else ():
+            statement = re.sub(r"^(\s*(?:[{}]|[\w$]+:))+\s*", "", part).strip().strip("}").strip()
+            match = _STATEMENT.match(statement)
+            if match is not None:  # a directive, a label or a brace is none
+                statements.append(" ".join(statement.split()))
+                opcodes.append(match["opcode"])
+        if loc is None and line.strip():
+            continues = line.strip()[-1] not in ";{}:"
+        chain = _chain(locations.current, files) if statements and has_line else ()
+        yield PtxLine(
+            number=number, text=text[number - 1], chain=chain, statements=tuple(statements),
+            opcodes=tuple(opcodes),
+        )  # fmt: skip
+
+
+def _chain(location: Location, files: Mapping[int, str]) -> LocationChain:
+    chain: list[SourceLocation] = []
+    at: Location | None = location
+    while at is not None and at.line:
+        chain.append(SourceLocation(files.get(at.file, ""), at.line))
+        at = at.inlined_at
+    return tuple(chain)
+
+
+def tile_lines(function: TileFunction, files: Mapping[str, str]) -> tuple[PtxLine, ...]:
+    """Return the lines of a tile kernel; `files` has the names to show for those that its operations name."""
+    parameters = ", ".join(f"%{value}: {function.types[value]}" for value in function.body.arguments)
+    heads = [(f"entry @{function.name}({parameters}) {{", None)]
+    rows = [*heads, *_tile_rows(function, function.body, "  "), ("}", None)]
+    return tuple(
+        PtxLine(number=number, text=text)
+        if operation is None
+        else PtxLine(
+            number=number,
+            text=text,
+            chain=tuple(SourceLocation(files.get(at.file, at.file), at.line) for at in operation.lines),
+            statements=(text.strip(),),
+            opcodes=(operation.name,),
+        )
+        for number, (text, operation) in enumerate(rows, 1)
+    )
+
+
+def _tile_rows(
+    function: TileFunction, block: Region, indent: str
+) -> Iterator[tuple[str, TileOperation | None]]:
+    """Yield the text of each operation, and of the braces around those that it runs."""
+    for operation in block.operations:
+        head = indent + describe_operation(operation, function)
+        for number, region in enumerate(operation.regions):
+            arguments = ", ".join(f"%{value}: {function.types[value]}" for value in region.arguments)
+            opening = f"({arguments}) {{" if arguments else "{"
+            yield (f"{head} {opening}", operation) if number == 0 else (f"{indent}}} else {opening}", None)
+            yield from _tile_rows(function, region, indent + "  ")
+        yield (f"{indent}}}", None) if operation.regions else (head, operation)
+
 
 SPILL = "SpillRefill"
 """nvdisasm's note on an instruction that writes a spilled register, or reads it back."""
@@ -110,7 +299,7 @@ def disassemble(cubin: bytes, files: Mapping[str, str]) -> dict[str, SassFunctio
         EnvironmentFault: There is no nvdisasm.
         UsageError: nvdisasm cannot read the bytes.
     """
-    return parse(_printed(disassembler(), cubin), files)
+    return parse_sass(_printed(disassembler(), cubin), files)
 
 
 @functools.lru_cache(maxsize=64)
@@ -131,7 +320,7 @@ def _printed(tool: Path, cubin: bytes) -> str:
     return done.stdout
 
 
-def parse(text: str, files: Mapping[str, str]) -> dict[str, SassFunction]:
+def parse_sass(text: str, files: Mapping[str, str]) -> dict[str, SassFunction]:
     """Read the output of `nvdisasm -c -gi -gp -hex` for a cubin, as `disassemble` returns it."""
     parser = _SassParser(files)
     for line in _SECOND_HALF.sub(r" \1", text).splitlines():
