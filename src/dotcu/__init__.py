@@ -79,19 +79,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise _without_torch(f"dotcu.{name}") from error
+        raise errors.without_torch(f"dotcu.{name}") from error
     globals()[name] = value
     return value
-
-
-def _without_torch(what: str) -> errors.EnvironmentFault:
-    return errors.EnvironmentFault(
-        f"{what} needs torch, which is not installed.\n"
-        "dotcu works with any build of torch 2.11 or later; which one is your choice.\n"
-        "    pip install torch\n"
-        "or, for a machine without a GPU, the smaller build:\n"
-        "    pip install torch --index-url https://download.pytorch.org/whl/cpu"
-    )
 
 
 def __dir__() -> list[str]:

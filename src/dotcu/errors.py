@@ -25,7 +25,7 @@
     ├── UsageError               a command was used wrongly; exit code 2    (also ValueError)
     └── EnvironmentFault         the machine lacks something; exit code 3   (also RuntimeError)
         ├── ToolchainError       no compiler, or parts that do not fit
-        ├── UnsupportedPlatform  no compiler is published for this platform
+        │   └── UnsupportedPlatform  no compiler is published for this platform
         ├── CacheError           the cache cannot be used
         ├── PrebuiltCodeError    the code in a wheel is damaged, or of a later format
         └── JitDisabled          code is not there and DOTCU_JIT=error forbids compiling it
@@ -44,13 +44,11 @@ from __future__ import annotations
 import logging
 import re
 import shlex
-from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dotcu.compile.diagnostics import Diagnostic
-    from dotcu.simulator.run import Finding
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -97,6 +95,14 @@ def _escape_record(record: logging.LogRecord) -> bool:
 logging.getLogger("dotcu").addFilter(_escape_record)
 
 
+_debugs: list[Callable[[], bool]] = []
+
+
+def tell_of_debugging(is_on: Callable[[], bool]) -> None:
+    """Take from the settings, which stand above, whether errors show Python's own traceback."""
+    _debugs.append(is_on)
+
+
 class DotcuError(Exception):
     """Base of every error that dotcu raises on purpose."""
 
@@ -106,9 +112,42 @@ class DotcuError(Exception):
         return escaped(Exception.__str__(self))  # KeyError's own would be a quoted repr
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows: the user's own lines and the message, none of dotcu's lines."""
-        shown: list[str] = import_module("dotcu.tracebacks").notebook_lines(self)
-        return shown
+        """Return what IPython shows: the lines of the notebook that led to it, and what it says.
+
+        Under DOTCU_DEBUG=1 they are those of Python's own traceback.
+        """
+        shell = sys.modules["IPython"].get_ipython()
+        if any(is_on() for is_on in _debugs):
+            whole = shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__)
+            return [*whole]
+        plain = str(getattr(shell, "colors", "")).lower() == "nocolor"
+        kind = type(self).__name__
+        head = kind if plain else f"\x1b[1;31m{kind}\x1b[0m"
+        return [*_notebook_frames(self, shell), f"{head}: {self}"]
+
+
+_MAGIC = "get_ipython().run_cell_magic("
+"""IPython's own line for a cell that begins with %%; the user did not write it."""
+
+_NOT_THE_USERS = ("dotcu", "torch", "IPython", "ipykernel", "os")
+"""Packages between the user's lines and the error, of which none is shown; `os` stands for Python's own."""
+
+
+def _notebook_frames(error: DotcuError, shell: Any) -> Iterator[str]:
+    """Yield the lines of the notebook, and of the user's files, that led to an error."""
+    import linecache
+    import traceback
+
+    files = [sys.modules[name].__file__ for name in _NOT_THE_USERS if name in sys.modules]
+    folders = [Path(file).parent for file in files if file]
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        text = linecache.getline(file, number, frame.f_globals).strip()
+        if text.startswith(_MAGIC) or any(Path(file).is_relative_to(folder) for folder in folders):
+            continue
+        cell = shell.compile.format_code_name(file)
+        where = f"{cell[0]} {cell[1]}" if cell else file
+        yield f"{where}, line {number}" + (f"\n    {text}" if text else "")
 
 
 class SourceError(DotcuError):
@@ -125,6 +164,53 @@ class HostCodeError(SourceError):
 
 class TileCodeError(SourceError, ValueError):
     """The code of a tile kernel cannot be read: it is damaged, or of a version that is not known."""
+
+
+_WIDTH = 160
+"""Characters of a line that are shown; of a longer one, those around the caret."""
+
+
+def line_window(source: str, column: int) -> tuple[str, int]:
+    """Return the shown part of a line, and the column of the caret in it."""
+    if len(source) <= _WIDTH:
+        return source, column
+    start = max(0, min(column - 1 - _WIDTH // 2, len(source) - _WIDTH))
+    before, after = "... " if start else "", " ..." if start + _WIDTH < len(source) else ""
+    shown = f"{before}{source[start : start + _WIDTH]}{after}"
+    return shown, column - start + len(before) if column else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostic:
+    """A message of the compiler.
+
+    Attributes:
+        severity: "error", "warning", "remark" or "note".
+        file: The user's file, or the name to show for one that is not on disk.
+        line: Counted from 1; 0 if the compiler named no line.
+        column: Counted from 1; 0 if the compiler gave none.
+        source: The line as the user wrote it.
+        notes: The lines that the compiler added: the instantiation context, mostly.
+    """
+
+    severity: str
+    file: str
+    line: int
+    column: int
+    message: str
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        text = [f"{place}: {self.severity}: {self.message}" if place else f"{self.severity}: {self.message}"]
+        if self.source:
+            source, column = line_window(self.source, self.column)
+            text.append(f"    {source}")
+            if column:
+                # the tabs of the line above are kept, so that the caret stands right
+                text.append("    " + re.sub(r"[^\t]", " ", source[: column - 1]) + "^")
+        return "\n".join([*text, *(f"  {note}" for note in self.notes)])
 
 
 class CompileError(SourceError):
@@ -206,10 +292,10 @@ class FindingError(SimulationError):
     """The simulator found a fault in a kernel.
 
     Attributes:
-        finding: The fault, with its kind, file, line, block and thread.
+        finding: The simulator's `Finding`, with kind, file, line, block and thread of the fault.
     """
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: Any) -> None:
         super().__init__(str(finding))
         self.finding = finding
 
@@ -241,6 +327,17 @@ class EnvironmentFault(DotcuError, RuntimeError):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         EnvironmentFault.count += 1
+
+
+def without_torch(what: str) -> EnvironmentFault:
+    """Return the error of what needs torch, where torch is not installed."""
+    return EnvironmentFault(
+        f"{what} needs torch, which is not installed.\n"
+        "dotcu works with any build of torch 2.11 or later; which one is your choice.\n"
+        "    pip install torch\n"
+        "or, for a machine without a GPU, the smaller build:\n"
+        "    pip install torch --index-url https://download.pytorch.org/whl/cpu"
+    )
 
 
 class ToolchainError(EnvironmentFault):

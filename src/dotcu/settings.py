@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dotcu import errors
 from dotcu.errors import EnvironmentFault, UsageError
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -251,3 +252,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+errors.tell_of_debugging(lambda: current().debug)

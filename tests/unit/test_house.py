@@ -1,5 +1,5 @@
 """Rules for the source that no linter checks: who may print, start programs, read the environment or touch
-the dispatcher; how docstrings begin; that a class name means one thing.
+the dispatcher; how docstrings begin; that a class name means one thing; that modules form no circle.
 
 Import directions are import-linter's. Each rule is also shown a line that breaks it.
 """
@@ -282,6 +282,37 @@ def test_a_public_function_of_three_parameters_lists_them() -> None:
     assert {"load", "Kernel", "check", "Sample"} <= {top.name for _, top in tops}
     (function,) = ast.parse('def f(a, b, c):\n    """Do it."""').body
     assert lacks_args(function)
+
+
+CIRCLES = {"benchmark": 8, "checking": 3, "compile": 6, "kernel": 10, "operator": 2, "simulator": 55}
+"""The number of modules of each part that import each other in a circle. It may only shrink."""
+
+
+def circular(imports: dict[str, set[str]]) -> list[set[str]]:
+    """Return the circles of modules, each with all that import each other through others."""
+    reached = {module: set(direct) for module, direct in imports.items()}
+    for middle in imports:
+        for known in reached.values():
+            if middle in known:
+                known |= reached[middle]
+    return [
+        {other for other in known if module in reached[other]}
+        for module, known in reached.items()
+        if module in known and module == min(other for other in known if module in reached[other])
+    ]
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    grimp = pytest.importorskip("grimp", reason="import-linter's graph has the imports")
+    graph = grimp.build_graph("dotcu", exclude_type_checking_imports=False, cache_dir=None)
+    modules = graph.modules - {"dotcu"}  # it only fetches the public names when they are used
+    circles = circular({each: graph.find_modules_directly_imported_by(each) & modules for each in modules})
+    found: Counter[str] = Counter()
+    for circle in circles:
+        (part,) = {module.split(".")[1] for module in circle}
+        found[part] += len(circle)
+    assert {part: count for part, count in found.items() if count > CIRCLES.get(part, 0)} == {}
+    assert circular({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
 
 
 def test_a_class_name_means_one_thing() -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dotcu import __version__, errors, process, pyproject, settings
+from dotcu import errors, process, pyproject, settings
+from dotcu.__about__ import __version__
 from dotcu.cli import console
 from dotcu.files import is_file, is_folder, matching
 

@@ -24,7 +24,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dotcu import __version__, _without_torch, errors, process, settings
+from dotcu import errors, process, settings
+from dotcu.__about__ import __version__
 from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, tune, watch
 
 _VERBS = (
@@ -278,7 +279,7 @@ def _debugging() -> bool:
 def _explain(error: Exception) -> int:
     """Print what went wrong; returns the exit code."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        error = _without_torch("This command")
+        error = errors.without_torch("This command")
     if isinstance(error, OSError) and error.errno in _FULL:
         console.hang_up()
         console.print_error(_full(error))

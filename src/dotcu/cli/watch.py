@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.live import Live
 
-from dotcu import _without_torch
 from dotcu.cli import Device, Seed, Target, console
+from dotcu.errors import without_torch
 
 if TYPE_CHECKING:
     from dotcu.watching.watcher import Event, WatchState
@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Check a target at each save, until Ctrl-C."""
     if importlib.util.find_spec("torch") is None:
-        raise _without_torch("dotcu watch")
+        raise without_torch("dotcu watch")
     from dotcu.watching.watcher import WatchState, event_json, lines, watch
 
     with _interrupted_once(), contextlib.closing(watch(target, device=device, seed=seed)) as steps:

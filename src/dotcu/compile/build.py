@@ -50,6 +50,7 @@ from dotcu.compile.target import Target
 from dotcu.compile.toolchain import Compiler
 from dotcu.errors import (
     CompileError,
+    Diagnostic,
     DotcuError,
     JitDisabled,
     KernelNotFound,
@@ -64,7 +65,6 @@ from dotcu.tracebacks import caller_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dotcu.compile.diagnostics import Diagnostic
 
 _log = logging.getLogger("dotcu")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dotcu.compile import toolchain
@@ -21,7 +21,15 @@ from dotcu.compile.host_split.detect import (
 )
 from dotcu.compile.object_code import PROBE, is_kernel, probe_of
 from dotcu.compile.source.declarations import base_name, kernels, variables
-from dotcu.errors import CompileError, DotcuError, HostCodeError, KernelNotFound, ToolchainError
+from dotcu.errors import (
+    CompileError,
+    Diagnostic,
+    DotcuError,
+    HostCodeError,
+    KernelNotFound,
+    ToolchainError,
+    line_window,
+)
 
 if TYPE_CHECKING:
     from dotcu.compile.build import BuildPlan
@@ -54,9 +62,6 @@ _AT_LINE = re.compile(r"(?P<before>.*\bat line )(?P<line>\d+)(?: of (?P<file>\S+
 AT_END = "at the end of the file"
 NAME_MAP = "__nv_name_map"
 """The file that NVRTC says errors in name expressions are in. Source: seen with CUDA 12.8 and 13.0."""
-
-_WIDTH = 160
-"""Characters of a line that are shown; of a longer one, those around the caret."""
 
 
 _PROBE_REFUSED = re.compile(rf'^(a template declaration|"template") is not allowed.*{AT_END}$')
@@ -135,49 +140,6 @@ _UNDEFINED = re.compile(r'^identifier "(\w+)" is undefined|(?:has no member) "(\
 _UNDEFINED_IN_LOG = re.compile(r'identifier "(\w+)" is undefined|namespace "\w+" has no member "(\w+)"')
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnostic:
-    """A message of the compiler.
-
-    Attributes:
-        severity: "error", "warning", "remark" or "note".
-        file: The user's file, or the name to show for one that is not on disk.
-        line: Counted from 1; 0 if the compiler named no line.
-        column: Counted from 1; 0 if the compiler gave none.
-        source: The line as the user wrote it.
-        notes: The lines that the compiler added: the instantiation context, mostly.
-    """
-
-    severity: str
-    file: str
-    line: int
-    column: int
-    message: str
-    source: str = ""
-    notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        text = [f"{place}: {self.severity}: {self.message}" if place else f"{self.severity}: {self.message}"]
-        if self.source:
-            source, column = _window(self.source, self.column)
-            text.append(f"    {source}")
-            if column:
-                # the tabs of the line above are kept, so that the caret stands right
-                text.append("    " + re.sub(r"[^\t]", " ", source[: column - 1]) + "^")
-        return "\n".join([*text, *(f"  {note}" for note in self.notes)])
-
-
-def _window(source: str, column: int) -> tuple[str, int]:
-    """Return the shown part of a line, and the column of the caret in it."""
-    if len(source) <= _WIDTH:
-        return source, column
-    start = max(0, min(column - 1 - _WIDTH // 2, len(source) - _WIDTH))
-    before, after = "... " if start else "", " ..." if start + _WIDTH < len(source) else ""
-    shown = f"{before}{source[start : start + _WIDTH]}{after}"
-    return shown, column - start + len(before) if column else 0
-
-
 def parse_log(log: str, shown: Shown, lines: Lines, *, main: str = "") -> tuple[Diagnostic, ...]:
     """Read a compile's log.
 
@@ -218,7 +180,7 @@ def parse_log(log: str, shown: Shown, lines: Lines, *, main: str = "") -> tuple[
 def _joined(note: Diagnostic) -> str:
     """`to match this "{", at line 1 of k.cu: ...`, of a note that stood by itself."""
     message = re.sub(r" \[#[^]]*\]$", "", note.message)
-    source = f": {_window(note.source.strip(), 0)[0]}" if note.source.strip() else ""
+    source = f": {line_window(note.source.strip(), 0)[0]}" if note.source.strip() else ""
     return f"{message}, at line {note.line} of {note.file}{source}"
 
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dotcu import process, serialize, settings
 from dotcu.compile import cache, diagnostics
 from dotcu.compile.cache import DamagedEntry, Store
-from dotcu.compile.diagnostics import Diagnostic, count
-from dotcu.errors import CacheError, CompileError, JitDisabled
+from dotcu.compile.diagnostics import count
+from dotcu.errors import CacheError, CompileError, Diagnostic, JitDisabled
 from dotcu.extension.plan import (
     HEADER,
     NativeRequest,

@@ -10,12 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dotcu import _without_torch
 from dotcu.compile import CompileOptions, Rejected, Target, read_source, toolchain
 from dotcu.compile.driver import gpus
 from dotcu.compile.options import Define
 from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, meant_by
-from dotcu.errors import UsageError, quoted
+from dotcu.errors import UsageError, quoted, without_torch
 from dotcu.inspection.binary import read
 from dotcu.inspection.build import (
     BuildRequest,
@@ -198,7 +197,7 @@ def _of_operators(
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise _without_torch(f"dotcu.inspect({_shown(target)!r})") from error
+        raise without_torch(f"dotcu.inspect({_shown(target)!r})") from error
     if isinstance(target, (str, Path)):
         resolved = import_module("dotcu.checking.target").resolve(str(target), verb="inspect")
         operators = [operator for _, operator in resolved]

@@ -312,6 +312,37 @@ class InspectReport(report_base.Report):
             parts.pop()
         return Group(*parts)
 
+    def _picture(self) -> str:
+        """Return the source of each counted kernel, with a bar at each line; of several kernels, folded."""
+        counted = [one for one in self.kernels if one.counts is not None]
+        state = " open" if len(counted) == 1 else ""
+        head = '<tr><th class="right">instructions</th><th></th><th class="right">line</th><th></th></tr>'
+        return "".join(
+            f"<details{state}><summary>{report_base.html_escaped(one.code.name)} {one.code.arch}: "
+            f"instructions by line</summary>{report_base.html_table(_counted_lines(one), head)}</details>"
+            for one in counted
+        )
+
+
+_BAR = 24  # characters of the longest
+
+
+def _counted_lines(one: InspectedKernel) -> Iterator[str]:
+    """Yield the source as rows of HTML, from the first line to the last that executed anything."""
+    assert one.counts is not None
+    file = one.code.file
+    counts = {p.line: line.lane_instructions for p, line in one.counts.lines.items() if p.file == file}
+    text = one.code.texts.get(file, "").splitlines()
+    most = max(counts.values(), default=0)
+    for number in range(min(counts, default=1), max(counts, default=0) + 1):
+        count = counts.get(number, 0)
+        bar = f'<span class="bar" style="width:{_BAR * count / most:.1f}ch"></span>' if count else ""
+        source = report_base.html_escaped(text[number - 1]) if number <= len(text) else ""
+        yield (
+            f'<tr><td class="right">{f"{count:,}" if count else ""}</td><td>{bar}</td>'
+            f'<td class="right dim">{number}</td><td>{source}</td></tr>'
+        )
+
 
 def _kernel_json(one: InspectedKernel) -> dict[str, Any]:
     code, counts = one.code, one.counts

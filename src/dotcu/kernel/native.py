@@ -16,6 +16,7 @@ import os
 import sysconfig
 import warnings
 from collections.abc import Iterable
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -69,7 +70,7 @@ def dtype_code(dtype: torch.dtype) -> int:
 def library() -> Any:
     """Return the library, or why there is none."""
     try:
-        from dotcu import _native
+        return import_module("dotcu._native")
     except ImportError as error:
         if sysconfig.get_config_var("Py_GIL_DISABLED"):
             return "dotcu has no native part for a free-threaded Python"
@@ -77,7 +78,6 @@ def library() -> Any:
             f"dotcu's native part is missing: {error}\n"
             "Install a wheel of dotcu, or a C compiler and then: pip install --force-reinstall dotcu"
         )
-    return _native
 
 
 _prepared: dict[int, str] = {}

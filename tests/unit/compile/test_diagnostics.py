@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.compile.diagnostics import Diagnostic, header_hint, parse_log
+from dotcu.compile.diagnostics import header_hint, parse_log
+from dotcu.errors import Diagnostic
 
 LOG = """/dotcu/k.cu(3): error: identifier "y" is undefined
   \t\tx[0] =\ty;

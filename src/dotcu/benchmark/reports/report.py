@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +105,15 @@ class BenchReport(report_base.Report):
     def plot(self, path: str | Path) -> None:
         """Draw time and percent of the limit against size, as SVG or PNG by the path's suffix."""
         plotting.plot(self, Path(path))
+
+    def _picture(self) -> str:
+        """Plot time and percent of the limit against size, given several sizes and matplotlib."""
+        drawn = {(row.key.op, row.elements) for row in self.rows if row.time and row.elements}
+        several = len(drawn) > len({op for op, _ in drawn})
+        if not several or find_spec("matplotlib") is None:
+            return ""
+        data = base64.b64encode(self.svg().encode()).decode()
+        return f'<img alt="time of a call against size" src="data:image/svg+xml;base64,{data}">'
 
     def svg(self) -> str:
         """Return the plot as SVG."""

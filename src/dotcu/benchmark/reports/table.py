@@ -14,71 +14,20 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dotcu.benchmark.reports.comparison import ChangeVerdict, RowComparison
 from dotcu.benchmark.results import OWN, Machine, Row
 from dotcu.benchmark.statistics import Ratio
 from dotcu.benchmark.work import Work
+from dotcu.report_base import Column, Grid, Line
 
 if TYPE_CHECKING:
     from dotcu.benchmark.estimate import Estimate, EstimatedCall
     from dotcu.benchmark.reports.report import BenchReport
-
-
-_GAP = 2
-_NARROWEST = 30  # characters of words, wherever they begin
-
-
-Column = tuple[str, bool, int]
-"""A head, whether cells stand to the right, and when it is omitted on a narrow console: that with the highest
-number first, one with 0 never."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line: an indent, cells from the first column on, and words behind the last of them."""
-
-    cells: tuple[Text, ...] = ()
-    words: Text | None = None
-    indent: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """Lines, and the columns of their cells."""
-
-    columns: Sequence[Column]
-    lines: Sequence[Line]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        most = options.max_width
-        widths = [0] * len(self.columns)
-        for line in self.lines:
-            for place, cell in enumerate(line.cells):
-                widths[place] = max(widths[place], cell.cell_len + (line.indent if place == 0 else 0))
-        shown = [place for place, width in enumerate(widths) if width]
-        for place in sorted(shown, key=lambda place: -self.columns[place][2]):
-            if sum(widths[p] + _GAP for p in shown) - _GAP > most and self.columns[place][2]:
-                shown.remove(place)
-        for line in self.lines:
-            start = Text(" " * line.indent)
-            for place in (place for place in shown if place < len(line.cells)):
-                cell = line.cells[place].copy()
-                room = widths[place] - (line.indent if place == 0 else 0)
-                cell.align("right" if self.columns[place][1] else "left", room)
-                start.append_text(cell.append(" " * _GAP))
-            hang = min(start.cell_len, max(0, most - _NARROWEST))
-            folded = line.words.wrap(console, most - hang) if line.words else [Text()]
-            for number, part in enumerate(folded):
-                whole = Text.assemble(start if number == 0 else " " * hang, part)
-                whole.rstrip()
-                yield whole
-
 
 _T = TypeVar("_T")
 

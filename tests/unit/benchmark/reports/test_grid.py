@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from dotcu.benchmark.reports.table import Grid, Line
+from dotcu.report_base import Grid, Line
 
 COLUMNS = (("", False, 0), ("µs", True, 0), ("n", True, 2), ("host", True, 1))
 

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dotcu.notebook import page
+from dotcu import report_base
 from dotcu.report_base import Report
 from helpers import bench_reports, check_reports
 
@@ -36,7 +36,7 @@ def test_a_page_shows_the_words_of_the_terminal_in_their_order(report: Report) -
 
 
 def test_a_notebook_shows_what_a_name_would_hide() -> None:
-    shown = page.render(Group(Text("\x1b]0;owned"), Padding("\u202ename", 1)))
+    shown = report_base.html_of(Group(Text("\x1b]0;owned"), Padding("\u202ename", 1)))
     assert r"\x1b]0;owned" in shown
     assert r"\u202ename" in shown
 
@@ -74,14 +74,16 @@ def test_what_markup_does_not_know_is_shown_as_its_lines() -> None:
         def __rich_console__(self, console: object, options: object) -> list[str]:
             return ["a < b"]
 
-    assert page.render(Group(Odd(), Text("x", style="bold"))) == "<pre>a &lt; b</pre><div><b>x</b></div>"
+    assert (
+        report_base.html_of(Group(Odd(), Text("x", style="bold"))) == "<pre>a &lt; b</pre><div><b>x</b></div>"
+    )
 
 
 def test_a_table_has_its_head_and_its_sides() -> None:
     table = Table("name", "µs")
     table.columns[1].justify = "right"
     table.add_row("a<b", Text("1.5", style="dim"))
-    assert page.render(table) == (
+    assert report_base.html_of(table) == (
         '<table><tr><th>name</th><th class="right">µs</th></tr>'
         '<tr><td>a&lt;b</td><td class="right"><span class="dim">1.5</span></td></tr></table>'
     )
