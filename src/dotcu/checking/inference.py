@@ -34,7 +34,7 @@ from dotcu.checking.trials.sharding import (
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.files import read_text
 from dotcu.operator import Overload, Sample
-from dotcu.operator.sharding import ELEMENTWISE, REPLICATED, Place, Rule, members, rules
+from dotcu.operator.sharding import ELEMENTWISE, REPLICATED, MeshPlacement, ShardingRule, members, rules
 from dotcu.serialize import plain
 from dotcu.tracebacks import one_line
 
@@ -132,7 +132,7 @@ def _infer(subject: Subject) -> FoundSharding:
         return FoundSharding(overload=subject.name, sometimes={}, declared=known, reason=reason)
     right: dict[str, int] = {}
     wrong: dict[str, int] = {}
-    of_case: list[dict[str, Rule]] = []
+    of_case: list[dict[str, ShardingRule]] = []
     failed: dict[str, None] = {}
     for case in cases:
         with subject.seeded(case.name):
@@ -153,7 +153,7 @@ def _infer(subject: Subject) -> FoundSharding:
     )
 
 
-def _covered(rule: Rule, found: Mapping[str, Rule]) -> bool:
+def _covered(rule: ShardingRule, found: Mapping[str, ShardingRule]) -> bool:
     """Return whether another rule says what a rule says, of equal parts alone or of more arguments."""
     return any(
         rule.results == other.results and rule.arguments.items() <= other.arguments.items()
@@ -161,7 +161,7 @@ def _covered(rule: Rule, found: Mapping[str, Rule]) -> bool:
     )
 
 
-def _splits(subject: Subject, sample: Sample, rule: Rule) -> bool:
+def _splits(subject: Subject, sample: Sample, rule: ShardingRule) -> bool:
     """Return whether a rule can split a call: each tensor that it names is there, and long enough."""
     values = named(subject, sample)
     for name, place in rule.arguments.items():
@@ -192,14 +192,14 @@ def _declared_wrong(subject: Subject, case: Case) -> Iterator[str]:
 # ---------------------------------------------------------------- trying placements on one sample
 
 
-def _holding(subject: Subject, case: Case) -> Iterator[Rule]:
+def _holding(subject: Subject, case: Case) -> Iterator[ShardingRule]:
     """Yield the rules that hold on a sample, and on other values: `even` ones where it needs equal parts."""
     sample = case.make()
     whole = subject.call(fresh(sample))
     tried = itertools.islice(_candidates(subject, sample), MAX_CALLS)
     for arguments in tried:
         for results in _results(subject, sample, whole, arguments):
-            rule = Rule(arguments=arguments, results=results)
+            rule = ShardingRule(arguments=arguments, results=results)
             for each in (rule, replace(rule, even=True)):
                 dividing = any(divides(subject, sample, [(each, ranks)]) for ranks in RANKS[1:])
                 if dividing and not any(broken(subject, one, each) for one in (sample, moved(case, 1))):
@@ -207,7 +207,7 @@ def _holding(subject: Subject, case: Case) -> Iterator[Rule]:
                     break
 
 
-def _candidates(subject: Subject, sample: Sample) -> Iterator[Mapping[str, Place]]:
+def _candidates(subject: Subject, sample: Sample) -> Iterator[Mapping[str, MeshPlacement]]:
     """Yield placements of the arguments: dimensions of one size together, and those of one position."""
     values = named(subject, sample)
     outs = subject.overload.signature.outs
@@ -221,7 +221,7 @@ def _candidates(subject: Subject, sample: Sample) -> Iterator[Mapping[str, Place
             yield kept
 
 
-def _by_position(tensors: Mapping[str, Sequence[Tensor]]) -> Iterator[Mapping[str, Place]]:
+def _by_position(tensors: Mapping[str, Sequence[Tensor]]) -> Iterator[Mapping[str, MeshPlacement]]:
     rank = max((group[0].ndim for group in tensors.values()), default=0)
     for dim in range(rank):
         for least in range(rank + 1):
@@ -230,9 +230,9 @@ def _by_position(tensors: Mapping[str, Sequence[Tensor]]) -> Iterator[Mapping[st
                 yield named
 
 
-def _by_size(tensors: Mapping[str, Sequence[Tensor]]) -> Iterator[Mapping[str, Place]]:
+def _by_size(tensors: Mapping[str, Sequence[Tensor]]) -> Iterator[Mapping[str, MeshPlacement]]:
     sizes = sorted({size for group in tensors.values() for size in group[0].shape if size > 1})
-    reduced: list[Place] = ["sum"] if len(tensors) <= FEW_TENSORS else []
+    reduced: list[MeshPlacement] = ["sum"] if len(tensors) <= FEW_TENSORS else []
     for size in sizes:
         options = [
             [None, *(dim for dim, own in enumerate(group[0].shape) if own == size), *reduced]
@@ -244,11 +244,11 @@ def _by_size(tensors: Mapping[str, Sequence[Tensor]]) -> Iterator[Mapping[str, P
 
 
 def _results(
-    subject: Subject, sample: Sample, whole: Sequence[Tensor], arguments: Mapping[str, Place]
-) -> Iterator[tuple[Place, ...]]:
+    subject: Subject, sample: Sample, whole: Sequence[Tensor], arguments: Mapping[str, MeshPlacement]
+) -> Iterator[tuple[MeshPlacement, ...]]:
     """Yield the places of results that make two ranks' outputs the whole ones; none if there are no such."""
     returned = subject.overload.signature.returns
-    rule = Rule(arguments=arguments, results=(None,) * returned)
+    rule = ShardingRule(arguments=arguments, results=(None,) * returned)
     try:
         parts = [subject.call(fresh(each)) for each in split(subject, sample, rule, 2)]
     except (UsageError, EnvironmentFault):
@@ -268,13 +268,13 @@ def _results(
 _NONE: Any = object()
 
 
-def _places(tensor: Tensor) -> Iterator[Place]:
+def _places(tensor: Tensor) -> Iterator[MeshPlacement]:
     yield None
     yield from range(tensor.ndim)
     yield from REDUCE
 
 
-def _makes(parts: Sequence[Sequence[Tensor]], place: Place, whole: Tensor) -> bool:
+def _makes(parts: Sequence[Sequence[Tensor]], place: MeshPlacement, whole: Tensor) -> bool:
     if isinstance(place, str) and any(part[0].shape != whole.shape for part in parts):
         return False
     try:
@@ -288,7 +288,10 @@ def _makes(parts: Sequence[Sequence[Tensor]], place: Place, whole: Tensor) -> bo
 
 
 def _shortest(
-    subject: Subject, cases: Sequence[Case], found: Sequence[Mapping[str, Rule]], holding: Sequence[Rule]
+    subject: Subject,
+    cases: Sequence[Case],
+    found: Sequence[Mapping[str, ShardingRule]],
+    holding: Sequence[ShardingRule],
 ) -> tuple[tuple[str, ...], set[str]]:
     """Return words that stand for what holds, and the rules that they mean on the samples.
 
@@ -301,7 +304,7 @@ def _shortest(
     chosen: list[str] = []
     covered: set[str] = set()
     for text in (ELEMENTWISE, *of_rows, *map(str, widest)):
-        made: dict[str, Rule] = {}
+        made: dict[str, ShardingRule] = {}
         for case, of_case in zip(cases, found, strict=True):
             sample = case.sample
             own = rules(text, subject.overload.signature, sample.args, sample.kwargs)
@@ -318,7 +321,7 @@ def _shortest(
     return tuple(chosen), covered
 
 
-def _present(subject: Subject, sample: Sample, rule: Rule) -> Rule:
+def _present(subject: Subject, sample: Sample, rule: ShardingRule) -> ShardingRule:
     """Return a rule for the arguments that a call has."""
     values = named(subject, sample)
     return replace(
@@ -326,10 +329,10 @@ def _present(subject: Subject, sample: Sample, rule: Rule) -> Rule:
     )
 
 
-def _by_rows(rule: Rule) -> str:
+def _by_rows(rule: ShardingRule) -> str:
     """Return a rule with `rows` for each of its dimensions."""
 
-    def rows(place: Place) -> Place:
+    def rows(place: MeshPlacement) -> MeshPlacement:
         return "rows" if isinstance(place, int) else place
 
     arguments = {name: rows(place) for name, place in rule.arguments.items()}

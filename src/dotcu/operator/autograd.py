@@ -27,9 +27,6 @@ from dotcu.operator.schema import Signature
 
 Backward = Callable[..., Any]
 SetupContext = Callable[..., None]
-Derivative = tuple[Backward | None, SetupContext | None]
-"""A backward and the function that saves for it, with torch.library.register_autograd's meaning."""
-
 
 _OF_NOTHING_SAVED = (IndexError, ValueError, AttributeError)
 """What Python raises for ctx.saved_tensors[0], for `x, y = ctx.saved_tensors`, and for ctx.alpha."""
@@ -92,11 +89,14 @@ class Recorder:
     Under torch.func, a kernel for the Autograd key sees one transform at a time and records for that one.
 
     Args:
-        derivative: Returns the backward in force; asked at each recorded call, since a backward may be
-            set after the operator was defined.
+        derivative: Returns the backward in force and the function that saves for it, as
+            torch.library.register_autograd takes them. Asked at each recorded call, since they may be set
+            after the operator was defined.
     """
 
-    def __init__(self, signature: Signature, derivative: Callable[[], Derivative]) -> None:
+    def __init__(
+        self, signature: Signature, derivative: Callable[[], tuple[Backward | None, SetupContext | None]]
+    ) -> None:
         self.signature, self.derivative = signature, derivative
         self._name = f"{signature.namespace}_{signature.name}_{signature.overload}"
         positional = len(signature.arguments) - len(signature.keyword_only)

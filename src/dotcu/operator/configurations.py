@@ -32,7 +32,7 @@ from dotcu.kernel.scope import (
 from dotcu.kernel.shape_queries import capability, forget_choices
 from dotcu.operator import tuned
 from dotcu.operator.schema import Body
-from dotcu.operator.tuned import Key, Part, TunedEntry, TunedGpu
+from dotcu.operator.tuned import CallKey, TunedEntry, TunedGpu, TunedValue
 
 _log = logging.getLogger("dotcu")
 
@@ -57,7 +57,7 @@ class TriedConfiguration:
 
     of: Configurations
     configuration: Any
-    keys: dict[Key, Any] = field(default_factory=dict)
+    keys: dict[CallKey, Any] = field(default_factory=dict)
     unfit: bool = False
     observes: bool = True
 
@@ -84,7 +84,7 @@ class Configurations:
         self.exact = math.inf if exact is True else exact
         self.file = tuned.file_of(body)
         self._kept: dict[int, dict[tuple[Any, ...], Any]] = {}  # by GPU
-        self._tables: dict[TunedGpu, dict[Key, Any]] | None = None
+        self._tables: dict[TunedGpu, dict[CallKey, Any]] | None = None
         self.of_call = self._look_up()
 
     @functools.cached_property
@@ -204,13 +204,13 @@ class Configurations:
                     return configuration
         return None
 
-    def tables(self) -> Mapping[TunedGpu, Mapping[Key, Any]]:
+    def tables(self) -> Mapping[TunedGpu, Mapping[CallKey, Any]]:
         """Return the tuned configurations by GPU and key, read once; what does not fit is left out."""
         if self._tables is None:
             self._tables = self._read()
         return self._tables
 
-    def _read(self) -> dict[TunedGpu, dict[Key, Any]]:
+    def _read(self) -> dict[TunedGpu, dict[CallKey, Any]]:
         if self.file is None or not self.file.is_file():
             return {}
         try:
@@ -218,7 +218,7 @@ class Configurations:
         except UsageError as error:
             _log.warning("Defaults are used in place of tuned configurations: %s", error)
             return {}
-        tables: dict[TunedGpu, dict[Key, Any]] = {}
+        tables: dict[TunedGpu, dict[CallKey, Any]] = {}
         left_out: dict[str, None] = {}
         for entry in of_file:
             if why := self.misfit(entry):
@@ -238,7 +238,7 @@ class Configurations:
             return f"{shown} is none of the declared configurations, so it is left out"
         return ""
 
-    def with_values(self, values: Mapping[str, Part]) -> Any:
+    def with_values(self, values: Mapping[str, TunedValue]) -> Any:
         """Return the declared configuration with some values by name; None if there is none."""
         return next((each for each in self.space if values_of(each) == values), None)
 
@@ -292,7 +292,7 @@ def values_of(configuration: Any) -> dict[str, Any]:
     return {}
 
 
-def values_text(values: Mapping[str, Part]) -> str:
+def values_text(values: Mapping[str, TunedValue]) -> str:
     """Return the values of a configuration as text: `block=256 items=4`."""
     return " ".join(f"{name}={value}" for name, value in values.items())
 
@@ -325,9 +325,9 @@ def _is_size(part: Any) -> bool:
     return isinstance(part, (int, torch.SymInt)) and not isinstance(part, bool)
 
 
-def _key_of(parts: Iterable[Any], exact: float) -> Key:
+def _key_of(parts: Iterable[Any], exact: float) -> CallKey:
     """Return parts as a key: the first sizes as they are, others by their bucket."""
-    key: list[Part] = []
+    key: list[TunedValue] = []
     sizes = 0
     for part in parts:
         if _is_size(part):
@@ -339,7 +339,7 @@ def _key_of(parts: Iterable[Any], exact: float) -> Key:
     return tuple(key)
 
 
-def _typed(key: Key) -> tuple[tuple[type, Part], ...]:
+def _typed(key: CallKey) -> tuple[tuple[type, TunedValue], ...]:
     """Return a key whose True is not equal to 1."""
     return tuple((type(part), part) for part in key)
 
@@ -357,7 +357,7 @@ def _name(value: Any) -> str:
     return str(value).removeprefix("torch.").lower()
 
 
-def distance(one: Key, other: Key) -> float:
+def distance(one: CallKey, other: CallKey) -> float:
     """Return how far two keys are apart, in doublings of their sizes; infinite if they differ otherwise."""
     if len(one) != len(other):
         return math.inf

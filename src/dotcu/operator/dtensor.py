@@ -16,16 +16,12 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from dotcu import torch_compat
 from dotcu.errors import ArgumentError
 from dotcu.operator.schema import Signature
-from dotcu.operator.sharding import Place, Rule, results_of
+from dotcu.operator.sharding import CallRules, MeshPlacement, ShardingRule, results_of
 
 parts = torch_compat.dtensor_parts()
 
-Rules = Callable[[tuple[Any, ...], dict[str, Any]], list[Rule]]
-"""Gives the rules of a call, besides that every tensor is whole."""
 
-
-def placement(place: Place) -> Any:
-    """Return torch's placement for a place."""
+def _of_torch(place: MeshPlacement) -> Any:
     if place is None:
         return Replicate()
     return Shard(place) if isinstance(place, int) else Partial(place)
@@ -39,7 +35,7 @@ def schema_info(operator: Any) -> Any:
     return parts.RuntimeSchemaInfo(0, keywords or None, needs_pytree=nested)
 
 
-def strategy(signature: Signature, rules: Rules) -> Callable[[Any], Any]:
+def strategy(signature: Signature, rules: CallRules) -> Callable[[Any], Any]:
     """Make the function that gives DTensor an operator's strategies.
 
     Each is a rule for every dimension of the mesh. DTensor redistributes positional tensors to the nearest
@@ -51,7 +47,7 @@ def strategy(signature: Signature, rules: Rules) -> Callable[[Any], Any]:
         values = {**dict(zip(signature.arguments, schema.args_schema, strict=False)), **schema.kwargs_schema}
         tensors = [(name, each) for name, value in values.items() for each in _strategies(value)]
         mesh = schema.get_mesh_from_args()
-        whole = Rule(arguments={}, results=(None,) * results_of(signature))
+        whole = ShardingRule(arguments={}, results=(None,) * results_of(signature))
         of_call = [
             whole,
             *rules(_specs(schema.args_schema), {n: _specs(v) for n, v in schema.kwargs_schema.items()}),
@@ -60,12 +56,12 @@ def strategy(signature: Signature, rules: Rules) -> Callable[[Any], Any]:
         for along in product(of_call, repeat=mesh.ndim):
             wanted = [[_place(rule, name, signature) for rule in along] for name, _ in tensors]
             results = [[rule.results[i] for rule in along] for i in range(signature.returns)]
-            specs = [parts.DTensorSpec(mesh, tuple(map(placement, places))) for places in wanted]
+            specs = [parts.DTensorSpec(mesh, tuple(map(_of_torch, places))) for places in wanted]
             if all(map(_reduces_once, (*wanted, *results))) and all(
                 _may_be(own, spec, stays=name in pinned, even=any(rule.even for rule in along))
                 for (name, own), spec in zip(tensors, specs, strict=True)
             ):
-                outputs = tuple(parts.DTensorSpec(mesh, tuple(map(placement, places))) for places in results)
+                outputs = tuple(parts.DTensorSpec(mesh, tuple(map(_of_torch, places))) for places in results)
                 costs = [
                     parts.generate_redistribute_costs(own, spec)
                     for (_, own), spec in zip(tensors, specs, strict=True)
@@ -101,13 +97,13 @@ def _strategies(value: Any) -> list[Any]:
     return [value] if isinstance(value, parts.OpStrategy) else []
 
 
-def _place(rule: Rule, name: str, signature: Signature) -> Place:
+def _place(rule: ShardingRule, name: str, signature: Signature) -> MeshPlacement:
     if name in signature.outs:
         return rule.results[signature.returns + signature.outs.index(name)]
     return rule.place(name)
 
 
-def _reduces_once(places: Sequence[Place]) -> bool:
+def _reduces_once(places: Sequence[MeshPlacement]) -> bool:
     """Return False for a tensor that would be reduced in two ways: torch cannot redistribute it."""
     return len({place for place in places if isinstance(place, str)}) <= 1
 
@@ -132,7 +128,7 @@ def _may_be(own: Any, spec: Any, *, stays: bool, even: bool) -> bool:
 
 
 def _stuck(
-    signature: Signature, pinned: set[str], tensors: Sequence[tuple[str, Any]], rules: Sequence[Rule]
+    signature: Signature, pinned: set[str], tensors: Sequence[tuple[str, Any]], rules: Sequence[ShardingRule]
 ) -> str:
     placed = {name: own.strategies[0].output_spec.placements for name, own in tensors if name in pinned}
     now = " and ".join(f"{name} as {list(places)}" for name, places in placed.items())

@@ -13,35 +13,31 @@ from dataclasses import replace
 from functools import wraps
 from importlib import import_module
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import execution, register
 from dotcu.operator.configurations import Configurations, gpu_at_hand, relatives, values_of, values_text
-from dotcu.operator.schema import Signature
-
-if TYPE_CHECKING:
-    from dotcu.operator.operator import LaunchingOverload
+from dotcu.operator.overload import Overload
+from dotcu.operator.schema import Body, Signature
 
 _MODULE = "torch._inductor.kernel.custom_op"
 
 
-def define_configured(overload: LaunchingOverload, tunable: Configurations) -> None:
+def define_configured(overload: Overload, body: Body, tunable: Configurations) -> None:
     """Define the operator that takes a configuration as text; none for what Inductor does not choose for."""
     if _unfit(overload.signature):
         return
-    registration = register.define(
-        _configured(overload.signature), register.Origin.of(overload.body), tags=()
-    )
+    registration = register.define(_configured(overload.signature), register.Definition.of(body), tags=())
 
     def on_cuda(*args: Any, configuration: str, **kwargs: Any) -> Any:
-        def body(*args: Any, **kwargs: Any) -> Any:
+        def configured(*args: Any, **kwargs: Any) -> Any:
             with tunable.using(_of_text(tunable, configuration)):
-                return overload.body(*args, **kwargs)
+                return body(*args, **kwargs)
 
-        return execution.compute(overload.signature, body, execution.plain(args), kwargs)
+        return execution.compute(overload.signature, configured, execution.plain(args), kwargs)
 
     def on_cpu(*args: Any, configuration: str, **kwargs: Any) -> Any:
         with tunable.trying(_of_text(tunable, configuration)):
@@ -55,9 +51,9 @@ def define_configured(overload: LaunchingOverload, tunable: Configurations) -> N
     registration.implement_fake(on_fake)
 
 
-def hand_over(overload: LaunchingOverload, among: Iterable[Any] | None) -> None:
+def hand_over(overload: Overload, tunable: Configurations | None, among: Iterable[Any] | None) -> None:
     """Register configurations with Inductor; see `LaunchingOverload.autotune_in_inductor`."""
-    tunable, name = overload.tunable, overload.qualified_name
+    name = overload.qualified_name
     if tunable is None:
         raise UsageError(
             f"{name} declares no configurations, so Inductor has nothing to choose.\n"

@@ -29,17 +29,7 @@ from dotcu.tracebacks import shorten
 
 
 class Operator(Overload):
-    """A torch operator that dotcu checks, measures and inspects, whatever computes it.
-
-    Attributes:
-        overloads: Its overloads by name, itself included.
-    """
-
-    overloads: dict[str, Overload]
-
-    @property
-    def _family(self) -> Mapping[str, Overload]:
-        return self.overloads
+    """A torch operator that dotcu checks, measures and inspects, whatever computes it."""
 
 
 class LaunchingOverload(Overload):
@@ -67,10 +57,9 @@ class LaunchingOverload(Overload):
         base: LaunchingOperator | None = None,
     ) -> None:
         signature = schema.infer(body, name=name, overload=overload, mutates_args=mutates_args)
-        registration = register.define(signature, register.Origin.of(body), tags)
-        super().__init__(
-            registration, dtypes=dtypes, tolerance=tolerance, family=None if base is None else base.overloads
-        )
+        registration = register.define(signature, register.Definition.of(body), tags)
+        overloads = None if base is None else base.overloads
+        super().__init__(registration, dtypes=dtypes, tolerance=tolerance, overloads=overloads)
         self.body = body
         self.tunable = None
         self.configuration = self._no_configuration
@@ -119,7 +108,7 @@ class LaunchingOverload(Overload):
             return partial(self.configurations, when=when, exact=exact)
         self.tunable = Configurations(self.qualified_name, self.body, function, when, exact=exact)
         self.configuration = self.tunable.of_call
-        inductor.define_configured(self, self.tunable)
+        inductor.define_configured(self, self.body, self.tunable)
         return function
 
     def autotune_in_inductor(self, among: Iterable[Any] | None = None) -> None:
@@ -138,7 +127,7 @@ class LaunchingOverload(Overload):
         Note:
             Configurations that are not from the tuned file are not checked.
         """
-        inductor.hand_over(self, among)
+        inductor.hand_over(self, self.tunable, among)
 
     def _no_configuration(self, *key: Any, default: Any = None) -> Any:
         raise UsageError(
@@ -253,10 +242,13 @@ class LaunchingOverload(Overload):
 
     def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
         decorator = super().autocast(dtype)
-        family = self if isinstance(self, LaunchingOperator) else self._base
-        assert family is not None
-        family._choose_direct()
+        self._choose_direct()
         return decorator
+
+    def _choose_direct(self) -> None:
+        """Let native code choose again among the overloads of the operator."""
+        if self._base is not None:
+            self._base._choose_direct()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self.__name__ if self._base is None else (_overload_of, (self._base, self.signature.overload))
@@ -290,8 +282,7 @@ class LaunchingOperator(LaunchingOverload, Operator):
 
     def __init__(self, body: Body, *, name: str, sharding: Sharding | None = None, **options: Any) -> None:
         super().__init__(body, name=name, **options)
-        self.overloads = {"": self}
-        self._launching: list[LaunchingOverload] = [self]
+        self.overloads: dict[str, LaunchingOverload] = {"": self}
         self._direct: Any = None
         self._call: Any = register.packet(self.signature)
         self._choose_direct()
@@ -328,7 +319,6 @@ class LaunchingOperator(LaunchingOverload, Operator):
                 base=self,
             )
             self.overloads[name] = added
-            self._launching.append(added)
             register.refresh(self.signature)
             for each in self.overloads.values():
                 each._call = each.torch_op
@@ -386,10 +376,10 @@ class LaunchingOperator(LaunchingOverload, Operator):
 
         Where a rule for autocast is registered, the dispatcher sees each call.
         """
-        calls = [overload._native for overload in self._launching]
+        calls = [overload._native for overload in self.overloads.values()]
         if any(each is None for each in calls):
             return
-        for each, after, overload in zip(calls, [*calls[1:], None], self._launching, strict=True):
+        for each, after, overload in zip(calls, [*calls[1:], None], self.overloads.values(), strict=True):
             each.chain(after, overload.torch_op, not overload.autocasts)
         self._direct = self._native.call
 
@@ -405,7 +395,7 @@ def _redirect_earlier(operator: LaunchingOperator) -> None:
         earlier._call, earlier._direct = operator._call, operator._direct
 
 
-def defined(where: Callable[[register.Origin], bool]) -> list[LaunchingOperator]:
+def defined(where: Callable[[register.Definition], bool]) -> list[LaunchingOperator]:
     """Return the operators in force that are defined in some places, whatever refers to them.
 
     Args:
@@ -435,7 +425,6 @@ class ExistingOperator(Operator):
         tolerance: Tolerance = None,
     ) -> None:
         super().__init__(registration, dtypes=dtypes, tolerance=tolerance)
-        self.overloads = {self.signature.overload: self}
         self._tags = frozenset(tags)
         self.__module__ = registration.origin.module
 
@@ -533,8 +522,7 @@ class ExistingOperator(Operator):
 class OpDecorator:
     """Make a torch operator of a function that allocates its result and launches kernels: `@dotcu.op(...)`.
 
-    `dotcu.op.existing(name)` describes an operator that a library has registered. See `Op.__call__` and
-    `Op.existing` for the arguments of each.
+    `dotcu.op.existing(name)` describes an operator that a library has registered.
     """
 
     def __call__(
@@ -562,7 +550,7 @@ class OpDecorator:
             tolerance: The relative error that `check` allows instead of the bound that it computes, for all
                 dtypes or by dtype. Reports show it.
             sharding: How tensors may be split over the ranks of a mesh: `"elementwise"`, or rules as
-                `Op.sharding` takes them.
+                its `sharding` takes them.
 
         Raises:
             SchemaError: torch cannot turn the annotations into a schema.
@@ -611,7 +599,7 @@ class OpDecorator:
         names = schema.split_qualified_name(name)
         _require_right(f"dotcu.op.existing({name!r})", dtypes, tolerance, tags)
         signature = schema.read(register.find(*names)._schema)
-        registration = register.adopt(signature, register.Origin.of_caller())
+        registration = register.adopt(signature, register.Definition.of_caller())
         return ExistingOperator(registration, dtypes=dtypes, tags=tags, tolerance=tolerance)
 
 

@@ -34,7 +34,7 @@ from dotcu.operator import autograd, register
 from dotcu.operator.execution import device_of
 from dotcu.operator.samples import Sample, SampleFunction, describe
 from dotcu.operator.schema import Body, Signature
-from dotcu.operator.sharding import Rule, Sharding, rules, validate
+from dotcu.operator.sharding import Sharding, ShardingRule, rules, validate
 from dotcu.tracebacks import shorten
 
 Tolerance = float | Mapping[torch.dtype, float] | None
@@ -80,18 +80,21 @@ class Overload:
     body: Body | None = None
     """The decorated function; None if a library computes the operator."""
 
+    overloads: Mapping[str, Overload]
+    """The overloads of its operator by name, itself included."""
+
     def __init__(
         self,
         registration: register.Registration,
         *,
         dtypes: Sequence[torch.dtype],
         tolerance: Tolerance = None,
-        family: Mapping[str, Overload] | None = None,
+        overloads: Mapping[str, Overload] | None = None,
     ) -> None:
         self.signature: Signature = registration.signature
         self.dtypes = tuple(dtypes)
         self.tolerance = tolerance
-        self._beside = family
+        self.overloads = {self.signature.overload: self} if overloads is None else overloads
         self._registration = registration
         self._reference: Callable[..., Any] | None = None
         self._backward: autograd.Backward | None = None
@@ -275,7 +278,7 @@ class Overload:
         """
         validate(declared, self.signature)
         self._sharding = declared
-        for each in {id(each): each for each in (self, *self._family.values())}.values():
+        for each in dict.fromkeys((self, *self.overloads.values())):
             if each.declared_sharding is declared:
                 each.register_sharding()
         return declared
@@ -284,7 +287,7 @@ class Overload:
         """Give DTensor the declared sharding."""
         self._registration.implement_sharding(self.sharding_rules)
 
-    def sharding_rules(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Rule]:
+    def sharding_rules(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[ShardingRule]:
         """Return the rules that are declared for a call, besides that every tensor is whole."""
         declared = self.declared_sharding
         return [] if declared is None else rules(declared, self.signature, args, kwargs)
@@ -322,21 +325,15 @@ class Overload:
         return frozenset(self.torch_op.tags)
 
     @property
-    def _family(self) -> Mapping[str, Overload]:
-        """The overloads of its operator."""
-        return self._beside or {}
-
-    @property
     def functional(self) -> Overload | None:
         """The overload that returns the result that this one writes to `out`.
 
         As in torch, `out` belongs to the operator itself and `Scalar_out` to the overload `Scalar`.
         """
         name = self.signature.overload
-        family = self._beside
-        if family is None or not self.signature.outs or not f"_{name}".endswith("_out"):
+        if not self.signature.outs or not f"_{name}".endswith("_out"):
             return None
-        return family.get(name.removesuffix("out").removesuffix("_"))
+        return self.overloads.get(name.removesuffix("out").removesuffix("_"))
 
     @property
     def reference_function(self) -> Callable[..., Any] | None:

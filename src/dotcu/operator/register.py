@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.library import Library
@@ -22,11 +22,7 @@ from torch.library import Library
 from dotcu import torch_compat
 from dotcu.errors import DuplicateOperator, UsageError
 from dotcu.operator.schema import Body, Signature
-
-if TYPE_CHECKING:
-    from dotcu.operator.dtensor import Rules
-
-Kernel = Callable[..., Any]
+from dotcu.operator.sharding import CallRules
 
 _DECOMPOSES = "CompositeImplicitAutograd"
 """The key of a kernel that calls torch's operators, for every device and purpose."""
@@ -39,7 +35,7 @@ BATCHING = ("FuncTorchBatched", _DECOMPOSES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class Definition:
     """The place of an operator's definition in the source."""
 
     module: str
@@ -48,22 +44,22 @@ class Origin:
     line: int
 
     @staticmethod
-    def of(body: Body) -> Origin:
+    def of(body: Body) -> Definition:
         """Return the place of a function."""
         code = inspect.unwrap(body).__code__
-        return Origin(
+        return Definition(
             module=body.__module__, qualname=body.__qualname__,
             file=code.co_filename, line=code.co_firstlineno,
         )  # fmt: skip
 
     @staticmethod
-    def of_caller() -> Origin:
+    def of_caller() -> Definition:
         """Return the place of the code that calls the function that asks."""
         frame = sys._getframe(2)
         module = frame.f_globals.get("__name__", "__main__")
-        return Origin(module=module, qualname="", file=frame.f_code.co_filename, line=frame.f_lineno)
+        return Definition(module=module, qualname="", file=frame.f_code.co_filename, line=frame.f_lineno)
 
-    def replaces(self, other: Origin) -> bool:
+    def replaces(self, other: Definition) -> bool:
         """Return True if a definition here is that function again: of the same file, or of a notebook's cell.
 
         Two files may have one module name: `ops.py` of two folders. A cell has its own file name each
@@ -83,7 +79,7 @@ class Registration:
     """One overload in the dispatcher, until `withdraw`."""
 
     signature: Signature
-    origin: Origin
+    origin: Definition
     library: Library
 
     @property
@@ -117,11 +113,11 @@ class Registration:
         """True if torch can infer a result's shape: by a fake, or by a kernel for every device."""
         return self.has_own_fake or self.has(("CompositeExplicitAutograd",))
 
-    def implement(self, key: str, kernel: Kernel) -> None:
+    def implement(self, key: str, kernel: Callable[..., Any]) -> None:
         """Register a kernel for a dispatch key."""
         self.library.impl(_implementation_name(self.signature), kernel, key)
 
-    def implement_fake(self, fake: Kernel) -> None:
+    def implement_fake(self, fake: Callable[..., Any]) -> None:
         """Register the fake kernel, for the Meta key and for fake tensors."""
         met: dict[Any, None] = {}
 
@@ -136,7 +132,7 @@ class Registration:
             self.signature.qualified_name, announced, lib=self.library, allow_override=True
         )
 
-    def implement_vmap(self, rule: Kernel) -> None:
+    def implement_vmap(self, rule: Callable[..., Any]) -> None:
         """Register a batching rule, with torch.library.register_vmap's meaning."""
         torch.library.register_vmap(self.signature.qualified_name, rule, lib=self.library)
 
@@ -145,7 +141,7 @@ class Registration:
         for device, key in torch_compat.AUTOCAST_KEYS.items():
             self.implement(key, _autocast(self, device, key, dtype))
 
-    def implement_sharding(self, rules: Rules) -> None:
+    def implement_sharding(self, rules: CallRules) -> None:
         """Give DTensor the strategies of an operator.
 
         DTensor takes a second to import. Until something else imports it, an operator of dotcu's waits: its
@@ -160,7 +156,7 @@ class Registration:
 _live: dict[str, Registration] = {}
 
 
-def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> Registration:
+def define(signature: Signature, origin: Definition, tags: Sequence[torch.Tag]) -> Registration:
     """Define an overload; an earlier definition of the same function is replaced.
 
     Args:
@@ -200,7 +196,7 @@ def is_live(registration: Registration) -> bool:
     return _live.get(registration.signature.qualified_name) is registration
 
 
-def origins() -> dict[str, Origin]:
+def origins() -> dict[str, Definition]:
     """Return where each operator that is in force was defined, by its qualified name."""
     return {name: registration.origin for name, registration in _live.items()}
 
@@ -219,7 +215,7 @@ def withdraw_of(modules: Container[str]) -> None:
 _adopted: list[Registration] = []
 
 
-def adopt(signature: Signature, origin: Origin) -> Registration:
+def adopt(signature: Signature, origin: Definition) -> Registration:
     """Return a registration for an operator of another library, in place of an earlier one from here."""
     name = signature.qualified_name
     _drop([r for r in _adopted if r.signature.qualified_name == name and origin.replaces(r.origin)])
@@ -302,8 +298,9 @@ def implement_waiting_shardings() -> None:
         _waiting.popitem()[1]()
 
 
-def _implement_sharding(registration: Registration, rules: Rules) -> None:
-    dtensor: Any = import_module("dotcu.operator.dtensor")
+def _implement_sharding(registration: Registration, rules: CallRules) -> None:
+    from dotcu.operator import dtensor
+
     operator, signature = registration.operator, registration.signature
     strategy, info = dtensor.strategy(signature, rules), dtensor.schema_info(operator)
     torch_compat.register_strategy(
@@ -322,7 +319,7 @@ def _duplicate(name: str, first: str, second: str) -> str:
     )
 
 
-def _autocast(registration: Registration, device: str, key: str, dtype: torch.dtype) -> Kernel:
+def _autocast(registration: Registration, device: str, key: str, dtype: torch.dtype) -> Callable[..., Any]:
     def cast(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             casts = value.is_floating_point() and value.device.type == device and value.dtype != torch.float64

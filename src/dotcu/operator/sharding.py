@@ -17,14 +17,11 @@ from typing import Any, NoReturn
 from dotcu.errors import UsageError
 from dotcu.operator.schema import Signature
 
-Place = int | str | None
+MeshPlacement = int | str | None
 """Where a tensor is: split along a dimension, to be reduced, or whole."""
 
-Words = str | Sequence[str]
-"""One rule in words, or several."""
-
-Sharding = Words | Callable[..., Words]
-"""A declaration: rules, or a function of the operator's arguments that returns them."""
+Sharding = str | Sequence[str] | Callable[..., str | Sequence[str]]
+"""A declaration: a rule in words, several, or a function of the operator's arguments that returns them."""
 
 ELEMENTWISE, REPLICATED = "elementwise", "replicated"
 
@@ -36,7 +33,7 @@ _WHOLE = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ShardingRule:
     """The place of each tensor, along one dimension of a mesh.
 
     Attributes:
@@ -45,11 +42,11 @@ class Rule:
         even: Whether it holds for parts of equal sizes alone.
     """
 
-    arguments: Mapping[str, Place]
-    results: tuple[Place, ...]
+    arguments: Mapping[str, MeshPlacement]
+    results: tuple[MeshPlacement, ...]
     even: bool = False
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> MeshPlacement:
         """Return where an argument is."""
         return self.arguments.get(name)
 
@@ -62,6 +59,10 @@ class Rule:
         words = [f"{name}:{place}" for name, place in self.arguments.items() if place is not None]
         results = ", ".join(_WHOLE if place is None else str(place) for place in self.results)
         return " ".join([*([_EVEN] if self.even else []), *words, "->", results]).rstrip()
+
+
+CallRules = Callable[[tuple[Any, ...], dict[str, Any]], list[ShardingRule]]
+"""Returns the rules of a call, besides that every tensor is whole."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def results_of(signature: Signature) -> int:
     return signature.returns + len(signature.outs)
 
 
-def parse(text: str, signature: Signature) -> Rule:
+def parse(text: str, signature: Signature) -> ShardingRule:
     """Read a rule in words.
 
     Raises:
@@ -114,10 +115,10 @@ def parse(text: str, signature: Signature) -> Rule:
         raise _wrong(text, signature, f"it has {len(results)} places for {results_of(signature)} results")
     places = {name: _place(place, text, signature) for name, _, place in words}
     of_results = tuple(_place(place, text, signature) for place in results)
-    return Rule(arguments=places, results=of_results, even=even)
+    return ShardingRule(arguments=places, results=of_results, even=even)
 
 
-def _place(word: str, text: str, signature: Signature) -> Place:
+def _place(word: str, text: str, signature: Signature) -> MeshPlacement:
     if word == _WHOLE:
         return None
     if word in (*REDUCTIONS, _ROWS):
@@ -159,7 +160,7 @@ def _texts(words: Any, signature: Signature) -> tuple[str, ...]:
 
 def rules(
     declared: Sharding, signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> list[Rule]:
+) -> list[ShardingRule]:
     """Return the rules of a declaration for one call, without those that a tensor has too few dimensions for.
 
     Args:
@@ -173,7 +174,7 @@ def rules(
     if callable(declared):
         inputs = {name: _shapes(value) for name, value in kwargs.items() if name not in signature.outs}
         declared = declared(*map(_shapes, args), **inputs)
-    found: dict[str, Rule] = {}
+    found: dict[str, ShardingRule] = {}
     for text in _texts(declared, signature):
         if text == ELEMENTWISE:
             made = _elementwise(signature, values)
@@ -192,23 +193,23 @@ def _shapes(value: Any) -> Any:
     return TensorShape(value.shape) if members(value) else value
 
 
-def _elementwise(signature: Signature, values: Mapping[str, Any]) -> Iterator[Rule]:
+def _elementwise(signature: Signature, values: Mapping[str, Any]) -> Iterator[ShardingRule]:
     """Yield a rule for each dimension of the result; tensors are aligned at their last one."""
     named = {name: members(values.get(name)) for name in tensors_of(signature)}
     rank = max((len(tensor.shape) for group in named.values() for tensor in group), default=0)
     for dim in range(rank):
 
-        def along(shape: Sequence[int], dim: int = dim) -> Place:
+        def along(shape: Sequence[int], dim: int = dim) -> MeshPlacement:
             own = dim - rank + len(shape)
             return own if own >= 0 and shape[own] != 1 else None
 
         places = {name: [along(t.shape) for t in group] for name, group in named.items() if group}
         if all(len(set(each)) == 1 for each in places.values()):
             alike = {name: each[0] for name, each in places.items()}
-            yield Rule(arguments=alike, results=(dim,) * results_of(signature))
+            yield ShardingRule(arguments=alike, results=(dim,) * results_of(signature))
 
 
-def _by_rows(rule: Rule, values: Mapping[str, Any]) -> Iterator[Rule]:
+def _by_rows(rule: ShardingRule, values: Mapping[str, Any]) -> Iterator[ShardingRule]:
     """Yield a rule for each dimension that `rows` stands for: all but the last of its tensor of the most."""
     named = [name for name, place in rule.arguments.items() if place == _ROWS]
     if not named:
@@ -221,7 +222,7 @@ def _by_rows(rule: Rule, values: Mapping[str, Any]) -> Iterator[Rule]:
         yield replace(rule, arguments=arguments, results=results)
 
 
-def _fits(rule: Rule, values: Mapping[str, Any]) -> bool:
+def _fits(rule: ShardingRule, values: Mapping[str, Any]) -> bool:
     return all(
         not isinstance(place, int) or place < tensor.ndim
         for name, place in rule.arguments.items()

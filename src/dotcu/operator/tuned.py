@@ -34,10 +34,10 @@ _HEAD = """\
 # Commit this file. Do not edit it: tune again, or join files by `dotcu tune TARGET --merge FILE`.
 """
 
-Part = bool | int | float | str
+TunedValue = bool | int | float | str
 """A value of a key or of a configuration."""
 
-Key = tuple[Part, ...]
+CallKey = tuple[TunedValue, ...]
 """What of a call matters to its configuration: dtypes and the like by name, sizes by their bucket."""
 
 
@@ -88,7 +88,7 @@ class TunedEntry:
         return self.on, tuple((type(part).__name__, _sortable(part)) for part in self.key)
 
 
-def _sortable(part: Part) -> str:
+def _sortable(part: TunedValue) -> str:
     return f"{part:020d}" if type(part) is int else str(part)
 
 

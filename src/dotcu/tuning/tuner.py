@@ -29,7 +29,7 @@ from dotcu.kernel import simulate
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.operator import Operator, Sample, tuned
 from dotcu.operator.configurations import Configurations, gpu_at_hand, values_of
-from dotcu.operator.tuned import Key, TunedEntry, TunedFile, TunedGpu
+from dotcu.operator.tuned import CallKey, TunedEntry, TunedFile, TunedGpu
 from dotcu.tracebacks import first_lines, shortens_tracebacks
 from dotcu.tuning.report import RejectedConfiguration, TuneReport, TuneRow
 from dotcu.tuning.search import MAX_TIMED, new_study
@@ -114,7 +114,7 @@ class TuneCase:
     subject: Subject
     tunable: Configurations
     workload: Workload
-    key: Key
+    key: CallKey
     default: int
     target: str
 
@@ -411,7 +411,7 @@ def _cases(
         found = workloads(subject, shapes=rows, dtypes=chosen)
     except Exception as error:  # samples that fail, or none
         return [replace(empty, reason=first_lines(error))]
-    by_key: dict[Key, TuneCase] = {}
+    by_key: dict[CallKey, TuneCase] = {}
     others: list[TuneCase | TuneRow] = []
     target = target_of(subject.overload) or ""
     for workload in found:
@@ -441,7 +441,7 @@ def _cases(
     return [*by_key.values(), *others]
 
 
-def _keys(subject: Subject, tunable: Configurations, sample: Sample) -> Mapping[Key, Any]:
+def _keys(subject: Subject, tunable: Configurations, sample: Sample) -> Mapping[CallKey, Any]:
     """Return the keys that a call asks with and its default for each, by its body without launches."""
     body = subject.overload.body
     assert body is not None

@@ -22,7 +22,7 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Sample
-from dotcu.operator.sharding import Place, Rule, members
+from dotcu.operator.sharding import MeshPlacement, ShardingRule, members
 from dotcu.tracebacks import one_line
 
 CHECK = "sharding"
@@ -88,7 +88,7 @@ def look(subject: Subject, case: Case, meshes: bool) -> Outcome:
     return Passed(note="" if rules else "no rule is for this call: every tensor is whole")
 
 
-def broken(subject: Subject, sample: Sample, rule: Rule) -> str:
+def broken(subject: Subject, sample: Sample, rule: ShardingRule) -> str:
     """Say how a rule fails: over some ranks, or where one has nothing; empty if it holds.
 
     Args:
@@ -119,7 +119,7 @@ def _failing(error: Exception) -> str:
     return f"a rank's call fails: {type(error).__name__}: {one_line(error)}"
 
 
-def _sizes(subject: Subject, sample: Sample, rule: Rule) -> list[int]:
+def _sizes(subject: Subject, sample: Sample, rule: ShardingRule) -> list[int]:
     """Return the size of each dimension that a rule splits."""
     values = named(subject, sample)
     return [
@@ -136,7 +136,7 @@ def named(subject: Subject, sample: Sample) -> dict[str, Any]:
 
 
 def difference(
-    subject: Subject, sample: Sample, whole: Sequence[Tensor], along: Sequence[tuple[Rule, int]]
+    subject: Subject, sample: Sample, whole: Sequence[Tensor], along: Sequence[tuple[ShardingRule, int]]
 ) -> str:
     """Say how the parts of a call differ from the whole call; empty if they do not, or are no parts of it.
 
@@ -157,7 +157,7 @@ def difference(
     return unlike_outputs(joined, whole)
 
 
-def divides(subject: Subject, sample: Sample, along: Sequence[tuple[Rule, int]]) -> bool:
+def divides(subject: Subject, sample: Sample, along: Sequence[tuple[ShardingRule, int]]) -> bool:
     """Return whether the parts are of equal sizes, where a rule needs that.
 
     Args:
@@ -167,7 +167,7 @@ def divides(subject: Subject, sample: Sample, along: Sequence[tuple[Rule, int]])
     """
     if not any(rule.even for rule, _ in along):
         return True
-    counts: dict[tuple[str, Place], int] = {}
+    counts: dict[tuple[str, MeshPlacement], int] = {}
     for rule, ranks in along:
         for name, place in rule.arguments.items():
             counts[name, place] = counts.get((name, place), 1) * ranks
@@ -180,7 +180,9 @@ def divides(subject: Subject, sample: Sample, along: Sequence[tuple[Rule, int]])
     )
 
 
-def _joined(subject: Subject, sample: Sample, along: Sequence[tuple[Rule, int]]) -> tuple[Tensor, ...] | str:
+def _joined(
+    subject: Subject, sample: Sample, along: Sequence[tuple[ShardingRule, int]]
+) -> tuple[Tensor, ...] | str:
     """Return what the ranks of a mesh give, put together; or what ranks that must agree differ in."""
     if not along:
         return subject.call(fresh(sample))
@@ -194,7 +196,7 @@ def _joined(subject: Subject, sample: Sample, along: Sequence[tuple[Rule, int]])
     return join(results, _places(subject, rule))
 
 
-def _places(subject: Subject, rule: Rule) -> tuple[Place, ...]:
+def _places(subject: Subject, rule: ShardingRule) -> tuple[MeshPlacement, ...]:
     """Return the places of what `Subject.call` gives: results, or what the call wrote."""
     signature = subject.overload.signature
     if not signature.mutates or subject.overload.functional is not None:
@@ -203,7 +205,7 @@ def _places(subject: Subject, rule: Rule) -> tuple[Place, ...]:
 
 
 def split(
-    subject: Subject, sample: Sample, rule: Rule, ranks: int, *, first: int | None = None
+    subject: Subject, sample: Sample, rule: ShardingRule, ranks: int, *, first: int | None = None
 ) -> list[Sample]:
     """Return the arguments of each rank.
 
@@ -231,7 +233,7 @@ def split(
     ]
 
 
-def part(tensor: Tensor, place: Place, ranks: int, rank: int) -> Tensor:
+def part(tensor: Tensor, place: MeshPlacement, ranks: int, rank: int) -> Tensor:
     """Return a tensor's part on a rank, as DTensor has it: the last ones may have fewer elements, or none.
 
     A tensor that is yet to be reduced has parts that are not in proportion to each other.
@@ -256,7 +258,7 @@ def part(tensor: Tensor, place: Place, ranks: int, rank: int) -> Tensor:
     return value * ranks if place == "avg" else value
 
 
-def join(results: Sequence[Sequence[Tensor]], places: Sequence[Place]) -> tuple[Tensor, ...] | str:
+def join(results: Sequence[Sequence[Tensor]], places: Sequence[MeshPlacement]) -> tuple[Tensor, ...] | str:
     """Return the whole of each output, from each rank's; or what ranks that must agree differ in.
 
     Args:
