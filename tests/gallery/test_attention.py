@@ -362,32 +362,34 @@ def test_a_configuration_is_tried_where_a_block_holds_it(d: int) -> None:
     tunable, (groups, *steps) = attention.tunable, op.FORWARD[op.HEAD_DIMS.index(d)]
     assert tunable is not None
     for keys in steps:
-        assert tunable.fits(op.Step(groups, keys), (torch.bfloat16, d, 1024, 1024, 16, op.ALL, False))
-    assert tunable.fits(op.Step(2, 128), (torch.bfloat16, d)) == (d <= 128)
+        assert tunable.fits(
+            op.AttentionTile(groups, keys), (torch.bfloat16, d, 1024, 1024, 16, op.ALL, False)
+        )
+    assert tunable.fits(op.AttentionTile(2, 128), (torch.bfloat16, d)) == (d <= 128)
 
 
 @pytest.mark.parametrize(
     ("shape", "causal", "expected"),
     [
-        ((1, 16, 1024, 64), False, op.Step(2, 128)),
-        ((4, 16, 1024, 64), False, op.Step(3, 128)),  # three rounds of tiles, in place of four
-        ((64, 16, 512, 64), False, op.Step(2, 128)),  # not tried
-        ((1, 16, 2048, 64), False, op.Step(2, 128)),  # two rounds in any case
-        ((1, 16, 3072, 64), False, op.Step(3, 128)),
-        ((1, 16, 1024, 64), True, op.Step(2, 128)),
-        ((1, 16, 2048, 64), True, op.Step(3, 128)),
-        ((1, 16, 1024, 128), False, op.Step(2, 128)),
-        ((1, 16, 2048, 128), False, op.Step(2, 176)),
-        ((1, 16, 2048, 128), True, op.Step(2, 128)),
-        ((1, 16, 3072, 128), True, op.Step(2, 176)),
+        ((1, 16, 1024, 64), False, op.AttentionTile(2, 128)),
+        ((4, 16, 1024, 64), False, op.AttentionTile(3, 128)),  # three rounds of tiles, in place of four
+        ((64, 16, 512, 64), False, op.AttentionTile(2, 128)),  # not tried
+        ((1, 16, 2048, 64), False, op.AttentionTile(2, 128)),  # two rounds in any case
+        ((1, 16, 3072, 64), False, op.AttentionTile(3, 128)),
+        ((1, 16, 1024, 64), True, op.AttentionTile(2, 128)),
+        ((1, 16, 2048, 64), True, op.AttentionTile(3, 128)),
+        ((1, 16, 1024, 128), False, op.AttentionTile(2, 128)),
+        ((1, 16, 2048, 128), False, op.AttentionTile(2, 176)),
+        ((1, 16, 2048, 128), True, op.AttentionTile(2, 128)),
+        ((1, 16, 3072, 128), True, op.AttentionTile(2, 176)),
     ],
     ids=str,
 )
 def test_tiles_are_those_that_trials_of_132_multiprocessors_found(
-    shape: tuple[int, ...], causal: bool, expected: op.Step
+    shape: tuple[int, ...], causal: bool, expected: op.AttentionTile
 ) -> None:
     q = torch.empty(1, 1, 1, shape[3], dtype=torch.bfloat16).expand(shape)
     with dotcu.simulate(arch="sm_90a"):
         assert dotcu.sm_count(q) == 132
         _, rows, columns, *_ = op._choose(q, q, 0, shape[2], shape[2], causal, None, False)
-    assert op.Step(rows // 64, columns) == expected
+    assert op.AttentionTile(rows // 64, columns) == expected

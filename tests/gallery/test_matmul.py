@@ -161,7 +161,7 @@ def test_odd_sizes_and_unaligned_rows_are_taken(kernel: str, device: torch.devic
     ids=str,
 )
 def test_blocks_that_share_k_add_up_the_same_each_time(
-    dtype: torch.dtype, instance: op.Instance, monkeypatch: pytest.MonkeyPatch, device: torch.device
+    dtype: torch.dtype, instance: op.HopperInstance, monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     monkeypatch.setattr(op, "_instance", lambda *rest: instance)
     a, b, bias = (torch.randn(*shape, device=device) for shape in ((20, 330), (40, 330), (40,)))
@@ -195,7 +195,7 @@ def test_a_long_k_is_divided_where_tiles_are_few(m: int, n: int, steps: int, sms
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 @pytest.mark.parametrize("split", {each[:2]: each for each in SPLITS}.values(), ids=str)
 def test_every_split_of_k_adds_up_all_of_it(
-    split: op.Instance, layout: str, monkeypatch: pytest.MonkeyPatch, device: torch.device
+    split: op.HopperInstance, layout: str, monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     monkeypatch.setattr(op, "_instance", lambda *rest: split)
     m, n, k = split[0] + 6, split[1] + 8, 64 * (2 * split[4] + 1)

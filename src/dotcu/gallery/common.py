@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,17 @@ REAL = FLOATS + INTEGERS
 
 VECTOR_BYTES = 16
 """The widest access that the hardware has."""
+
+
+class PlannedLaunch(NamedTuple):
+    """A kernel, the numbers that it takes beside its tensors, and the configuration of a launch."""
+
+    kernel: dotcu.Kernel
+    numbers: tuple[Any, ...]
+    grid: Any  # an int, or two of them
+    block: Any
+    smem_bytes: int = 0
+    cluster: Any = None
 
 
 def sum_type(dtype: torch.dtype) -> torch.dtype:

@@ -19,6 +19,7 @@ from dotcu.gallery.common import (
     FLOATS,
     LEAST_RAGGED_BYTES,
     VECTOR_BYTES,
+    PlannedLaunch,
     has_few_rows,
     require_dtype,
     row_vectors,
@@ -49,18 +50,8 @@ BACKWARD_COLUMNS = 2048
 PART_COLUMNS, PART_THREADS = 16, 512
 ROW_THREADS = 512
 
-Numbers = tuple[int, int, float]
-"""Rows, elements of a row, and the share that each has in the row's mean."""
-
-Pair = tuple[int, int]
-ForwardLaunch = tuple[dotcu.Kernel, Numbers, Pair, int, Pair | None]
-"""The kernel, its numbers, grid, block and cluster."""
-
-BackwardLaunch = tuple[
-    tuple[dotcu.Kernel | None, dotcu.Kernel, dotcu.Kernel], Numbers, Pair, int, int, Pair | None
-]
-"""The three kernels, and of the second one numbers, grid, block, shared memory and cluster."""
-
+BackwardLaunch = tuple[dotcu.Kernel | None, PlannedLaunch, dotcu.Kernel]
+"""The kernel of the sums of long rows, the launch of the backward, and the kernel of the sums of parts."""
 
 Way = tuple[int, int, int, bool]
 """Of a backward: vectors of a thread, threads of a row, blocks of a multiprocessor, each of which writes a
@@ -109,7 +100,7 @@ def holds(rows: Rows, dtype: torch.dtype, n: int, count: int) -> bool:
 def forward_launch(
     kernel: dotcu.Kernel, sum_parts: dotcu.Kernel, x: Tensor, weight: Tensor, way: str, width: int,
     choices: tuple[int, ...], configuration: Callable[..., Rows], *flags: bool,
-) -> ForwardLaunch:  # fmt: skip
+) -> PlannedLaunch:  # fmt: skip
     """Choose the launch of a forward: the tuned one of such rows, or by a rule.
 
     Args:
@@ -137,7 +128,8 @@ def forward_launch(
     exact = way == ALIGNED and n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     instance = (x.dtype, way, weight.dtype, sums, width, vectors, lanes, exact, *flags)
     grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
-    return kernel[instance], (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
+    numbers = rows, n, 1 / max(n, 1)  # the last is the share of an element in the row's mean
+    return PlannedLaunch(kernel[instance], numbers, grid, rows_of_block * lanes, 0, cluster)
 
 
 def forward_rows(rows: tuple[Tensor | None, ...], weights: tuple[Tensor, ...]) -> tuple[str, int]:
@@ -221,7 +213,7 @@ def backward_launch(
     cluster = (1, blocks) if blocks > 1 and not given else None
     numbers = (rows, n, 1 / max(n, 1))
     grid = (dotcu.cdiv(row_groups, rounds * alike) * alike, blocks)
-    return (chosen_sums, chosen, chosen_parts), numbers, grid, block, smem_bytes, cluster
+    return chosen_sums, PlannedLaunch(chosen, numbers, grid, block, smem_bytes, cluster), chosen_parts
 
 
 def run_backward(
@@ -234,7 +226,7 @@ def run_backward(
         tensors: The gradient by the result, x, its weight, and what else the kernel reads.
         grads: The gradients by the weight and, if there is one, by the bias.
     """
-    (row_sums, kernel, sum_parts), (rows, n, share), grid, block, smem_bytes, cluster = launch
+    row_sums, (kernel, (rows, n, share), grid, block, smem_bytes, cluster), sum_parts = launch
     of_rows, sums = None, sum_type(grad_x.dtype)
     if row_sums is not None:
         of_rows = torch.empty((rows, 2 * len(grads)), dtype=sums, device=grad_x.device)

@@ -525,22 +525,22 @@ def _require(
         )
 
 
-class Step(NamedTuple):
+class AttentionTile(NamedTuple):
     """Warpgroups of 64 queries of a block, and keys of a step."""
 
     groups: int
     keys: int
 
 
-def _fits_block(step: Step, dtype: torch.dtype, d: int, *_: object) -> bool:
-    return _forward_smem(d, 64 * step.groups, step.keys) <= 2**10 * dict(SMEM_KB)[9, 0]
+def _fits_block(tile: AttentionTile, dtype: torch.dtype, d: int, *_: object) -> bool:
+    return _forward_smem(d, 64 * tile.groups, tile.keys) <= 2**10 * dict(SMEM_KB)[9, 0]
 
 
 @attention.configurations(when=_fits_block, exact=1)
-def _() -> Iterator[Step]:
+def _() -> Iterator[AttentionTile]:
     for groups in (3, 2):
         for keys in (128, 176, 160, 144, 112, 96, 80, 64):
-            yield Step(groups, keys)
+            yield AttentionTile(groups, keys)
 
 
 @attention.reference

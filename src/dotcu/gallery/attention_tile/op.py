@@ -115,19 +115,13 @@ def attention_tile_backward(
     return by_q, by_k, by_v
 
 
-Numbers = tuple[int, int, int, int]
-"""Heads of q, how many share a head of k, queries and keys."""
-
-Launch = tuple[dotcu.Kernel, int]
-"""A kernel and its tile blocks."""
-
-
-def _numbers(q: Tensor, k: Tensor) -> Numbers:
+def _numbers(q: Tensor, k: Tensor) -> tuple[int, int, int, int]:
+    """Return heads of q, how many share a head of k, queries and keys."""
     return q.shape[0] * q.shape[1], q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
 
 
 @dotcu.by_layout
-def _choose(q: Tensor, k: Tensor, causal: bool) -> tuple[dotcu.Kernel, int, Numbers]:
+def _choose(q: Tensor, k: Tensor, causal: bool) -> tuple[dotcu.Kernel, int, tuple[int, int, int, int]]:
     heads, group, queries, keys = _numbers(q, k)
     rule = FORWARD[HEAD_DIMS.index(q.shape[3])][causal]
     chosen = attention_tile.configuration(q.dtype, q.shape[3], causal, heads, queries, keys, default=rule)
@@ -137,8 +131,8 @@ def _choose(q: Tensor, k: Tensor, causal: bool) -> tuple[dotcu.Kernel, int, Numb
 
 
 @dotcu.by_layout
-def _choose_backward(q: Tensor, k: Tensor, causal: bool) -> tuple[Launch, Launch, Launch, Numbers]:
-    """The launches for delta, for k and v, and for q."""
+def _choose_backward(q: Tensor, k: Tensor, causal: bool) -> Any:
+    """The kernel and its tile blocks for delta, for k and v, and for q; then the numbers."""
     heads, group, queries, keys = _numbers(q, k)
     d = q.shape[3]
     at = HEAD_DIMS.index(d)

@@ -18,6 +18,7 @@ from dotcu.gallery.common import (
     LEAST_RAGGED_BYTES,
     REAL,
     VECTOR_BYTES,
+    PlannedLaunch,
     random_tensors,
     require_dtype,
     result_type,
@@ -88,9 +89,8 @@ RAGGED_TILES, RAGGED_BELOW = 1024, 4
 RAGGED_LEAST_BYTES, RAGGED_MAX_BYTES = 64, 4
 """Bytes of such a row at least, and of its elements at most."""
 
-Chosen = tuple[dotcu.Kernel, tuple[int | None, ...], int | None, int, int, int | None, int]
-"""A kernel, the numbers that it takes after x and out, how many sums its tiles tell each other, if it has
-such, grid, block, cluster and shared memory."""
+Scan = tuple[PlannedLaunch, int | None]
+"""A launch, and how many sums its tiles tell each other, if it has such."""
 
 TOLERANCE = {torch.float64: 1e-12}
 """The reference adds one element after another, and in float64 that is the less exact of the two."""
@@ -123,7 +123,7 @@ def _scan(x: Tensor, dim: int, reverse: bool) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x, dtype=result_type(x.dtype))
     if x.numel() > 0:
-        kernel, numbers, places, grid, block, cluster, smem_bytes = _choose(x, out, dim, reverse)
+        (kernel, numbers, grid, block, smem_bytes, cluster), places = _choose(x, out, dim, reverse)
         mailbox = () if places is None else (_mailbox(x, places),)
         waits = bool(mailbox)
         kernel(
@@ -134,14 +134,14 @@ def _scan(x: Tensor, dim: int, reverse: bool) -> Tensor:
 
 
 @dotcu.by_layout
-def _choose(x: Tensor, out: Tensor, dim: int, reverse: bool) -> Chosen:
+def _choose(x: Tensor, out: Tensor, dim: int, reverse: bool) -> Scan:
     outer, n, inner = _sizes(x, dim)
     if inner == 1:
         return _choose_rows(x, out, outer, n, reverse)
     return _choose_columns(x, out, outer, n, inner, reverse)
 
 
-def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Chosen:
+def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Scan:
     way, width = _lying(x, out, rows, n)
     types = (x.dtype, out.dtype, sum_type(x.dtype), width)
     length = dotcu.cdiv(n if way == ALIGNED else n + width - 1, width)
@@ -149,7 +149,7 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Ch
         if length <= longest:
             instance: tuple[Any, ...] = (*types, vectors, LANES_BLOCK, lanes, batch, way, reverse)
             grid = dotcu.cdiv(rows, LANES_BLOCK // lanes * batch)
-            return kernels.cumsum_rows[instance], (n, rows), None, grid, LANES_BLOCK, None, 0
+            return PlannedLaunch(kernels.cumsum_rows[instance], (n, rows), grid, LANES_BLOCK), None
     ways: tuple[tuple[int, int, int, int], ...] = BLOCKS if way == ALIGNED else RAGGED_BLOCKS
     if _has_clusters(x):
         ways += CLUSTERS if rows * length >= MUCH else SPREAD_CLUSTERS
@@ -158,14 +158,14 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Ch
             threads = torch.sym_min(threads, WARP * dotcu.cdiv(length, WARP * blocks * vectors))
             instance = (*types, vectors, threads, blocks, way, reverse)
             cluster = blocks if blocks > 1 else None
-            return kernels.cumsum[instance], (n,), None, rows * blocks, threads, cluster, 0
+            return PlannedLaunch(kernels.cumsum[instance], (n,), rows * blocks, threads, 0, cluster), None
     threads, vectors = next(tile for most, *tile in TILES if rows * length < most)
     tiles = dotcu.cdiv(length, threads * vectors)
     instance = (*types, vectors, threads, way, False, reverse)
     if tile_kernels.cumsum_tiles[instance].occupancy(threads) * dotcu.sm_count(x) < TOGETHER:
         instance = (*types, vectors, threads, way, True, reverse)
     kernel = tile_kernels.cumsum_tiles[instance]
-    return kernel, (n, tiles), rows * 2 * tiles, rows * (tiles + 1), threads, None, 0
+    return PlannedLaunch(kernel, (n, tiles), rows * (tiles + 1), threads), rows * 2 * tiles
 
 
 def _lying(x: Tensor, out: Tensor, rows: int, n: int) -> tuple[str, int]:
@@ -175,7 +175,7 @@ def _lying(x: Tensor, out: Tensor, rows: int, n: int) -> tuple[str, int]:
     return (ALIGNED, width) if width == most or x.dtype != out.dtype else row_vectors(n, x, out)
 
 
-def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen:
+def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Scan:
     most = VECTOR_BYTES // out.element_size()
     width = vector_width(most, (inner,), x)
     if width < most and x.dtype == out.dtype and x.element_size() <= RAGGED_MAX_BYTES:
@@ -192,15 +192,15 @@ def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reve
         if n * lanes <= threads * COLUMN_ROWS and threads <= block:
             way = (*types, threads, lanes, anywhere, False, reverse)
             numbers = (n, inner, across, 1, None)
-            return column_kernels.cumsum_columns[way], numbers, None, outer * across, threads, None, 0
+            return PlannedLaunch(column_kernels.cumsum_columns[way], numbers, outer * across, threads), None
     tiles = dotcu.cdiv(n * lanes, block * COLUMN_ROWS)
     group = AHEAD * (block // (lanes * width))
     places = outer * across * (tiles + tiles // group + 1) * lanes * width
     way, grid = (*types, block, lanes, anywhere, True, reverse), outer * across * tiles
-    return column_kernels.cumsum_columns[way], (n, inner, across, tiles), places, grid, block, None, 0
+    return PlannedLaunch(column_kernels.cumsum_columns[way], (n, inner, across, tiles), grid, block), places
 
 
-def _choose_ragged(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen | None:
+def _choose_ragged(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Scan | None:
     """Choose for rows that begin anywhere, if they are many."""
     width = VECTOR_BYTES // x.element_size()
     side = next((side for side in RAGGED_SIDES if inner + width - 1 <= side), RAGGED_SIDES[-1])
@@ -216,7 +216,8 @@ def _choose_ragged(x: Tensor, out: Tensor, outer: int, n: int, inner: int, rever
         return None
     places = outer * across * (tiles + tiles // (AHEAD * slices) + 1) * side
     numbers = (n, inner, x.numel(), dotcu.cdiv(inner, across), across, tiles)
-    return ragged_kernels.cumsum_ragged[types], numbers, places, grid, RAGGED_BLOCK, None, RAGGED_BYTES
+    kernel = ragged_kernels.cumsum_ragged[types]
+    return PlannedLaunch(kernel, numbers, grid, RAGGED_BLOCK, RAGGED_BYTES), places
 
 
 def _column_lanes(n: int, vectors: int, most: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import norms
-from dotcu.gallery.common import ALIGNED, FLOATS, VECTOR_BYTES, random_tensors, vector_width
+from dotcu.gallery.common import ALIGNED, FLOATS, VECTOR_BYTES, PlannedLaunch, random_tensors, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -49,7 +49,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     norms.require_like("layer_norm", weight, bias, "bias")
     x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
     out = torch.empty_like(x)
-    kernel, numbers, grid, block, cluster = _choose(x, weight, bias)
+    kernel, numbers, grid, block, _, cluster = _choose(x, weight, bias)
     kernel(x, weight, bias, out, *numbers, eps, grid=grid, block=block, cluster=cluster)
     return out
 
@@ -75,7 +75,7 @@ def layer_norm_backward(
 
 
 @dotcu.by_layout
-def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
+def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> PlannedLaunch:
     n = int(x.shape[-1])
     way, width = norms.forward_rows((x,), (weight, bias))
     choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * norms.WARP * width else FORWARD_VECTORS

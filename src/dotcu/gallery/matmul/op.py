@@ -49,78 +49,21 @@ TMA_BYTES = 16
 WIDE = 1024
 GROUP = 8
 
-Instance = tuple[int, int, int, int, int, bool, int]
-"""BM, BN, stages, blocks that share an operand, blocks that share a tile's K, whether a block's warpgroups
-take turns at tiles, and boxes for results of each."""
 
-SPLITS = ((2, 66), (3, 39), (4, 30), (6, 17), (8, 15), (11, 7), (16, 7))
-"""Blocks that may share a tile's K, and clusters of so many that an H100 runs at once, as its driver says."""
+class HopperInstance(NamedTuple):
+    """An instance of hopper.cu, which is a configuration, too.
 
-PORTABLE = 8
-"""Blocks of a cluster that every GPU takes."""
+    An entry of a tuned file counts for its own product alone: for any other, the model of time below knows
+    the waves of blocks, and the nearest entry does not.
 
-WHOLE: tuple[tuple[Instance, float, float], ...] = (
-    ((128, 256, 4, 2, 1, False, 2), 2.2, 0.64),
-    ((256, 128, 4, 2, 1, False, 2), 2.3, 0.645),
-    ((128, 224, 4, 2, 1, False, 2), 1.8, 0.576),
-    ((128, 192, 5, 2, 1, True, 1), 0.75, 0.4955),
-    ((128, 128, 6, 2, 1, True, 2), 1.1, 0.370),
-    ((64, 128, 8, 2, 1, False, 1), 1.0, 0.265),
-    ((128, 256, 4, 1, 1, False, 2), 2.2, 0.72),
-    ((128, 192, 5, 1, 1, True, 1), 1.0, 0.565),
-    ((128, 128, 6, 1, 1, False, 1), 1.3, 0.455),
-    ((64, 128, 8, 1, 1, False, 1), 1.0, 0.30),
-)
-"""With each, what a wave of its blocks takes on an H100 in microseconds: its ends, and 128 bytes of K."""
-
-APART = 64 * 128
-"""Elements of a tile up to which parts of its sums have shared memory of their own in hopper.cu."""
-
-SHARED_BYTES = 226 * 1024
-"""Dynamic shared memory of a block."""
-
-
-def _shared_bytes(instance: Instance, b_mn: bool, tma_store: bool) -> int:
-    """Return the bytes of shared memory of a block: its stages, and boxes or parts of sums behind them."""
-    bm, bn, stages, _, split, _, boxes = instance
-    bytes = stages * (bm + (dotcu.cdiv(bn, BOX_ROWS) * BOX_ROWS if b_mn else bn)) * ROW
-    if split > 1 and bm * bn <= APART:
-        eighths = bm * bn // (2 * BOX_ROWS * 8)  # eight columns of 64 rows, of each warpgroup
-        bytes += 2 * split * dotcu.cdiv(eighths, split) * BOX_ROWS * 8 * 4
-    return bytes + (2 * boxes * BOX_ROWS * ROW if tma_store else 0)
-
-
-def _split(
-    bm: int, bn: int, stages: int, first: float, step: float
-) -> Iterator[tuple[Instance, float, float]]:
-    for split, _ in SPLITS:
-        instance = (bm, bn, stages, 1, split, False, 1)
-        if _shared_bytes(instance, b_mn=False, tma_store=False) <= SHARED_BYTES:
-            yield instance, first, step
-
-
-INSTANCES = (
-    *WHOLE,
-    *_split(64, 64, 11, 2.1, 0.12),
-    *_split(128, 64, 7, 3.1, 0.147),
-    *_split(128, 128, 6, 2.95, 0.261),
-    *_split(192, 128, 5, 7.1, 0.238),
-)
-"""Also those whose blocks share K: microseconds of a block that runs alone."""
-
-CROWD = 1.71
-"""How much longer, in addition, 128 bytes of K take such blocks where all multiprocessors have one."""
-
-EXCHANGE = 0.236
-"""Microseconds that each block adds by which a tile's K is divided."""
-
-SMS = 132
-"""Multiprocessors of an H100 and an H200."""
-
-
-class Blocks(NamedTuple):
-    """An instance as a configuration. An entry of a file is for one product alone: the table's model gives
-    the waves of blocks of any other, which the nearest entry does not know."""
+    Attributes:
+        bm, bn: Sides of a tile.
+        stages: Steps of K in shared memory.
+        sharing: Blocks that share an operand.
+        split: Blocks that share a tile's K.
+        turns: Whether the warpgroups of a block take turns at tiles.
+        boxes: Boxes for results of each warpgroup.
+    """
 
     bm: int
     bn: int
@@ -131,11 +74,73 @@ class Blocks(NamedTuple):
     boxes: int
 
 
+APART = 64 * 128
+"""Elements of a tile up to which parts of its sums have shared memory of their own in hopper.cu."""
+
+SHARED_BYTES = 226 * 1024
+"""Dynamic shared memory of a block."""
+
+PORTABLE = 8
+"""Blocks of a cluster that every GPU takes."""
+
+# The model of time, of an H100: which instance is fastest depends on the waves of blocks, on any GPU.
+
+SMS = 132
+"""Its multiprocessors; an H200 has as many."""
+
+SPLITS = {2: 66, 3: 39, 4: 30, 6: 17, 8: 15, 11: 7, 16: 7}
+"""By blocks that share a tile's K: clusters of so many that run at once, as the driver says."""
+
+CROWD = 1.71
+"""How much longer, in addition, 128 bytes of K take such blocks where all multiprocessors have one."""
+
+EXCHANGE = 0.236
+"""Microseconds that each block adds by which a tile's K is divided."""
+
 FEW = 0.8
-"""How much shorter these are where blocks that share nothing fill a third of the multiprocessors at most."""
+"""How much shorter those are where blocks that share nothing fill a third of the multiprocessors at most."""
 
 UNALIGNED = 1.7
 """How much longer 128 bytes of K take blocks that share nothing, where they are in two of L2's lines each."""
+
+
+def _shared_bytes(instance: HopperInstance, b_mn: bool, tma_store: bool) -> int:
+    """Return the bytes of shared memory of a block: its stages, and boxes or parts of sums behind them."""
+    bm, bn, stages, _, split, _, boxes = instance
+    bytes = stages * (bm + (dotcu.cdiv(bn, BOX_ROWS) * BOX_ROWS if b_mn else bn)) * ROW
+    if split > 1 and bm * bn <= APART:
+        eighths = bm * bn // (2 * BOX_ROWS * 8)  # eight columns of 64 rows, of each warpgroup
+        bytes += 2 * split * dotcu.cdiv(eighths, split) * BOX_ROWS * 8 * 4
+    return bytes + (2 * boxes * BOX_ROWS * ROW if tma_store else 0)
+
+
+def _sharing_k(
+    bm: int, bn: int, stages: int, first: float, step: float
+) -> Iterator[tuple[HopperInstance, float, float]]:
+    """Yield the instances of a tile whose blocks share K, with what a block takes that runs alone."""
+    for split in SPLITS:
+        instance = HopperInstance(bm, bn, stages, 1, split, False, 1)
+        if _shared_bytes(instance, b_mn=False, tma_store=False) <= SHARED_BYTES:
+            yield instance, first, step
+
+
+INSTANCES: tuple[tuple[HopperInstance, float, float], ...] = (
+    (HopperInstance(128, 256, 4, 2, 1, False, 2), 2.2, 0.64),
+    (HopperInstance(256, 128, 4, 2, 1, False, 2), 2.3, 0.645),
+    (HopperInstance(128, 224, 4, 2, 1, False, 2), 1.8, 0.576),
+    (HopperInstance(128, 192, 5, 2, 1, True, 1), 0.75, 0.4955),
+    (HopperInstance(128, 128, 6, 2, 1, True, 2), 1.1, 0.370),
+    (HopperInstance(64, 128, 8, 2, 1, False, 1), 1.0, 0.265),
+    (HopperInstance(128, 256, 4, 1, 1, False, 2), 2.2, 0.72),
+    (HopperInstance(128, 192, 5, 1, 1, True, 1), 1.0, 0.565),
+    (HopperInstance(128, 128, 6, 1, 1, False, 1), 1.3, 0.455),
+    (HopperInstance(64, 128, 8, 1, 1, False, 1), 1.0, 0.30),
+    *_sharing_k(64, 64, 11, 2.1, 0.12),
+    *_sharing_k(128, 64, 7, 3.1, 0.147),
+    *_sharing_k(128, 128, 6, 2.95, 0.261),
+    *_sharing_k(192, 128, 5, 7.1, 0.238),
+)
+"""With each, what a wave of its blocks takes in microseconds: its ends, and 128 bytes of K."""
 
 MmaInstance = tuple[int, int, int, int, int]
 """BM, BN, warps down and across, stages."""
@@ -144,6 +149,18 @@ MMA_LARGE: MmaInstance = (128, 128, 2, 4, 3)
 MMA_SMALL: MmaInstance = (64, 64, 2, 2, 3)
 MMA_PAIR: MmaInstance = (64, 128, 2, 2, 3)
 """The small one for SwiGLU, of whose two halves each has a box of 64 columns."""
+
+
+class Epilogue(NamedTuple):
+    """The end of a kernel, with what it takes; `flags` are a sum of `BIAS` and the like."""
+
+    flags: int
+    bias: Tensor | None = None
+    other: Tensor | None = None
+    scale_a: Tensor | None = None
+    scale_b: Tensor | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
 
 
 @dotcu.op("dotcu::matmul", dtypes=FLOATS, tolerance=TOLERANCE)
@@ -176,7 +193,7 @@ def matmul(
         algorithm: One of `LADDER`; by default the fastest one that the GPU and the dtype have.
         block_size: The side of a block and of its tile, 1 to 32, of the kernels naive and tiled.
     """
-    flags = _epilogue(bias, other, activation)
+    flags = _flags(bias, other, activation)
     plan = _plan(a, b, bias, other, flags, tf32) if algorithm is None else None
     if plan is not None:
         out = a.new_empty(plan.shape)
@@ -185,7 +202,8 @@ def matmul(
     _require_factors(a, b)
     _require_extra(a, b, bias, other)
     out = a.new_empty((*a.shape[:-1], b.shape[-1]))
-    _launch(a, b, out, bias, other, alpha, beta, flags, tf32, algorithm, block_size)
+    epilogue = Epilogue(flags, bias, other, alpha=alpha, beta=beta)
+    _launch(a, b, out, epilogue, tf32, algorithm, block_size)
     return out
 
 
@@ -218,8 +236,8 @@ def matmul_out(
             f"{product.device} (got {tuple(out.shape)}, {out.dtype}, {out.device}).\n"
             f"Allocate it so: a.new_empty({tuple(product.shape)})"
         )
-    flags = _epilogue(bias, other, activation)
-    _launch(a, b, product, bias, other, alpha, beta, flags, tf32, algorithm, block_size)
+    epilogue = Epilogue(_flags(bias, other, activation), bias, other, alpha=alpha, beta=beta)
+    _launch(a, b, product, epilogue, tf32, algorithm, block_size)
     if out.is_contiguous() and dotcu.is_aligned(out, TMA_BYTES):  # a launch can be recorded, unlike copy_
         _copy_lines(product.view(1, 1, product.numel()), out, product.numel())
     else:
@@ -240,7 +258,7 @@ def matmul_swiglu(a: Tensor, gate: Tensor, up: Tensor, *, algorithm: str | None 
     out = a.new_empty((*a.shape[:-1], gate.shape[-1]))
     if up.stride() != gate.stride():
         gate, up = gate.contiguous(), up.contiguous()
-    _on_tensor_cores(a, gate, up, out, None, None, None, None, 1.0, 1.0, SWIGLU, algorithm)
+    _on_tensor_cores(a, gate, out, Epilogue(SWIGLU), algorithm, up=up)
     return out
 
 
@@ -270,8 +288,8 @@ def matmul_fp8(
     _require_fp8(a, b, scale_a, scale_b, bias)
     out = a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16)
     flags = (SCALES if scale_a.numel() == scale_b.numel() == 1 else ROW_SCALES) | BIAS * (bias is not None)
-    scales = scale_a.contiguous(), scale_b.contiguous()
-    _on_tensor_cores(a, b, None, out, bias, None, *scales, 1.0, 1.0, flags, algorithm)
+    epilogue = Epilogue(flags, bias, None, scale_a.contiguous(), scale_b.contiguous())
+    _on_tensor_cores(a, b, out, epilogue, algorithm)
     return out
 
 
@@ -295,22 +313,12 @@ def grouped_matmul(a: Tensor, b: Tensor, ends: Tensor, *, algorithm: str | None 
     _require_groups(a, b, ends)
     out = a.new_empty((a.shape[0], b.shape[2]))
     a = a if a.stride(-1) == 1 else a.contiguous()
-    _on_tensor_cores(a, b, None, out, None, None, None, None, 1.0, 1.0, GROUPS, algorithm, ends.contiguous())
+    _on_tensor_cores(a, b, out, Epilogue(GROUPS), algorithm, ends=ends.contiguous())
     return out
 
 
 def _launch(
-    a: Tensor,
-    b: Tensor,
-    out: Tensor,
-    bias: Tensor | None,
-    other: Tensor | None,
-    alpha: float,
-    beta: float,
-    flags: int,
-    tf32: bool,
-    kernel: str | None,
-    block_size: int,
+    a: Tensor, b: Tensor, out: Tensor, epilogue: Epilogue, tf32: bool, kernel: str | None, block_size: int
 ) -> None:
     if kernel is not None and kernel not in LADDER:
         raise ValueError(
@@ -323,17 +331,17 @@ def _launch(
         )
     on_tensor_cores = a.dtype in HALVES or (tf32 and a.dtype == torch.float32)
     if on_tensor_cores and kernel in (None, "mma", "persistent"):
-        _on_tensor_cores(a, b, None, out, bias, other, None, None, alpha, beta, flags, kernel)
+        _on_tensor_cores(a, b, out, epilogue, kernel)
         return
     if a.dim() == 3:
         for index in range(a.shape[0]):
             _one(a[index], b[index], out[index], kernel, block_size)
     else:
         _one(a, b, out, kernel, block_size)
-    _finish(out, bias, other, alpha, beta, flags)
+    _finish(out, epilogue)
 
 
-def _epilogue(bias: Tensor | None, other: Tensor | None, activation: str | None) -> int:
+def _flags(bias: Tensor | None, other: Tensor | None, activation: str | None) -> int:
     """Return what an epilogue does, as the kernels count it."""
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"activation is None, 'gelu' or 'silu' (got {activation!r}).\nType: matmul(a, b)")
@@ -341,10 +349,9 @@ def _epilogue(bias: Tensor | None, other: Tensor | None, activation: str | None)
     return flags if activation is None else flags | (GELU if activation == "gelu" else SILU)
 
 
-def _finish(
-    out: Tensor, bias: Tensor | None, other: Tensor | None, alpha: float, beta: float, flags: int
-) -> None:
+def _finish(out: Tensor, epilogue: Epilogue) -> None:
     """Do after a kernel what others do in their epilogues."""
+    flags, bias, other, _, _, alpha, beta = epilogue
     if alpha != 1.0:
         out *= alpha
     if bias is not None:
@@ -358,7 +365,7 @@ def _finish(
 
 
 def _one(a: Tensor, b: Tensor, out: Tensor, kernel: str | None, block_size: int) -> None:
-    """Launch a kernel of the ladder without epilogues, for two matrices."""
+    """PlannedLaunch a kernel of the ladder without epilogues, for two matrices."""
     if kernel in STEPS:
         if a.dtype not in HALVES:
             raise TypeError(
@@ -382,7 +389,7 @@ def _choose(out: Tensor, tiled: bool, block_size: int) -> tuple[dotcu.Kernel, in
 
 
 def _step(a: Tensor, b: Tensor, out: Tensor, name: str) -> None:
-    """Launch a step between mma and persistent: both matrices with K innermost."""
+    """PlannedLaunch a step between mma and persistent: both matrices with K innermost."""
     (m, n), k = out.shape, a.shape[1]
     if m == 0 or n == 0 or k == 0:
         out.zero_()
@@ -402,29 +409,18 @@ def _step(a: Tensor, b: Tensor, out: Tensor, name: str) -> None:
 
 
 def _on_tensor_cores(
-    a: Tensor,
-    b: Tensor,
-    up: Tensor | None,
-    out: Tensor,
-    bias: Tensor | None,
-    other: Tensor | None,
-    scale_a: Tensor | None,
-    scale_b: Tensor | None,
-    alpha: float,
-    beta: float,
-    flags: int,
-    kernel: str | None,
-    ends: Tensor | None = None,
-) -> None:
-    """Launch mma.cu or hopper.cu.
+    a: Tensor, b: Tensor, out: Tensor, epilogue: Epilogue, kernel: str | None, *,
+    up: Tensor | None = None, ends: Tensor | None = None,
+) -> None:  # fmt: skip
+    """PlannedLaunch mma.cu or hopper.cu.
 
     Args:
         up: SwiGLU's second matrix, with the strides of b.
-        flags: What the epilogue does.
         ends: Of the groups of a's rows that multiply one matrix of b each.
     """
     if out.numel() == 0:
         return
+    flags, bias, other, scale_a, scale_b, alpha, beta = epilogue
     if a.shape[-1] == 0:  # eight zeros add up to the same
         a, b = a.new_zeros((*a.shape[:-1], 8)), b.new_zeros((*b.shape[:-2], 8, b.shape[-1]))
         up = None if up is None else b
@@ -610,7 +606,7 @@ def _choose_hopper(
     return kernel, (of_a, of_b, tma_store), grid, sharing * split, smem
 
 
-def _tiles(instance: Instance, batches: int, m: int, n: int, flags: int) -> int:
+def _tiles(instance: HopperInstance, batches: int, m: int, n: int, flags: int) -> int:
     """Return the tiles of a product, two blocks' as one where they share an operand."""
     bm, bn, _, sharing, *_ = instance
     down, across = (bm * sharing, bn) if bn >= bm else (bm, bn * sharing)
@@ -619,17 +615,17 @@ def _tiles(instance: Instance, batches: int, m: int, n: int, flags: int) -> int:
 
 def _instance(
     batches: int, m: int, n: int, steps: int, sms: int, flags: int, b_mn: bool, aligned: bool
-) -> Instance:
+) -> HopperInstance:
     """Return the instance whose waves of blocks take the least time."""
 
-    def time(row: tuple[Instance, float, float]) -> float:
+    def time(row: tuple[HopperInstance, float, float]) -> float:
         instance, first, step = row
         bm, bn, _, sharing, split, *_ = instance
         tiles = _tiles(instance, batches, m, n, flags)
         if split > 1:
             if flags & (GROUPS | SWIGLU) or steps < 2 * split or (sms < SMS and split > PORTABLE):
                 return math.inf
-            waves = dotcu.cdiv(tiles, max(dict(SPLITS)[split] * sms // SMS, 1))
+            waves = dotcu.cdiv(tiles, max(SPLITS[split] * sms // SMS, 1))
             step *= 1 + CROWD * min(tiles * split, sms) / sms
             return waves * (first + dotcu.cdiv(steps, split) * step) + EXCHANGE * split
         waves = dotcu.cdiv(tiles, sms // sharing)
@@ -805,19 +801,19 @@ def _(
 
 
 def _is_possible(
-    row: Blocks, dtype: torch.dtype, batches: int, m: int, n: int, steps: int, a_mn: bool, b_mn: bool,
+    row: HopperInstance, dtype: torch.dtype, batches: int, m: int, n: int, steps: int, a_mn: bool, b_mn: bool,
     flags: int,
 ) -> bool:  # fmt: skip
     """Return whether an instance is worth a try: blocks that share K where all run at once, on an H100."""
-    at_once = _tiles(row, batches, m, n, flags) <= dict(SPLITS).get(row.split, 0)
+    at_once = _tiles(row, batches, m, n, flags) <= SPLITS.get(row.split, 0)
     split_fits = row.split == 1 or (at_once and steps >= 2 * row.split)
     return split_fits and not (b_mn and dotcu.cdiv(row.bn, BOX_ROWS) % row.sharing)
 
 
 @matmul.configurations(exact=True, when=_is_possible)
-def _() -> Iterator[Blocks]:
+def _() -> Iterator[HopperInstance]:
     for instance, _, _ in INSTANCES:
-        yield Blocks(*instance)
+        yield instance
 
 
 @matmul.reference

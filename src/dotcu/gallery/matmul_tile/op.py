@@ -34,7 +34,7 @@ FIRST_WITH_CLUSTERS = (9, 0)
 """The compute capability from which blocks of a cluster share a tile."""
 
 
-class Instance(NamedTuple):
+class TileInstance(NamedTuple):
     """An instance of the kernel: tile, warps, blocks of a cluster, and blocks that share a multiprocessor."""
 
     bm: int
@@ -46,15 +46,15 @@ class Instance(NamedTuple):
     latency: int
 
 
-INSTANCES: tuple[tuple[Instance, float, float], ...] = (
-    (Instance(128, 256, 64, 8, 1, 1, 6), 7.6, 0.578),
-    (Instance(256, 128, 64, 8, 1, 1, 6), 7.6, 0.579),
-    (Instance(256, 256, 64, 8, 2, 1, 0), 3.1, 0.707),
-    (Instance(128, 128, 64, 4, 1, 1, 0), 6.5, 0.285),
-    (Instance(128, 128, 64, 8, 1, 1, 0), 6.5, 0.300),
-    (Instance(64, 128, 128, 4, 1, 1, 0), 5.7, 0.562),
-    (Instance(64, 64, 128, 4, 1, 2, 0), 5.2, 0.670),
-    (Instance(64, 32, 128, 4, 1, 2, 0), 4.5, 0.600),
+INSTANCES: tuple[tuple[TileInstance, float, float], ...] = (
+    (TileInstance(128, 256, 64, 8, 1, 1, 6), 7.6, 0.578),
+    (TileInstance(256, 128, 64, 8, 1, 1, 6), 7.6, 0.579),
+    (TileInstance(256, 256, 64, 8, 2, 1, 0), 3.1, 0.707),
+    (TileInstance(128, 128, 64, 4, 1, 1, 0), 6.5, 0.285),
+    (TileInstance(128, 128, 64, 8, 1, 1, 0), 6.5, 0.300),
+    (TileInstance(64, 128, 128, 4, 1, 1, 0), 5.7, 0.562),
+    (TileInstance(64, 64, 128, 4, 1, 2, 0), 5.2, 0.670),
+    (TileInstance(64, 32, 128, 4, 1, 2, 0), 4.5, 0.600),
 )
 """With each, what a wave of its blocks takes on an H100, in microseconds: begin and end, and a step of BK."""
 
@@ -163,10 +163,10 @@ def _choose(
     return kernels.matmul[instance], min(dotcu.cdiv(m, bm) * dotcu.cdiv(n, bn), most)
 
 
-def _instance(m: int, n: int, k: int, sms: int, *, swiglu: bool, clusters: bool) -> Instance:
+def _instance(m: int, n: int, k: int, sms: int, *, swiglu: bool, clusters: bool) -> TileInstance:
     """Return the instance whose waves of blocks take the least time."""
 
-    def time(row: tuple[Instance, float, float]) -> float:
+    def time(row: tuple[TileInstance, float, float]) -> float:
         (bm, bn, bk, warps, ctas, blocks, _), first, step = row
         if ctas > 1 and not clusters:  # one block alone has too few registers for such a tile
             return math.inf
@@ -224,18 +224,18 @@ def _(a: Tensor, gate: Tensor, up: Tensor) -> Tensor:
 
 
 @matmul_tile.configurations
-def _() -> Iterator[Instance]:
+def _() -> Iterator[TileInstance]:
     """Yield the instances of the table, and others that no model has times of."""
     for instance, _, _ in INSTANCES:
         yield instance
     for bm, bn, warps in ((128, 256, 8), (256, 128, 8), (128, 128, 4), (128, 64, 4), (64, 64, 4)):
         for bk in (32, 64, 128):
             for latency in (0, 4, 6):
-                yield Instance(bm, bn, bk, warps, 1, 1, latency)
+                yield TileInstance(bm, bn, bk, warps, 1, 1, latency)
 
 
 @matmul_swiglu_tile.configurations
-def _() -> Iterator[Instance]:
+def _() -> Iterator[TileInstance]:
     for instance, _, _ in INSTANCES:
         if instance.bm * instance.bn <= 32 * instance.warps * SWIGLU_MOST:
             yield instance

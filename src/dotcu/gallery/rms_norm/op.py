@@ -10,7 +10,15 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import norms
-from dotcu.gallery.common import ALIGNED, APART, FLOATS, VECTOR_BYTES, random_tensors, vector_width
+from dotcu.gallery.common import (
+    ALIGNED,
+    APART,
+    FLOATS,
+    VECTOR_BYTES,
+    PlannedLaunch,
+    random_tensors,
+    vector_width,
+)
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -48,7 +56,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     _require(x, weight)
     x, weight = x.contiguous(), weight.contiguous()
     out = torch.empty_like(x)
-    kernel, numbers, grid, block, cluster = _choose(x, None, weight)
+    kernel, numbers, grid, block, _, cluster = _choose(x, None, weight)
     kernel(x, None, weight, None, out, *numbers, eps, grid=grid, block=block, cluster=cluster)
     return out
 
@@ -64,7 +72,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
     norms.require_like("rms_norm", x, residual, "residual")
     x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
     sum, out = torch.empty_like(x), torch.empty_like(x)
-    kernel, numbers, grid, block, cluster = _choose(x, residual, weight)
+    kernel, numbers, grid, block, _, cluster = _choose(x, residual, weight)
     kernel(x, residual, weight, sum, out, *numbers, eps, grid=grid, block=block, cluster=cluster)
     return out, sum
 
@@ -94,7 +102,7 @@ def rms_norm_backward(
 
 
 @dotcu.by_layout
-def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.ForwardLaunch:
+def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> PlannedLaunch:
     n, adds = int(x.shape[-1]), residual is not None
     way, width = norms.forward_rows((x, residual), (weight,))
     long = not adds and way != APART and n >= 2 * norms.WARP * LONG_VECTORS * width

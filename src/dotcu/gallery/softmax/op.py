@@ -14,6 +14,7 @@ from dotcu.gallery.common import (
     ALIGNED,
     FLOATS,
     VECTOR_BYTES,
+    PlannedLaunch,
     has_few_rows,
     random_tensors,
     require_dtype,
@@ -76,9 +77,8 @@ MAX_STEPS = 32
 Vectors = tuple[str, int]
 """How rows lie, and the elements of a vector: `row_vectors`."""
 
-Chosen = tuple[dotcu.Kernel | None, dotcu.Kernel, tuple[int, ...], int, int, int | None]
-"""The kernel of the parts of rows that none holds, the last kernel, the numbers that they take after the
-tensors, grid, block and cluster."""
+RowLaunch = tuple[dotcu.Kernel | None, PlannedLaunch]
+"""The kernel of the parts of rows that none holds, and the launch of the last kernel, as theirs is."""
 
 
 @dotcu.op("dotcu::softmax", dtypes=FLOATS)
@@ -114,9 +114,9 @@ def softmax_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     return _as_before(out, dim)
 
 
-def _run(chosen: Chosen, tensors: tuple[Tensor, ...], out: Tensor, numbers_of_part: int) -> None:
-    """Launch one kernel, or two: the second reads the numbers of all parts of its row."""
-    of_parts, kernel, numbers, grid, block, cluster = chosen
+def _run(chosen: RowLaunch, tensors: tuple[Tensor, ...], out: Tensor, numbers_of_part: int) -> None:
+    """PlannedLaunch one kernel, or two: the second reads the numbers of all parts of its row."""
+    of_parts, (kernel, numbers, grid, block, _, cluster) = chosen
     if of_parts is None:
         kernel(*tensors, out, *numbers, grid=grid, block=block, cluster=cluster)
         return
@@ -139,7 +139,7 @@ def _is_last(x: Tensor, dim: int) -> bool:
 
 
 @dotcu.by_layout
-def _choose(x: Tensor, out: Tensor) -> Chosen:
+def _choose(x: Tensor, out: Tensor) -> RowLaunch:
     rows, n, vectors = _row(x, out)
     holder = _first(HOLDERS, x, n, vectors)
     if holder is None:
@@ -152,7 +152,7 @@ def _choose(x: Tensor, out: Tensor) -> Chosen:
 
 
 @dotcu.by_layout
-def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
+def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> RowLaunch:
     rows, n, vectors = _row(grad, y, out)
     holder = _first(BACKWARD_HOLDERS, grad, n, vectors)
     if holder is None:
@@ -185,15 +185,16 @@ def _fits(holder: Holder, x: Tensor, n: int, vectors: Vectors) -> bool:
     return holds and (blocks == 1 or _has_clusters(x))
 
 
-def _launch(kernel: Any, holder: Holder, x: Tensor, rows: int, n: int, vectors: Vectors) -> Chosen:
+def _launch(kernel: Any, holder: Holder, x: Tensor, rows: int, n: int, vectors: Vectors) -> RowLaunch:
     (threads, held, blocks), (way, width) = holder, vectors
     rows_of_block = 128 // threads if threads < 64 else 1
     grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
     steps, cluster = held // (width * x.element_size()), blocks if blocks > 1 else None
-    return None, kernel[x.dtype, way, width, steps, threads, blocks], (rows, n), grid, block, cluster
+    instance = kernel[x.dtype, way, width, steps, threads, blocks]
+    return None, PlannedLaunch(instance, (rows, n), grid, block, 0, cluster)
 
 
-def _long(first: Any, last: Any, held: int, x: Tensor, rows: int, n: int, vectors: Vectors) -> Chosen:
+def _long(first: Any, last: Any, held: int, x: Tensor, rows: int, n: int, vectors: Vectors) -> RowLaunch:
     """Choose the launches for rows that none holds, of whose part a thread holds so many bytes at once."""
     way, width = vectors
     steps = held // (width * x.element_size())
@@ -201,7 +202,7 @@ def _long(first: Any, last: Any, held: int, x: Tensor, rows: int, n: int, vector
     share = dotcu.cdiv(dotcu.cdiv(n, MAX_PARTS), at_once) * at_once
     parts = dotcu.cdiv(n, share)
     instance = (x.dtype, way, width, steps, LONG[0])
-    return first[instance], last[instance], (n, parts, share), rows * parts, LONG[0], None
+    return first[instance], PlannedLaunch(last[instance], (n, parts, share), rows * parts, LONG[0])
 
 
 def _has_clusters(x: Tensor) -> bool:

@@ -65,23 +65,23 @@ def softmax_tile_backward(grad: Tensor, y: Tensor) -> Tensor:
     return out
 
 
-Chosen = tuple[dotcu.Kernel, int, int, int]
-"""A kernel, rows, elements of a row, and tile blocks."""
-
-
 @dotcu.by_layout
-def _choose(*tensors: Tensor) -> Chosen:
+def _choose(*tensors: Tensor) -> tuple[dotcu.Kernel, int, int, int]:
     return _launch(kernels.softmax, odd_kernels.softmax_odd, kernels.softmax_long, *tensors)
 
 
 @dotcu.by_layout
-def _choose_backward(*tensors: Tensor) -> Chosen:
+def _choose_backward(*tensors: Tensor) -> tuple[dotcu.Kernel, int, int, int]:
     of_odd_rows = odd_kernels.softmax_backward_odd
     return _launch(kernels.softmax_backward, of_odd_rows, kernels.softmax_backward_long, *tensors)
 
 
-def _launch(held: Any, odd: Any, long: Any, *tensors: Tensor) -> Chosen:
-    """Choose the smallest tile that holds a row, else the kernel for longer rows."""
+def _launch(held: Any, odd: Any, long: Any, *tensors: Tensor) -> tuple[dotcu.Kernel, int, int, int]:
+    """Choose the smallest tile that holds a row, else the kernel for longer rows.
+
+    Returns:
+        The kernel, rows, elements of a row, and tile blocks.
+    """
     x = tensors[0]
     n, lanes = x.shape[-1], VECTOR_BYTES // x.element_size()
     rows, aligned = x.numel() // n, all(dotcu.is_aligned(tensor, VECTOR_BYTES) for tensor in tensors)

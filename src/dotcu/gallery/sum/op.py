@@ -13,6 +13,7 @@ import dotcu
 from dotcu.gallery.common import (
     REAL,
     VECTOR_BYTES,
+    PlannedLaunch,
     random_tensors,
     require_dtype,
     result_type,
@@ -66,10 +67,7 @@ LINES_BYTES = 256
 
 TALL = 1024
 
-Launch = tuple[dotcu.Kernel, tuple[int, ...], Any, Any, int]
-"""A kernel, the numbers that it takes after its tensors, grid, block and shared memory."""
-
-Chosen = tuple[tuple[int, ...], Launch, Launch | None]
+Launches = tuple[tuple[int, ...], PlannedLaunch, PlannedLaunch | None]
 """The shape of the sums of parts, if there are several, and the one launch or both."""
 
 
@@ -125,19 +123,19 @@ def sum_out(
 
 
 def _add_up(x: Tensor, out: Tensor, dim: int | None, block_size: int) -> None:
-    """Launch one kernel, or two: for the parts of each sum, and for their sums."""
+    """PlannedLaunch one kernel, or two: for the parts of each sum, and for their sums."""
     if out.numel() == 0:
         return
     order = _order(x, dim)
     x = x.permute(order).contiguous()
     place = None if dim is None or not order else order.index(dim % x.dim())
-    parts, (kernel, numbers, grid, block, smem_bytes), last = _choose(x, out, place, block_size)
+    parts, (kernel, numbers, grid, block, smem_bytes, _), last = _choose(x, out, place, block_size)
     if last is None:
         kernel(x, out, *numbers, grid=grid, block=block, smem_bytes=smem_bytes)
         return
     of_part = x.new_empty(parts, dtype=sum_type(x.dtype))
     kernel(x, of_part, *numbers, grid=grid, block=block, smem_bytes=smem_bytes)
-    kernel, numbers, grid, block, smem_bytes = last
+    kernel, numbers, grid, block, smem_bytes, _ = last
     kernel(of_part, out, *numbers, grid=grid, block=block, smem_bytes=smem_bytes, programmatic=True)
 
 
@@ -153,7 +151,7 @@ def _order(x: Tensor, dim: int | None) -> list[int]:
 
 
 @dotcu.by_layout
-def _choose(x: Tensor, out: Tensor, place: int | None, block_size: int) -> Chosen:
+def _choose(x: Tensor, out: Tensor, place: int | None, block_size: int) -> Launches:
     """Look at x as [outer, n, inner], of which n goes away: the dimension at a place, or all."""
     if place is None:
         return _choose_rows(x, out, 1, x.numel(), block_size)
@@ -163,7 +161,7 @@ def _choose(x: Tensor, out: Tensor, place: int | None, block_size: int) -> Chose
     return _choose_columns(x, out, n, inner, block_size)
 
 
-def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> Chosen:
+def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> Launches:
     """Add up contiguous rows; few long ones in two launches."""
     vectors, block = dotcu.cdiv(n * x.element_size(), VECTOR_BYTES), _power_up_to(block_size)
     most = MAX_THREADS // 2 if x.dtype in SMALL_INTEGERS else MAX_THREADS  # these need 69 registers
@@ -175,10 +173,10 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> 
         busy = torch.sym_min(resident // rows, vectors // (PART_BATCH * team))
         parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // PART, MAX_PARTS))
     if parts > 1:
-        last = _rows_kernel(wide, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM, 0
-        return (rows, parts), (kernel, (rows, n), (rows, parts), threads, 0), last
+        last = PlannedLaunch(_rows_kernel(wide, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM)
+        return (rows, parts), PlannedLaunch(kernel, (rows, n), (rows, parts), threads), last
     kernel = _rows_kernel(x.dtype, out.dtype, team)
-    return (), (kernel, (rows, n), dotcu.cdiv(rows, threads // team), threads, 0), None
+    return (), PlannedLaunch(kernel, (rows, n), dotcu.cdiv(rows, threads // team), threads), None
 
 
 def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) -> int:
@@ -204,7 +202,7 @@ def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int, batch: int 
     return kernels.sum_rows[dtype, _part_type(dtype), sum_type(dtype), result, team, batch]
 
 
-def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> Chosen:
+def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> Launches:
     """Add up columns; few long ones in two launches."""
     most, columns = min(MAX_LANES, VECTOR_BYTES // x.element_size()), out.numel()
     lanes, anywhere = vector_width(most, (inner,), x), False
@@ -259,10 +257,10 @@ def _columns(
     lanes: int,
     block: tuple[int, int],
     anywhere: bool = False,
-) -> Launch:
+) -> PlannedLaunch:
     grid = dotcu.cdiv(dotcu.cdiv(numbers[0] + anywhere * (lanes - 1), lanes), block[0]), parts
     smem_bytes = _smem_bytes(dtype, lanes, block)
-    return _columns_kernel(dtype, result, lanes, anywhere), numbers, grid, block, smem_bytes
+    return PlannedLaunch(_columns_kernel(dtype, result, lanes, anywhere), numbers, grid, block, smem_bytes)
 
 
 def _columns_block(

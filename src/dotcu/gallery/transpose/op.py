@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import VECTOR_BYTES, vector_width
+from dotcu.gallery.common import VECTOR_BYTES, PlannedLaunch, vector_width
 
 kernels = dotcu.load("kernel.cu")
 copy_kernels = dotcu.load("copy.cu")
@@ -63,11 +63,11 @@ FAR_BYTES = 2**32
 
 T = TypeVar("T")
 
-Dim = tuple[int, int, int]
-"""A dimension's size, and its strides in the tensor and in the result."""
+Dimension = tuple[int, int, int]
+"""The size of a dimension, and its strides in the tensor and in the result."""
 
-Chosen = tuple[dotcu.Kernel, tuple[int, ...], tuple[int, ...], int, int, int]
-"""A kernel, the numbers that it takes before the view and after it, grid, block and dynamic shared memory."""
+Copy = tuple[PlannedLaunch, tuple[int, ...]]
+"""A launch, whose numbers come before the view, and the numbers after it."""
 
 
 @dotcu.op("dotcu::transpose", dtypes=DTYPES)
@@ -96,13 +96,13 @@ def permute_copy(x: Tensor, dims: list[int]) -> Tensor:
 def _copy(view: Tensor) -> Tensor:
     """The elements of a view, in order."""
     out = torch.empty(view.shape, dtype=view.dtype, device=view.device)
-    kernel, matrix, rest, grid, block, smem_bytes = _choose(view, out)
+    (kernel, matrix, grid, block, smem_bytes, _), rest = _choose(view, out)
     kernel(out, *matrix, dotcu.strided(view), *rest, grid=grid, block=block, smem_bytes=smem_bytes)
     return out
 
 
 @dotcu.by_layout
-def _choose(view: Tensor, out: Tensor) -> Chosen:
+def _choose(view: Tensor, out: Tensor) -> Copy:
     dims = _merged(view)
     nearest = _nearest(dims)
     (rows, row, _), (columns, column, pitch), size = dims[-1], dims[nearest], view.element_size()
@@ -122,9 +122,9 @@ def _choose(view: Tensor, out: Tensor) -> Chosen:
     return _choose_tiles(view, out, dims, nearest)
 
 
-def _merged(view: Tensor) -> tuple[Dim, ...]:
+def _merged(view: Tensor) -> tuple[Dimension, ...]:
     """The dimensions, without those of one element; two that lie like one are one."""
-    dims: tuple[Dim, ...] = ()
+    dims: tuple[Dimension, ...] = ()
     pitch = 1
     for size, stride in zip(reversed(view.shape), reversed(view.stride()), strict=True):
         if size == 1:
@@ -137,7 +137,7 @@ def _merged(view: Tensor) -> tuple[Dim, ...]:
     return dims or ((1, 1, 1),)
 
 
-def _nearest(dims: tuple[Dim, ...]) -> int:
+def _nearest(dims: tuple[Dimension, ...]) -> int:
     """The dimension along which the tensor's elements are nearest to each other."""
     nearest = len(dims) - 1
     for d, (_, stride, _) in enumerate(dims):
@@ -146,7 +146,7 @@ def _nearest(dims: tuple[Dim, ...]) -> int:
     return nearest
 
 
-def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dimension, ...], nearest: int) -> Copy:
     """Choose tiles, for neighbours that the result separates."""
     size = view.element_size()
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
@@ -165,10 +165,10 @@ def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int
     arguments = (_of_bytes(WORDS, size), load, store, side, threads, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, side) * dotcu.cdiv(columns, side) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
-    return kernels.transpose[arguments], matrix, _flat(rest, size), tiles, threads, 0
+    return PlannedLaunch(kernels.transpose[arguments], matrix, tiles, threads), _flat(rest, size)
 
 
-def _choose_tall(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+def _choose_tall(view: Tensor, dims: tuple[Dimension, ...], nearest: int) -> Copy:
     """Choose tiles of whole rows, one after the other."""
     size = view.element_size()
     (rows, _, _), (columns, _, pitch) = dims[-1], dims[nearest]
@@ -178,10 +178,10 @@ def _choose_tall(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
     arguments = (_of_bytes(WORDS, size), THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows + higher, height) * _count(rest)
     smem_bytes = (height + higher) * columns * size + 2 * VECTOR_BYTES
-    return span_kernels.tall[arguments], matrix, _flat(rest, size), tiles, THREADS, smem_bytes
+    return PlannedLaunch(span_kernels.tall[arguments], matrix, tiles, THREADS, smem_bytes), _flat(rest, size)
 
 
-def _choose_flat(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+def _choose_flat(view: Tensor, dims: tuple[Dimension, ...], nearest: int) -> Copy:
     """Choose tiles of all rows, whose result is one after the other."""
     size = view.element_size()
     (rows, row, _), (columns, _, _) = dims[-1], dims[nearest]
@@ -191,7 +191,7 @@ def _choose_flat(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
     arguments = (_of_bytes(WORDS, size), NARROW, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(columns, across) * _count(rest)
     smem_bytes = rows * (across * size + 2 * VECTOR_BYTES)
-    return span_kernels.flat[arguments], matrix, _flat(rest, size), tiles, THREADS, smem_bytes
+    return PlannedLaunch(span_kernels.flat[arguments], matrix, tiles, THREADS, smem_bytes), _flat(rest, size)
 
 
 def _long(few: int, size: int) -> int:
@@ -204,7 +204,7 @@ def _long(few: int, size: int) -> int:
     return many
 
 
-def _choose_shifted(view: Tensor, dims: tuple[Dim, ...], nearest: int, side: int) -> Chosen:
+def _choose_shifted(view: Tensor, dims: tuple[Dimension, ...], nearest: int, side: int) -> Copy:
     """Choose tiles of so many rows and columns, for rows that begin anywhere."""
     size = view.element_size()
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
@@ -215,10 +215,10 @@ def _choose_shifted(view: Tensor, dims: tuple[Dim, ...], nearest: int, side: int
     tiles = dotcu.cdiv(rows + line - 1, side) * dotcu.cdiv(columns, side) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
     smem_bytes = (height * words + height * size // VECTOR_BYTES + 1) * VECTOR_BYTES
-    return kernels.shifted[arguments], matrix, _flat(rest, size), tiles, THREADS, smem_bytes
+    return PlannedLaunch(kernels.shifted[arguments], matrix, tiles, THREADS, smem_bytes), _flat(rest, size)
 
 
-def _choose_narrow(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+def _choose_narrow(view: Tensor, dims: tuple[Dimension, ...], nearest: int) -> Copy:
     """Choose tiles for a matrix of few rows or columns, all of which a tile has."""
     size = view.element_size()
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
@@ -228,7 +228,7 @@ def _choose_narrow(view: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
     arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size, height, width)
-    return copy_kernels.narrow[arguments], matrix, _flat(rest, size), tiles, THREADS, 0
+    return PlannedLaunch(copy_kernels.narrow[arguments], matrix, tiles, THREADS), _flat(rest, size)
 
 
 def _tile(rows: int, columns: int, elements: int) -> tuple[int, int]:
@@ -240,7 +240,7 @@ def _tile(rows: int, columns: int, elements: int) -> tuple[int, int]:
     return torch.sym_min(rows, elements // width), width
 
 
-def _choose_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> Chosen:
+def _choose_rows(view: Tensor, out: Tensor, dims: tuple[Dimension, ...]) -> Copy:
     """Choose rows, for neighbours that stay neighbours, or that no tile fits."""
     size = view.element_size()
     if dims[-1][1] == 1:
@@ -260,10 +260,10 @@ def _choose_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     arguments = (_of_bytes(WORDS, size), batch, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, height) * dotcu.cdiv(columns, width) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size, height, width)
-    return copy_kernels.copy[arguments], matrix, _flat(rest, size), tiles, THREADS, 0
+    return PlannedLaunch(copy_kernels.copy[arguments], matrix, tiles, THREADS), _flat(rest, size)
 
 
-def _choose_runs(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
+def _choose_runs(view: Tensor, dims: tuple[Dimension, ...]) -> Copy:
     """Choose spans of the result, which consist of rows and parts of rows that begin anywhere."""
     size, (columns, _, _), rest = view.element_size(), dims[-1], dims[:-1]
     width, elements = VECTOR_BYTES // size, RUN_BYTES // size
@@ -281,16 +281,18 @@ def _choose_runs(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     matrix = (total, columns, reach, words, most, room)
     smem_bytes = (room + 2 * most + 1) * VECTOR_BYTES
     grid = dotcu.cdiv(total, elements)
-    return span_kernels.runs[arguments], matrix, _flat(rest, size), grid, RUN_THREADS, smem_bytes
+    return PlannedLaunch(span_kernels.runs[arguments], matrix, grid, RUN_THREADS, smem_bytes), _flat(
+        rest, size
+    )
 
 
-def _in_words(dims: tuple[Dim, ...], word: int) -> tuple[Dim, ...]:
+def _in_words(dims: tuple[Dimension, ...], word: int) -> tuple[Dimension, ...]:
     """The dimensions of a tensor of words, each of which holds so many of its elements."""
     rows = tuple((size, stride // word, pitch // word) for size, stride, pitch in dims[:-1])
     return (*rows, (dims[-1][0] // word, 1, 1))
 
 
-def _longest(dims: tuple[Dim, ...]) -> int:
+def _longest(dims: tuple[Dimension, ...]) -> int:
     """The dimension with the most elements; -1 if there is none."""
     longest = len(dims) - 1
     for d, (size, _, _) in enumerate(dims):
@@ -311,12 +313,12 @@ def _of_bytes(table: tuple[T, ...], size: int) -> T:
     return table[size.bit_length() - 1]
 
 
-def _types(view: Tensor, rest: tuple[Dim, ...]) -> tuple[str, ...]:
+def _types(view: Tensor, rest: tuple[Dimension, ...]) -> tuple[str, ...]:
     """The types of a kernel's last parameters: strides of the view, and what `_flat` gives."""
     return ("long long",) * (view.dim() + 3 * len(rest))
 
 
-def _flat(rest: tuple[Dim, ...], size: int) -> tuple[int, ...]:
+def _flat(rest: tuple[Dimension, ...], size: int) -> tuple[int, ...]:
     """Dimensions as a kernel takes them: innermost first, strides in bytes."""
     numbers: tuple[int, ...] = ()
     for count, stride, pitch in reversed(rest):
@@ -324,7 +326,7 @@ def _flat(rest: tuple[Dim, ...], size: int) -> tuple[int, ...]:
     return numbers
 
 
-def _count(rest: tuple[Dim, ...]) -> int:
+def _count(rest: tuple[Dimension, ...]) -> int:
     return math.prod(size for size, _, _ in rest)
 
 
