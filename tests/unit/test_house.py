@@ -1,5 +1,6 @@
 """Rules for the source that no linter checks: who may print, start programs, read the environment or touch
-the dispatcher; how docstrings begin; that a class name means one thing; that modules form no circle.
+the dispatcher; how docstrings begin; that a class name means one thing; that modules form no circle, and
+have their tests where a newcomer looks.
 
 Import directions are import-linter's. Each rule is also shown a line that breaks it.
 """
@@ -313,6 +314,40 @@ def test_modules_import_each_other_in_no_circle() -> None:
         found[part] += len(circle)
     assert {part: count for part, count in found.items() if count > CIRCLES.get(part, 0)} == {}
     assert circular({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+
+
+UNTESTED = {
+    "checking": 2, "cli": 1, "compile": 4, "profiling": 2, "ptx": 2, "shipping": 6, "simulator": 28,
+    "tile_ir": 1, "tuning": 1,
+}  # fmt: skip
+"""The number of modules of each part that no test file of their folder names. It may only shrink."""
+
+
+def names_module(test: Path, module: str) -> bool:
+    """Tell whether a test file imports a module, or its docstring has the name of the file."""
+    tree = parsed(test)
+    if f"{module.rpartition('.')[2]}.py" in (ast.get_docstring(tree) or ""):
+        return True
+    return any(
+        name == module or name.startswith(f"{module}.") for node in ast.walk(tree) for name in imported(node)
+    )
+
+
+def test_a_module_has_its_tests_at_the_mirrored_place() -> None:
+    """Covered is `compile/cache.py` by `tests/unit/compile/test_cache.py`, or where a file there names it."""
+    untested: dict[str, list[str]] = {}
+    for path in MODULES:
+        relative = path.relative_to(PACKAGE)
+        folder = ROOT / "tests" / "unit" / relative.parent
+        if path.name.startswith("__") or relative.parts[0] == "gallery":  # which has tests/gallery
+            continue
+        module = ".".join(("dotcu", *relative.with_suffix("").parts))
+        beside = folder.rglob("test_*.py") if len(relative.parts) > 1 else folder.glob("test_*.py")
+        if not (folder / f"test_{path.name}").exists() and not any(
+            names_module(test, module) for test in beside
+        ):
+            untested.setdefault(relative.parts[0], []).append(str(relative))
+    assert {part: names for part, names in untested.items() if len(names) > UNTESTED.get(part, 0)} == {}
 
 
 def test_a_class_name_means_one_thing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import dotcu
-from dotcu import settings, stopwatch
+from dotcu import settings, stopwatch, telemetry
 from dotcu.compile import cache
 from dotcu.stopwatch import Stopwatch
 
@@ -119,3 +120,31 @@ def test_every_step_is_one_that_the_source_reports() -> None:
         )
     ]
     assert silent == []
+
+
+# -------------------------------- counters as an exporter takes them, and spans where nothing traces
+
+
+def test_counts_of_all_threads_are_added_up() -> None:
+    before = telemetry.metrics()
+    threads = [threading.Thread(target=telemetry.count, args=("compiles",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    telemetry.count("cache_hits", place="disk")
+    after = telemetry.metrics()
+    assert after["dotcu_compiles_total"] == before["dotcu_compiles_total"] + 8
+    hits = 'dotcu_cache_hits_total{place="disk"}'
+    assert after[hits] == before[hits] + 1
+
+
+def test_every_name_is_one_that_prometheus_reads() -> None:
+    sample = re.compile(r'dotcu_\w+_total(\{place="\w+"\})?')
+    assert [name for name in dotcu.metrics() if not sample.fullmatch(name)] == []
+
+
+def test_a_block_runs_where_nothing_traces() -> None:
+    with telemetry.span("compile", target="sm_90") as later:
+        later["outcome"] = "miss"
+    assert later == {"outcome": "miss"}

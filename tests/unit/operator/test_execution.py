@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 import dotcu
 from dotcu.errors import LaunchError
 from dotcu.operator import Operator, execution
-from helpers import sample_operators
+from helpers import forked_scripts, sample_operators
 from helpers.fake_gpu import configured
 
 SIZES = (1, 130, 1000, 130)  # the first call, later ones, one of a size that has been
@@ -157,3 +158,22 @@ def test_a_fault_that_torch_finds_in_a_body_names_the_suspects(
     monkeypatch.setattr(execution, "fault_story", lambda error: None)
     with pytest.raises(torch.AcceleratorError):
         finds(torch.ones(1, device=device))
+
+
+SCRIPT = """
+import sys, torch, dotcu
+from dotcu.gallery.square.op import square
+from dotcu.kernel.scope import watching_launches
+
+with watching_launches() as launches:
+    assert square(torch.ones(3)).tolist() == [1.0] * 3
+print([launch.where for launch in launches], "simulator" in repr(square))
+assert "torch._dynamo" not in sys.modules, "seconds of imports that no call here needs"
+"""
+
+
+@pytest.mark.parametrize(("value", "printed"), [("1", "['simulator'] True"), ("0", "[] False")])
+def test_the_variable_decides_for_the_process(value: str, printed: str) -> None:
+    environment = dict(os.environ) | {"DOTCU_SIMULATE": value}
+    done = forked_scripts.run(SCRIPT, environment=environment)
+    assert done.stdout.strip() == printed, done.stderr

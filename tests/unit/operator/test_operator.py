@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import itertools
 import math
 import pickle
 import warnings
@@ -22,73 +21,7 @@ import dotcu
 from dotcu import errors, settings
 from dotcu.checking.target import resolve
 from dotcu.gallery.add.op import add
-
-SOURCE = """
-template <typename T>
-__global__ void scale_add(const T* a, const T* b, float alpha, T* out, long long n) {
-    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < n) out[i] = a[i] + T(alpha) * b[i];
-}
-template <typename T>
-__global__ void split(const T* a, T* high, T* low, long long n) {
-    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < n) { high[i] = a[i] > T(0) ? a[i] : T(0); low[i] = a[i] > T(0) ? T(0) : a[i]; }
-}
-__global__ void gather(const float* x, const int* index, float* out) {
-    int i = threadIdx.x;
-    out[i] = x[index[i]];
-}
-template <typename T>
-__global__ void increment(T* a, long long n) {
-    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < n) a[i] += T(1);
-}
-"""
-
-kernels = dotcu.load_inline(SOURCE)
-_names = (f"operator_test::op{i}" for i in itertools.count())
-
-
-def make_scale_add(**options: Any) -> dotcu.operator.Operator:
-    @dotcu.op(next(_names), dtypes=(torch.float32, torch.float64), **options)
-    def scale_add(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
-        """a + alpha * b"""
-        a, b = torch.broadcast_tensors(a, b)
-        a, b = a.contiguous(), b.contiguous()
-        out = torch.empty_like(a)
-        n = a.numel()
-        kernels.scale_add[a.dtype](a, b, alpha, out, n, grid=dotcu.cdiv(n, 256), block=256)
-        return out
-
-    @scale_add.reference
-    def _(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
-        return a + alpha * b
-
-    @scale_add.backward
-    def _(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        zero = torch.zeros_like(grad)
-        return grad, scale_add(zero, grad, ctx.alpha), None
-
-    @scale_add.setup_context
-    def _(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.alpha = inputs[2]
-
-    @scale_add.overload("out", mutates_args=("out",))
-    def _(a: Tensor, b: Tensor, alpha: float = 1.0, *, out: Tensor) -> None:
-        out.copy_(scale_add(a, b, alpha))
-
-    return scale_add
-
-
-@pytest.fixture(scope="module")
-def scale_add() -> dotcu.operator.Operator:
-    return make_scale_add()
-
-
-@pytest.fixture
-def pair(device: torch.device) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    return tuple(torch.randn(3, 5, generator=generator).to(device) for _ in range(2))  # type: ignore[return-value]
+from helpers.scale_operators import kernels, make_scale_add, names
 
 
 class TestCalls:
@@ -121,7 +54,7 @@ class TestCalls:
         assert out.tolist() == [3.0] * 4
 
     def test_a_reference_into_out_runs_the_checks_of_the_body_too(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def double(a: Tensor) -> Tensor:
             return a * 2
 
@@ -147,7 +80,7 @@ class TestCalls:
             scale_add.overloads["out"].reference(torch.add)
 
     def test_an_operator_that_writes_its_argument_counts_the_write(self, device) -> None:
-        @dotcu.op(next(_names), mutates_args=("a",))
+        @dotcu.op(next(names), mutates_args=("a",))
         def increment(a: Tensor) -> None:
             n = a.numel()
             kernels.increment[a.dtype](a, n, grid=dotcu.cdiv(n, 32), block=32)
@@ -159,7 +92,7 @@ class TestCalls:
         assert a.tolist() == [1.0] * 40
 
     def test_two_outputs_and_an_optional_tensor(self, device) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def split(a: Tensor, bias: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:  # noqa: UP045
             a = (a if bias is None else a + bias).contiguous()
             high, low = torch.empty_like(a), torch.empty_like(a)
@@ -173,7 +106,7 @@ class TestCalls:
         assert split(a, torch.ones(7, device=device))[0].tolist() == (a + 1).clamp(min=0).tolist()
 
     def test_a_body_may_call_another_operator(self, scale_add, pair) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def twice(a: Tensor, b: Tensor) -> Tensor:
             return scale_add(scale_add(a, b), b)
 
@@ -194,7 +127,7 @@ class TestOnTheCpu:
         assert scale_add(a, a).is_contiguous()
 
     def test_a_shape_that_depends_on_values_is_the_references(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def positives(a: Tensor) -> Tensor:
             return a[a > 0]
 
@@ -207,7 +140,7 @@ class TestOnTheCpu:
         assert a.tolist() == [1.0] * 3
 
     def test_what_a_reference_that_writes_returns_is_left_aside(self) -> None:
-        @dotcu.op(next(_names), mutates_args=("a",))
+        @dotcu.op(next(names), mutates_args=("a",))
         def doubled(a: Tensor) -> None:
             a *= 2
 
@@ -240,13 +173,13 @@ class TestOnTheCpu:
             assert operator(torch.ones(3), torch.ones(3)).tolist() == [2.0] * 3
 
     def test_an_inner_operator_only_allocates_where_the_outer_one_is_asked_for_shapes(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def gather(x: Tensor, index: Tensor) -> Tensor:
             out = torch.empty_like(x)
             kernels.gather(x, index, out, grid=1, block=x.numel())
             return out
 
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def flip(x: Tensor) -> Tensor:
             index = torch.full((x.numel(),), 1 << 30, dtype=torch.int32)  # a kernel would fill it
             return gather(x, index)
@@ -260,7 +193,7 @@ class TestOnTheCpu:
             assert "in the simulator" in repr(scale_add)
 
     def test_what_a_body_allocates_counts_as_unwritten(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def forgetful(a: Tensor) -> Tensor:
             out, scratch = torch.empty_like(a), torch.empty_like(a)
             n = a.numel()
@@ -274,7 +207,7 @@ class TestOnTheCpu:
         assert caught.value.finding.line == 5
 
     def test_what_torch_fills_in_a_body_counts_as_written(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def careful(a: Tensor) -> Tensor:
             out, scratch = torch.empty_like(a), torch.empty_like(a).fill_(2)
             n = a.numel()
@@ -282,157 +215,6 @@ class TestOnTheCpu:
             return out
 
         assert careful(torch.ones(8)).tolist() == [3.0] * 8
-
-
-class TestGradients:
-    def test_first_and_second_gradients_hold(self, scale_add, device) -> None:
-        a, b = (torch.randn(4, dtype=torch.double, device=device, requires_grad=True) for _ in range(2))
-        with dotcu.simulate():
-            assert torch.autograd.gradcheck(lambda a, b: scale_add(a, b, 2.0), (a, b))
-            assert torch.autograd.gradgradcheck(lambda a, b: scale_add(a, b, 2.0), (a, b))
-
-    def test_without_a_backward_differentiating_raises(self, device) -> None:
-        @dotcu.op(next(_names))
-        def halves(a: Tensor) -> Tensor:
-            return a * 0.5
-
-        result = halves(torch.ones(3, device=device, requires_grad=True))
-        with pytest.raises(errors.GradientError, match=r"has no backward.*\n.*@op\d+\.backward"):
-            result.sum().backward()
-
-    def test_an_out_overload_refuses_to_be_differentiated(self, scale_add, device) -> None:
-        a = torch.ones(3, device=device, requires_grad=True)
-        with pytest.raises(errors.GradientError, match="writes out"):
-            scale_add(a, a, out=torch.empty(3, device=device))
-
-    @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-    def test_forward_mode_raises(self, scale_add, pair) -> None:
-        with pytest.raises(errors.GradientError, match="no forward-mode"):
-            torch.func.jvp(lambda a: scale_add(a, pair[1]), (pair[0],), (pair[0],))
-
-    def test_func_grad_holds(self, scale_add, pair) -> None:
-        with dotcu.simulate():
-            grad = torch.func.grad(lambda b: scale_add(pair[0], b, 3.0).sum())(pair[1])
-        assert grad.tolist() == torch.full_like(grad, 3).tolist()
-
-    @pytest.mark.filterwarnings("ignore:There is a performance drop")
-    def test_vmap_of_func_grad_holds(self, scale_add, pair) -> None:
-        with dotcu.simulate():
-            grad = torch.func.vmap(torch.func.grad(lambda b: scale_add(b, b, 3.0).sum()))(pair[1])
-        assert grad.tolist() == torch.full_like(grad, 4).tolist()
-
-    def test_a_list_of_tensors_has_gradients(self, device) -> None:
-        @dotcu.op(next(_names))
-        def total(xs: Sequence[Tensor], weight: float) -> Tensor:
-            return torch.stack(list(xs)).sum(0) * weight
-
-        @total.setup_context
-        def _(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-            ctx.count, ctx.weight = len(inputs[0]), inputs[1]
-
-        @total.backward
-        def _(ctx: Any, grad: Tensor) -> tuple[list[Tensor], None]:
-            return [grad * ctx.weight] * ctx.count, None
-
-        xs = [torch.ones(2, device=device, requires_grad=True) for _ in range(3)]
-        total(xs, 2.0).sum().backward()
-        assert [x.grad.tolist() for x in xs] == [[2.0, 2.0]] * 3
-
-    def test_what_needs_a_gradient_is_said_of_each_positional_argument(self, device) -> None:
-        seen = []
-
-        @dotcu.op(next(_names))
-        def affine(x: Tensor, bias: Optional[Tensor] = None, alpha: float = 1.0) -> Tensor:  # noqa: UP045
-            return x.clone() if bias is None else x + bias
-
-        @affine.backward
-        def _(ctx: Any, grad: Tensor) -> Any:
-            seen.append(ctx.needs_input_grad)
-            return grad, grad if ctx.needs_input_grad[1] else None, None
-
-        x, bias = (torch.ones(2, device=device, requires_grad=True) for _ in range(2))
-        for arguments in ((x,), (x, bias), (x, None, 2.0)):  # the dispatcher leaves out defaults
-            affine(*arguments).sum().backward()
-        assert seen == [(True, False, False), (True, True, False), (True, False, False)]
-
-    def test_a_launch_in_a_backward_raises(self, device) -> None:
-        @dotcu.op(next(_names))
-        def bad(a: Tensor) -> Tensor:
-            return a.clone()
-
-        @bad.backward
-        def _(ctx: Any, grad: Tensor) -> Tensor:
-            out = torch.empty_like(grad)
-            kernels.increment[grad.dtype](out, 3, grid=1, block=32)
-            return out
-
-        result = bad(torch.ones(3, device=device, requires_grad=True))
-        with pytest.raises(errors.TracedLaunchError, match="backward"):
-            result.sum().backward()
-
-    @pytest.mark.filterwarnings("ignore:There is a performance drop")
-    def test_two_levels_of_torch_func_hold(self, scale_add, device) -> None:
-        def cubed(x: Tensor) -> Tensor:
-            return (scale_add(x, x) ** 3).sum()  # 8 x^3
-
-        grad = torch.func.grad
-        x = torch.ones(2, device=device)
-        with dotcu.simulate():
-            assert grad(lambda q: grad(cubed)(q).sum())(x).tolist() == [48.0, 48.0]
-            assert torch.func.jacrev(torch.func.jacrev(cubed))(x).tolist() == [[48.0, 0.0], [0.0, 48.0]]
-
-    def test_torch_func_over_a_tensor_that_requires_grad_is_recorded(self, scale_add, device) -> None:
-        x = torch.ones(2, device=device, requires_grad=True)
-        with dotcu.simulate():
-            torch.func.grad(lambda x: (scale_add(x, x) ** 3).sum())(x).sum().backward()
-        assert x.grad.tolist() == [48.0, 48.0]
-
-    @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-    def test_forward_mode_over_reverse_mode_raises(self, scale_add, pair) -> None:
-        with pytest.raises(errors.GradientError, match="no forward-mode"), dotcu.simulate():
-            torch.func.hessian(lambda a: (scale_add(a, pair[1]) ** 2).sum())(pair[0])
-
-    def test_a_keyword_tensor_that_requires_a_gradient_raises_when_differentiated(self, device) -> None:
-        @dotcu.op(next(_names))
-        def keyword(x: Tensor, *, w: Tensor) -> Tensor:
-            return x * w
-
-        w = torch.ones(3, device=device, requires_grad=True)
-        with pytest.raises(errors.GradientError, match="has no backward"):
-            keyword(torch.ones(3, device=device), w=w).sum().backward()
-
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            lambda g: (torch.stack([g, g]), g),
-            lambda g: ([g], [g, g, g]),
-            lambda g: ([g, g], g),
-            lambda g: ([g, g], [g, g], g),
-            lambda g: [g, g],
-        ],
-        ids=["a stack", "lists of other lengths", "a tensor for a list", "one too many", "no tuple"],
-    )
-    def test_gradients_that_do_not_fit_the_arguments_raise(self, wrong, device) -> None:
-        @dotcu.op(next(_names))
-        def both(xs: Sequence[Tensor], ys: Sequence[Tensor]) -> Tensor:
-            return xs[0] + xs[1] + ys[0] + ys[1]
-
-        both.backward(lambda ctx, grad: wrong(grad))
-        x = torch.ones(2, device=device, requires_grad=True)
-        with pytest.raises(errors.GradientError, match="one gradient for each positional argument"):
-            both([x, x], [x, x]).sum().backward()
-
-    def test_a_launch_in_setup_context_raises(self, device) -> None:
-        @dotcu.op(next(_names))
-        def bad(a: Tensor) -> Tensor:
-            return a.clone()
-
-        @bad.setup_context
-        def _(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-            kernels.increment[output.dtype](output, 3, grid=1, block=32)
-
-        with pytest.raises(errors.TracedLaunchError, match="setup_context"):
-            bad(torch.ones(3, device=device, requires_grad=True))
 
 
 class TestTracing:
@@ -489,7 +271,7 @@ class TestTracing:
         assert scale_add.torch_op in [node.target for node in exported.graph.nodes]
 
     def test_a_fake_of_its_own_serves_where_the_body_reads_values(self, device) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def positives(a: Tensor) -> Tensor:
             return torch.empty(int((a > 0).sum()), device=a.device)
 
@@ -593,7 +375,7 @@ class TestVmap:
         torch.testing.assert_close(per_sample(b, a), 6 * (a + 3 * b))
 
     def test_a_rule_for_two_results_has_two_out_dims(self, device) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def both(a: Tensor) -> tuple[Tensor, Tensor]:
             return a + 1, a * 2
 
@@ -629,7 +411,7 @@ class TestVmap:
         assert not torch.func.vmap(operator)(a, a).any()
 
     def test_a_keyword_tensor_cannot_have_a_rule(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def keyword(a: Tensor, *, b: Tensor) -> Tensor:
             return a + b
 
@@ -652,13 +434,13 @@ class TestDeclarations:
     def test_simulate_hides_no_autocast_from_a_body(self, has_rule) -> None:
         seen: list[tuple[torch.dtype, bool]] = []
 
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def inner(x: Tensor, y: Tensor) -> Tensor:
             product = x @ y
             seen.append((product.dtype, torch.is_autocast_enabled("cpu")))
             return product
 
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def outer(x: Tensor, y: Tensor) -> Tensor:
             product = x @ y
             seen.append((product.dtype, torch.is_autocast_enabled("cpu")))
@@ -680,7 +462,7 @@ class TestDeclarations:
         assert seen == once * 6
 
     def test_a_thread_that_simulate_does_not_reach_is_told_so(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def twice(x: Tensor) -> Tensor:
             return 2 * x
 
@@ -701,7 +483,7 @@ class TestDeclarations:
             'extern "C" __global__ void twice(const float* x, float* y) { y[0] = 2 * x[0]; }'
         )
 
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def twice(x: Tensor) -> Tensor:
             read, y = torch.empty_like(x), torch.empty_like(x)
             kernels.twice(read, y, grid=1, block=1)
@@ -712,7 +494,7 @@ class TestDeclarations:
             twice(torch.ones(1))
 
     def test_an_operator_that_writes_its_arguments_has_no_rule_for_autocast(self) -> None:
-        @dotcu.op(next(_names), mutates_args=("a",))
+        @dotcu.op(next(names), mutates_args=("a",))
         def add_(a: Tensor, b: Tensor) -> None:
             a += b
 
@@ -724,13 +506,13 @@ class TestDeclarations:
         source = f'extern "C" __global__ void twice({const}float* x, float* y) {{ y[0] = 2 * x[0]; }}'
         kernels = dotcu.load_inline(source)
 
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def twice(x: Tensor) -> Tensor:
             y = torch.empty_like(x)
             kernels.twice(x, y, grid=1, block=1)
             return y
 
-        @dotcu.op(next(_names), mutates_args=("y",))
+        @dotcu.op(next(names), mutates_args=("y",))
         def twice_into(x: Tensor, y: Tensor) -> None:
             kernels.twice(x, y, grid=1, block=1)
 
@@ -814,7 +596,7 @@ class TestDeclarations:
                 return a.clone()
 
     def test_a_body_that_returns_nothing_is_named(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def forgot(a: Tensor) -> Tensor:
             torch.empty_like(a)
 
@@ -827,7 +609,7 @@ class TestDeclarations:
     def test_a_body_that_returns_memory_of_its_input_is_named(
         self, alias: Callable[[Tensor], Tensor]
     ) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def same(xs: Sequence[Tensor]) -> Tensor:
             return alias(xs[0])
 
@@ -835,7 +617,7 @@ class TestDeclarations:
             same([torch.ones(2)])
 
     def test_a_body_that_returns_one_tensor_twice_is_named(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def twice(a: Tensor) -> tuple[Tensor, Tensor]:
             b = a.clone()
             return b, b
@@ -844,15 +626,15 @@ class TestDeclarations:
             twice(torch.ones(2))
 
     def test_a_list_may_be_returned_as_a_tuple_as_in_torch(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def parts(a: Tensor) -> list[Tensor]:
             return a[:1].clone(), a[1:].clone()  # type: ignore[return-value]
 
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def parts_and_all(a: Tensor) -> tuple[list[Tensor], Tensor]:
             return [(a[:1].clone(),), a.clone()]  # type: ignore[return-value]
 
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def none(a: Tensor) -> list[Tensor]:
             return []
 
@@ -881,7 +663,7 @@ class TestDeclarations:
         assert result.tolist() == [2.0] * 3
 
     def test_a_keyword_tensor_cannot_have_a_gradient(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def keyword(a: Tensor, *, b: Tensor) -> Tensor:
             return a + b
 
@@ -894,7 +676,7 @@ class TestDeclarations:
         assert scale_add.work_of(dotcu.Sample(a, a), torch.ones(8)) == (64, 0)
 
     def test_an_overload_that_writes_out_has_the_work_of_the_one_that_returns(self) -> None:
-        @dotcu.op(next(_names))
+        @dotcu.op(next(names))
         def f(a: Tensor) -> Tensor:
             return a.clone()
 
@@ -916,7 +698,7 @@ class TestDeclarations:
 )
 def test_a_tolerance_that_bounds_nothing_is_wrong_usage(tolerance: Any) -> None:
     with pytest.raises(errors.UsageError, match=r"relative error from 0 to 1 \(got "):
-        dotcu.op(next(_names), tolerance=tolerance)
+        dotcu.op(next(names), tolerance=tolerance)
 
 
 @pytest.mark.parametrize("tolerance", [None, 0, 1e-3, 1, {}, {torch.float16: 1e-3}])

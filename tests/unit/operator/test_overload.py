@@ -1,4 +1,4 @@
-"""`warm()` calls everything once, and leaves torch as it was."""
+"""An overload: `warm()` calls everything once, and leaves torch as it was."""
 
 from __future__ import annotations
 
