@@ -297,7 +297,7 @@ def show(agreements: list[dict[str, Any]], repeats: list[dict[str, Any]], goals:
     console.print(goals)
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run everything; the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -307,7 +307,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=4, help="processes that repeat everything (4)")
     parser.add_argument("--runs", type=int, default=3, help="runs of everything in each process (3)")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # for a process that repeats
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if not torch.cuda.is_available():
         print("agreement.py needs a CUDA GPU.", file=sys.stderr)
         return 3

@@ -96,7 +96,7 @@ def still_right(measured: Sequence[Ready], inputs: Inputs) -> list[Skipped]:
     return wrong
 
 
-def read_options() -> argparse.Namespace:
+def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -105,7 +105,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30, help="rounds over all contenders (30)")
     parser.add_argument("--calls", type=int, default=300, help="calls of each in a round, at most 900 (300)")
     parser.add_argument("--only", nargs="+", help="contenders whose names contain one of these words")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.rounds < 1 or not 1 <= options.calls <= 900:  # 1024 launches are queued; more would wait
         parser.error("--rounds takes 1 or more, --calls 1 to 900")
     return options
@@ -142,9 +142,9 @@ def document(
     }
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Measure every contender, print, save, and say whether the goals held."""
-    options = read_options()
+    options = read_options(words)
     if not torch.cuda.is_available():
         print("call_overhead.py times launches on a GPU, and torch sees none here.", file=sys.stderr)
         return 3

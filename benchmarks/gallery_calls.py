@@ -91,7 +91,7 @@ def measure_pairs(
     return results, times
 
 
-def read_options() -> argparse.Namespace:
+def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -99,7 +99,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
     parser.add_argument("--rounds", type=int, default=20, help="rounds over both calls of an operator (20)")
     parser.add_argument("--only", nargs="+", help="operators whose names contain one of these words")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     options.pairs = [p for p in PAIRS if not options.only or any(word in p.name for word in options.only)]
     if options.rounds < 1 or not options.pairs:
         parser.error("--rounds takes 1 or more, --only a part of a name that there is")
@@ -122,9 +122,9 @@ def document(
     }
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Measure every operator, print, save, and say whether the goals held."""
-    options = read_options()
+    options = read_options(words)
     if not torch.cuda.is_available():
         print("gallery_calls.py times launches on a GPU, and torch sees none here.", file=sys.stderr)
         return 3

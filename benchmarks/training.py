@@ -102,7 +102,7 @@ def require_agreement(losses: Sequence[float], want: Sequence[float]) -> None:
         raise ValueError(f"the loss does not fall: {losses[0]}, after {len(losses) - 1} steps {losses[-1]}")
 
 
-def read_options() -> argparse.Namespace:
+def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -111,7 +111,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
     parser.add_argument("--rounds", type=int, default=20, help="rounds over what is compared (20)")
     parser.add_argument("--only", nargs="+", help="modes whose names contain one of these words")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     options.modes = [mode for mode in MODES if not options.only or any(word in mode for word in options.only)]
     options.sizes, options.own = Sizes(), OWN
     if options.model == "gpt2":
@@ -137,9 +137,9 @@ def document(
     }
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Measure the steps, print, save, and say whether the goals held."""
-    options = read_options()
+    options = read_options(words)
     if not torch.cuda.is_available():
         print("training.py times launches on a GPU, and torch sees none here.", file=sys.stderr)
         return 3

@@ -17,7 +17,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from unittest import mock
 
 _SERVER = """
 import gc
@@ -77,11 +76,10 @@ def here(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess
     os.chdir(folder or before)
     try:
         with (
-            mock.patch.object(sys, "argv", ["dotcu", *words]),
             contextlib.redirect_stdout(io.StringIO()) as out,
             contextlib.redirect_stderr(io.StringIO()) as err,
         ):
-            main.main()
+            main.main(words)
     except SystemExit as end:
         return subprocess.CompletedProcess(
             ["dotcu", *words], int(end.code or 0), out.getvalue(), err.getvalue()

@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -28,7 +28,10 @@ from dotcu import errors, process, settings
 from dotcu.__about__ import __version__
 from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, tune, watch
 
-_VERBS = (
+Verb = tuple[str, Callable[..., None], str]
+"""A command: its word, its function, and what it does."""
+
+_VERBS: tuple[Verb, ...] = (
     ("check", check.command, "Check operators for every kind of fault."),
     ("bench", bench.command, "Time operators, and compare with the least possible time."),
     ("inspect", inspect.command, "Show kernels' resources and code, or a binary's contents."),
@@ -48,19 +51,25 @@ _INTERRUPTED = 130  # 128 + SIGINT
 _READER_LEFT = 141  # 128 + SIGPIPE
 
 
-def main() -> None:
-    """Run the command line, and end the process with its exit code."""
+def main(words: Sequence[str] | None = None, verbs: Sequence[Verb] = _VERBS) -> None:
+    """Run the command line, and end the process with its exit code.
+
+    Args:
+        words: Those behind `dotcu`; by default this process's own.
+        verbs: The commands that there are.
+    """
+    words = sys.argv[1:] if words is None else words
     console.never_fail_on_letters()
     channel = None
     try:
         with _unwound_by_signals():
             channel = _channel()
-            if channel is None and _is_program() and (verb := _verb_with_code(sys.argv[1:])):
-                sys.exit(_run_apart(verb))
+            if channel is None and _is_program() and (verb := _verb_with_code(words)):
+                sys.exit(_run_apart(verb, words))
             with process.collecting_rarely():
-                parser()(prog_name="dotcu")
+                parser(verbs)([*words], prog_name="dotcu")
     except SystemExit as end:
-        _end(end)
+        _end(end, words)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
@@ -69,7 +78,7 @@ def main() -> None:
     except Exception as error:
         if _debugging():
             raise
-        sys.exit(_explain(error))
+        sys.exit(_explain(error, words))
     finally:
         if channel is not None:
             process.say_end(channel, _status(sys.exc_info()[1]))
@@ -122,19 +131,19 @@ runpy.run_module("dotcu", run_name="__main__", alter_sys=True)
 """
 
 
-def _run_apart(verb: str) -> int:
+def _run_apart(verb: str, words: Sequence[str]) -> int:
     """Run this command in another process, so that code that ends it or crashes is not a command that passed.
 
     A check is done again after a crash, with each trial in a worker: then the report names the trial.
     """
     # `python -m` would search the working directory first, where a file may be called random.py
-    command = [sys.executable, "-c", _BEGIN, os.pathsep.join(sys.path), *sys.argv[1:]]
+    command = [sys.executable, "-c", _BEGIN, os.pathsep.join(sys.path), *words]
     status, has_ended = process.supervise(command, _CHANNEL)
     if has_ended or -status in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         return status if status >= 0 else 128 - status
     if verb != "check":
         return _report_end(
-            f"Code that it runs ended `dotcu {verb}` ({_how(status)}) before its work was done."
+            f"Code that it runs ended `dotcu {verb}` ({_how(status)}) before its work was done.", words
         )
     console.note(
         f"the code that is checked ended the process of the check ({_how(status)}); "
@@ -144,18 +153,19 @@ def _run_apart(verb: str) -> int:
     if not has_ended:
         return _report_end(
             f"The code that is checked ended the process of the check again ({_how(status)}): there is no "
-            "report."
+            "report.",
+            words,
         )
     return status or errors.EXIT_FAILED  # what ended the process once does not pass
 
 
-def _report_end(what: str) -> int:
+def _report_end(what: str, words: Sequence[str]) -> int:
     """Print that code has ended the process that ran it; returns the exit code."""
     message = (
         f"{what}\nRequired: a module and samples that let the process live. Look for os._exit there, or for "
         "the crash: python -X faulthandler FILE"
     )
-    _explain_as_json("ProcessEnded", message)
+    _explain_as_json("ProcessEnded", message, words)
     console.print_error(message)
     return errors.EXIT_FAILED
 
@@ -216,7 +226,7 @@ def _insist(thread: int) -> None:
             raise_in(ctypes.c_ulong(thread), ctypes.py_object(_Ended))
 
 
-def _end(end: SystemExit) -> NoReturn:
+def _end(end: SystemExit, words: Sequence[str]) -> NoReturn:
     """End the process as the parser says, and see to what it has caught itself."""
     caught = end.__context__
     if isinstance(caught, BrokenPipeError):
@@ -224,11 +234,11 @@ def _end(end: SystemExit) -> NoReturn:
         sys.exit(_READER_LEFT)
     message = getattr(caught, "format_message", None)  # the parser's own complaint, now on standard error
     if message is not None:
-        _explain_as_json("UsageError", message())
+        _explain_as_json("UsageError", message(), words)
     raise end
 
 
-def parser() -> typer.Typer:
+def parser(verbs: Sequence[Verb] = _VERBS) -> typer.Typer:
     """Build the parser: the global options, and one command a verb."""
     app = typer.Typer(
         name="dotcu",
@@ -240,7 +250,7 @@ def parser() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    for name, command, short_help in _VERBS:
+    for name, command, short_help in verbs:
         app.command(name, short_help=short_help)(command)
     app.add_typer(
         cache.group(), name="cache", short_help="Show, clear, pack or explain the cache of compiled code."
@@ -276,7 +286,7 @@ def _debugging() -> bool:
         return False
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception, words: Sequence[str]) -> int:
     """Print what went wrong; returns the exit code."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         error = errors.without_torch("This command")
@@ -284,7 +294,7 @@ def _explain(error: Exception) -> int:
         console.hang_up()
         console.print_error(_full(error))
         return errors.EXIT_ENVIRONMENT
-    _explain_as_json(type(error).__name__, str(error))
+    _explain_as_json(type(error).__name__, str(error), words)
     if isinstance(error, errors.DotcuError):
         console.print_error(str(error))
         return error.exit_code
@@ -310,8 +320,8 @@ def _full(error: OSError) -> str:
     )
 
 
-def _explain_as_json(kind: str, message: str) -> None:
-    """Print an error as JSON, too, if that was asked for: the parser has ended, so look at its words."""
-    if "--json" in sys.argv[1:]:
+def _explain_as_json(kind: str, message: str, words: Sequence[str]) -> None:
+    """Print an error as JSON, too, if the command line has `--json`."""
+    if "--json" in words:
         with contextlib.suppress(OSError):
             console.as_json({"error": {"type": kind, "message": message}})

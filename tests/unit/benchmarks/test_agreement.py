@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -87,8 +86,7 @@ def test_no_folder_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(agreement, "agreement", lambda one, rounds: {"name": one.name, **AGREED})
-    monkeypatch.setattr(sys, "argv", ["agreement.py", "--processes", "2", "--runs", "1"])
-    assert agreement.main() == 0
+    assert agreement.main(["--processes", "2", "--runs", "1"]) == 0
     assert list(tmp_path.iterdir()) == []
 
 

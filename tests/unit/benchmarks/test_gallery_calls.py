@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -107,10 +106,7 @@ def test_the_saved_figures_are_those_of_the_table_with_their_goals(
     monkeypatch.setattr(torch, "device", lambda name: CPU)
     monkeypatch.setattr(gallery_calls, "machine", lambda: {"gpu": "none"})
     saved = tmp_path / "calls.json"
-    monkeypatch.setattr(
-        sys, "argv", ["gallery_calls.py", "--rounds", "1", "--only", "square", "--save", str(saved)]
-    )
-    assert gallery_calls.main() == 0
+    assert gallery_calls.main(["--rounds", "1", "--only", "square", "--save", str(saved)]) == 0
     found = json.loads(saved.read_text())
     assert [row["name"] for row in found["results"]] == [
         f"square, {way}, {whose}" for way in (FORWARD, BACKWARD) for whose in ("dotcu", "torch eager")
@@ -119,9 +115,6 @@ def test_the_saved_figures_are_those_of_the_table_with_their_goals(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about a machine without a GPU")
-def test_without_a_gpu_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["gallery_calls.py"])
-    assert gallery_calls.main() == 3
+def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gallery_calls.main([]) == 3
     assert "GPU" in capsys.readouterr().err

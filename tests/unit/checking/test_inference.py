@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -61,11 +60,10 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+def run(*words: str) -> object:
     """Run a command in this process, and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["dotcu", *words])
     with pytest.raises(SystemExit) as caught:
-        main.main()
+        main.main(words)
     return caught.value.code
 
 
@@ -125,9 +123,10 @@ def test_equal_parts_are_asked_for_where_others_fail() -> None:
 
 
 def test_the_command_prints_what_holds_and_writes_it_into_the_source(
-    ops: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ops: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(monkeypatch, "check", str(ops), "--shardings", "--write") == 0
+    assert run("check", str(ops), "--shardings", "--write") == 0
     said = capsys.readouterr()
     assert "holds        elementwise" in said.out
     assert "review them" in said.err
@@ -140,17 +139,19 @@ def test_the_command_prints_what_holds_and_writes_it_into_the_source(
 
 
 def test_a_wrong_declaration_ends_the_command_with_1_and_its_name(
-    ops: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ops: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     ops.write_text(ops.read_text().replace('::twice")', '::twice", sharding="x:0 -> sum")'))
-    assert run(monkeypatch, "check", f"{ops}:twice", "--shardings") == 1
+    assert run("check", f"{ops}:twice", "--shardings") == 1
     assert "WRONG        x:0 -> sum: over 2 ranks" in capsys.readouterr().out
 
 
 def test_write_alone_is_refused(
-    ops: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ops: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(monkeypatch, "check", str(ops), "--write") == 2
+    assert run("check", str(ops), "--write") == 2
     assert "--write goes with --shardings" in capsys.readouterr().err
 
 

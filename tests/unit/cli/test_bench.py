@@ -124,10 +124,8 @@ def bencher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bencher:
 
 def bench(*words: str) -> int | str | None:
     """The exit code of the command."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["dotcu", "bench", *words])
-        with pytest.raises(SystemExit) as caught:
-            main.main()
+    with pytest.raises(SystemExit) as caught:
+        main.main(["bench", *words])
     return caught.value.code
 
 

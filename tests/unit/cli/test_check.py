@@ -74,10 +74,8 @@ class Done:
     """What a command came to, in this process."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *words: str) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["dotcu", *words])
-            with pytest.raises(SystemExit) as caught:
-                main.main()
+        with pytest.raises(SystemExit) as caught:
+            main.main(words)
         self.code = caught.value.code
         self.out, self.err = capsys.readouterr()
 

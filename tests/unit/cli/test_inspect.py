@@ -77,8 +77,7 @@ class Ran(NamedTuple):
 class Inspect:
     """Runs the command in a folder that has a few files of kernels."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[bytes]) -> None:
-        self.monkeypatch = monkeypatch
+    def __init__(self, captured: pytest.CaptureFixture[bytes]) -> None:
         self.captured = captured
 
     def __call__(self, *words: str) -> Ran:
@@ -86,9 +85,8 @@ class Inspect:
         return Ran(code, out.decode(), err)
 
     def raw(self, *words: str) -> tuple[int, bytes, str]:
-        self.monkeypatch.setattr(sys, "argv", ["dotcu", "inspect", *words])
         with pytest.raises(SystemExit) as end:
-            main.main()
+            main.main(["inspect", *words])
         printed = self.captured.readouterr()
         return int(end.value.code or 0), printed.out, printed.err.decode()
 
@@ -106,7 +104,7 @@ def inspect(
     (tmp_path / "new.cu").write_text(ONLY_NEW)
     (tmp_path / "ops.py").write_text(OPS.format(name=f"f{abs(hash(tmp_path))}"))
     monkeypatch.chdir(tmp_path)
-    return Inspect(monkeypatch, capfdbinary)
+    return Inspect(capfdbinary)
 
 
 # ------------------------------------------------------------ kernels

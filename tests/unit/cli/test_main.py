@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import json
 import os
 import shutil
@@ -16,8 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
+import typer
 
 import dotcu
 from dotcu import errors, settings
@@ -27,16 +28,19 @@ from helpers import forked_scripts
 from helpers.quick_cases import quick
 
 
-def end_of(failure: BaseException, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+def verbs(name: str, command: Callable[..., None]) -> list[main.Verb]:
+    """A command, and another, for there are several."""
+    return [(name, command, "It is tried."), ("hold", lambda: None, "Hold.")]
+
+
+def end_of(failure: BaseException, *words: str) -> int | str | None:
     """The exit code of a command in which `failure` was raised."""
 
-    def fail() -> None:
+    def fail(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
         raise failure
 
-    monkeypatch.setattr(main, "_VERBS", (("fail", fail, "Fail."), ("hold", lambda: None, "Hold.")))
-    monkeypatch.setattr(sys, "argv", ["dotcu", "fail"])
     with pytest.raises(SystemExit) as caught:
-        main.main()
+        main.main(["fail", *words], verbs("fail", fail))
     return caught.value.code
 
 
@@ -101,17 +105,11 @@ def test_an_error_is_printed_as_json_where_that_is_asked_for(words: tuple[str, .
 
 
 def test_an_error_that_was_not_expected_is_printed_as_json_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(main, "_explain_as_json", functools.partial(_as_if_asked, main._explain_as_json))
-    end_of(ZeroDivisionError("by zero"), monkeypatch)
+    end_of(ZeroDivisionError("by zero"), "--json")
     shown = json.loads(capsys.readouterr().out)
     assert shown == {"version": 1, "error": {"type": "ZeroDivisionError", "message": "by zero"}}
-
-
-def _as_if_asked(explain: Callable[[str, str], None], kind: str, message: str) -> None:
-    sys.argv = [*sys.argv, "--json"]  # the one that is patched, so it is put back
-    explain(kind, message)
 
 
 def test_a_full_folder_of_temporary_files_is_not_taken_for_the_output(
@@ -119,7 +117,7 @@ def test_a_full_folder_of_temporary_files_is_not_taken_for_the_output(
 ) -> None:
     monkeypatch.setattr(console, "hang_up", lambda: None)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-    assert end_of(OSError(errno.ENOSPC, "No space left on device"), monkeypatch) == 3
+    assert end_of(OSError(errno.ENOSPC, "No space left on device")) == 3
     said = capsys.readouterr().err
     assert f"{tempfile.gettempdir()}, the folder of temporary files, is full" in said
     assert "export TMPDIR=FOLDER" in said
@@ -176,13 +174,14 @@ def test_a_device_that_is_none_is_wrong_usage() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_exit_code_of(failure: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert end_of(failure, monkeypatch) == code
+def test_exit_code_of(failure: BaseException, code: int) -> None:
+    assert end_of(failure) == code
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_that_ends_the_command_lets_it_clear_up_first(
-    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals,
+    code: int,
 ) -> None:
     cleared = []
 
@@ -196,11 +195,9 @@ def test_a_signal_that_ends_the_command_lets_it_clear_up_first(
             signal.raise_signal(number)
 
     before = signal.signal(number, signal.SIG_DFL)
-    monkeypatch.setattr(main, "_VERBS", (("wait", wait, "Wait."), ("hold", lambda: None, "Hold.")))
-    monkeypatch.setattr(sys, "argv", ["dotcu", "wait"])
     try:
         with pytest.raises(SystemExit) as caught:
-            main.main()
+            main.main(["wait"], verbs("wait", wait))
     finally:
         signal.signal(number, before)
     assert (caught.value.code, cleared) == (code, ["the cursor is back"])
@@ -219,28 +216,24 @@ def test_a_signal_that_is_lost_in_a_library_ends_the_command_all_the_same(
 
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     monkeypatch.setattr(main, "_INSIST_S", 0.05)
-    monkeypatch.setattr(main, "_VERBS", (("wait", wait, "Wait."), ("hold", lambda: None, "Hold.")))
-    monkeypatch.setattr(sys, "argv", ["dotcu", "wait"])
     try:
         with pytest.raises(SystemExit) as caught:
-            main.main()
+            main.main(["wait"], verbs("wait", wait))
     finally:
         signal.signal(signal.SIGTERM, before)
     assert caught.value.code == 143
 
 
-def test_a_message_is_printed_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_message_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     message = "a [bold]line[/bold] of " + "x" * 300 + "\n    and the line to type"
-    end_of(errors.ArgumentError(message), monkeypatch)
+    end_of(errors.ArgumentError(message))
     assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_an_unexpected_error_shows_no_traceback_and_says_how_to_get_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert end_of(ZeroDivisionError("by zero"), monkeypatch) == 1
+    assert end_of(ZeroDivisionError("by zero")) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("error: ZeroDivisionError: by zero\n")
     assert "DOTCU_DEBUG=1" in shown
@@ -258,14 +251,12 @@ def test_a_command_that_needs_torch_gives_the_line_to_type_where_there_is_none()
     assert "\n    pip install torch\n" in done.stderr
 
 
-def test_debugging_lets_the_error_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debugging_lets_the_error_through() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "_VERBS", (("fail", fail, "Fail."), ("hold", lambda: None, "Hold.")))
-    monkeypatch.setattr(sys, "argv", ["dotcu", "fail"])
     with settings.override(debug=True), pytest.raises(ZeroDivisionError):
-        main.main()
+        main.main(["fail"], verbs("fail", fail))
 
 
 def test_starting_the_command_loads_no_torch_and_no_numpy() -> None:

@@ -36,9 +36,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str, counted: bool = True) -> t
         return Report(counted=counted)
 
     monkeypatch.setattr(dotcu.profiling, "profile", profile)
-    monkeypatch.setattr(sys, "argv", ["dotcu", "profile", *words])
     with pytest.raises(SystemExit) as end:
-        main.main()
+        main.main(["profile", *words])
     return int(end.value.code or 0), asked
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -46,10 +45,9 @@ def plain(x: Tensor) -> Tensor:
 _numbers = count()
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["dotcu", "tune", *words])
+def run(*words: str) -> int:
     with pytest.raises(SystemExit) as caught:
-        main.main()
+        main.main(["tune", *words])
     return int(caught.value.code or 0)
 
 
@@ -72,37 +70,31 @@ def write(ops: Path, file: Path, *, digest: str = "") -> None:
     TunedFile().with_entries(f"cli_tune::{name}", [entry]).write(file)
 
 
-def test_show_is_a_table_against_the_default(
-    ops: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, str(ops), "--show") == 0
+def test_show_is_a_table_against_the_default(ops: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(ops), "--show") == 0
     assert capsys.readouterr().out == "nothing is tuned yet\n"
     write(ops, ops.with_suffix(".tuned.toml"))
-    assert run(monkeypatch, str(ops), "--show") == 0
+    assert run(str(ops), "--show") == 0
     head, row = capsys.readouterr().out.splitlines()
     assert head.split()[-4:] == ["runner-up", "default", "date", "remark"]
     assert row.split()[-6:] == ["8", "rows=2", "3.25", "1.100", "1.250", "2026-11-27"]
 
 
-def test_stale_names_what_no_longer_fits_and_fails(
-    ops: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stale_names_what_no_longer_fits_and_fails(ops: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = ops.with_suffix(".tuned.toml")
     write(ops, file)
-    assert run(monkeypatch, str(ops), "--stale") == 0
+    assert run(str(ops), "--stale") == 0
     assert capsys.readouterr().out == "no entry is stale\n"
     write(ops, file, digest="of an older source")
-    assert run(monkeypatch, str(ops), "--stale", "--json") == 1
+    assert run(str(ops), "--stale", "--json") == 1
     (entry,) = json.loads(capsys.readouterr().out)["entries"]
     assert "its sources have changed" in entry["left_out"]
 
 
-def test_merge_adds_the_entries_of_another_file(
-    ops: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_merge_adds_the_entries_of_another_file(ops: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = ops.with_name("h200.toml")
     write(ops, other)
-    assert run(monkeypatch, str(ops), "--merge", str(other)) == 0
+    assert run(str(ops), "--merge", str(other)) == 0
     assert "NVIDIA H200" in capsys.readouterr().out
     assert ops.with_suffix(".tuned.toml").read_text() == other.read_text()
 
@@ -120,15 +112,14 @@ def test_wrong_usage_exits_with_2(
     ops: Path,
     words: tuple[str, ...],
     said: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(monkeypatch, str(ops), *words) == 2
+    assert run(str(ops), *words) == 2
     assert said in capsys.readouterr().err
 
 
 def test_an_operator_without_configurations_is_wrong_usage(
-    ops: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ops: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, f"{ops}:plain") == 2
+    assert run(f"{ops}:plain") == 2
     assert "declares no configurations" in capsys.readouterr().err

@@ -18,7 +18,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -127,25 +127,25 @@ CHAINS = 8  # values of a thread of multiply_add; kernels.cu has the same number
 LEAST_US = 500.0  # multiply_add does more rounds until it takes so long
 
 
-def _measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
+def _measure_rate(rate: Rate, device: torch.device, time: Time, sizes: Sequence[int] = SIZES) -> float | None:
     """Return the highest rate in TFLOP/s; None if this GPU, or torch, does not have it."""
     kind, name = rate
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if kind == "plain":
             return _plain(getattr(torch, name), device, time)
         if name != "tf32":
-            return _matrix(name, device, time)
+            return _matrix(name, device, time, sizes)
         matmul = torch.backends.cuda.matmul
         before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
         try:
-            return _matrix(name, device, time)
+            return _matrix(name, device, time, sizes)
         finally:
             matmul.fp32_precision = before
 
 
-def _matrix(name: str, device: torch.device, time: Time) -> float | None:
+def _matrix(name: str, device: torch.device, time: Time, sizes: Sequence[int]) -> float | None:
     best = 0.0
-    for size in SIZES:
+    for size in sizes:
         times_us = []
         with contextlib.suppress(*_LACKING):
             for product in _products(name, size, device):

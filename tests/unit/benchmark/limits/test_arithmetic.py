@@ -23,48 +23,37 @@ def test_multiply_add_does_so_many_rounds_in_each_chain(
     assert out.equal(CHAINS * (start + 3 * rounds) + sum(range(CHAINS)))
 
 
-def test_a_product_is_two_operations_for_each_pair(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16, 32))
-    reached = _measure_rate(("matrix", "bfloat16"), device, lambda run: 1.0)
+def test_a_product_is_two_operations_for_each_pair(device: torch.device) -> None:
+    reached = _measure_rate(("matrix", "bfloat16"), device, lambda run: 1.0, (16, 32))
     assert reached == pytest.approx(2 * 32**3 / 1e6)
 
 
-def test_the_fastest_size_and_layout_counts(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16, 32))
+def test_the_fastest_size_and_layout_counts(device: torch.device) -> None:
     times = iter((1.0, 0.5, 8.0, 9.0))
-    reached = _measure_rate(("matrix", "float16"), device, lambda run: next(times))
+    reached = _measure_rate(("matrix", "float16"), device, lambda run: next(times), (16, 32))
     assert reached == pytest.approx(2 * 16**3 / 0.5 / 1e6)
 
 
-def test_a_size_that_would_take_too_long_is_omitted(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16, 32, 64))
+def test_a_size_that_would_take_too_long_is_omitted(device: torch.device) -> None:
     timed: list[float] = []
 
     def time(run: Run) -> float:
         timed.append(1.0)
         return 10_000.0
 
-    assert _measure_rate(("matrix", "float64"), device, time)
+    assert _measure_rate(("matrix", "float64"), device, time, (16, 32, 64))
     assert len(timed) == 2
 
 
-def test_a_type_that_this_gpu_lacks_has_no_rate(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16,))
+def test_a_type_that_this_gpu_lacks_has_no_rate(device: torch.device) -> None:
 
     def time(run: Run) -> float:
         raise RuntimeError("torch._scaled_mm is only supported on CUDA devices of 8.9 and later")
 
-    assert _measure_rate(("matrix", "float8"), device, time) is None
+    assert _measure_rate(("matrix", "float8"), device, time, (16,)) is None
 
 
-def test_a_layout_that_fails_leaves_the_other(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16,))
+def test_a_layout_that_fails_leaves_the_other(device: torch.device) -> None:
     calls = iter((RuntimeError("cuBLAS does not have it"), 2.0))
 
     def time(run: Run) -> float:
@@ -73,13 +62,10 @@ def test_a_layout_that_fails_leaves_the_other(device: torch.device, monkeypatch:
             raise found
         return found
 
-    assert _measure_rate(("matrix", "bfloat16"), device, time) == pytest.approx(2 * 16**3 / 2 / 1e6)
+    assert _measure_rate(("matrix", "bfloat16"), device, time, (16,)) == pytest.approx(2 * 16**3 / 2 / 1e6)
 
 
-def test_tf32_is_on_while_it_is_timed_and_as_before_afterwards(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16,))
+def test_tf32_is_on_while_it_is_timed_and_as_before_afterwards(device: torch.device) -> None:
     matmul = torch.backends.cuda.matmul
     before, seen = matmul.fp32_precision, []
 
@@ -87,20 +73,19 @@ def test_tf32_is_on_while_it_is_timed_and_as_before_afterwards(
         seen.append(matmul.fp32_precision)
         return 1.0
 
-    assert _measure_rate(("matrix", "tf32"), device, time)
+    assert _measure_rate(("matrix", "tf32"), device, time, (16,))
     assert set(seen) == {"tf32"}
     assert matmul.fp32_precision == before
 
 
-def test_tf32_is_as_before_after_an_interrupt(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16,))
+def test_tf32_is_as_before_after_an_interrupt(device: torch.device) -> None:
     before = torch.backends.cuda.matmul.fp32_precision
 
     def time(run: Run) -> float:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _measure_rate(("matrix", "tf32"), device, time)
+        _measure_rate(("matrix", "tf32"), device, time, (16,))
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
@@ -120,14 +105,13 @@ def test_products_are_of_random_normal_values(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("name", ["float64", "tf32", "float16", "bfloat16"])
-def test_products_can_be_made(name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "SIZES", (16,))
+def test_products_can_be_made(name: str, device: torch.device) -> None:
     made: list[Any] = []
 
     def time(run: Run) -> float:
         made.append(run())
         return 1.0
 
-    assert _measure_rate(("matrix", name), device, time)
+    assert _measure_rate(("matrix", name), device, time, (16,))
     assert len(made) == 2
     assert all(product.isfinite().all() and product.abs().max() > 1 for product in made)
