@@ -47,10 +47,9 @@ def is_multiple(n: int | torch.SymInt, of: int) -> bool:
 
 
 def vector_lanes(tensors: tuple[Tensor, ...], block_size: int, vector_bytes: int = VECTOR_BYTES) -> int:
-    """Return the elements of the widest vector at whose multiples all tensors start.
+    """Return the elements of the widest vector at whose multiples all tensors, of one dtype, start.
 
     Args:
-        tensors: Tensors of one dtype.
         block_size: Threads of a block, the most that share a vector's rest.
         vector_bytes: The bytes of a vector at most.
     """
@@ -120,22 +119,12 @@ def result_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def random_tensors(device: torch.device, dtype: torch.dtype, low: int, high: int) -> Callable[..., Tensor]:
-    """Return a function that makes a tensor of a shape, for samples: `random(4, 1024)`.
-
-    Args:
-        low: The least element.
-        high: Above the largest one.
-    """
+    """Return a function that makes a tensor of a shape, for samples: `random(4, 1024)`."""
     return functools.partial(make_tensor, device=device, dtype=dtype, low=low, high=high)
 
 
 def require_dtype(name: str, dtype: torch.dtype, taken: tuple[torch.dtype, ...]) -> None:
-    """Raise for a dtype that an operator does not take.
-
-    Args:
-        name: The operator, for the message.
-        taken: The dtypes that it takes.
-    """
+    """Raise for a dtype that an operator does not take."""
     if dtype not in taken:
         names = ", ".join(str(each).removeprefix("torch.") for each in taken)
         raise TypeError(f"{name} takes {names} (got {dtype}).\nConvert the tensor first: x.to(torch.float32)")
@@ -164,13 +153,7 @@ def contiguous_like(out: Tensor) -> Tensor:
 
 
 def require_operands(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two tensors of one dtype out of `REAL`, broadcast and contiguous.
-
-    Args:
-        name: The operator, for messages.
-        a: A tensor.
-        b: A tensor of a shape that broadcasts.
-    """
+    """Return two tensors of one dtype out of `REAL`, broadcast and contiguous."""
     if a.dtype != b.dtype:
         raise TypeError(
             f"{name} takes two tensors of one dtype (got {a.dtype} and {b.dtype}).\n"

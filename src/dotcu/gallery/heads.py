@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 SIDE = 2**30
 """Keys before and after a query's position where all are seen."""
+
+
+class Scoring(NamedTuple):
+    """The arguments of attention that say which keys a query sees, and how their scores are computed."""
+
+    causal: bool = False
+    window: int | None = None
+    scale: float | None = None
+    softcap: float = 0.0
 
 
 def reach(causal: bool, window: int | None) -> tuple[int, int]:
@@ -19,16 +29,7 @@ def reach(causal: bool, window: int | None) -> tuple[int, int]:
 
 
 def scale_of(name: str, q: Tensor, scale: float | None) -> float:
-    """Return the factor of the scores: 1 / sqrt(D) where none is given.
-
-    Args:
-        name: The operator.
-        q: Queries (B, H, S, D).
-        scale: The one that is given.
-
-    Raises:
-        ValueError: It is not above 0.
-    """
+    """Return the factor of the scores of q (B, H, S, D): 1 / sqrt(D) where none is given."""
     if scale is not None and not scale > 0:
         raise ValueError(
             f"the scale of scores is above 0 (got {scale}).\n"
@@ -40,20 +41,7 @@ def scale_of(name: str, q: Tensor, scale: float | None) -> float:
 def require_heads(
     name: str, q: Tensor, k: Tensor, v: Tensor, dtypes: Sequence[torch.dtype], *, empty: bool = False
 ) -> None:
-    """Require q (B, H, S, D), and k and v (B, H / groups, T, D) of one dtype.
-
-    Args:
-        name: The operator.
-        q: Queries.
-        k: Keys.
-        v: Values.
-        dtypes: Those that it takes.
-        empty: Takes T = 0, too.
-
-    Raises:
-        TypeError: Another dtype.
-        ValueError: Other shapes.
-    """
+    """Require q (B, H, S, D), and k and v (B, H / groups, T, D) of one dtype; T may be 0 if `empty`."""
     if not (q.dtype == k.dtype == v.dtype and q.dtype in dtypes):
         taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise TypeError(
@@ -78,19 +66,7 @@ def require_heads(
 def require_gradient(
     name: str, grad: Tensor, q: Tensor, out: Tensor, lse: Tensor, *, sums: torch.dtype
 ) -> None:
-    """Require the gradient and both results of a call.
-
-    Args:
-        name: The operator of the call.
-        grad: The gradient by the result.
-        q: The call's queries.
-        out: Its result.
-        lse: Its log-sum-exp.
-        sums: The dtype of that.
-
-    Raises:
-        ValueError: Another shape or dtype.
-    """
+    """Require the gradient and both results of a call, whose log-sum-exp has the dtype `sums`."""
     for which, x in (("grad", grad), ("out", out)):
         if x.dtype != q.dtype or x.shape != q.shape:
             raise ValueError(
@@ -110,10 +86,6 @@ def scores_of(
     """Return scores in float32 or float64, and their slope by softcap; -inf and -1 where a key is not seen.
 
     Args:
-        q: Queries (B, H, S, D).
-        k: Keys (B, H / groups, T, D).
-        scale: The factor of the products.
-        causal: Query i sees the keys 0 to i only.
         window: How many keys a query sees to each side.
         softcap: Bends scores below this; 0 for none.
     """
@@ -138,9 +110,8 @@ def _product(weights: Tensor, x: Tensor, hidden: Tensor) -> Tensor:
     """
     if weights.dtype != torch.float64 or bool(x.isfinite().all()):
         return weights @ x
-    columns = (
-        weights * column.unsqueeze(-2) for column in x.unbind(-1)
-    )  # all at once may not fit into memory
+    # one by one: all at once may not fit into memory
+    columns = (weights * column.unsqueeze(-2) for column in x.unbind(-1))
     return torch.stack([terms.masked_fill(hidden, 0.0).sum(-1) for terms in columns], -1)
 
 
@@ -150,9 +121,6 @@ def weighted(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, slope: Tensor) -> 
     That is NaN in float32 if a score is infinite.
 
     Args:
-        q: Queries (B, H, S, D).
-        k: Keys (B, H / groups, T, D).
-        v: Values, of their shape.
         scores: (B, H, S, T), as `scores_of` gives them.
         slope: Their slope.
     """
@@ -169,23 +137,12 @@ def weighted(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, slope: Tensor) -> 
 
 
 def gradients_of(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    scores: tuple[Tensor, Tensor],
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scores: tuple[Tensor, Tensor],
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients by q, k and v.
 
     Args:
-        grad: The gradient by the result.
-        q: Queries (B, H, S, D).
-        k: Keys (B, H / groups, T, D).
-        v: Values, of their shape.
-        out: The result.
         lse: The log-sum-exp of the scores.
         scores: They and their slope, as `scores_of` gives them.
         scale: The factor of the products.

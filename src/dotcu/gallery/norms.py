@@ -86,13 +86,7 @@ def row_configurations() -> Iterator[Rows]:
 
 
 def holds(rows: Rows, dtype: torch.dtype, n: int, count: int) -> bool:
-    """Return whether threads hold a row of n elements, and most of them something of it, or take steps.
-
-    Args:
-        rows: The configuration.
-        n: Elements of a row.
-        count: Rows, of any number.
-    """
+    """Return whether threads hold a row of n elements, and most of them something of it, or take steps."""
     held = math.prod(rows) * (VECTOR_BYTES // dtype.itemsize)
     return n <= held < 2 * max(n, VECTOR_BYTES) or (n > held and rows[:2] == STEP)
 
@@ -244,10 +238,7 @@ def _split(
     """Return vectors of a thread and threads of a row, a power of two: without a rest if that can be.
 
     Args:
-        n: Elements of a row.
-        width: Elements of a vector.
         choices: Vectors of a thread, the best first.
-        most_lanes: Threads at most.
         least: Else take the fewest that hold a row, if any do.
     """
     for vectors in choices:
@@ -275,13 +266,7 @@ def _split_least(n: int, width: int, choices: tuple[int, ...], most_lanes: int) 
 
 
 def _spread(vectors: int, lanes: int, width: int) -> tuple[int, int]:
-    """Return fewer vectors of a thread and more threads of a row that has a block: as many in all.
-
-    Args:
-        vectors: Vectors of a thread.
-        lanes: Threads of the row.
-        width: Elements of a vector.
-    """
+    """Return fewer vectors of a thread and more threads of a row that has a block: as many in all."""
     while WARP < lanes < FEW_ROWS_LANES and vectors % 2 == 0 and vectors * width > FEW_ROWS_ELEMENTS:
         vectors, lanes = vectors // 2, 2 * lanes
     return vectors, lanes
@@ -306,12 +291,7 @@ def _has_clusters(sum_parts: dotcu.Kernel, x: Tensor) -> bool:
 
 
 def require_rows(name: str, x: Tensor, weight: Tensor, example: str) -> None:
-    """Raise for rows that a norm does not take.
-
-    Args:
-        name: The operator, for the messages.
-        example: A call that is right.
-    """
+    """Raise for rows that a norm does not take; `example` is a call that is right."""
     require_dtype(name, x.dtype, FLOATS)
     if weight.dtype != x.dtype and (weight.dtype != torch.float32 or x.dtype == torch.float64):
         raise TypeError(
@@ -333,12 +313,7 @@ def require_rows(name: str, x: Tensor, weight: Tensor, example: str) -> None:
 
 
 def require_like(name: str, x: Tensor, other: Tensor, argument: str) -> None:
-    """Raise for a tensor of another shape or dtype than x.
-
-    Args:
-        name: The operator, for the message.
-        argument: The other tensor's name.
-    """
+    """Raise for a tensor of another shape or dtype than x; `argument` is its name."""
     if other.dtype != x.dtype or other.shape != x.shape:
         raise ValueError(
             f"{name} takes {argument} of shape {tuple(x.shape)} and dtype {x.dtype} "

@@ -15,6 +15,7 @@ import dotcu
 from dotcu.gallery.common import random_tensors
 from dotcu.gallery.heads import (
     SIDE,
+    Scoring,
     gradients_of,
     reach,
     require_gradient,
@@ -129,8 +130,7 @@ def attention(
     """
     _require("attention", q, k, v, window, softcap)
     out, lse = _like(q), q.new_empty(q.shape[:3], dtype=_sum_type(q))
-    settings = causal, window, scale_of("attention", q, scale), softcap
-    _forward(q, k, v, out, lse, *settings)
+    _forward(q, k, v, out, lse, Scoring(causal, window, scale_of("attention", q, scale), softcap))
     return out, lse
 
 
@@ -168,8 +168,8 @@ def attention_backward(
     _require("attention", q, k, v, window, softcap)
     require_gradient("attention", grad, q, out, lse, sums=_sum_type(q))
     by = _like(q), _like(k), _like(v)
-    settings = causal, window, scale_of("attention", q, scale), softcap
-    _backward(grad, q, k, v, out, lse, by, *settings, deterministic)
+    scoring = Scoring(causal, window, scale_of("attention", q, scale), softcap)
+    _backward(grad, q, k, v, out, lse, by, scoring, deterministic)
     return by
 
 
@@ -210,9 +210,9 @@ def attention_varlen(
     """
     _require_varlen(q, k, v, cu_seq_q, cu_seq_k, window, softcap)
     out, lse = _like(q), q.new_empty((q.shape[1], q.shape[0]), dtype=_sum_type(q))
-    settings = causal, window, scale_of("attention_varlen", _batch(q), scale), softcap
-    starts = cu_seq_q.contiguous(), cu_seq_k.contiguous()
-    _forward(_batch(q), _batch(k), _batch(v), _batch(out), lse, *settings, *starts, (max_q, max_k))
+    scoring = Scoring(causal, window, scale_of("attention_varlen", _batch(q), scale), softcap)
+    packed = cu_seq_q.contiguous(), cu_seq_k.contiguous(), max_q, max_k
+    _forward(_batch(q), _batch(k), _batch(v), _batch(out), lse, scoring, packed)
     return out, lse
 
 
@@ -251,40 +251,34 @@ def attention_varlen_backward(
     dy, one, keys, values, result = (_batch(x) for x in (grad, q, k, v, out))
     require_gradient("attention_varlen", dy, one, result, lse.unsqueeze(0), sums=_sum_type(q))
     by = _like(q), _like(k), _like(v)
-    settings = causal, window, scale_of("attention_varlen", one, scale), softcap
-    starts = cu_seq_q.contiguous(), cu_seq_k.contiguous()
+    scoring = Scoring(causal, window, scale_of("attention_varlen", one, scale), softcap)
+    packed = cu_seq_q.contiguous(), cu_seq_k.contiguous(), max_q, max_k
     gradients = tuple(_batch(x) for x in by)
-    _backward(dy, one, keys, values, result, lse, gradients, *settings, deterministic, *starts)
+    _backward(dy, one, keys, values, result, lse, gradients, scoring, deterministic, packed)
     return by
 
 
+Packed = tuple[Tensor, Tensor, int, int]
+"""Of packed sequences: where each begins in q and in k, and the lengths of the longest ones."""
+
+
 def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool,
-    window: int | None,
-    scale: float,
-    softcap: float,
-    starts: Tensor | None = None,
-    key_starts: Tensor | None = None,
-    longest: tuple[int, int] | None = None,
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scoring: Scoring, packed: Packed | None = None
 ) -> None:
     """Write the result and the log-sum-exp: of B sequences, or of packed ones in a batch of one."""
     if out.numel() == 0 or k.numel() == 0:
         out.zero_(), lse.fill_(-math.inf)
         return
+    causal, window, scale, softcap = scoring
+    starts, key_starts, queries, keys = packed or (None, None, q.shape[2], k.shape[2])
     sequences = 0 if starts is None else starts.shape[0]
-    packed = starts, key_starts, sequences
+    packing = starts, key_starts, sequences
     if _is_plain(q):
         kernel, grid = _choose_plain(plain.attention_plain, q, q)
-        plainly = (*packed, *reach(causal, window), scale, softcap)
+        plainly = (*packing, *reach(causal, window), scale, softcap)
         kernel(q, k, v, out, lse, *plainly, grid=grid, block=256)
         return
     q, k, v = _mapped(q), _mapped(k), _mapped(v)
-    queries, keys = longest or (q.shape[2], k.shape[2])
     kernel, rows, columns, tiles, numbers, grid, smem_bytes = _choose(
         q, k, sequences, queries, keys, causal, window, softcap > 0
     )
@@ -292,37 +286,26 @@ def _forward(
     q_map = dotcu.tensor_map(q, box=(1, 1, rows, 64), swizzle=128)
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, columns, 64), swizzle=128) for x in (k, v))
     kernel(
-        q_map, k_map, v_map, out, lse, counter, *packed, *numbers, scale, softcap,
+        q_map, k_map, v_map, out, lse, counter, *packing, *numbers, scale, softcap,
         grid=grid, block=rows * 2 + 128, smem_bytes=smem_bytes,
     )  # fmt: skip
 
 
 def _backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    by: tuple[Tensor, ...],
-    causal: bool,
-    window: int | None,
-    scale: float,
-    softcap: float,
-    deterministic: bool,
-    starts: Tensor | None = None,
-    key_starts: Tensor | None = None,
-) -> None:
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, by: tuple[Tensor, ...],
+    scoring: Scoring, deterministic: bool, packed: Packed | None = None,
+) -> None:  # fmt: skip
     """Write the gradients by q, k and v."""
-    by_q, by_k, by_v = by
+    (by_q, by_k, by_v), (causal, window, scale, softcap) = by, scoring
     if q.numel() == 0 or k.numel() == 0:
         for x in by:
             x.zero_()
         return
+    starts, key_starts, *_ = packed or (None, None)
     lse, sequences = lse.contiguous(), 0 if starts is None else starts.shape[0]
-    packed, of_queries = (starts, key_starts, sequences), (starts, sequences)
+    packing, of_queries = (starts, key_starts, sequences), (starts, sequences)
     if _is_plain(q):
-        plainly = (*packed, *reach(causal, window), scale, softcap)
+        plainly = (*packing, *reach(causal, window), scale, softcap)
         kernel, grid = _choose_plain(plain_backward.attention_plain_queries, q, q)
         kernel(q, k, v, out, grad, lse, by_q, *plainly, grid=grid, block=256)
         kernel, grid = _choose_plain(plain_backward.attention_plain_keys, q, k)
@@ -344,7 +327,7 @@ def _backward(
     for both in ((True, True),) if d <= LARGEST_AT_ONCE else ((True, False), (False, True)):
         instance = (q.dtype, d, m, masked, capped, *both, sums_up, sequences > 0)
         hopper_backward.attention_backward[instance](
-            q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, *packed, *numbers, scale, softcap,
+            q_map, k_map, v_map, grad_map, logs, delta, sums, by_k, by_v, *packing, *numbers, scale, softcap,
             grid=key_blocks, block=384, smem_bytes=_backward_smem(d, m),
         )  # fmt: skip
     if sums_up:
@@ -355,7 +338,7 @@ def _backward(
     q_map, grad_map = (dotcu.tensor_map(x, box=(1, 1, 128, 64), swizzle=128) for x in (q, grad))
     k_map, v_map = (dotcu.tensor_map(x, box=(1, 1, n, 64), swizzle=128) for x in (k, v))
     hopper_queries.attention_queries[q.dtype, d, n, masked, capped, sequences > 0](
-        q_map, k_map, v_map, grad_map, logs, delta, by_q, *packed, group, keys, padded, all_rows,
+        q_map, k_map, v_map, grad_map, logs, delta, by_q, *packing, group, keys, padded, all_rows,
         *reach(causal, window), scale, softcap,
         grid=query_blocks, block=384, smem_bytes=_queries_smem(d, n),
     )  # fmt: skip
@@ -418,15 +401,9 @@ def _together(heads_of_k: int, group: int, keys: int, d: int, l2_bytes: int = L2
 
 @dotcu.by_layout
 def _choose(
-    q: Tensor,
-    k: Tensor,
-    sequences: int,
-    longest: int,
-    keys: int,
-    causal: bool,
-    window: int | None,
+    q: Tensor, k: Tensor, sequences: int, longest: int, keys: int, causal: bool, window: int | None,
     capped: bool,
-) -> tuple[dotcu.Kernel, int, int, int, tuple[int, ...], int, int]:
+) -> tuple[dotcu.Kernel, int, int, int, tuple[int, ...], int, int]:  # fmt: skip
     """The kernel, rows of its boxes of queries and of keys, tiles, numbers, grid, and shared memory."""
     b, h, queries, width = q.shape
     d, group, masked = _padded(int(width)), q.shape[1] // k.shape[1], _masked(causal, window)
@@ -544,32 +521,17 @@ def _() -> Iterator[AttentionTile]:
 
 
 @attention.reference
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-) -> tuple[Tensor, Tensor]:
+def _(q: Tensor, k: Tensor, v: Tensor, *settings: Any, **named: Any) -> tuple[Tensor, Tensor]:
+    causal, window, scale, softcap = Scoring(*settings, **named)
     return weighted(q, k, v, *scores_of(q, k, scale_of("attention", q, scale), causal, window, softcap))
 
 
 @attention_backward.reference
 def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    deterministic: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *settings: Any,
+    deterministic: bool = False, **named: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    causal, window, scale, softcap = Scoring(*settings[:4], **named)
     factor = scale_of("attention", q, scale)
     scores = scores_of(q, k, factor, causal, window, softcap)
     return gradients_of(grad, q, k, v, out, lse, scores, factor)
@@ -587,18 +549,10 @@ def _each(q: Tensor, k: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor) -> Iterator[
 
 @attention_varlen.reference
 def _varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int,
+    *settings: Any, **named: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    causal, window, scale, softcap = Scoring(*settings, **named)
     out, lse = torch.zeros_like(q), q.new_zeros((q.shape[1], q.shape[0]), dtype=_sum_type(q))
     for i, j in _each(q, k, cu_seq_q, cu_seq_k):
         one, keys, values = _batch(q[i]), _batch(k[j]), _batch(v[j])
@@ -611,22 +565,10 @@ def _varlen(
 
 @attention_varlen_backward.reference
 def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    deterministic: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cu_seq_q: Tensor,
+    cu_seq_k: Tensor, max_q: int, max_k: int, *settings: Any, deterministic: bool = False, **named: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    causal, window, scale, softcap = Scoring(*settings[:4], **named)
     by_q, by_k, by_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     for i, j in _each(q, k, cu_seq_q, cu_seq_k):
         one, keys, values = _batch(q[i]), _batch(k[j]), _batch(v[j])
@@ -667,86 +609,49 @@ def _(ctx: Any, grad: Tensor, grad_lse: Tensor) -> Any:
     return (*gradients, *(None,) * 8)
 
 
-def _seen(q: Tensor, k: Tensor, causal: bool, window: int | None) -> int:
+def _seen(q: Tensor, k: Tensor, scoring: Scoring) -> int:
     """Return the number of pairs of a query and a key of a head that count."""
     queries, keys = q.shape[2], k.shape[2]
-    before, after = reach(causal, window)
-    if window is not None:
-        return queries * min(keys, before + after + 1)
-    return queries * keys // 2 if causal else queries * keys
+    if scoring.window is not None:
+        return queries * min(keys, sum(reach(scoring.causal, scoring.window)) + 1)
+    return queries * keys // 2 if scoring.causal else queries * keys
 
 
 @attention.work
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-) -> tuple[int, int]:
+def _(q: Tensor, k: Tensor, v: Tensor, *settings: Any, **named: Any) -> tuple[int, int]:
     b, h, _, d = q.shape
-    return 2 * q.nbytes + k.nbytes + v.nbytes + 4 * q[..., 0].numel(), 4 * b * h * d * _seen(
-        q, k, causal, window
-    )
+    moved = 2 * q.nbytes + k.nbytes + v.nbytes + 4 * q[..., 0].numel()
+    return moved, 4 * b * h * d * _seen(q, k, Scoring(*settings, **named))
 
 
 @attention_backward.work
 def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    deterministic: bool = False,
-) -> tuple[int, int]:
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *settings: Any,
+    deterministic: bool = False, **named: Any,
+) -> tuple[int, int]:  # fmt: skip
     b, h, _, d = q.shape
-    return 4 * q.nbytes + 4 * k.nbytes, 10 * b * h * d * _seen(q, k, causal, window)
+    return 4 * q.nbytes + 4 * k.nbytes, 10 * b * h * d * _seen(q, k, Scoring(*settings[:4], **named))
+
+
+def _seen_of_each(q: Tensor, k: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, scoring: Scoring) -> int:
+    return sum(_seen(_batch(q[i]), _batch(k[j]), scoring) for i, j in _each(q, k, cu_seq_q, cu_seq_k))
 
 
 @attention_varlen.work
 def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-) -> tuple[int, int]:
-    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(q, k, cu_seq_q, cu_seq_k))
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int,
+    *settings: Any, **named: Any,
+) -> tuple[int, int]:  # fmt: skip
+    pairs = _seen_of_each(q, k, cu_seq_q, cu_seq_k, Scoring(*settings, **named))
     return 2 * q.nbytes + k.nbytes + v.nbytes + 4 * q[..., 0].numel(), 4 * q.shape[1] * q.shape[2] * pairs
 
 
 @attention_varlen_backward.work
 def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    deterministic: bool = False,
-) -> tuple[int, int]:
-    pairs = sum(_seen(_batch(q[i]), _batch(k[j]), causal, window) for i, j in _each(q, k, cu_seq_q, cu_seq_k))
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cu_seq_q: Tensor,
+    cu_seq_k: Tensor, max_q: int, max_k: int, *settings: Any, deterministic: bool = False, **named: Any,
+) -> tuple[int, int]:  # fmt: skip
+    pairs = _seen_of_each(q, k, cu_seq_q, cu_seq_k, Scoring(*settings[:4], **named))
     return 4 * q.nbytes + 4 * k.nbytes, 10 * q.shape[1] * q.shape[2] * pairs
 
 
@@ -910,14 +815,9 @@ def _choose_decode(
 
 
 def _require_cache(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_table: Tensor,
-    lengths: Tensor,
-    window: int | None,
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, lengths: Tensor, window: int | None,
     softcap: float,
-) -> None:
+) -> None:  # fmt: skip
     if not (q.dtype == k_cache.dtype == v_cache.dtype and q.dtype in HALVES):
         raise TypeError(
             "attention_decode takes bfloat16 or float16, all the same "
@@ -973,15 +873,9 @@ def _require_cache(
 
 @attention_decode.reference
 def _(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_table: Tensor,
-    lengths: Tensor,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, lengths: Tensor,
+    window: int | None = None, scale: float | None = None, softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     out, lse = torch.zeros_like(q), q.new_zeros((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
     factor, tokens, page = scale_of("attention_decode", q, scale), q.shape[1], k_cache.shape[1]
     for b, length in enumerate(lengths.clamp(max=block_table.shape[1] * page).tolist()):
@@ -1000,30 +894,18 @@ def _(
 
 @attention_decode.work
 def _(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_table: Tensor,
-    lengths: Tensor,
-    window: int | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-) -> tuple[int, int]:
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, lengths: Tensor,
+    window: int | None = None, *rest: Any, **named: Any,
+) -> tuple[int, int]:  # fmt: skip
     (_, tokens, h, d), most = q.shape, SIDE if window is None else window + q.shape[1]
     keys = sum(min(length, most) for length in lengths.tolist())
     return 2 * q.nbytes + 2 * keys * k_cache.shape[2] * d * q.element_size(), 4 * keys * tokens * h * d
 
 
 def _paged(
-    device: torch.device,
-    dtype: torch.dtype,
-    tokens: int,
-    h: int,
-    heads: int,
-    d: int,
-    page: int,
+    device: torch.device, dtype: torch.dtype, tokens: int, h: int, heads: int, d: int, page: int,
     lengths: tuple[int, ...],
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Sequences whose blocks lie in the cache backwards."""
     random = random_tensors(device, dtype, -1, 1)
     most = max(1, *(-(-length // page) for length in lengths))
@@ -1068,15 +950,9 @@ class InPlaceOfSdpa(TorchFunctionMode):
 
 
 def _sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, bool, float | None] | None:
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, bool, float | None] | None:  # fmt: skip
     """The arguments of attention for a call of scaled_dot_product_attention; None where it stays torch's."""
     if (
         attn_mask is not None

@@ -189,15 +189,9 @@ def _(
 
 @attention_tile_backward.reference
 def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool = False,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool = False,
     scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     factor = scale_of("attention_tile", q, scale)
     return gradients_of(grad, q, k, v, out, lse, scores_of(q, k, factor, causal), factor)
 
@@ -211,15 +205,9 @@ def _(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None
 
 @attention_tile_backward.sharding
 def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool = False,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool = False,
     scale: float | None = None,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     whole = [
         "grad:0 q:0 k:0 v:0 out:0 lse:0 -> 0, 0, 0",
         "even grad:1 q:1 k:1 v:1 out:1 lse:1 -> 1, 1, 1",
@@ -252,15 +240,9 @@ def _(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None
 
 @attention_tile_backward.work
 def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool = False,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool = False,
     scale: float | None = None,
-) -> tuple[int, int]:
+) -> tuple[int, int]:  # fmt: skip
     products = 10 * q.numel() * k.shape[2]
     return 4 * q.nbytes + 4 * k.nbytes, products // 2 if causal else products
 

@@ -185,14 +185,9 @@ def _(
 
 @cross_entropy_backward.fake
 def _(
-    grad_loss: Tensor,
-    grad_lse: Tensor,
-    logits: Tensor,
-    target: Tensor,
-    lse: Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
+    grad_loss: Tensor, grad_lse: Tensor, logits: Tensor, target: Tensor, lse: Tensor,
+    ignore_index: int = -100, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     _require(logits, target, reduction)
     _require_gradients(grad_loss, grad_lse, logits, target, lse, reduction)
     return torch.empty_like(logits.contiguous())
@@ -223,14 +218,9 @@ def _unknown(logits: Tensor, target: Tensor, ignore_index: int) -> Tensor:
 
 @cross_entropy_backward.reference
 def _(
-    grad_loss: Tensor,
-    grad_lse: Tensor,
-    logits: Tensor,
-    target: Tensor,
-    lse: Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
+    grad_loss: Tensor, grad_lse: Tensor, logits: Tensor, target: Tensor, lse: Tensor,
+    ignore_index: int = -100, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     p, hit, weight = _probabilities(logits, target, lse, ignore_index, reduction)
     of_loss = torch.where(weight == 0, 0, weight * grad_loss.to(p.dtype)).unsqueeze(-1)
     return ((of_loss + grad_lse.unsqueeze(-1)) * p - torch.where(hit, of_loss, 0)).to(logits.dtype)

@@ -409,8 +409,8 @@ def _step(a: Tensor, b: Tensor, out: Tensor, name: str) -> None:
 
 
 def _on_tensor_cores(
-    a: Tensor, b: Tensor, out: Tensor, epilogue: Epilogue, kernel: str | None, *,
-    up: Tensor | None = None, ends: Tensor | None = None,
+    a: Tensor, b: Tensor, out: Tensor, epilogue: Epilogue, kernel: str | None, *, up: Tensor | None = None,
+    ends: Tensor | None = None,
 ) -> None:  # fmt: skip
     """PlannedLaunch mma.cu or hopper.cu.
 
@@ -657,22 +657,9 @@ def _choose_mma(
     small = MMA_PAIR if flags & SWIGLU else MMA_SMALL
     instance = MMA_LARGE if tiles(MMA_LARGE) >= dotcu.sm_count(out) else small
     bm, bn, down, across, stages = instance
-    kernel = mma_kernels.matmul_mma[
-        a.dtype,
-        out.dtype,
-        bm,
-        bn,
-        down,
-        across,
-        stages,
-        GROUP,
-        vectors[0],
-        min(vectors[1:]),
-        a_mn,
-        b_mn,
-        flags,
-        out.dtype,
-    ]
+    lines = vectors[0], min(vectors[1:]), a_mn, b_mn
+    arguments = (a.dtype, out.dtype, *instance, GROUP, *lines, flags, out.dtype)
+    kernel = mma_kernels.matmul_mma[arguments]
     return kernel, tiles(instance), 32 * down * across, stages * (bm + bn) * ROW
 
 
@@ -818,16 +805,9 @@ def _() -> Iterator[HopperInstance]:
 
 @matmul.reference
 def _(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    other: Tensor | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    activation: str | None = None,
-    **launch: Any,
-) -> Tensor:
+    a: Tensor, b: Tensor, bias: Tensor | None = None, other: Tensor | None = None, *, alpha: float = 1.0,
+    beta: float = 1.0, activation: str | None = None, **launch: Any,
+) -> Tensor:  # fmt: skip
     plain = bias is None and other is None and activation is None and alpha == 1.0
     wide = a.dtype if plain else torch.promote_types(a.dtype, torch.float32)
     sum = alpha * (a.to(wide) @ b.to(wide)) if alpha != 1.0 else a.to(wide) @ b.to(wide)

@@ -137,16 +137,9 @@ def _is_aligned(x: Tensor) -> bool:
 
 @dotcu.by_layout
 def _choose(
-    a: Tensor,
-    b: Tensor,
-    out: Tensor,
-    bias: Tensor | None,
-    other: Tensor | None,
-    k: int,
-    a_columns: bool,
-    b_columns: bool,
-    epilogue: int,
-) -> tuple[dotcu.Kernel, int]:
+    a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, other: Tensor | None, k: int, a_columns: bool,
+    b_columns: bool, epilogue: int,
+) -> tuple[dotcu.Kernel, int]:  # fmt: skip
     """The kernel, and blocks: as many as run at once, or as there are tiles."""
     (m, n), sms = out.shape, dotcu.sm_count(out)
     clusters = dotcu.capability(out) >= FIRST_WITH_CLUSTERS

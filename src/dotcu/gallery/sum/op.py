@@ -227,16 +227,12 @@ def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int)
 def _first_columns(
     x: Tensor, columns: int, n: int, inner: int, lanes: int, anywhere: bool, block_size: int
 ) -> tuple[tuple[int, int], int]:
-    """Return the block of a launch that reads x, and the parts that the n are cut into.
+    """Return the block of a launch that reads x, of [outer, n, inner] elements, and the parts of n.
 
     Args:
-        x: Of [outer, n, inner] elements.
         columns: outer * inner.
-        n: The elements of a sum.
-        inner: Sums side by side.
         lanes: Columns of a thread.
         anywhere: Rows do not begin at multiples of vectors.
-        block_size: Threads at most.
     """
     multiprocessors, parts, vectors = dotcu.sm_count(x), 1, columns // lanes
     block = _columns_block(vectors, n, inner // lanes, lanes * x.element_size(), block_size, multiprocessors)
@@ -250,14 +246,9 @@ def _first_columns(
 
 
 def _columns(
-    dtype: torch.dtype,
-    result: torch.dtype,
-    numbers: tuple[int, int, int],
-    parts: int,
-    lanes: int,
-    block: tuple[int, int],
-    anywhere: bool = False,
-) -> PlannedLaunch:
+    dtype: torch.dtype, result: torch.dtype, numbers: tuple[int, int, int], parts: int, lanes: int,
+    block: tuple[int, int], anywhere: bool = False,
+) -> PlannedLaunch:  # fmt: skip
     grid = dotcu.cdiv(dotcu.cdiv(numbers[0] + anywhere * (lanes - 1), lanes), block[0]), parts
     smem_bytes = _smem_bytes(dtype, lanes, block)
     return PlannedLaunch(_columns_kernel(dtype, result, lanes, anywhere), numbers, grid, block, smem_bytes)
