@@ -35,7 +35,7 @@ _OF_NOTHING_SAVED = (IndexError, ValueError, AttributeError)
 class _Call:
     """One recorded call: the operator, and the nesting of its flat inputs and outputs.
 
-    The inputs are the positional arguments and those by keyword: autograd must see every tensor.
+    The inputs are all arguments, also those by keyword: autograd must see every tensor.
     """
 
     def __init__(self, operator: Any, inputs: TreeSpec) -> None:
@@ -145,11 +145,7 @@ class Recorder:
         )
 
     def record(self, operator: Callable[..., Any], args: Any, keywords: dict[str, Any]) -> Any:
-        """Call an operator, and record the call.
-
-        Args:
-            keywords: The keyword-only arguments.
-        """
+        """Call an operator, and record the call; `keywords` are the keyword-only arguments."""
         flat, spec = tree_flatten((args, keywords))
         call = _Call(operator, spec)
         if torch_compat.transforms():
@@ -169,11 +165,7 @@ class Recorder:
     ) -> Callable[..., Any]:
         """Make the function that records a call outside of transforms, none of whose values is a list.
 
-        This leaves out what `record` does for nested values.
-
-        Args:
-            compute: Computes a call below autograd.
-            defaults: The default of each argument that has one.
+        This leaves out what `record` does for nested values. `compute` computes a call below autograd.
         """
         signature, derivative = self.signature, self.derivative
         names = signature.keyword_only

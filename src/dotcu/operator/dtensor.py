@@ -111,9 +111,7 @@ def _reduces_once(places: Sequence[MeshPlacement]) -> bool:
 def _may_be(own: Any, spec: Any, *, stays: bool, even: bool) -> bool:
     """Return whether a tensor is placed so, or can be: then no rank of a dimension is to be left empty.
 
-    Args:
-        stays: Whether it cannot be redistributed.
-        even: Whether its parts must be of equal sizes.
+    It cannot be redistributed if it `stays`; its parts must be of equal sizes if they are `even`.
     """
     now = own.strategies[0].output_spec
     counts: dict[int, int] = {}

@@ -103,10 +103,6 @@ def explain(name: str, error: BaseException) -> None:
 def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a body with its launches, and check its result.
 
-    Args:
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
-
     Raises:
         LaunchError: torch found in the body that a kernel before it had failed.
         BodyError: Its result does not fit its schema.
@@ -128,12 +124,7 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
 
 
 def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body without its launches, for the shapes, layouts and dtypes of its outputs.
-
-    Args:
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
-    """
+    """Run a body without its launches, for the shapes, layouts and dtypes of its outputs."""
     with entering_scope(LaunchPolicy.SKIP, operator=signature.qualified_name):
         with _around_skipped.get()():
             result = body(*args, **kwargs)
@@ -142,10 +133,6 @@ def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict
 
 def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return a body's result if it fits its schema; several values as a plain tuple.
-
-    Args:
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
 
     Raises:
         BodyError: It returned another number of tensors, something else, or memory that is not new.

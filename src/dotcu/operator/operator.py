@@ -28,10 +28,6 @@ from dotcu.operator.sharding import Sharding
 from dotcu.tracebacks import shorten
 
 
-class Operator(Overload):
-    """A torch operator that dotcu checks, measures and inspects, whatever computes it."""
-
-
 class LaunchingOverload(Overload):
     """One signature whose body launches kernels: on CUDA tensors, and in the simulator for CPU tensors.
 
@@ -273,7 +269,7 @@ def _overload_of(operator: LaunchingOperator, name: str) -> Overload:
     return operator.overloads[name]
 
 
-class LaunchingOperator(LaunchingOverload, Operator):
+class LaunchingOperator(LaunchingOverload):
     """A torch operator of a Python function that launches kernels.
 
     Calling it picks among its overloads by the arguments, as `torch.ops` does. A call that names
@@ -396,11 +392,7 @@ def _redirect_earlier(operator: LaunchingOperator) -> None:
 
 
 def defined(where: Callable[[register.Definition], bool]) -> list[LaunchingOperator]:
-    """Return the operators in force that are defined in some places, whatever refers to them.
-
-    Args:
-        where: Tells whether a place is one of these.
-    """
+    """Return the operators in force that are defined in some places, whatever refers to them."""
     origins = register.origins()
     return [
         operator
@@ -410,7 +402,7 @@ def defined(where: Callable[[register.Definition], bool]) -> list[LaunchingOpera
     ]
 
 
-class ExistingOperator(Operator):
+class ExistingOperator(Overload):
     """One overload of an operator that a library computes.
 
     Calling it calls the library: its CPU kernel for CPU tensors, its CUDA kernel for CUDA tensors.
@@ -517,6 +509,10 @@ class ExistingOperator(Operator):
 
     def __repr__(self) -> str:
         return f"<dotcu.op.existing {self.signature}; a library computes it>"
+
+
+Operator = LaunchingOperator | ExistingOperator
+"""A torch operator that dotcu checks, measures and inspects, whatever computes it."""
 
 
 class OpDecorator:

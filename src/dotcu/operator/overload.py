@@ -427,18 +427,9 @@ def warm(
     samples: Iterable[Sample] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Call each overload with all of its samples on every device, and its backward where it has one.
+    """Do as `Overload.warm` says, for several; `samples` are those of the first, and `name` is for messages.
 
-    torch's random numbers, the current device and whether gradients are recorded stay as they were.
-
-    Args:
-        overloads: An overload that writes what another returns is called on the samples of that one.
-        name: What the user calls the operator, for messages.
-        samples: The calls of the first overload, instead of its own samples.
-        progress: Is called with the number of compiles that are done, and of all.
-
-    Raises:
-        UsageError: An overload has no samples; the others have been warmed.
+    An overload that writes what another returns is called on the samples of that one.
     """
     require_own_cuda(f"{name}.warm()")
     if cuda.capturing():
@@ -482,7 +473,7 @@ def _by_device(name: str, samples: Iterable[Sample]) -> dict[torch.device, list[
 
 
 def _call_each(overload: Overload, samples: Iterable[Sample], device: torch.device) -> int:
-    """Call an overload with samples on one device; return the number of calls."""
+    """Call an overload with samples; return the number of calls."""
     calls = 0
     for sample in samples:
         calls += 1

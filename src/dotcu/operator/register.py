@@ -159,9 +159,6 @@ _live: dict[str, Registration] = {}
 def define(signature: Signature, origin: Definition, tags: Sequence[torch.Tag]) -> Registration:
     """Define an overload; an earlier definition of the same function is replaced.
 
-    Args:
-        origin: The place of its definition.
-
     Raises:
         DuplicateOperator: Another file or function has defined it; names both.
     """
@@ -233,9 +230,6 @@ def _drop(adopted: Iterable[Registration]) -> None:
 
 def find(namespace: str, name: str, overload: str) -> Any:
     """Return the `torch._ops.OpOverload` that another library has registered.
-
-    Args:
-        overload: The overload's name; empty for the default one.
 
     Raises:
         UsageError: There is none, or dotcu.op has defined it; lists the existing ones.

@@ -129,10 +129,6 @@ def split_name(name: Any) -> tuple[str, str]:
 def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) -> Signature:
     """Return the signature of a body, from its annotations.
 
-    Args:
-        name: `"namespace::name"`.
-        overload: The overload's name; empty for the default one.
-
     Raises:
         SchemaError: An annotation is missing or has no schema type in torch, or a body that writes
             its arguments also returns something, or it takes too many.

@@ -163,9 +163,7 @@ def rules(
 ) -> list[ShardingRule]:
     """Return the rules of a declaration for one call, without those that a tensor has too few dimensions for.
 
-    Args:
-        args: The positional arguments; of a tensor, only `shape` and `ndim` are asked.
-        kwargs: The keyword arguments.
+    Of a tensor among the arguments, only `shape` and `ndim` are asked.
 
     Raises:
         UsageError: A function returned something else than rules.
