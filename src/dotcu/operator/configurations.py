@@ -31,7 +31,7 @@ from dotcu.kernel.scope import (
 )
 from dotcu.kernel.shape_queries import capability, forget_choices
 from dotcu.operator import tuned
-from dotcu.operator.schema import Body
+from dotcu.operator.schema import OperatorBody
 from dotcu.operator.tuned import CallKey, TunedEntry, TunedGpu, TunedValue
 
 _log = logging.getLogger("dotcu")
@@ -77,7 +77,7 @@ class Configurations:
     """
 
     def __init__(
-        self, name: str, body: Body, generate: Generator, when: When | None = None, *,
+        self, name: str, body: OperatorBody, generate: Generator, when: When | None = None, *,
         exact: bool | int = False,
     ) -> None:  # fmt: skip
         self.name, self.body, self.generate, self.when = name, body, generate, when

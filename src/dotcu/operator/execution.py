@@ -25,7 +25,7 @@ from dotcu.kernel.scope import (
     scope_variable,
 )
 from dotcu.operator.samples import describe
-from dotcu.operator.schema import Body, Signature
+from dotcu.operator.schema import OperatorBody, Signature
 from dotcu.tracebacks import caller_line
 
 
@@ -100,7 +100,7 @@ def explain(name: str, error: BaseException) -> None:
         raise LaunchError(f"The body of {name} failed.\n{story}") from error
 
 
-def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def compute(signature: Signature, body: OperatorBody, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a body with its launches, and check its result.
 
     Raises:
@@ -123,7 +123,7 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
     return checked(signature, result, args, kwargs)
 
 
-def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def allocate(signature: Signature, body: OperatorBody, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a body without its launches, for the shapes, layouts and dtypes of its outputs."""
     with entering_scope(LaunchPolicy.SKIP, operator=signature.qualified_name):
         with _around_skipped.get()():

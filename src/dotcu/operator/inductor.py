@@ -21,12 +21,12 @@ from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import execution, register
 from dotcu.operator.configurations import Configurations, gpu_at_hand, relatives, values_of, values_text
 from dotcu.operator.overload import Overload
-from dotcu.operator.schema import Body, Signature
+from dotcu.operator.schema import OperatorBody, Signature
 
 _MODULE = "torch._inductor.kernel.custom_op"
 
 
-def define_configured(overload: Overload, body: Body, tunable: Configurations) -> None:
+def define_configured(overload: Overload, body: OperatorBody, tunable: Configurations) -> None:
     """Define the operator that takes a configuration as text; none for what Inductor does not choose for."""
     if _unfit(overload.signature):
         return

@@ -23,7 +23,7 @@ from dotcu.operator import autograd, execution, inductor, register, schema
 from dotcu.operator.configurations import Configurations, Generator, When
 from dotcu.operator.overload import Overload, Progress, Registered, Tolerance, warm
 from dotcu.operator.samples import Sample, describe
-from dotcu.operator.schema import Body
+from dotcu.operator.schema import OperatorBody
 from dotcu.operator.sharding import Sharding
 from dotcu.tracebacks import shorten
 
@@ -36,13 +36,13 @@ class LaunchingOverload(Overload):
         configuration: Returns the configuration of a call, for a body: `Configurations.of_call`.
     """
 
-    body: Body
+    body: OperatorBody
     tunable: Configurations | None
     configuration: Callable[..., Any]
 
     def __init__(
         self,
-        body: Body,
+        body: OperatorBody,
         *,
         name: str,
         overload: str = "",
@@ -276,7 +276,9 @@ class LaunchingOperator(LaunchingOverload):
     `out=` returns `out`.
     """
 
-    def __init__(self, body: Body, *, name: str, sharding: Sharding | None = None, **options: Any) -> None:
+    def __init__(
+        self, body: OperatorBody, *, name: str, sharding: Sharding | None = None, **options: Any
+    ) -> None:
         super().__init__(body, name=name, **options)
         self.overloads: dict[str, LaunchingOverload] = {"": self}
         self._direct: Any = None
@@ -288,7 +290,7 @@ class LaunchingOperator(LaunchingOverload):
 
     def overload(
         self, name: str, *, mutates_args: Sequence[str] = (), tags: Sequence[torch.Tag] = ()
-    ) -> Callable[[Body], LaunchingOverload]:
+    ) -> Callable[[OperatorBody], LaunchingOverload]:
         """Add another signature under the same name: `@scale_add.overload("Scalar")`.
 
         Args:
@@ -303,7 +305,7 @@ class LaunchingOperator(LaunchingOverload):
                 f'Type: @{self.__name__}.overload("Scalar")'
             )
 
-        def decorate(body: Body) -> LaunchingOverload:
+        def decorate(body: OperatorBody) -> LaunchingOverload:
             added = LaunchingOverload(
                 body,
                 name=self.signature.packet_name,
@@ -530,7 +532,7 @@ class OpDecorator:
         tags: Sequence[torch.Tag] = (),
         tolerance: Tolerance = None,
         sharding: Sharding | None = None,
-    ) -> Callable[[Body], LaunchingOperator]:
+    ) -> Callable[[OperatorBody], LaunchingOperator]:
         """Make a torch operator of a function that allocates its result and launches kernels.
 
         The schema comes from the annotations. The body runs on CUDA tensors, in the simulator for CPU

@@ -33,7 +33,7 @@ from dotcu.kernel.simulation import OperatorMode
 from dotcu.operator import autograd, register
 from dotcu.operator.execution import device_of
 from dotcu.operator.samples import Sample, SampleFunction, describe
-from dotcu.operator.schema import Body, Signature
+from dotcu.operator.schema import OperatorBody, Signature
 from dotcu.operator.sharding import Sharding, ShardingRule, rules, validate
 from dotcu.tracebacks import shorten
 
@@ -77,7 +77,7 @@ class Overload:
     decorates one function and returns it. Calling the overload calls the operator.
     """
 
-    body: Body | None = None
+    body: OperatorBody | None = None
     """The decorated function; None if a library computes the operator."""
 
     overloads: Mapping[str, Overload]

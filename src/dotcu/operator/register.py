@@ -21,7 +21,7 @@ from torch.library import Library
 
 from dotcu import torch_compat
 from dotcu.errors import DuplicateOperator, UsageError
-from dotcu.operator.schema import Body, Signature
+from dotcu.operator.schema import OperatorBody, Signature
 from dotcu.operator.sharding import CallRules
 
 _DECOMPOSES = "CompositeImplicitAutograd"
@@ -44,7 +44,7 @@ class Definition:
     line: int
 
     @staticmethod
-    def of(body: Body) -> Definition:
+    def of(body: OperatorBody) -> Definition:
         """Return the place of a function."""
         code = inspect.unwrap(body).__code__
         return Definition(

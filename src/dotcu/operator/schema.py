@@ -14,7 +14,7 @@ import torch
 from dotcu import torch_compat
 from dotcu.errors import SchemaError, UsageError
 
-Body = Callable[..., Any]
+OperatorBody = Callable[..., Any]
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)", re.ASCII)
 _QUALIFIED_NAME = re.compile(rf"{_NAME.pattern}(?:\.(\w+))?", re.ASCII)
@@ -99,7 +99,7 @@ def kinds_of(parsed: Any) -> tuple[tuple[int, bool], ...]:
     return tuple(found)
 
 
-def defaults_of(body: Body) -> dict[str, Any]:
+def defaults_of(body: OperatorBody) -> dict[str, Any]:
     """Return the defaults of a body: the schema has a dtype's as a number, which Python does not take."""
     parameters = inspect.signature(body).parameters
     return {name: one.default for name, one in parameters.items() if one.default is not one.empty}
@@ -126,7 +126,7 @@ def split_name(name: Any) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) -> Signature:
+def infer(body: OperatorBody, *, name: str, overload: str, mutates_args: Sequence[str]) -> Signature:
     """Return the signature of a body, from its annotations.
 
     Raises:
@@ -191,7 +191,7 @@ def _require_overload(name: str, overload: str) -> None:
         )
 
 
-def _require_tensors(schema: str, text: str, parsed: Any, body: Body) -> None:
+def _require_tensors(schema: str, text: str, parsed: Any, body: OperatorBody) -> None:
     """Raise for results that torch could pass on, and that no kernel writes."""
     others = [str(value.type) for value in parsed.returns if "Tensor" not in str(value.type)]
     if others:
@@ -325,7 +325,7 @@ def _require_comparable(schema: str, returns: Sequence[Any]) -> None:
         )
 
 
-def _explain(body: Body, name: str, mutates_args: Sequence[str], reason: str) -> str:
+def _explain(body: OperatorBody, name: str, mutates_args: Sequence[str], reason: str) -> str:
     returns = "None" if mutates_args else "Tensor"
     reason = re.split(
         r"\s+Got func|\s+The valid types|\s+Please file", reason.split("infer_schema(func): ")[-1]
