@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.gallery.common import VECTOR_BYTES, random_tensors, require_dtype
+from dotcu.gallery.common import VECTOR_BYTES, PlannedLaunch, random_tensors, require_dtype
 
 kernels = dotcu.load("kernel.cu")
 stream_kernels = dotcu.load("stream.cu")
@@ -91,9 +91,8 @@ MAX_STAGES = 6
 ROWS_OF_WIDE, WARPS_OF_WIDE, LEAST_WIDE_STEPS = 64, 5, 8
 """A block's rows of weights and its warps; and the stages of k that each part has at least."""
 
-Plan = tuple[dotcu.Kernel, tuple[int, ...], tuple[int, ...], int, int, int, int | None]
-"""The kernel; the rows of its boxes of x, of weights and of scales, if it takes tensor maps; the numbers that
-it takes last; grid, block, shared memory and cluster."""
+Plan = tuple[PlannedLaunch, tuple[int, ...]]
+"""A launch, and the rows of its boxes of x, of weights and of scales, if it takes tensor maps."""
 
 
 @dotcu.op("dotcu::gemv", dtypes=HALVES, sharding="x:rows -> rows")
@@ -121,7 +120,7 @@ def gemv(x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | 
     rows, weight = x.contiguous(), weight.contiguous()
     scale = None if scale is None else scale.contiguous()
     bias = None if bias is None else bias.contiguous()
-    kernel, boxes, numbers, grid, block, smem_bytes, cluster = _choose(rows, weight, scale, out)
+    (kernel, numbers, grid, block, smem_bytes, cluster), boxes = _choose(rows, weight, scale, out)
     m = out.numel() // n
     factors: tuple[Any, ...] = (rows, weight, scale)
     if boxes:
@@ -184,7 +183,7 @@ def _choose(x: Tensor, weight: Tensor, scale: Tensor | None, out: Tensor) -> Pla
     log2_group = (k // groups).bit_length() - 1 if grouped else 31
     block = 32 * across * parts
     clusters = cluster if cluster > 1 else None
-    return kernel, (), (pitch, log2_group), blocks * cluster, block, smem_bytes, clusters
+    return PlannedLaunch(kernel, (pitch, log2_group), blocks * cluster, block, smem_bytes, clusters), ()
 
 
 def _stream(
@@ -205,9 +204,8 @@ def _stream(
     cluster = _cluster(blocks, dotcu.cdiv(k, step), dotcu.sm_count(out), smem_bytes)
     log2_group = (k // groups).bit_length() - 1 if groups > 1 else 31
     boxes = COLUMNS_OF_B, rows, rows if unit else 0
-    clusters = cluster if cluster > 1 else None
-    numbers = pitch, log2_group
-    return kernel, boxes, numbers, blocks * cluster, 32 * (warps + 1), smem_bytes, clusters
+    clusters, block, numbers = cluster if cluster > 1 else None, 32 * (warps + 1), (pitch, log2_group)
+    return PlannedLaunch(kernel, numbers, blocks * cluster, block, smem_bytes, clusters), boxes
 
 
 def _wide(x: Tensor, weight: Tensor, out: Tensor) -> Plan:
@@ -219,10 +217,10 @@ def _wide(x: Tensor, weight: Tensor, out: Tensor) -> Plan:
     blocks, steps = dotcu.cdiv(n, ROWS_OF_WIDE), dotcu.cdiv(k * x.element_size(), LINE)
     few = steps // (LEAST_WIDE_STEPS // LEAST_STEPS)
     cluster = _cluster(blocks, few, dotcu.sm_count(out), stages * stage)
-    clusters = cluster if cluster > 1 else None
+    clusters, block = cluster if cluster > 1 else None, 32 * WARPS_OF_WIDE
     kernel = wide_kernels.gemv_wide[x.dtype, columns, stages]
-    boxes = columns, ROWS_OF_WIDE
-    return kernel, boxes, (), blocks * cluster, 32 * WARPS_OF_WIDE, stages * stage, clusters
+    launch = PlannedLaunch(kernel, (), blocks * cluster, block, stages * stage, clusters)
+    return launch, (columns, ROWS_OF_WIDE)
 
 
 def _tile(m: int, n: int, bits: int) -> Tile:
