@@ -1,19 +1,20 @@
-"""Reports as HTML: all that a terminal shows, escaped, and pictures."""
+"""Reports as a terminal and as a notebook shows them: grids at any width, escaped text, and pictures."""
 
 from __future__ import annotations
 
 import html
+import io
 import re
 import sys
 
 import pytest
-from rich.console import Group
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from dotcu import report_base
-from dotcu.report_base import Report
+from dotcu.report_base import Grid, Line, Report
 from helpers import bench_reports, check_reports
 
 
@@ -106,3 +107,64 @@ def test_without_matplotlib_there_is_the_table_alone(monkeypatch: pytest.MonkeyP
     page = MEASURED._repr_html_()
     assert "<img" not in page
     assert "<table>" in page
+
+
+# ------------------------------------------------------------------ lines of cells and of words
+
+
+COLUMNS = (("", False, 0), ("µs", True, 0), ("n", True, 2), ("host", True, 1))
+
+
+def cells(*words: str, **options: object) -> Line:
+    return Line(cells=tuple(map(Text, words)), **options)  # type: ignore[arg-type]
+
+
+def printed(*lines: Line, width: int = 100_000) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(Grid(columns=COLUMNS, lines=lines))
+    return captured.get().splitlines()
+
+
+def test_cells_stand_under_each_other_numbers_flush_right() -> None:
+    assert printed(cells("dotcu", "9.50"), cells("max-autotune", "10.25")) == [
+        "dotcu          9.50",
+        "max-autotune  10.25",
+    ]
+
+
+def test_words_run_across_columns_and_widen_none() -> None:
+    lines = printed(cells("a", "1"), Line(words=Text("a long sentence across"), indent=2), cells("b", "22"))
+    assert lines == ["a   1", "  a long sentence across", "b  22"]
+
+
+def test_words_stand_behind_cells_and_are_folded_under_themselves() -> None:
+    line = cells("eager", indent=2, words=Text("FAILED: " + "word " * 8))
+    assert printed(line, width=42) == [
+        "  eager  FAILED: word word word word word",
+        "         word word word",
+    ]
+
+
+def test_in_a_pipe_nothing_is_folded() -> None:
+    (line,) = printed(cells("eager", words=Text("word " * 100)))
+    assert line.count("word") == 100
+
+
+def test_an_indent_is_part_of_the_first_column() -> None:
+    assert printed(cells("a", "1", indent=4), cells("eager", "2")) == ["    a  1", "eager  2"]
+
+
+def test_where_it_is_narrow_the_columns_that_can_be_spared_are_omitted_in_order() -> None:
+    line = cells("dotcu", "46.02", "200", "4.1")
+    assert printed(line) == ["dotcu  46.02  200  4.1"]
+    assert printed(line, width=21) == ["dotcu  46.02  4.1"]
+    assert printed(line, width=16) == ["dotcu  46.02"]
+
+
+def test_a_column_without_cells_takes_no_room() -> None:
+    assert printed(cells("dotcu", "", "", "4.1")) == ["dotcu  4.1"]
+
+
+def test_empty_words_are_an_empty_line() -> None:
+    assert printed(Line(words=Text(), indent=6), Line()) == ["", ""]

@@ -27,7 +27,7 @@ def test_a_long_message_is_cut_in_lines_and_columns() -> None:
 
 
 def test_the_users_line_and_the_kind_come_first() -> None:
-    assert "test_message.py:" in brief(raised(ValueError("seven")))
+    assert "test_brief_errors.py:" in brief(raised(ValueError("seven")))
     assert brief(raised(ValueError("seven"))).endswith("ValueError: seven")
 
 
@@ -77,7 +77,7 @@ def test_what_the_users_code_raised_is_reported_though_torch_hides_it() -> None:
 def test_a_console_script_is_not_the_users_code() -> None:
     assert not is_user_file(f"{sysconfig.get_path('scripts')}/dotcu")
     assert is_user_file("/home/me/ops.py")
-    assert re.match(r".*test_message\.py:\d+$", caller_line())
+    assert re.match(r".*test_brief_errors\.py:\d+$", caller_line())
 
 
 @pytest.mark.parametrize("name", ["torch._dynamo", "torch._subclasses.fake_tensor"])
