@@ -70,7 +70,7 @@ def dtype_code(dtype: torch.dtype) -> int:
 def library() -> Any:
     """Return the library, or why there is none."""
     try:
-        return import_module("dotcu._native")
+        return import_module("dotcu._native")  # for tools, a statement would import dotcu's whole front
     except ImportError as error:
         if sysconfig.get_config_var("Py_GIL_DISABLED"):
             return "dotcu has no native part for a free-threaded Python"
