@@ -317,7 +317,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 UNTESTED = {
-    "checking": 2, "cli": 1, "compile": 4, "profiling": 2, "ptx": 2, "shipping": 6, "simulator": 28,
+    "checking": 2, "cli": 1, "compile": 4, "profiling": 1, "shipping": 6, "simulator": 27,
     "tile_ir": 1, "tuning": 1,
 }  # fmt: skip
 """The number of modules of each part that no test file of their folder names. It may only shrink."""

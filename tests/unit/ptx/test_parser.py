@@ -1,4 +1,4 @@
-"""The parser: what NVRTC prints, odd spellings, and text that is not PTX."""
+"""The parser, and lexer.py below it: what NVRTC prints, odd spellings, and text that is not PTX."""
 
 from __future__ import annotations
 
