@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import math
 import os
@@ -20,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 from dotcu import settings
@@ -155,64 +153,6 @@ def hand_over(command: Sequence[str | Path]) -> int:
     except OSError as error:
         raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
     return status if status >= 0 else 128 - status
-
-
-class ForkSafeLock:
-    """A reentrant lock; a forked child gets a new one, since the owner's thread is not in it."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if self._pid != os.getpid():
-            self._pid, self._lock = os.getpid(), threading.RLock()
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-
-_PYTHON_S = 5.0
-"""The longest wait of a fork for a lock of Python's: its holder may itself wait for the thread that forks."""
-
-
-def _let_python_unlock() -> None:
-    """Wait before a fork until no other thread of dotcu's has a lock of Python's own.
-
-    Python has one for each module that is being imported, and before 3.12 one for each `cached_property`. In
-    a forked child it stays locked: the child would wait for ever where it imports that module, or computes
-    that property.
-    """
-    own, until = threading.get_ident(), time.monotonic() + _PYTHON_S
-    while time.monotonic() < until:
-        if not any(_is_within_a_lock(frame) for frame in _innermost_frames(own)):
-            return
-        time.sleep(0.001)
-
-
-def _innermost_frames(own: int) -> list[FrameType]:
-    return [frame for thread, frame in sys._current_frames().items() if thread != own]
-
-
-def _is_within_a_lock(frame: FrameType | None) -> bool:
-    """Return whether dotcu is imported, or has something imported or computed once, around a frame."""
-    locks = False
-    while frame is not None:
-        code = frame.f_code
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == "dotcu":
-            if locks or code.co_name == "<module>":
-                return True
-        elif code.co_filename.startswith("<frozen importlib"):
-            locks = True
-        elif sys.version_info < (3, 12) and code.co_name == "__get__":
-            locks = locks or code.co_filename == functools.__file__
-        frame = frame.f_back
-    return False
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_let_python_unlock)
 
 
 def supervise(

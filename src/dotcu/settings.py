@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 from dotcu import errors
 from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.locks import ForkSafeLock
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
@@ -186,7 +186,7 @@ _faults = 0
 _current: Settings | None = None
 _overrides: list[dict[str, Any]] = []
 _watchers: list[Callable[[Settings, Settings], None]] = []
-_lock = threading.RLock()
+_lock = ForkSafeLock()
 
 
 def watch(watcher: Callable[[Settings, Settings], None]) -> None:
@@ -242,16 +242,3 @@ def _update() -> Settings:
     for watcher in _watchers:
         watcher(before, _current)
     return _current
-
-
-def _after_fork() -> None:
-    """Make a new lock: one that another thread held at the fork would never be released in the child."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-errors.tell_of_debugging(lambda: current().debug)

@@ -6,31 +6,20 @@ see `dotcu.compile.build`.
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dotcu.__about__ import __version__
+from dotcu.locks import ForkSafeLock
 
 _COMPILES = ("dotcu_compiles_total", "dotcu_compile_seconds_total")
 _HITS = tuple(f'dotcu_cache_hits_total{{place="{place}"}}' for place in ("memory", "disk", "layer", "store"))
 _REFUSED = ("dotcu_store_refused_total", "dotcu_store_failed_total")
 
 _counts: defaultdict[str, float] = defaultdict(float)
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    """Make a new lock: one that another thread held at the fork would never be released in the child."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_lock = ForkSafeLock()
 
 
 def metrics() -> dict[str, float]:

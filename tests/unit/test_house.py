@@ -106,6 +106,7 @@ MAKE_DESCRIPTORS = (
     "compile/packs.py",
     "compile/remote.py",
     "inspection/binary.py",
+    "locks.py",
     "process.py",
 )
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import hashlib
 import json
@@ -40,12 +39,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from dotcu import files as regular
 from dotcu import settings
 from dotcu.errors import CacheError, quoted
 from dotcu.files import is_folder, read_file
+from dotcu.locks import ForkSafeLock, holding
 from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
@@ -71,20 +71,7 @@ _INDEX = "entry.json"
 _LAYOUTS = "layouts.json"
 TILE_IR = "kernel.tileir"
 _FILE_NAME = re.compile(r"(?!\.\.?$)[^/\0]+")
-_WAIT_S, _LOOK_S, _LONGEST_WAIT_S = 0.01, 0.03, 0.32
-
-_TELL_S = 1.0
-"""The wait for a lock after which the log says who holds it."""
-
-_LIMITS_S = {"stopped": 10.0, "elsewhere": 60.0, "running": 600.0}
-"""The longest wait for a lock, by what its holder does: then the same is compiled twice."""
-
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-
-_NOTE_OF = ".holder"
-_NOTE, _NOTE_BYTES = re.compile(rb"(\d{1,10}) ([\w.-]+)"), 300
-"""The contents of the file beside a lock: the number of the process that took it last, and its machine."""
-
 
 NOTES_OF_A_SOURCE = 8
 """The latest notes about one source that are read."""
@@ -251,34 +238,11 @@ def _size(folder: Path) -> int:
     return 0
 
 
-_guard = threading.Lock()
-_thread_locks: dict[Path, threading.Lock] = {}
-_owners: set[tuple[int, Path]] = set()  # threads of this process, and locks that they hold or wait for
-_locked: set[IO[bytes]] = set()
+_guard = ForkSafeLock()
+_thread_locks: dict[Path, ForkSafeLock] = {}
+_owners: set[tuple[int, int, Path]] = set()  # processes, threads, and the locks that they hold or wait for
 # Under _guard, and by str: a Path is hashed in Python, so that other threads, or a fork, come in between.
 _memory: OrderedDict[tuple[str, str], CacheEntry] = OrderedDict()
-
-
-def _after_fork() -> None:
-    """Make new locks: one that another thread held at the fork would never be released in the child."""
-    global _guard
-    _guard = threading.Lock()
-    _thread_locks.clear()
-    _owners.clear()
-    for file in _locked:  # a file that stays open keeps the lock when the parent dies
-        file.close()
-    _locked.clear()
-
-
-def _unlock(file: IO[bytes]) -> None:
-    """Unlock, which closing alone would not do where a child that was just forked has the file open."""
-    _locked.discard(file)
-    if not file.closed:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def get_from_memory(directory: Path, digest: str) -> CacheEntry | None:
@@ -526,94 +490,6 @@ def _read_index(raw: bytes) -> dict[str, Any]:
     return index
 
 
-@contextlib.contextmanager
-def holding(path: Path, until: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-    """Hold the lock of a file, among processes, and give whether it is held: see `Store.lock`.
-
-    Raises:
-        OSError: The file cannot be opened, is not a regular one, or cannot be locked.
-    """
-    with open(path, "ab", opener=regular.open_regular) as file:
-        if not _take(file, path, until):
-            yield False
-            return
-        _locked.add(file)
-        try:
-            yield True
-        finally:
-            _unlock(file)
-
-
-def _take(file: IO[bytes], path: Path, until: Callable[[], bool]) -> bool:
-    """Lock a file and note beside it who has; False once `until` holds, or the wait is too long."""
-    began, wait_s, told = time.monotonic(), _WAIT_S, logging.NOTSET
-    while not _try_to_take(file, path):
-        tried = time.monotonic()  # a hundred may wait for one compile: a look costs less
-        while not (done := until()) and time.monotonic() < tried + wait_s:
-            time.sleep(min(wait_s, _LOOK_S))
-        if done:
-            return False
-        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-        if (waited := time.monotonic() - began) < _TELL_S:
-            continue
-        found = holder(path)
-        if waited >= _LIMITS_S[found.state]:
-            _log.warning("%s after %.0f s: this process goes on without it.", found, waited)
-            return False
-        level = logging.WARNING if found.state == "stopped" else logging.INFO
-        if level > told:
-            _log.log(level, "%s: this process waits for it, at most %g s.", found, _LIMITS_S[found.state])
-            told = level
-    return True
-
-
-def _try_to_take(file: IO[bytes], path: Path) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    with contextlib.suppress(OSError):  # a full disk
-        descriptor = regular.open_regular(path.with_suffix(_NOTE_OF), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with os.fdopen(descriptor, "wb") as note:
-            note.write(f"{os.getpid()} {os.uname().nodename}".encode())
-    return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class LockHolder:
-    """The process that holds a lock.
-
-    Attributes:
-        state: A key of `_LIMITS_S`.
-    """
-
-    lock: Path
-    process: str
-    state: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.process} holds the lock {self.lock}{self.remedy}"
-
-
-def holder(path: Path) -> LockHolder:
-    """Return who holds the lock of a file, by the note beside it, if anyone does."""
-    note = b""
-    with contextlib.suppress(OSError):
-        note = read_file(path.with_suffix(_NOTE_OF), _NOTE_BYTES)
-    match = _NOTE.fullmatch(note)
-    if match is None:
-        return LockHolder(lock=path, process="Another process", state="elsewhere")
-    pid, host = match[1].decode(), match[2].decode()
-    if host != os.uname().nodename:
-        return LockHolder(lock=path, process=f"Process {pid} on {host}", state="elsewhere")
-    with contextlib.suppress(OSError, IndexError):
-        if read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in (b"T", b"t"):
-            remedy = f" and is stopped (to let it go on: kill -CONT {pid})"
-            return LockHolder(lock=path, process=f"Process {pid}", state="stopped", remedy=remedy)
-    return LockHolder(lock=path, process=f"Process {pid}", state="running")
-
-
 _WRONG_CONTENTS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """What a reader raises for contents that nobody has written, though their digests are right."""
 
@@ -801,10 +677,10 @@ class Store:
             until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
         locked, path = False, self.lock_file(digest)
-        own = (threading.get_ident(), path)
+        own = (os.getpid(), threading.get_ident(), path)
         with contextlib.ExitStack() as stack:
             with _guard:
-                thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
+                thread_lock = _thread_locks.setdefault(self.path(digest), ForkSafeLock())
             if own in _owners:  # a signal's handler, in the thread that it has interrupted
                 yield False
                 return

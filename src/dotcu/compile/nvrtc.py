@@ -20,6 +20,7 @@ from dotcu.compile import nvrtc_server
 from dotcu.compile.cache import CacheEntry
 from dotcu.errors import ToolchainError
 from dotcu.files import matching
+from dotcu.locks import ForkSafeLock
 
 NO_TILE_KERNEL = b"__$dummy_kernel"
 """The kernel in the Tile IR of a source without one of its own, as long as no template is instantiated (seen:
@@ -86,7 +87,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-_lock = process.ForkSafeLock()
+_lock = ForkSafeLock()
 _servers: list[process.Server] = []
 _idle: list[process.Server] = []
 """Of these, those that compile nothing: one, as a rule. A signal's handler may compile during a compile."""

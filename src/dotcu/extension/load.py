@@ -25,6 +25,7 @@ from dotcu.extension.build import build_request
 from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
 from dotcu.extension.trial import NAMESPACE, LoadTrial, registered
 from dotcu.files import is_file, read_text
+from dotcu.locks import ForkSafeLock
 
 _log = logging.getLogger("dotcu")
 
@@ -221,7 +222,7 @@ def targets(arch: Names | None) -> tuple[Target, ...]:
 _loaded: dict[Path, tuple[str, ...]] = {}
 _namespaces: dict[str, Path] = {}
 _modules: dict[Path, ModuleType] = {}
-_lock = process.ForkSafeLock()
+_lock = ForkSafeLock()
 
 
 def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:

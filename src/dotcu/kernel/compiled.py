@@ -36,7 +36,7 @@ from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.declarations import CXX_TYPES, overload_key, split_arguments
 from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.fork import ForkSafeLock
+from dotcu.locks import ForkSafeLock
 from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.instructions import Variable as PtxVariable
 from dotcu.ptx.module import PtxModule, parse_module

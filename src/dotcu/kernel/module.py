@@ -41,7 +41,6 @@ from dotcu.kernel.declarations import (
     with_headers,
 )
 from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.fork import ForkSafeLock
 from dotcu.kernel.kernel import Kernel
 from dotcu.kernel.launch import default_device
 from dotcu.kernel.scope import (
@@ -52,6 +51,7 @@ from dotcu.kernel.scope import (
     refuse_write,
     require_seen,
 )
+from dotcu.locks import ForkSafeLock
 from dotcu.tracebacks import shortens_tracebacks
 
 _log = logging.getLogger("dotcu")

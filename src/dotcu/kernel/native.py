@@ -29,7 +29,7 @@ from dotcu.kernel.arguments.pack import Extents, Strided
 from dotcu.kernel.arguments.tensor_map import TensorMap
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import use_native_record
-from dotcu.kernel.driver.fork import ForkSafeLock, forked_with_cuda
+from dotcu.kernel.driver.fork import forked_with_cuda
 from dotcu.kernel.scope import (
     OUTSIDE,
     LaunchPolicy,
@@ -38,6 +38,7 @@ from dotcu.kernel.scope import (
     scope_variable,
     watch_observers,
 )
+from dotcu.locks import ForkSafeLock
 
 CUDA, CPU = 2, 1
 """DLPack's numbers of devices' types: kDLCUDA, kDLCPU."""

@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from dotcu import torch_compat
 from dotcu.errors import CaptureError, GradientError, TracedLaunchError
 from dotcu.kernel.arguments.pack import count_writes, is_plain
-from dotcu.kernel.driver.fork import ForkSafeLock
+from dotcu.locks import ForkSafeLock
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit

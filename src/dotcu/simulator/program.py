@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dotcu import stopwatch
 from dotcu.demangler import demangle
 from dotcu.errors import SimulationError
-from dotcu.process import ForkSafeLock
+from dotcu.locks import ForkSafeLock
 from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.simulator.decoding.decode import DecodedKernel, decode

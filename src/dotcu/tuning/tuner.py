@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dotcu import locks
 from dotcu.benchmark.device import describe_machine
 from dotcu.benchmark.timers import Timer
 from dotcu.benchmark.workloads.shapes import choose_dtypes, shape_rows
@@ -472,14 +473,14 @@ def _held(name: str, *, wait: bool) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             store.make(path.parent)
-            is_free = stack.enter_context(cache.holding(path, lambda: not wait))
+            is_free = stack.enter_context(locks.holding(path, lambda: not wait))
         except OSError as error:
             store.warn("lock", error)
             is_free = True
         if not (is_free or wait):
             raise UsageError(
                 "Another `dotcu tune` is at work on this GPU, and both would get wrong times.\n"
-                f"{cache.holder(path)}.\n"
+                f"{locks.holder(path)}.\n"
                 "Wait for it, or name another GPU: --device cuda:1"
             )
         yield

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from dotcu import settings
+from dotcu import locks, settings
 from dotcu.compile import ObjectCode, cache
 from dotcu.compile.build import last_compile
 from dotcu.compile.cache import CacheEntry, Store
@@ -608,8 +608,8 @@ def test_a_stopped_holder_is_named_and_after_a_limit_nobody_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(cache, "_TELL_S", 0.1)
-    monkeypatch.setitem(cache._LIMITS_S, "stopped", 0.3)
+    monkeypatch.setattr(locks, "_TELL_S", 0.1)
+    monkeypatch.setitem(locks._LIMITS_S, "stopped", 0.3)
     with store.lock("ab") as locked:
         assert not locked
         assert store.put(DIGEST, entry().files(), locked=locked)
@@ -627,7 +627,7 @@ def test_a_stopped_holder_that_goes_on_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(cache, "_TELL_S", 0.1)
+    monkeypatch.setattr(locks, "_TELL_S", 0.1)
 
     def let_go_on() -> bool:
         if "kill -CONT" in caplog.text:
@@ -648,7 +648,7 @@ def test_a_lock_that_this_thread_holds_is_not_waited_for(store: Store) -> None:
 def test_a_lock_that_is_held_for_a_second_is_told_of_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cache, "_TELL_S", 0.0)
+    monkeypatch.setattr(locks, "_TELL_S", 0.0)
     looks = iter(range(4))
     with store.lock("ab"):
         cache._thread_locks.clear()  # as another process
@@ -673,7 +673,7 @@ def test_a_note_in_a_lock_of_another_machine_is_not_trusted(
     store: Store, tmp_path: Path, note: bytes, name: str
 ) -> None:
     (tmp_path / "a.holder").write_bytes(note)
-    found = cache.holder(tmp_path / "a.lock")
+    found = locks.holder(tmp_path / "a.lock")
     assert (found.process, found.state) == (name, "elsewhere")
 
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import dotcu
+from dotcu import locks
 from dotcu.benchmark.results import Protocol
 from dotcu.checking.target import resolve
 from dotcu.compile import cache
@@ -252,7 +253,7 @@ def test_files_are_joined_beside_a_stopped_tuner_which_is_named(
     other = tmp_path / "other.tuned.toml"
     other.write_text("format = 1\n")
     monkeypatch.setattr(cache, "_TELL_S", 0.1)
-    monkeypatch.setitem(cache._LIMITS_S, "stopped", 0.3)
+    monkeypatch.setitem(locks._LIMITS_S, "stopped", 0.3)
     with stopped(f"file-{path.with_suffix('.tuned.toml').resolve()}") as pid:
         assert merge(operator, [other]) == []
     assert path.with_suffix(".tuned.toml").is_file()

@@ -30,8 +30,9 @@ from dotcu.errors import LaunchConfigError, LaunchError, ToolchainError
 from dotcu.kernel.arguments.tensor_map import BYTES, DTYPES, Tiled
 from dotcu.kernel.config import LaunchConfig
 from dotcu.kernel.driver.errors import FAULTS, LaunchLabel, driver_error, fault_suspects, record_launch
-from dotcu.kernel.driver.fork import ForkSafeLock, forked_with_cuda, require_own_cuda
+from dotcu.kernel.driver.fork import forked_with_cuda, require_own_cuda
 from dotcu.kernel.scope import current_scope
+from dotcu.locks import ForkSafeLock
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import os
 import torch
 
 from dotcu.errors import LaunchError
-from dotcu.process import ForkSafeLock as ForkSafeLock
 
 _forked = torch.cuda._is_in_bad_fork()  # where dotcu is imported only after the fork
 

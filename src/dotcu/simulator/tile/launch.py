@@ -13,7 +13,7 @@ import numpy as np
 
 from dotcu import stopwatch
 from dotcu.errors import DotcuError, SimulationError
-from dotcu.process import ForkSafeLock
+from dotcu.locks import ForkSafeLock
 from dotcu.simulator.counting.traffic import AccessCost
 from dotcu.simulator.machine.memory import Buffer, Bytes, Memory, allocate
 from dotcu.simulator.program import line_reader, name_buffers
