@@ -27,9 +27,9 @@ from torch import Tensor
 
 import dotcu
 from dotcu.compile import Target
-from dotcu.kernel import native, staging
+from dotcu.kernel import launch, native
 from dotcu.kernel.config import LaunchConfig
-from dotcu.kernel.driver.errors import LaunchLabel
+from dotcu.kernel.faults import LaunchLabel
 
 GOAL = 1.2
 """How much longer a call may take with another torch."""
@@ -51,10 +51,10 @@ def calls() -> dict[str, Callable[[], Any]]:
         "{ for (long long i = threadIdx.x; i < n; i += blockDim.x) out[i] = a[i] + b[i]; }"
     ).add
     plan = kernel.unit.code(Target.parse("compute_80"), simulated=True).plan("add")
-    launcher = staging._launcher(plan)
+    launcher = launch._launcher(plan)
     label = LaunchLabel("", "add", LaunchConfig(grid=(1, 1, 1), block=(256, 1, 1)), 0)
-    launcher.stage(((256, 1, 1), (0, 0, 0), False, False, 0), (0, 200_000), 1, 0, 0, (1, 1, 1), False, label)
-    kernel._stages.quick = launcher.launch
+    launcher.add(((256, 1, 1), (0, 0, 0), False, False, 0), (0, 200_000), 1, 0, 0, (1, 1, 1), False, label)
+    kernel._plans.quick = launcher.launch
 
     def body(a: Tensor, b: Tensor) -> Tensor:
         out, n = torch.empty_like(a), a.numel()

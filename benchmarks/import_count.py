@@ -57,7 +57,7 @@ kernel = kernels.scale[torch.float32]
 dotcu.cdiv(1024, 256)
 from contextlib import suppress
 from dotcu.compile import Target
-from dotcu.kernel.driver import cuda as launching
+from dotcu.kernel import cuda as launching
 code = kernel.unit.code(Target.parse("sm_90a"))
 for ask in (code.claim, code.plan, code.needs, code.symbol):
     ask(kernel.name)

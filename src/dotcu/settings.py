@@ -25,8 +25,10 @@ _MODES = {"DOTCU_JIT": ({"allow", "warn", "error"}, "allow", "error")}
 """For a variable with modes: these, and those that a switch turned on, or off, stands for."""
 
 
-def _variable(name: str, default: object, meaning: str) -> Any:
-    return field(default=default, metadata={"variable": name, "meaning": meaning})
+def _variable(name: str, default: object, meaning: str, *, read_per_call: bool = False) -> Any:
+    return field(
+        default=default, metadata={"variable": name, "meaning": meaning, "read_per_call": read_per_call}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +62,26 @@ class Settings:
         "allow, warn at each compile, or error where code is missing; 1 and 0: the first, the last",
     )
     simulate: bool = _variable(
-        "DOTCU_SIMULATE", False, "1: operators on CPU tensors run their body in the simulator"
+        "DOTCU_SIMULATE",
+        False,
+        "1: operators on CPU tensors run their body in the simulator",
+        read_per_call=True,
     )
     native: bool = _variable(
-        "DOTCU_NATIVE", True, "0: launches and calls go through Python, not through the native part"
+        "DOTCU_NATIVE",
+        True,
+        "0: launches and calls go through Python, not through the native part",
+        read_per_call=True,
     )
     launch_blocking: bool = _variable(
-        "CUDA_LAUNCH_BLOCKING", False, "1: wait for every launch, so that a kernel's fault names the kernel"
+        "CUDA_LAUNCH_BLOCKING",
+        False,
+        "1: wait for every launch, so that a kernel's fault names the kernel",
+        read_per_call=True,
     )
-    debug: bool = _variable("DOTCU_DEBUG", False, "1: show whole tracebacks, also in the command line")
+    debug: bool = _variable(
+        "DOTCU_DEBUG", False, "1: show whole tracebacks, also in the command line", read_per_call=True
+    )
     nvrtc: Path | None = _variable(
         "DOTCU_NVRTC", None, "the libnvrtc to use, instead of the one that dotcu would choose"
     )
@@ -100,6 +113,13 @@ class Settings:
     cuda_injection: Path | None = _variable(
         "CUDA_INJECTION64_PATH", None, "set by a profiler that sees CUDA calls"
     )
+
+    def lasting(self) -> Settings:
+        """Return these settings with defaults for those that each call reads anew."""
+        anew: dict[str, Any] = {
+            f.name: f.default for f in dataclasses.fields(self) if f.metadata["read_per_call"]
+        }
+        return dataclasses.replace(self, **anew)
 
 
 def read(environment: Mapping[str, str]) -> Settings:

@@ -18,8 +18,7 @@ from dotcu import gallery
 from dotcu.checking import numerics
 from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
-from dotcu.kernel import compiled, shape_queries
-from dotcu.kernel.driver import cuda
+from dotcu.kernel import compiled, cuda, shape_queries
 from dotcu.kernel.scope import LaunchPolicy, Scope, scope_variable
 from helpers.fake_gpu import configured
 from helpers.quick_cases import quick

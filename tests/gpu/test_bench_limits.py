@@ -12,7 +12,7 @@ import torch
 from dotcu.benchmark.limits import ceilings
 from dotcu.benchmark.limits.ceilings import MIXES, Ceilings
 from dotcu.benchmark.limits.datasheet import Sheet, find, of_device, theoretical_bandwidth
-from dotcu.kernel.driver.cuda import capability
+from dotcu.kernel.cuda import capability
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("alone")]
 

@@ -12,7 +12,7 @@ from dotcu import gallery
 from dotcu.inspection import InspectReport, inspect
 from dotcu.inspection.build import LaunchShape
 from dotcu.inspection.report import InspectedKernel, kernel_occupancy
-from dotcu.kernel.driver import cuda
+from dotcu.kernel import cuda
 
 pytestmark = pytest.mark.gpu
 

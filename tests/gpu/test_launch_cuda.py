@@ -13,9 +13,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from dotcu.errors import LaunchConfigError
-from dotcu.kernel import Module, load_inline, sm_count
+from dotcu.kernel import Module, cuda, load_inline, sm_count
 from dotcu.kernel.compiled import target_of
-from dotcu.kernel.driver import cuda
 
 pytestmark = pytest.mark.gpu
 

@@ -9,7 +9,7 @@ import torch
 
 import dotcu
 from dotcu.errors import DotcuError
-from dotcu.kernel.driver import cuda
+from dotcu.kernel import cuda
 from helpers import projects
 
 pytestmark = pytest.mark.gpu

@@ -20,7 +20,7 @@ def kernels() -> tuple[Any, Any]:
     """The same kernel twice; the second is never launched by native code."""
     assert native.prepare() == ""
     fast, slow = (load_inline(random_launches.SOURCE).echo for _ in range(2))
-    slow._stages.keep = lambda *launch: None
+    slow._plans.keep = lambda *launch: None
     return fast, slow
 
 

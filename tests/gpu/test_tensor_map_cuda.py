@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.kernel import Module, load, load_inline, tensor_map
+from dotcu.kernel import Module, cuda, load, load_inline, tensor_map
 from dotcu.kernel.arguments.tensor_map import DTYPES, tiled
-from dotcu.kernel.driver import cuda
 
 pytestmark = pytest.mark.gpu
 

@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
-from dotcu import settings, stopwatch
-from dotcu.__about__ import __version__
+from dotcu import __version__, settings, telemetry
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.compile import driver
 from dotcu.errors import OperatorError, UsageError
-from dotcu.stopwatch import Stopwatch
+from dotcu.telemetry import Stopwatch
 from dotcu.tracebacks import as_user_error
 from dotcu.workers import Channel
 
@@ -43,7 +42,7 @@ def measure(target: str, start: Stopwatch) -> Iterator[dict[str, Any]]:
     """Call the operator on its first sample; yield the phases, and after more calls the report's fields."""
     gpu = torch.cuda.is_available()
     wait: Callable[[], object] = torch.cuda.synchronize if gpu else lambda: None
-    with stopwatch.listening(start):
+    with telemetry.listening(start):
         start.switch("target")
         operators = resolve(target)
         device = torch.device("cuda", 0) if gpu else torch.device("cpu")
@@ -68,7 +67,7 @@ def measure(target: str, start: Stopwatch) -> Iterator[dict[str, Any]]:
     call = Stopwatch("call", since=now)
     happened, remedy = f"a call of {subject.name} failed, on {sample!r}", "See: dotcu check"
     with subject.place(), as_user_error(OperatorError, happened, remedy):
-        with stopwatch.listening(call), counting_imports(call) as imported:
+        with telemetry.listening(call), counting_imports(call) as imported:
             subject.overload(*sample.args, **sample.kwargs)
             if gpu:
                 call.switch("wait")

@@ -23,7 +23,7 @@ from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped, Trial
 from dotcu.checking.trials.gpu import NEEDS_GPU, packed
 from dotcu.compile import toolchain
 from dotcu.errors import DotcuError
-from dotcu.kernel.driver.errors import recent_launches
+from dotcu.kernel.faults import recent_launches
 from dotcu.operator import Sample
 from dotcu.serialize import from_plain
 from dotcu.workers import Worker, WorkerCrash

@@ -48,7 +48,7 @@ from dotcu.checking.trials import (
     vmap,
 )
 from dotcu.errors import CompileError, DotcuError, EnvironmentFault, FindingError, UsageError
-from dotcu.kernel.driver.cuda import fault_story
+from dotcu.kernel.cuda import fault_story
 from dotcu.serialize import from_plain
 from dotcu.tracebacks import describe, first_lines, quiet
 from dotcu.workers import Channel, Worker, WorkerCrash

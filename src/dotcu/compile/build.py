@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from dotcu import settings, stopwatch
+from dotcu import settings, telemetry
 from dotcu.compile import cache, nvrtc, tile, toolchain
 from dotcu.compile.cache import CacheEntry, DamagedEntry, Store
 from dotcu.compile.host_split.detect import FOR_NVRTC_TOO, NOT_FOUND, Refusal, is_host_include
@@ -59,7 +59,7 @@ from dotcu.errors import (
     UsageError,
 )
 from dotcu.ptx.debug_info import TypeRow, parameter_types
-from dotcu.telemetry import count, span
+from dotcu.telemetry import count
 from dotcu.tracebacks import caller_line
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ def parameter_layouts(
 
 def _build(request: BuildInputs) -> ObjectCode:
     started = time.perf_counter()
-    with stopwatch.during("build"):
+    with telemetry.during("build"):
         return _get_or_compile(_plan(request), started)
 
 
@@ -382,7 +382,7 @@ def _build_visible(request: BuildInputs) -> ObjectCode:
 
 def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     store = Store(cache.location())
-    with stopwatch.during("cache"), span("cache", **_about_span(plan)) as seen:
+    with telemetry.during("cache", **_about_span(plan)) as seen:
         entry, outcome = _get(plan, store)
         seen["outcome"] = outcome or "miss"
     if entry is not None:
@@ -392,10 +392,10 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
         raise _jit_disabled(plan, store)
     made = store.path(plan.build_digest)
     is_made = functools.partial(os.path.isdir, made)
-    with stopwatch.during("store"), store.lock(plan.build_digest, is_made) as locked:
+    with telemetry.during("store"), store.lock(plan.build_digest, is_made) as locked:
         entry, outcome = _get(plan, store, again=True)  # another thread or process may have been faster
         if entry is None and remote:
-            with span("store", **_about_span(plan), store=shown(remote)) as seen:
+            with telemetry.during("store", **_about_span(plan), store=shown(remote)) as seen:
                 entry = fetch(store, plan.build_digest, plan.source.path, functools.partial(_fits, plan))
                 seen["outcome"] = "hit" if entry is not None else "miss"
             outcome = f"cache hit in the store {shown(remote)}"
@@ -406,7 +406,7 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
         builds = _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
         reason = _rebuild_reason(plan, store.history(builds))
         began = time.perf_counter()
-        with span("compile", **_about_span(plan), reason=reason):
+        with telemetry.during("compile", **_about_span(plan), reason=reason):
             entry, is_covered = _compile(plan)
         cause = _cause_of_compile(plan, store, reason, time.perf_counter() - began)
         if not is_covered:
@@ -600,8 +600,7 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
     attempt = _plan(plan, *_found_out[key]) if key in _found_out else plan
     failures: list[tuple[BuildPlan, str]] = []
     for _ in range(_RETRIES):
-        with stopwatch.during("compile"):
-            reply = _call(attempt)
+        reply = _call(attempt)
         if isinstance(reply, CacheEntry):
             if failures and _EXTERN.search(reply.ptx):  # of PTX nothing is linked
                 break
@@ -858,31 +857,15 @@ def _with_tiles(plan: BuildPlan, entry: CacheEntry) -> CacheEntry:
     if not entry.tile_ir or not plan.is_assembled:
         return entry
     assert plan.tile is not None
-    cubin, log = assemble_tiles(plan, entry.tile_ir, tile.host())
-    return replace(entry, tile_cubin=cubin, log=f"{entry.log}\n{log}" if log else entry.log)
-
-
-def assemble_tiles(plan: BuildPlan, bytecode: bytes, processor: str) -> tuple[bytes, str]:
-    """Return the machine code of a build's Tile IR, and the assembler's log.
-
-    Args:
-        plan: The build.
-        bytecode: The Tile IR.
-        processor: That of the hosts that load it.
-
-    Raises:
-        CompileError: The assembler refused it.
-    """
-    assert plan.tile is not None
-    with stopwatch.during("compile"):
-        cubin, log, command = tile.assemble(
-            plan.tile, bytecode, plan.target, processor=processor, lines=plan.lines, debug=plan.options.debug
-        )
+    cubin, log, command = tile.assemble(
+        plan.tile, entry.tile_ir, plan.target, processor=tile.host(), lines=plan.lines,
+        debug=plan.options.debug,
+    )  # fmt: skip
     if cubin is None:
         from dotcu.compile import diagnostics
 
         raise diagnostics.explain_assembler(plan, log, _diagnostics(plan, log), command)
-    return cubin, log
+    return replace(entry, tile_cubin=cubin, log=f"{entry.log}\n{log}" if log else entry.log)
 
 
 def _finish(

@@ -1,4 +1,4 @@
-"""The version of the NVIDIA driver, and its GPUs, found without a CUDA context."""
+"""libcuda, opened once: its version, its GPUs and its functions, found without a CUDA context."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from dotcu.errors import ToolchainError
 from dotcu.files import read_text
 
 # Source: CUDA driver API, CUdevice_attribute.
@@ -39,6 +40,22 @@ def version() -> tuple[int, int] | None:
     if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None
     return number.value // 1000, number.value % 1000 // 10
+
+
+@functools.cache
+def function(symbol: str) -> int:
+    """Return the address of one of the driver's functions.
+
+    Raises:
+        ToolchainError: There is no driver, or it lacks the function.
+    """
+    library = _library()
+    if library is None:
+        raise ToolchainError("the driver cannot be loaded: there is no libcuda.so.1")
+    try:
+        return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+    except AttributeError as error:
+        raise ToolchainError(f"the driver has no {symbol}, which comes with CUDA 12.0") from error
 
 
 def release() -> str:

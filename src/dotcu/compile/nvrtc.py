@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dotcu import process, stopwatch
+from dotcu import process, telemetry
 from dotcu.compile import nvrtc_server
 from dotcu.compile.cache import CacheEntry
 from dotcu.errors import ToolchainError
@@ -99,7 +99,7 @@ _answer_here = bool(getattr(sys, "frozen", False)) or not sys.executable
 def _ask(path: Path, function: str, *given: Any) -> Any:
     with _lock:
         if path not in _loaded:
-            with stopwatch.during("nvrtc"):
+            with telemetry.during("nvrtc"):
                 _call(path, "version")
             _loaded.add(path)
         return _call(path, function, *given)

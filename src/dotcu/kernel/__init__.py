@@ -1,10 +1,10 @@
 """Kernels to call: from a source to launches.
 
-    load -> Module -> Kernel -> Stages -> native code, or launch() in Python -> driver or simulator
+    load -> Module -> Kernel -> LaunchPlans -> native code, or launch() in Python -> driver or simulator
 
 A launch happens where its tensors live: on their GPU, or in the simulator. Reading order: module.py,
-kernel.py, staging.py (prepared once), launch.py (the rest, in Python), native.py (the same, without Python).
-Also: compiled.py (code for each target), arguments/ (values to bytes), driver/ (CUDA), scope.py (where
+kernel.py, launch.py (in Python, and what is planned once), native.py (the same, without Python).
+Also: compiled.py (code for each target), arguments/ (values to bytes), cuda.py (the driver), scope.py (where
 launches are refused, skipped or observed).
 """
 

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
-from dotcu import settings, stopwatch
+from dotcu import settings, telemetry
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
 from dotcu.compile.build import BuildInputs
 from dotcu.compile.object_code import is_kernel
@@ -29,13 +29,13 @@ from dotcu.errors import (
     SourceError,
     ToolchainError,
 )
+from dotcu.kernel import cuda
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, packing_plan
 from dotcu.kernel.arguments.signature import TypeLayout, qualified_name, read_parameters
 from dotcu.kernel.arguments.tensor_map import BYTES, MAP_ALIGNMENT
 from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.declarations import CXX_TYPES, overload_key, split_arguments
-from dotcu.kernel.driver import cuda
 from dotcu.locks import ForkSafeLock
 from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.instructions import Variable as PtxVariable
@@ -72,7 +72,7 @@ class CompiledUnit:
     @cached_property
     def outline(self) -> PtxModule:
         """The headers and variables of the PTX."""
-        with stopwatch.during("ptx"):
+        with telemetry.during("ptx"):
             return parse_module(self.object.ptx)
 
     @cached_property
@@ -82,7 +82,7 @@ class CompiledUnit:
             return None
         from dotcu.tile_ir import read  # few files have tile kernels
 
-        with stopwatch.during("ptx"):
+        with telemetry.during("ptx"):
             return read(self.object.tile_ir)
 
     def is_tile(self, name: str) -> bool:
@@ -154,7 +154,7 @@ class CompiledUnit:
         """Return how the arguments of a kernel are packed."""
         plan = self._plans.get(name)
         if plan is None:
-            with stopwatch.during("ptx"):
+            with telemetry.during("ptx"):
                 params = self._params(name)
                 parameters = read_parameters(
                     overload_key(name),
@@ -244,7 +244,7 @@ class CompiledUnit:
         if needs is None and self.is_tile(name):  # its compiler has chosen what fits
             needs = self._needs[name] = KernelNeeds()
         if needs is None:
-            with stopwatch.during("ptx"):
+            with telemetry.during("ptx"):
                 symbol = self.symbol(name)
                 if symbol not in self.outline.entries:
                     raise KernelNotFound(
@@ -268,7 +268,7 @@ class CompiledUnit:
         """Make sure that no other unit has a copy of a variable that this kernel shares with it."""
         if kernel in self._claimed or self.is_tile(kernel):
             return
-        with stopwatch.during("ptx"):
+        with telemetry.during("ptx"):
             names = self._device_variables
             used = {}
             if names:
@@ -333,7 +333,7 @@ class CompiledUnit:
 
                 source = self.unit.source
                 texts = {source.display: source.text} if source.path is None else {}
-                with stopwatch.during("ptx"):
+                with telemetry.during("ptx"):
                     program = Program(self.outline, self.object.files, texts)
                 for symbol, data in self._initial().items():
                     program.write(symbol, data)
@@ -537,7 +537,7 @@ def target_of(index: int, *, is_tile: bool = False) -> Target:
     now, (asked, target) = settings.current(), _targets.get((index, is_tile), (None, None))
     if target is None or asked is not now:
         native = compiler.tile.native_target if is_tile else compiler.toolchain.native_target
-        with stopwatch.during("build"):
+        with telemetry.during("build"):
             chosen = native(cuda.capability(index))
         if isinstance(chosen, compiler.Rejected):
             raise LaunchError(f"Nothing can be compiled for cuda:{index}. {chosen}")

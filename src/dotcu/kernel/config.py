@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -124,6 +124,16 @@ class LaunchConfig:
         parts += [f"cluster={self.cluster}"] if self.cluster else []
         parts += [name for name in ("cooperative", "programmatic") if getattr(self, name)]
         return ", ".join(parts)
+
+
+class BlockConfig(NamedTuple):
+    """A launch as its caller gave it, without grid and arguments: what a launch plan is found by."""
+
+    block: Any
+    smem_bytes: Any
+    cluster: Any
+    cooperative: bool
+    programmatic: bool
 
 
 def read_config(

@@ -11,9 +11,11 @@ from torch.compiler import is_dynamo_compiling
 
 from dotcu.compile import Declaration, ObjectCode, Target
 from dotcu.errors import ArgumentError, LaunchConfigError
+from dotcu.kernel import cuda
 from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, gpu_target
 from dotcu.kernel.config import (
     MAX_THREADS_PER_BLOCK,
+    BlockConfig,
     KernelNeeds,
     Occupancy,
     limits,
@@ -31,12 +33,10 @@ from dotcu.kernel.declarations import (
     template_example,
     template_head,
 )
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.fork import require_own_cuda
-from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch
+from dotcu.kernel.faults import require_own_cuda
+from dotcu.kernel.launch import DeviceLike, GpuDevice, LaunchPlans, announce, launch
 from dotcu.kernel.scope import LaunchPolicy, current_scope, kernel_listeners, refuse_compiled, refuse_launch
 from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, simulated_device
-from dotcu.kernel.staging import Shape, Stages
 from dotcu.tracebacks import shorten, shortens_tracebacks
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Kernel:
         self._arguments = arguments
         self._occupancies: dict[tuple[int, int, Target], int] = {}
         self._by_arguments: dict[Any, Kernel] = {}
-        self._stages = Stages()
+        self._plans = LaunchPlans()
         self._is_tile = declaration.is_tile
         instantiated = declaration.template_parameters and unit is not None
         self.name = instance_name(declaration, arguments) if instantiated else declaration.name
@@ -214,9 +214,9 @@ class Kernel:
             if shape != _NO_SHAPE:
                 refuse_shape(self._shown, *shape)
             block = 1
-        if self._stages.quick(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
+        if self._plans.quick(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
             return
-        shape = block, smem_bytes, cluster, bool(cooperative), bool(programmatic)
+        shape = BlockConfig(block, smem_bytes, cluster, bool(cooperative), bool(programmatic))
         try:
             self._launch(args, grid, shape, device)
         except Exception as error:
@@ -224,7 +224,7 @@ class Kernel:
             shorten(error)
             raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
 
-    def _launch(self, args: tuple[Any, ...], grid: Any, shape: Shape, device: DeviceLike | None) -> None:
+    def _launch(self, args: tuple[Any, ...], grid: Any, shape: BlockConfig, device: DeviceLike | None) -> None:
         scope = current_scope()
         if scope.policy is LaunchPolicy.SKIP:
             if kernel_listeners():
@@ -234,7 +234,7 @@ class Kernel:
             return
         if scope.policy is LaunchPolicy.REFUSE:
             refuse_launch(self._shown, scope)
-        launch(self.unit, self.name, self._stages, args, grid=grid, shape=shape, device=device)
+        launch(self.unit, self.name, self._plans, args, grid=grid, shape=shape, device=device)
 
     @shortens_tracebacks
     def compile(self, arch: str | None = None) -> ObjectCode:

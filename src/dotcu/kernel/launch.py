@@ -1,33 +1,55 @@
-"""A launch in Python: the device of its tensors decides whether a GPU or the simulator runs it.
+"""Launches and their plans: the device of its tensors decides whether a GPU or the simulator runs it.
 
 find the tensors -> refuse what a trace would lose -> check the configuration -> choose the device
--> find the stage (compile if needed, check the limits) -> pack the arguments and run -> bump version counters
+-> find the plan (compile if needed, check the limits) -> pack the arguments and run -> bump version counters
 
 `Kernel.__call__` asks native code first (kernel/staging.py); what that leaves comes here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
-from dotcu.errors import ArgumentError, LaunchConfigError
+from dotcu import settings
+from dotcu.errors import ArgumentError, LaunchConfigError, ToolchainError
+from dotcu.kernel import cuda, native
 from dotcu.kernel.arguments.pack import (
+    MapPacker,
     PackingPlan,
     Placement,
+    PointerPacker,
+    RecordPacker,
+    TensorPacker,
+    count_writes,
+    members_of,
     pack,
     require_one_device,
     tensors_in,
 )
-from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
+from dotcu.kernel.arguments.values import BoolPacker, FloatPacker, IntPacker
+from dotcu.kernel.compiled import CompilationUnit, CompiledUnit
+from dotcu.kernel.config import (
+    ArchLimits,
+    BlockConfig,
+    KernelNeeds,
+    LaunchConfig,
+    limits,
+    read_config,
+    read_grid,
+    require_fit,
+    require_grid,
+    resident_blocks,
+)
 from dotcu.kernel.declarations import overload_key
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.fork import require_own_cuda
+from dotcu.kernel.faults import LaunchLabel, require_own_cuda
 from dotcu.kernel.scope import (
     KernelRequest,
     LaunchPolicy,
@@ -39,10 +61,6 @@ from dotcu.kernel.scope import (
     require_seen,
 )
 from dotcu.kernel.simulation import SimulatedDevice, active_run, simulated_device
-from dotcu.kernel.staging import Shape, Stages
-
-if TYPE_CHECKING:
-    from dotcu.kernel.compiled import CompilationUnit, CompiledUnit
 
 DeviceLike = torch.device | str | int
 
@@ -57,7 +75,7 @@ class GpuDevice:
         return f"cuda:{self.index}"
 
     @property
-    def key(self) -> object:  # the devices that stages are made for differ in it
+    def key(self) -> object:  # the devices that plans are made for differ in it
         return self.index
 
     def arch(self, code: CompiledUnit) -> ArchLimits:
@@ -144,37 +162,303 @@ def _read_device(kernel: str, device: DeviceLike) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device() if index is None else index)
 
 
+# Launch plans.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPlan:
+    """A launch that was checked except for its grid and its arguments.
+
+    Attributes:
+        packing: How the arguments are packed.
+        most_blocks: The largest cooperative grid; 0 if there is no such limit.
+        settings: Those in force when it was made.
+    """
+
+    code: CompiledUnit
+    packing: PackingPlan
+    needs: KernelNeeds
+    arch: ArchLimits
+    most_blocks: int
+    settings: settings.Settings
+
+
+MAX_PLANS = 1024
+
+
+class LaunchPlans:
+    """The launch plans of one kernel.
+
+    Attributes:
+        quick: Launch with (arguments, grid, block, smem_bytes, cluster, cooperative, programmatic, device);
+            False where that is left to kernel/launch.py.
+    """
+
+    def __init__(self) -> None:
+        self.quick: Callable[..., bool] = lambda *launch: False
+        self._launcher: Any = None
+        self._is_in_python = False
+        self._packing: PackingPlan | None = None
+        self._configs: dict[BlockConfig, LaunchConfig] = {}
+        self._plans: dict[tuple[object, BlockConfig], LaunchPlan] = {}
+        self._refused_by: set[bool] = set()
+        _all.add(self)
+
+    def config(self, kernel: str, grid: Any, shape: BlockConfig) -> LaunchConfig:
+        """Check a configuration within the limits that every GPU has.
+
+        Args:
+            kernel: Its name, for messages.
+            grid, shape: As the caller passed them.
+        """
+        known = self._configs.get(shape) if _is_plain(shape) else None
+        if known is not None:
+            return read_grid(kernel, grid, known)
+        config = read_config(kernel, grid, *shape)
+        if _is_plain(shape):
+            _keep(self._configs, shape, config)
+        return config
+
+    def plan(
+        self, unit: CompilationUnit, kernel: str, on: LaunchDevice, config: LaunchConfig, shape: BlockConfig
+    ) -> LaunchPlan:
+        """Return the plan of a launch, whose grid it fits.
+
+        Args:
+            unit, kernel, on: The unit that the kernel is compiled in, its name, and the device.
+            config, shape: The configuration: checked, and as the caller passed it.
+        """
+        found = self._plans.get((on.key, shape)) if _is_plain(shape) else None
+        if found is not None:
+            require_grid(kernel, config, found.needs, found.arch)
+            return found
+        code = on.code(unit)
+        code.claim(kernel)
+        needs, arch = code.needs(kernel), on.arch(code)
+        require_fit(kernel, config, needs, arch)
+        resident = 0
+        if config.cooperative and needs.registers:
+            resident = resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks
+        plan = LaunchPlan(
+            code=code,
+            packing=code.plan(kernel),
+            needs=needs,
+            arch=arch,
+            most_blocks=resident * arch.multiprocessors,
+            settings=settings.current(),
+        )
+        if _is_plain(shape):
+            _keep(self._plans, (on.key, shape), plan)
+        return plan
+
+    def keep(self, kernel: str, index: int, config: LaunchConfig, plan: LaunchPlan) -> None:
+        """Prepare launches like one that has just happened, in native code or else in Python, if possible.
+
+        Args:
+            kernel, index, config, plan: The kernel's name, the GPU's index, and those of the launch.
+        """
+        in_python = bool(native.prepare())
+        if in_python in self._refused_by or plan.settings != settings.current():
+            return  # what is compiled may depend on them
+        if self._launcher is None or self._is_in_python is not in_python:
+            self._launcher, self._packing = _launcher(plan.packing, in_python), plan.packing
+            self._is_in_python = in_python
+        if self._launcher is None or self._packing != plan.packing:
+            self._refused_by.add(in_python)
+            return
+        self._launcher.add(
+            (config.block, config.cluster or (0, 0, 0), config.cooperative, config.programmatic, index),
+            _smem_range(config, plan.needs, plan.arch),
+            int(plan.code.library(kernel).kernel(plan.code.symbol(kernel), index)),
+            cuda.primary_context(index),
+            plan.most_blocks,
+            config.cluster or plan.needs.cluster or (1, 1, 1),
+            cuda.supported(config, plan.arch.capability).programmatic,
+            LaunchLabel("", kernel, config, index),
+        )
+        self.quick = self._launcher.launch
+
+    def forget(self) -> None:
+        """Prepare every launch again: the settings have changed, and with them what is compiled."""
+        self._plans.clear()
+        if self._launcher is not None:
+            self._launcher.forget()
+
+
+def _smem_range(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> tuple[int, int]:
+    """Return the least and the most dynamic shared memory, in bytes, that a plan holds for.
+
+    Only the limit of a cooperative grid depends on the size; for another launch every size up to the
+    architecture's limit is as good as the one that was checked.
+    """
+    if config.cooperative:
+        return config.smem_bytes, config.smem_bytes
+    return 0, arch.smem_block_bytes - needs.static_smem_bytes
+
+
+_all: WeakSet[LaunchPlans] = WeakSet()
+
+
+def _forget_all(before: settings.Settings, after: settings.Settings) -> None:
+    if before.lasting() != after.lasting():
+        for plans in tuple(_all):
+            plans.forget()
+
+
+settings.watch(_forget_all)
+
+
+def _keep(rows: dict[Any, Any], key: object, value: object) -> None:
+    """Keep a row; clear the rest where a new shape for each call would make it grow without end."""
+    if len(rows) >= MAX_PLANS:
+        rows.clear()
+    rows[key] = value
+
+
+def _is_plain(shape: BlockConfig) -> bool:
+    """Return whether a shape is made of plain ints, which compare as they are checked."""
+    block, smem_bytes, cluster, _, _ = shape
+    return _are_ints(block) and type(smem_bytes) is int and (cluster is None or _are_ints(cluster))
+
+
+def _are_ints(value: Any) -> bool:
+    return type(value) is int or (type(value) is tuple and all(type(size) is int for size in value))
+
+
+# The kinds of parameters and their flags in native/launch.c.
+_POINTER, _VIEW, _INTEGER, _BOOLEAN, _FLOATING, _MAP, _BYTES = range(7)
+_WRITTEN, _SIGNED, _EITHER, _AT_LEAST, _AT_MOST = 1, 2, 4, 8, 16
+_ROW = struct.Struct("<8i")
+_ANY_DTYPE = (-1, -1)
+
+
+def _launcher(plan: PackingPlan, in_python: bool = False) -> Any:
+    """Make the launcher of a kernel, in native code or in Python; None if it does not take its parameters."""
+    if in_python:
+        from dotcu.kernel import python_launcher  # which native code does without
+
+        try:
+            return python_launcher.Launcher(plan, _fail, python_launcher.gpu_driver())
+        except (ValueError, ToolchainError):
+            return None
+    if any(isinstance(packer, TensorPacker) and packer.index for packer in plan.packers):
+        return None
+    if any(isinstance(packer, PointerPacker) and not packer.promised.is_plain for packer in plan.packers):
+        return None
+    rows, packs, offset = [], [], 0
+    for parameter, packer in zip(plan.parameters, plan.packers, strict=True):
+        rows.append(_row(packer, offset, parameter.size))
+        own: Any = {MapPacker: _pack_map, RecordPacker: _pack_record}.get(type(packer))
+        packs.append(own(packer) if own else packer.pack)
+        offset += -(-parameter.size // 16) * 16
+    try:
+        return native.library().Launcher(b"".join(rows), tuple(packs), offset, _fail, count_writes)
+    except ValueError:
+        return None
+
+
+def _row(packer: Any, offset: int, size: int) -> bytes:
+    """A parameter: kind, offset, size, two dtypes, alignment, rank, flags."""
+    kind, dtypes, alignment, rank, flags = _BYTES, _ANY_DTYPE, 1, 0, 0
+    if isinstance(packer, PointerPacker):
+        kind, flags, alignment = _POINTER, _WRITTEN * packer.writes, packer.alignment
+        if packer.element is not None:
+            dtypes = _codes(packer.element.dtypes)
+    elif isinstance(packer, TensorPacker):
+        kind, dtypes, rank = _VIEW, _codes(packer.element.dtypes), packer.rank
+        flags = _WRITTEN * packer.writes
+    elif isinstance(packer, MapPacker):
+        kind, flags = _MAP, _WRITTEN * packer.writes
+    elif isinstance(packer, IntPacker) and packer.size <= 8:
+        assumed = _assumed(packer)
+        if assumed is not None:
+            alignment, dtypes, flags = assumed
+            kind, flags = _INTEGER, flags | _SIGNED * packer.signed | _EITHER * packer.either
+    elif isinstance(packer, BoolPacker):
+        kind = _BOOLEAN
+    elif isinstance(packer, FloatPacker) and packer.code in ("<f", "<d"):
+        kind = _FLOATING
+    return _ROW.pack(kind, offset, size, *dtypes, alignment, rank, flags)
+
+
+def _assumed(packer: IntPacker) -> tuple[int, tuple[int, int], int] | None:
+    """Return divisor, bounds and flags of what a kernel assumes; None where Python has to look at it."""
+    promised, most = packer.promised, 2 ** (8 * packer.size - 1) - 1
+    low, high = promised.low, promised.high
+    if not packer.signed and low is not None:  # the kernel takes a larger one for a negative
+        high = most if high is None else min(high, most)
+    flags = _AT_LEAST * (low is not None) | _AT_MOST * (high is not None and packer.size < 8)
+    bounds = (low or 0, high if high is not None and flags & _AT_MOST else 0)
+    if not promised.is_plain or any(not -(2**31) <= number < 2**31 for number in (promised.divisor, *bounds)):
+        return None
+    return promised.divisor, bounds, flags
+
+
+def _codes(dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
+    first, *others = map(native.dtype_code, dtypes)
+    return first, others[0] if others else first
+
+
+def _pack_map(packer: MapPacker) -> Callable[..., bytes]:
+    """Return the packing of a tensor map for native code: of (value, GPU's index)."""
+    return lambda value, index=0: packer.pack(
+        value,
+        lambda tensor, label, writable: tensor.data_ptr(),
+        lambda tiled, address: cuda.encode_tensor_map(tiled, address, index),
+    )
+
+
+def _pack_record(packer: RecordPacker) -> Callable[[Any], bytes]:
+    """Return the packing of a struct's bytes for native code; values for its members are left to Python."""
+
+    def pack(value: Any) -> bytes:
+        if members_of(value) is not None:
+            raise TypeError
+        return packer.pack(value)
+
+    return pack
+
+
+def _fail(label: LaunchLabel, grid: tuple[int, int, int], smem_bytes: int, status: int) -> None:
+    """Raise the driver's refusal of a launch."""
+    launched = label.at(grid, smem_bytes)._replace(operator=current_scope().operator)
+    cuda.fail(status, f"Launching {launched}")
+
+
+# The launch.
+
+
 def launch(
     unit: CompilationUnit,
     kernel: str,
-    stages: Stages,
+    plans: LaunchPlans,
     args: Sequence[Any],
     *,
     grid: Any,
-    shape: Shape,
+    shape: BlockConfig,
     device: DeviceLike | None,
 ) -> None:
     """Check a launch and run it.
 
     Args:
-        unit, kernel, stages: The unit that the kernel is compiled in, its name, and its stages so far.
+        unit, kernel, plans: The unit that the kernel is compiled in, its name, and its plans so far.
         args, grid, shape, device: As the caller passed them.
     """
     tensors, shown = tensors_in(args), overload_key(kernel)
     if current_scope().policy is LaunchPolicy.OUTSIDE:
         require_seen(shown, tensors)
-    config = stages.config(shown, grid, shape)
+    config = plans.config(shown, grid, shape)
     on = _launch_device(shown, tensors, device)
-    stage = stages.stage(unit, kernel, on, config, shape)
-    code, plan = stage.code, stage.plan
-    require_one_device(plan, args, tensors)
+    plan = plans.plan(unit, kernel, on, config, shape)
+    code, packing = plan.code, plan.packing
+    require_one_device(packing, args, tensors)
     announce(unit, kernel, config)
     with cuda.kernel_range(kernel) if cuda.ranges_wanted() else nullcontext():
-        on.run(code, kernel, plan, args, config)
+        on.run(code, kernel, packing, args, config)
     if not config.blocks:
         return
     if isinstance(on, GpuDevice):
-        stages.keep(kernel, on.index, config, stage)
+        plans.keep(kernel, on.index, config, plan)
     for watcher in launch_watchers():
         watcher.append(
             LaunchRecord(

@@ -22,6 +22,7 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.compile.source.declarations import overload
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError, UsageError
+from dotcu.kernel import cuda
 from dotcu.kernel.arguments.pack import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
@@ -40,7 +41,6 @@ from dotcu.kernel.declarations import (
     template_usage,
     with_headers,
 )
-from dotcu.kernel.driver import cuda
 from dotcu.kernel.kernel import Kernel
 from dotcu.kernel.launch import default_device
 from dotcu.kernel.scope import (

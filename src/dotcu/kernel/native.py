@@ -10,13 +10,10 @@ Source: dlpack.h, version 1.3; cuda.h, CUDA 12.0.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import sysconfig
 import warnings
-from collections.abc import Iterable
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -24,12 +21,12 @@ import numpy as np
 import torch
 
 from dotcu import settings, torch_compat
+from dotcu.compile import driver
 from dotcu.errors import PerformanceWarning, ToolchainError
+from dotcu.kernel import cuda
 from dotcu.kernel.arguments.pack import Extents, Strided
 from dotcu.kernel.arguments.tensor_map import TensorMap
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.errors import use_native_record
-from dotcu.kernel.driver.fork import forked_with_cuda
+from dotcu.kernel.faults import forked_with_cuda, use_native_record
 from dotcu.kernel.scope import (
     OUTSIDE,
     LaunchPolicy,
@@ -188,19 +185,7 @@ def torch_values(device_type: int) -> dict[str, Any]:
 
 def driver_functions() -> dict[str, int]:
     """Return the addresses of the driver's functions, by their names in native code."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise ToolchainError(f"the driver cannot be loaded: {error}") from error
-    return dict(_addresses(driver, _DRIVER_SYMBOLS))
-
-
-def _addresses(driver: ctypes.CDLL, names: Iterable[tuple[str, str]]) -> Iterable[tuple[str, int]]:
-    for name, symbol in names:
-        try:
-            yield name, ctypes.cast(getattr(driver, symbol), ctypes.c_void_p).value or 0
-        except AttributeError as error:
-            raise ToolchainError(f"the driver has no {symbol}, which comes with CUDA 12.0") from error
+    return {name: driver.function(symbol) for name, symbol in _DRIVER_SYMBOLS}
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The prepared launches of one kernel in Python: what native/launch.c does, where there is no native code.
 
-    Launcher.launch -> who watches -> the arguments -> the stage of the shape -> cuLaunchKernelEx
+    Launcher.launch -> who watches -> the arguments -> the plan of the shape -> cuLaunchKernelEx
 
 What it does not take goes to kernel/launch.py, which launches it or raises the error: tensor maps, lists,
 structs with tensors, strided tensors for a pointer, and whatever does not fit.
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from dotcu import settings, torch_compat
-from dotcu.kernel import native
+from dotcu.kernel import cuda, native
 from dotcu.kernel.arguments.pack import (
     Packer,
     PackingPlan,
@@ -33,9 +33,7 @@ from dotcu.kernel.arguments.pack import (
 )
 from dotcu.kernel.arguments.values import BoolPacker, FloatPacker, IntPacker, Mismatch, StructPacker
 from dotcu.kernel.config import MAX_GRID
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.errors import LaunchLabel, record_launch
-from dotcu.kernel.driver.fork import forked_with_cuda
+from dotcu.kernel.faults import LaunchLabel, forked_with_cuda, record_launch
 from dotcu.kernel.scope import LaunchPolicy, Scope, current_scope, is_observed
 
 
@@ -91,7 +89,7 @@ def gpu_driver() -> Driver:
 
 
 @dataclass(kw_only=True)
-class _Stage:
+class _Plan:
     """The launches of one shape.
 
     Attributes:
@@ -134,7 +132,7 @@ class Launcher:
     """The prepared launches of one kernel.
 
     Args:
-        on_failure: Raises the driver's refusal, of a stage's label, a grid, shared memory and a status.
+        on_failure: Raises the driver's refusal, of a plan's label, a grid, shared memory and a status.
 
     Raises:
         ValueError: The kernel takes other than plain values.
@@ -152,13 +150,13 @@ class Launcher:
             offset += size + -size % 16
         self._format = struct.Struct(codes)
         self._blocks: list[tuple[Any, Any]] = []
-        self._stages: dict[Any, list[_Stage]] = {}
+        self._plans: dict[Any, list[_Plan]] = {}
 
-    def stage(
+    def add(
         self, shape: Any, smem_bytes: tuple[int, int], function: int, context: int, most_blocks: int,
         multiple: _Dim3, programmatic: bool, label: LaunchLabel,
     ) -> None:  # fmt: skip
-        """Add a stage.
+        """Add a launch plan.
 
         Args:
             shape: (block, cluster, cooperative, programmatic, the GPU's index); zeros without clusters.
@@ -169,25 +167,25 @@ class Launcher:
             programmatic: The GPU knows the attribute.
         """
         block, cluster, cooperative, _, _ = shape
-        made = _Stage(
+        made = _Plan(
             block=block, cluster=cluster, cooperative=cooperative, programmatic=programmatic,
             smem_bytes=smem_bytes, function=function, context=context, most_blocks=most_blocks,
             multiple=multiple, label=label,
         )  # fmt: skip
-        if len(self._stages) >= MAX_SHAPES:
-            self._stages.clear()
-        rows = [row for row in self._stages.get(shape, ()) if row.smem_bytes != smem_bytes]
-        self._stages[shape] = [made, *rows][:MAX_SIZES]
+        if len(self._plans) >= MAX_SHAPES:
+            self._plans.clear()
+        rows = [row for row in self._plans.get(shape, ()) if row.smem_bytes != smem_bytes]
+        self._plans[shape] = [made, *rows][:MAX_SIZES]
 
     def forget(self) -> None:
-        """Drop all stages."""
-        self._stages.clear()
+        """Drop all plans."""
+        self._plans.clear()
 
     def launch(
         self, args: tuple[Any, ...], grid: Any, block: Any, smem_bytes: Any, cluster: Any, cooperative: Any,
         programmatic: Any, device: Any,
     ) -> bool:  # fmt: skip
-        """Launch as the native launcher does; False if nothing was done, since no stage fits.
+        """Launch as the native launcher does; False if nothing was done, since no plan fits.
 
         Args:
             args, grid, block, smem_bytes, cluster, cooperative, programmatic, device: As the caller passed
@@ -206,16 +204,16 @@ class Launcher:
         if not is_plain_shape or blocks is None or taken is None:
             return False
         values, written, index = taken
-        for stage in self._stages.get((threads, clusters, cooperative, programmatic, index), ()):
-            if stage.smem_bytes[0] <= smem_bytes <= stage.smem_bytes[1]:
+        for plan in self._plans.get((threads, clusters, cooperative, programmatic, index), ()):
+            if plan.smem_bytes[0] <= smem_bytes <= plan.smem_bytes[1]:
                 break
         else:
             return False
-        if not stage.fits(blocks) or not self._is_current(stage.context):
+        if not plan.fits(blocks) or not self._is_current(plan.context):
             return False
         if 0 in blocks:
             return True
-        if not self._run(stage, blocks, smem_bytes, index, values, scope):
+        if not self._run(plan, blocks, smem_bytes, index, values, scope):
             return False
         if outside:
             count_writes(written)
@@ -257,24 +255,24 @@ class Launcher:
         return not self._driver.context(ctypes.byref(now)) and now.value == context
 
     def _run(
-        self, stage: _Stage, grid: _Dim3, smem_bytes: int, index: int, values: list[Any], scope: Scope
+        self, plan: _Plan, grid: _Dim3, smem_bytes: int, index: int, values: list[Any], scope: Scope
     ) -> bool:
         """Launch; False if a value does not fit its parameter."""
         block, pointers = _popped(self._blocks) or self._block()
-        config = _popped(stage.free) or stage.config()
+        config = _popped(plan.free) or plan.config()
         try:
             self._format.pack_into(block, 0, *values)
         except (struct.error, OverflowError):
             return False
         config.grid, config.smem_bytes, config.stream = grid, smem_bytes, self._driver.stream(index)
         status = self._driver.launch(
-            ctypes.byref(config), stage.function, pointers, None
+            ctypes.byref(config), plan.function, pointers, None
         )  # which has read both when it returns
         if status:
-            self._on_failure(stage.label, grid, smem_bytes, status)
-        record_launch(stage.label, scope, grid, smem_bytes)
+            self._on_failure(plan.label, grid, smem_bytes, status)
+        record_launch(plan.label, scope, grid, smem_bytes)
         self._blocks.append((block, pointers))
-        stage.free.append(config)
+        plan.free.append(config)
         return True
 
     def _block(self) -> tuple[Any, Any]:
@@ -300,7 +298,7 @@ MAX_SHAPES = 256
 """Shapes of one kernel that are kept; one more clears them."""
 
 MAX_SIZES = 16
-"""Stages of one shape, each for one size of shared memory: only those of cooperative launches are several."""
+"""Plans of one shape, each for one size of shared memory: only those of cooperative launches are several."""
 
 _NO_CLUSTER = (0, 0, 0)
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError, CaptureError, SimulationError, UsageError
+from dotcu.kernel import cuda
 from dotcu.kernel.arguments.values import describe
-from dotcu.kernel.driver import cuda
 from dotcu.kernel.simulation import active_rank, active_run, simulate, tracking_allocations
 
 Result = TypeVar("Result")

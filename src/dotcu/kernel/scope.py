@@ -25,11 +25,11 @@ from torch.autograd import forward_ad
 from dotcu import torch_compat
 from dotcu.errors import CaptureError, GradientError, TracedLaunchError
 from dotcu.kernel.arguments.pack import count_writes, is_plain
+from dotcu.kernel.config import BlockConfig, LaunchConfig
 from dotcu.locks import ForkSafeLock
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit
-    from dotcu.kernel.config import LaunchConfig
     from dotcu.kernel.kernel import Kernel
 
 Subscriber = TypeVar("Subscriber")
@@ -47,12 +47,11 @@ class LaunchPolicy(enum.Enum):
 class LaunchRecorder(Protocol):
     """Records a body that runs without its launches, and answers its questions about tensors and GPU."""
 
-    def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> None:
+    def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: BlockConfig) -> None:
         """Record a launch that is skipped.
 
         Args:
-            kernel, args, grid: As the body has launched it.
-            shape: Block, dynamic shared memory, cluster, cooperative, programmatic.
+            kernel, args, grid, shape: As the body has launched it.
         """
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:

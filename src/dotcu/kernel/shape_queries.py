@@ -12,10 +12,9 @@ from torch import Tensor
 
 from dotcu import settings
 from dotcu.errors import ArgumentError
-from dotcu.kernel import native
+from dotcu.kernel import cuda, native
 from dotcu.kernel.arguments.pack import is_plain
 from dotcu.kernel.config import limits
-from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import current_scope
 from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, capability_of
 

@@ -27,15 +27,15 @@ typedef struct {
 } LaunchTemplate;
 
 /* Reference counted: a launch that runs without the GIL points into it. */
-typedef struct Stage {
+typedef struct LaunchPlan {
     Shape shape;
     int64_t least_smem_bytes, most_smem_bytes; /* dynamic; equal for a cooperative launch */
     void *function, *context;
     LaunchTemplate template;
     PyObject *label;
     int references; /* the launcher's included */
-    struct Stage *next;
-} Stage;
+    struct LaunchPlan *next;
+} LaunchPlan;
 
 /* A tensor map that was encoded: of what tensors, with which values, and what a kernel takes for the one at `address`. */
 enum { FORM_COUNT = 7, MAX_MAPS = 32, MAX_MAP_DIMENSIONS = 5, MAP_ALIGNMENT = 16 };
@@ -52,7 +52,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *parameters, *packs, *on_failure, *on_writes;
     int parameter_count, parameter_bytes;
-    Stage *stages; /* the latest first */
+    LaunchPlan *plans; /* the latest first */
     Map maps[MAX_MAPS];
     unsigned next_map;
 } Launcher;
@@ -94,33 +94,33 @@ static bool read_shape(PyObject *const *given, Shape *shape, int64_t *smem_bytes
     return true;
 }
 
-static void release(Stage *stage) {
-    if (--stage->references > 0) return;
-    Py_XDECREF(stage->label);
-    PyMem_Free(stage);
+static void release(LaunchPlan *plan) {
+    if (--plan->references > 0) return;
+    Py_XDECREF(plan->label);
+    PyMem_Free(plan);
 }
 
-/* Drops the rest of a list of stages. */
-static void drop(Stage **from) {
-    Stage *stage = *from;
+/* Drops the rest of a list of plans. */
+static void drop(LaunchPlan **from) {
+    LaunchPlan *plan = *from;
     *from = NULL;
-    while (stage) {
-        Stage *next = stage->next;
-        release(stage);
-        stage = next;
+    while (plan) {
+        LaunchPlan *next = plan->next;
+        release(plan);
+        plan = next;
     }
 }
 
-/* Returns the stage of a shape, moved to the front, or NULL. */
-static Stage *find(Launcher *self, const Shape *shape, int64_t smem_bytes) {
-    for (Stage **at = &self->stages; *at; at = &(*at)->next) {
-        Stage *stage = *at;
-        if (memcmp(&stage->shape, shape, sizeof *shape)) continue;
-        if (smem_bytes < stage->least_smem_bytes || smem_bytes > stage->most_smem_bytes) continue;
-        *at = stage->next;
-        stage->next = self->stages;
-        self->stages = stage;
-        return stage;
+/* Returns the plan of a shape, moved to the front, or NULL. */
+static LaunchPlan *find(Launcher *self, const Shape *shape, int64_t smem_bytes) {
+    for (LaunchPlan **at = &self->plans; *at; at = &(*at)->next) {
+        LaunchPlan *plan = *at;
+        if (memcmp(&plan->shape, shape, sizeof *shape)) continue;
+        if (smem_bytes < plan->least_smem_bytes || smem_bytes > plan->most_smem_bytes) continue;
+        *at = plan->next;
+        plan->next = self->plans;
+        self->plans = plan;
+        return plan;
     }
     return NULL;
 }
@@ -382,15 +382,15 @@ static bool pack_all(Packed *packed, PyObject *args) {
 /* ---------------------------------------------------------------- the launch */
 
 /* Runs without the GIL: if the launch queue is full the driver waits for work that may need Python's other threads. */
-static int run(const Stage *stage, LaunchConfig *config, Packed *packed) {
+static int run(const LaunchPlan *plan, LaunchConfig *config, Packed *packed) {
     const Parameter *parameters = (const Parameter *)PyBytes_AsString(packed->of->parameters);
     void *pointers[MAX_PARAMETERS];
     int status = dotcu_stream(packed->device_type, packed->device_index, &config->stream);
     if (status) return status;
     for (int i = 0; i < packed->of->parameter_count; ++i) pointers[i] = packed->bytes + parameters[i].offset;
     PyThreadState *thread = PyEval_SaveThread();
-    const bool entered = !dotcu_context_is(stage->context) && dotcu_enter_context(stage->context);
-    status = dotcu_launch(config, stage->function, pointers);
+    const bool entered = !dotcu_context_is(plan->context) && dotcu_enter_context(plan->context);
+    status = dotcu_launch(config, plan->function, pointers);
     if (entered) dotcu_leave_context();
     PyEval_RestoreThread(thread);
     return status;
@@ -410,22 +410,22 @@ static PyObject *count_writes(const Launcher *self, const Packed *packed) {
 }
 
 /* Returns True if it has launched; NULL with an error set if the driver refused. */
-static PyObject *launch_with(Launcher *self, Stage *stage, const int64_t grid[3], int64_t smem_bytes, Packed *packed, PyObject *scope) {
-    LaunchConfig config = stage->template.config;
+static PyObject *launch_with(Launcher *self, LaunchPlan *plan, const int64_t grid[3], int64_t smem_bytes, Packed *packed, PyObject *scope) {
+    LaunchConfig config = plan->template.config;
     config.smem_bytes = (uint32_t)smem_bytes;
     for (int axis = 0; axis < 3; ++axis) config.grid[axis] = (uint32_t)grid[axis];
-    ++stage->references;
-    const int status = run(stage, &config, packed);
+    ++plan->references;
+    const int status = run(plan, &config, packed);
     PyObject *result = NULL;
     if (status) {
-        result = PyObject_CallFunction(self->on_failure, "O(III)Ii", stage->label, config.grid[0], config.grid[1],
+        result = PyObject_CallFunction(self->on_failure, "O(III)Ii", plan->label, config.grid[0], config.grid[1],
                                        config.grid[2], config.smem_bytes, status);
         Py_CLEAR(result); /* on_failure raises */
     } else {
-        dotcu_note(stage->label, scope, &config);
+        dotcu_note(plan->label, scope, &config);
         result = count_writes(self, packed);
     }
-    release(stage);
+    release(plan);
     return result;
 }
 
@@ -436,27 +436,27 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
     int64_t grid[3], smem_bytes;
     if (count != 8) return PyErr_Format(PyExc_TypeError, "launch takes 8 arguments, got %zd", count);
     PyObject *scope = NULL, *result = NULL;
-    Stage *stage = NULL;
+    LaunchPlan *plan = NULL;
     packed.of = self;
     packed.written_count = 0;
     packed.device_index = NO_DEVICE;
-    if (self->stages && given[7] == Py_None && dimensions(given[1], grid) && read_shape(given + 2, &shape, &smem_bytes)) {
+    if (self->plans && given[7] == Py_None && dimensions(given[1], grid) && read_shape(given + 2, &shape, &smem_bytes)) {
         const int policy = dotcu_launch_policy(&scope);
         packed.outside = policy == POLICY_OUTSIDE;
         if (policy != POLICY_OTHER && pack_all(&packed, given[0])) {
             shape.device_index = packed.device_index;
-            stage = find(self, &shape, smem_bytes);
+            plan = find(self, &shape, smem_bytes);
         }
     }
     if (dotcu_clear_error()) {
-        if (!stage || !grid_fits(&stage->template, grid)) {
+        if (!plan || !grid_fits(&plan->template, grid)) {
             result = Py_False;
             Py_INCREF(result);
         } else if (!grid[0] || !grid[1] || !grid[2]) {
             result = Py_True;
             Py_INCREF(result);
         } else {
-            result = launch_with(self, stage, grid, smem_bytes, &packed, scope);
+            result = launch_with(self, plan, grid, smem_bytes, &packed, scope);
         }
     }
     for (int i = 0; i < packed.written_count; ++i) Py_DECREF(packed.written[i]);
@@ -466,7 +466,7 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
 
 /* ---------------------------------------------------------------- Launcher */
 
-static PyObject *stage(PyObject *object, PyObject *packed) {
+static PyObject *add(PyObject *object, PyObject *packed) {
     Launcher *self = (Launcher *)object;
     unsigned long long function, context, most_blocks;
     PyObject *label;
@@ -480,7 +480,7 @@ static PyObject *stage(PyObject *object, PyObject *packed) {
                           &least_smem_bytes, &most_smem_bytes, &function, &context, &most_blocks, &multiple[0],
                           &multiple[1], &multiple[2], &with_programmatic, &label))
         return NULL;
-    Stage *created = PyMem_Calloc(1, sizeof *created);
+    LaunchPlan *created = PyMem_Calloc(1, sizeof *created);
     if (!created) return PyErr_NoMemory();
     fill_template(&created->template, block, 0, cluster, shape.cooperative, with_programmatic);
     for (int axis = 0; axis < 3; ++axis) {
@@ -494,24 +494,24 @@ static PyObject *stage(PyObject *object, PyObject *packed) {
     created->function = (void *)(uintptr_t)function;
     created->context = (void *)(uintptr_t)context;
     created->template.most_blocks = most_blocks;
-    Stage *before = find(self, &shape, least_smem_bytes);
+    LaunchPlan *before = find(self, &shape, least_smem_bytes);
     if (before) {
-        self->stages = before->next;
+        self->plans = before->next;
         release(before);
     }
     created->references = 1;
     Py_INCREF(label);
     created->label = label;
-    created->next = self->stages;
-    self->stages = created;
-    Stage **last = &self->stages;
+    created->next = self->plans;
+    self->plans = created;
+    LaunchPlan **last = &self->plans;
     for (int i = 0; i < MAX_STAGES && *last; ++i) last = &(*last)->next;
     drop(last);
     Py_RETURN_NONE;
 }
 
 static PyObject *forget(PyObject *object, PyObject *unused) {
-    drop(&((Launcher *)object)->stages);
+    drop(&((Launcher *)object)->plans);
     Py_RETURN_NONE;
 }
 
@@ -547,13 +547,13 @@ static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(self->packs);
     Py_VISIT(self->on_failure);
     Py_VISIT(self->on_writes);
-    for (Stage *stage = self->stages; stage; stage = stage->next) Py_VISIT(stage->label);
+    for (LaunchPlan *plan = self->plans; plan; plan = plan->next) Py_VISIT(plan->label);
     return 0;
 }
 
 static int launcher_clear(PyObject *object) {
     Launcher *self = (Launcher *)object;
-    drop(&self->stages);
+    drop(&self->plans);
     for (int i = 0; i < MAX_MAPS; ++i)
         for (int j = 0; j < FORM_COUNT; ++j) Py_CLEAR(self->maps[i].form[j]);
     return 0;
@@ -575,13 +575,13 @@ static void launcher_dealloc(PyObject *object) {
 static PyMethodDef launcher_methods[] = {
     {"launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL,
      "Launch with (arguments, grid, block, smem_bytes, cluster, cooperative, programmatic, device); False if "
-     "nothing was done, since no stage fits."},
-    {"stage", stage, METH_VARARGS, "Add a stage."},
-    {"forget", forget, METH_NOARGS, "Drop all stages."},
+     "nothing was done, since no plan fits."},
+    {"add", add, METH_VARARGS, "Add a launch plan."},
+    {"forget", forget, METH_NOARGS, "Drop all plans."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot launcher_slots[] = {
-    {Py_tp_doc, "The staged launches of one kernel."}, {Py_tp_new, PyType_GenericNew}, {Py_tp_init, launcher_init},
+    {Py_tp_doc, "The launch plans of one kernel."}, {Py_tp_new, PyType_GenericNew}, {Py_tp_init, launcher_init},
     {Py_tp_dealloc, launcher_dealloc}, {Py_tp_traverse, launcher_traverse}, {Py_tp_clear, launcher_clear},
     {Py_tp_methods, launcher_methods}, {0, NULL},
 };

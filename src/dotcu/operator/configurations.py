@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from dotcu.errors import UsageError
+from dotcu.kernel import cuda
 from dotcu.kernel.config import limits
-from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import (
     LaunchPolicy,
     LaunchRecorder,

@@ -15,7 +15,7 @@ from dotcu import settings, torch_compat
 from dotcu.errors import BodyError, LaunchError
 from dotcu.kernel import active_run
 from dotcu.kernel.arguments.pack import count_writes
-from dotcu.kernel.driver.cuda import fault_story
+from dotcu.kernel.cuda import fault_story
 from dotcu.kernel.scope import (
     LaunchPolicy,
     current_scope,

@@ -18,10 +18,9 @@ from dotcu.compile import Target
 from dotcu.compile.build import BuildInputs
 from dotcu.compile.pool import build_all
 from dotcu.errors import DotcuError, JitDisabled, SchemaError, UsageError
-from dotcu.kernel import simulate
+from dotcu.kernel import cuda, simulate
 from dotcu.kernel.compiled import target_of
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.fork import require_own_cuda
+from dotcu.kernel.faults import require_own_cuda
 from dotcu.kernel.scope import (
     KernelRequest,
     LaunchPolicy,

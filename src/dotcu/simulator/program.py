@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu import stopwatch
+from dotcu import telemetry
 from dotcu.demangler import demangle
 from dotcu.errors import SimulationError
 from dotcu.locks import ForkSafeLock
@@ -206,7 +206,7 @@ def launch(
         Writes to the buffers that are mapped, to their `written` masks, and to `program.variables`.
     """
     _keep_freed_memory()
-    with stopwatch.during("decode"):
+    with telemetry.during("decode"):
         decoded = program.decoded(entry)
     header = program.module.headers[entry]
     if not 1 <= math.prod(block) <= MAX_BLOCK_THREADS or min(block) < 1 or min(grid) < 0:
@@ -256,7 +256,7 @@ def launch(
     )
     if 0 in grid:
         return
-    with stopwatch.during("simulate"), np.errstate(all="ignore"):
+    with telemetry.during("simulate"), np.errstate(all="ignore"):
         try:
             execute(state)
         finally:

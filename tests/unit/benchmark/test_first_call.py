@@ -11,7 +11,7 @@ import pytest
 from dotcu.benchmark import first_call as module
 from dotcu.benchmark.first_call import AVOID, PHASES, FirstCall, first_call
 from dotcu.errors import JitDisabled, OperatorError
-from dotcu.stopwatch import Step
+from dotcu.telemetry import Step
 from dotcu.workers import WorkerCrash
 from helpers.first_call_reports import CACHED, COMPILED, report, run, stage
 

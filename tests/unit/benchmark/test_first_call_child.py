@@ -18,7 +18,7 @@ from dotcu.benchmark.first_call import FirstCall, first_call
 from dotcu.benchmark.first_call_child import LATER_CALLS, counting_imports, measure
 from dotcu.compile import cache
 from dotcu.errors import OperatorError, UsageError
-from dotcu.stopwatch import Stopwatch
+from dotcu.telemetry import Stopwatch
 from helpers import forked_scripts
 from helpers.first_call_reports import stage
 

@@ -13,7 +13,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A `FakeDriver` in place of the driver, as if torch had started CUDA."""
     import torch  # for seconds, which pytest's first process need not wait for
 
-    from dotcu.kernel.driver import cuda
+    from dotcu.kernel import cuda
 
     pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     from helpers.fake_driver import FakeDriver

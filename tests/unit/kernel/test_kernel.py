@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from dotcu.errors import ArgumentError, LaunchConfigError
-from dotcu.kernel import Module, load_inline, simulate
-from dotcu.kernel.driver import cuda
+from dotcu.kernel import Module, cuda, load_inline, simulate
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 
 SOURCE = """

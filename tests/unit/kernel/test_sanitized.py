@@ -58,7 +58,7 @@ def test_the_native_tests_touch_no_memory_that_is_not_theirs(tmp_path: Path) -> 
         "PYTHONMALLOC": "malloc",
     }
     tests = [ROOT / "tests/unit" / name for name in (
-        "kernel/test_native.py", "kernel/test_staging.py", "operator/test_native_calls.py",
+        "kernel/test_native.py", "kernel/test_launch_plans.py", "operator/test_native_calls.py",
     )]  # fmt: skip
     options = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-W", "ignore:Module already imported"]
     command = [sys.executable, "-c", PRELOADED, str(made), *options]

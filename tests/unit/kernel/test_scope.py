@@ -13,8 +13,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dotcu.errors import CaptureError, FindingError, GradientError, LaunchConfigError, TracedLaunchError
-from dotcu.kernel import Module, load_inline
-from dotcu.kernel.driver import cuda
+from dotcu.kernel import Module, cuda, load_inline
 from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
 
 SOURCE = """

@@ -13,7 +13,7 @@ from dotcu.compile import Target, driver, tile
 from dotcu.errors import ArgumentError, KernelNotFound, LaunchConfigError, LaunchError
 from dotcu.kernel import Module, extents, load_inline
 from dotcu.kernel.arguments.pack import Placement, pack
-from dotcu.kernel.staging import _row
+from dotcu.kernel.launch import _row
 
 SOURCE = """
 #include "cuda_tile.h"
@@ -373,7 +373,7 @@ class TestOnGpu:
         x = torch.ones(16, 16, device="cuda")
         for _ in range(2):
             kernels.scale(extents(x), 2.0, grid=(1, 1))
-        assert kernels.scale._stages.quick((extents(x), 2.0), (1, 1), 1, 0, None, False, False, None)
+        assert kernels.scale._plans.quick((extents(x), 2.0), (1, 1), 1, 0, None, False, False, None)
         with pytest.raises(ArgumentError, match="not a multiple of 8"):
             kernels.scale(extents(torch.ones(16, 12, device="cuda")), 2.0, grid=(1, 1))
         with pytest.raises(ArgumentError, match="not at least 0"):

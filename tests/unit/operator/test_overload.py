@@ -12,7 +12,7 @@ from torch import Tensor
 import dotcu
 from dotcu import gallery
 from dotcu.errors import CaptureError, UsageError
-from dotcu.kernel.driver import cuda
+from dotcu.kernel import cuda
 from helpers import sample_operators
 
 ALL = {"times<float>", "plus<float>", "times<double>", "plus<double>"}

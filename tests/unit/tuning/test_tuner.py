@@ -21,7 +21,6 @@ import dotcu
 from dotcu import locks
 from dotcu.benchmark.results import Protocol
 from dotcu.checking.target import resolve
-from dotcu.compile import cache
 from dotcu.errors import UsageError
 from dotcu.operator import tuned
 from dotcu.tuning import TuneReport, session, tuner
@@ -252,7 +251,7 @@ def test_files_are_joined_beside_a_stopped_tuner_which_is_named(
     (operator,) = [operator for _, operator in resolve(str(path))]
     other = tmp_path / "other.tuned.toml"
     other.write_text("format = 1\n")
-    monkeypatch.setattr(cache, "_TELL_S", 0.1)
+    monkeypatch.setattr(locks, "_TELL_S", 0.1)
     monkeypatch.setitem(locks._LIMITS_S, "stopped", 0.3)
     with stopped(f"file-{path.with_suffix('.tuned.toml').resolve()}") as pid:
         assert merge(operator, [other]) == []

@@ -20,13 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from dotcu.compile import Target
-from dotcu.kernel import Kernel, TensorMap, simulate
+from dotcu.kernel import Kernel, TensorMap, cuda, simulate
 from dotcu.kernel.arguments import pack
 from dotcu.kernel.arguments.pack import WRAPPED, PointerPacker, TensorPacker
 from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.compiled import CompilationUnit
-from dotcu.kernel.config import LaunchConfig, limits, read_config, require_fit
-from dotcu.kernel.driver import cuda
+from dotcu.kernel.config import BlockConfig, LaunchConfig, limits, read_config, require_fit
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
 from dotcu.operator import Overload
@@ -315,7 +314,7 @@ class Recording:
     def hint(self, size: int) -> int:
         return int(self._plain(size))
 
-    def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> None:
+    def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: BlockConfig) -> None:
         self._launched.append((kernel, args, grid, shape))
 
     # The recorded call, of a body that has returned.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dotcu import stopwatch
+from dotcu import telemetry
 from dotcu.errors import DotcuError, SimulationError
 from dotcu.locks import ForkSafeLock
 from dotcu.simulator.counting.traffic import AccessCost
@@ -294,7 +294,7 @@ def launch_tile(
         UnsupportedInstruction: The kernel holds an operation that is not executed; nothing ran.
         SimulationError: No such kernel, or parameters or a grid that do not fit it.
     """
-    with stopwatch.during("decode"), _whole(kernel):
+    with telemetry.during("decode"), _whole(kernel):
         decoded = program.decoded(entry)
     count = len(decoded.function.parameters)
     if len(params) != count:
@@ -325,7 +325,7 @@ def launch_tile(
         launch.start(params)
     if 0 in grid:
         return
-    with stopwatch.during("simulate"), np.errstate(all="ignore"), _whole(kernel):
+    with telemetry.during("simulate"), np.errstate(all="ignore"), _whole(kernel):
         try:
             launch.execute()
         except StopIteration:

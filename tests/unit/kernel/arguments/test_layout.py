@@ -14,10 +14,9 @@ from torch import Tensor
 import dotcu
 from dotcu import settings
 from dotcu.errors import ArgumentError, FindingError, GradientError
-from dotcu.kernel import Module, load_inline, simulate
+from dotcu.kernel import Module, cuda, load_inline, simulate
 from dotcu.kernel.arguments.pack import Placement, pack, tensors_in
 from dotcu.kernel.arguments.signature import TypeLayout
-from dotcu.kernel.driver import cuda
 from dotcu.kernel.launch import GpuDevice
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import simulated_device

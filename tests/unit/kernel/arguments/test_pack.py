@@ -29,8 +29,8 @@ from dotcu.kernel.arguments.pack import (
 from dotcu.kernel.arguments.signature import read_parameters
 from dotcu.kernel.arguments.tensor_map import Tiled, tensor_map
 from dotcu.kernel.arguments.values import ELEMENTS
+from dotcu.kernel.launch import _launcher
 from dotcu.kernel.module import SPELLINGS, spelling
-from dotcu.kernel.staging import _launcher
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,20 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from dotcu import settings, stopwatch, telemetry, torch_compat
+from dotcu import settings, telemetry, torch_compat
+from dotcu.compile import driver
 from dotcu.errors import LaunchConfigError, LaunchError, ToolchainError
 from dotcu.kernel.arguments.tensor_map import BYTES, DTYPES, Tiled
 from dotcu.kernel.config import LaunchConfig
-from dotcu.kernel.driver.errors import FAULTS, LaunchLabel, driver_error, fault_suspects, record_launch
-from dotcu.kernel.driver.fork import forked_with_cuda, require_own_cuda
+from dotcu.kernel.faults import (
+    FAULTS,
+    LaunchLabel,
+    driver_error,
+    fault_suspects,
+    forked_with_cuda,
+    record_launch,
+    require_own_cuda,
+)
 from dotcu.kernel.scope import current_scope
 from dotcu.locks import ForkSafeLock
 
@@ -38,7 +46,7 @@ from dotcu.locks import ForkSafeLock
 @functools.cache
 def _driver() -> Any:
     try:
-        with stopwatch.during("bindings"):
+        with telemetry.during("bindings"):
             from cuda.bindings import driver
     except ImportError as error:
         raise ToolchainError(
@@ -157,15 +165,6 @@ def entered(index: int) -> Iterator[None]:
         _driver().cuCtxPopCurrent()  # it fails only in a context that has: the fault is reported already
 
 
-@functools.cache
-def address_of(function: str) -> int:
-    """Return the address of a driver function of CUDA 12.0, for a call that its bindings cannot make."""
-    address, _ = _call("cuGetProcAddress", function.encode(), 12000, 0, doing=f"Looking up {function}")
-    if not address:
-        raise LaunchError(f"The driver has no {function}.\nIt comes with CUDA 12.0.\nSee: dotcu doctor")
-    return int(address)
-
-
 def _stream(index: int) -> Any:
     """Return torch's current stream of a device, at this moment."""
     return _driver().CUstream(torch.cuda.current_stream(index).cuda_stream)
@@ -223,7 +222,7 @@ class Library:
         loading = telemetry.span("load", file=self.name, kernels=shown, device=str(index))
         with loading, entered(index), _allowed_during_capture():
             self._open(index)
-            with stopwatch.during("jit" if self._is_ptx else "kernel"):
+            with telemetry.during("jit" if self._is_ptx else "kernel"):
                 kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
                 if self._is_tile:  # its compiler has settled shared memory and clusters
                     return _call("cuKernelGetFunction", kernel, doing=doing)
@@ -241,7 +240,7 @@ class Library:
     def _open(self, index: int) -> None:
         if self._handle is None:
             doing = f"Loading the code of {self.name}"
-            with stopwatch.during("jit" if self._is_ptx else "library"):
+            with telemetry.during("jit" if self._is_ptx else "library"):
                 self._handle = _call("cuLibraryLoadData", self._data, [], [], 0, [], [], 0, doing=doing)
         if index not in self._devices:
             for symbol, data in self._initial().items():
@@ -286,7 +285,7 @@ def launch(
         if waited is not None:  # a fault after this is the kernel's own
             _call("cuStreamSynchronize", stream, doing=f"Waiting for what comes before {label}")
         native = native_config(supported(config, capability(index)), stream)
-        with stopwatch.during("launch"):
+        with telemetry.during("launch"):
             what = native, function, ctypes.addressof(pointers), 0
             _call("cuLaunchKernelEx", *what, doing=label, waited=waited)
         record_launch(label)
@@ -449,7 +448,7 @@ def _encoder(name: str) -> Callable[..., int]:
     corners = [pointer, pointer, number, number]
     boxes: list[Any] = corners if name == "cuTensorMapEncodeIm2col" else [pointer]
     takes = [pointer, number, number, *[pointer] * 3, *boxes, pointer, *[number] * 4]
-    return ctypes.CFUNCTYPE(number, *takes)(address_of(name))
+    return ctypes.CFUNCTYPE(number, *takes)(driver.function(name))
 
 
 # Ranges around launches, named after their kernels, while a profiler looks on.

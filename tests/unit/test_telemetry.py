@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import dotcu
-from dotcu import settings, stopwatch, telemetry
+from dotcu import settings, telemetry
 from dotcu.compile import cache
-from dotcu.stopwatch import Stopwatch
+from dotcu.telemetry import Stopwatch
 
 
 @pytest.fixture
@@ -70,18 +70,18 @@ def test_a_step_that_raises_has_ended(clock: list[float]) -> None:
 
 def test_only_the_thread_that_listens_is_heard() -> None:
     def elsewhere() -> None:
-        with stopwatch.during("compile"):
+        with telemetry.during("compile"):
             pass
 
     watch = Stopwatch("call")
-    with stopwatch.listening(watch):
+    with telemetry.listening(watch):
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
         assert list(watch.times) == ["call"]
-        with stopwatch.during("compile"):
+        with telemetry.during("compile"):
             assert watch.phase == "compile"
-    with stopwatch.during("store"):
+    with telemetry.during("store"):
         pass
     assert list(watch.times) == ["call", "compile"]
 
@@ -93,7 +93,7 @@ def launch_anew() -> dict[str, float]:
     """The phases of a launch in the simulator, of a module that no memory holds."""
     cache.forget()
     kernels, watch = dotcu.load_inline(KERNEL), Stopwatch("call")
-    with stopwatch.listening(watch):
+    with telemetry.listening(watch):
         kernels.twice(torch.ones(8), grid=1, block=8)
     return watch.read()[0]
 
@@ -114,9 +114,9 @@ def test_every_step_is_one_that_the_source_reports() -> None:
     texts = [path.read_text(encoding="utf-8") for path in Path(dotcu.__file__).parent.rglob("*.py")]
     silent = [
         step
-        for step in get_args(stopwatch.Step)
+        for step in get_args(telemetry.Step)
         if not any(
-            f'"{step}"' in line for text in texts for line in text.splitlines() if "stopwatch.during(" in line
+            f'"{step}"' in line for text in texts for line in text.splitlines() if "telemetry.during(" in line
         )
     ]
     assert silent == []

@@ -12,8 +12,8 @@ import torch
 warnings.simplefilter("ignore")  # Python 3.12 warns of any fork beside torch's threads
 import dotcu
 from dotcu.errors import LaunchError
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.fork import forked_with_cuda
+from dotcu.kernel import cuda
+from dotcu.kernel.faults import forked_with_cuda
 
 SOURCE = '''
 __constant__ float table[2];
@@ -112,7 +112,7 @@ kernels.nothing.compile("sm_90a")
 def test_an_import_after_the_fork_knows_it_too() -> None:
     script = (
         "import torch\ntorch.cuda._is_in_bad_fork = lambda: True\n"
-        "from dotcu.kernel.driver.fork import forked_with_cuda\nassert forked_with_cuda()"
+        "from dotcu.kernel.faults import forked_with_cuda\nassert forked_with_cuda()"
     )
     done = forked_scripts.run(script)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Staged launches: native code and Python come to the same verdict, and to the same bytes."""
+"""Planned launches: native code and Python come to the same verdict, and to the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dotcu import settings
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, DotcuError, LaunchConfigError
-from dotcu.kernel import load_inline, native, python_launcher, staging
+from dotcu.kernel import cuda, launch, load_inline, native, python_launcher
 from dotcu.kernel.arguments.pack import (
     PackingPlan,
     Placement,
@@ -35,8 +35,8 @@ from dotcu.kernel.arguments.pack import (
 from dotcu.kernel.arguments.tensor_map import tensor_map
 from dotcu.kernel.arguments.values import StructPacker
 from dotcu.kernel.config import LIMITS, ArchLimits, KernelNeeds, LaunchConfig, limits, require_fit
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, use_native_record
+from dotcu.kernel.faults import LaunchLabel, recent_launches, use_native_record
+from dotcu.kernel.launch import LaunchPlan, LaunchPlans, _launcher, _smem_range
 from dotcu.kernel.scope import (
     LaunchPolicy,
     entering_scope,
@@ -44,7 +44,6 @@ from dotcu.kernel.scope import (
     require_seen,
     watching_launches,
 )
-from dotcu.kernel.staging import Stage, Stages, _launcher, _smem_range
 from helpers import random_launches
 from helpers.fake_gpu import CONTEXT, FUNCTION, MAP_ADDRESS, Driver, called_by_ctypes, configured
 
@@ -67,10 +66,10 @@ def plans() -> dict[str, PackingPlan]:
 
 
 class Road:
-    """One kernel that is staged for CPU tensors.
+    """One kernel that is planned for CPU tensors.
 
     Args:
-        shapes: Block, shared memory, cluster of each stage.
+        shapes: Block, shared memory, cluster of each plan.
     """
 
     def __init__(
@@ -80,18 +79,18 @@ class Road:
         shapes: list[tuple[Any, ...]] | None = None,
         launcher: Any = None,
     ) -> None:
-        self.plan, self.driver, self.stages = plan, driver, Stages()
+        self.plan, self.driver, self.plans = plan, driver, LaunchPlans()
         driver.sizes = tuple(parameter.size for parameter in plan.parameters)
         self.launcher = launcher or _launcher(plan)
         blocks = [(32, 1, 1), (64, 1, 1), (16, 2, 1), (8, 2, 2), (32, 2, 1)]
         for block, smem_bytes, cluster in shapes or [(block, 0, None) for block in blocks]:
-            self.stage(block, smem_bytes, cluster)
+            self.add(block, smem_bytes, cluster)
 
-    def stage(self, block: Any, smem_bytes: int = 0, cluster: Any = None, most_blocks: int = 0) -> None:
+    def add(self, block: Any, smem_bytes: int = 0, cluster: Any = None, most_blocks: int = 0) -> None:
         config = LaunchConfig(
             grid=(1, 1, 1), block=block, smem_bytes=smem_bytes, cluster=cluster, cooperative=most_blocks > 0
         )
-        self.launcher.stage(
+        self.launcher.add(
             (block, cluster or (0, 0, 0), config.cooperative, False, 0),
             _smem_range(config, NEEDS, ARCH),
             FUNCTION,
@@ -121,7 +120,7 @@ class Road:
         require_seen("echo", tensors_in(args))
         shape = (config["block"], config.get("smem_bytes", 0), config.get("cluster"))
         flags = (bool(config.get("cooperative", False)), bool(config.get("programmatic", False)))
-        read = self.stages.config("echo", config["grid"], (*shape, *flags))
+        read = self.plans.config("echo", config["grid"], (*shape, *flags))
         require_one_device(self.plan, args, tensors_in(args))
         require_fit("echo", read, NEEDS, ARCH)
         to = Placement(lambda tensor, name, writable: tensor.data_ptr(), lambda *_: b"", lambda *_: 0)
@@ -137,7 +136,7 @@ def in_python(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pack
     fake = python_launcher.Driver(
         context=functions["context"], launch=functions["launch"], stream=lambda index: 0, on_cpu=True
     )
-    return lambda plan: python_launcher.Launcher(plan, staging._fail, fake)
+    return lambda plan: python_launcher.Launcher(plan, launch._fail, fake)
 
 
 @pytest.fixture(params=["native", "python"])
@@ -329,7 +328,7 @@ def test_a_cluster_and_a_cooperative_grid_keep_their_limits(
     driver: Driver, plans: dict[str, PackingPlan]
 ) -> None:
     road = Road(driver, plans["rows"], [((64, 1, 1), 0, (2, 1, 1))])
-    road.stage((128, 1, 1), most_blocks=10)
+    road.add((128, 1, 1), most_blocks=10)
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     assert road.native(args, {"grid": 4, "block": 64, "cluster": 2})
     assert not road.native(args, {"grid": 5, "block": 64, "cluster": 2})
@@ -339,14 +338,14 @@ def test_a_cluster_and_a_cooperative_grid_keep_their_limits(
     assert not road.native(args, {"grid": 10, **cooperative, "smem_bytes": 16})  # fewer blocks may fit
 
 
-def test_a_launch_has_the_attributes_of_its_stage(driver: Driver, plans: dict[str, PackingPlan]) -> None:
+def test_a_launch_has_the_attributes_of_its_plan(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road = Road(driver, plans["rows"], [((64, 1, 1), 0, (2, 1, 1)), ((64, 1, 1), 0, None)])
     config = LaunchConfig(grid=(1, 1, 1), block=(128, 1, 1))
     label = LaunchLabel("", "echo", config, 0)
     no_cluster, smem = (0, 0, 0), _smem_range(config, NEEDS, ARCH)
     for threads, cooperative, has_attribute in ((96, True, True), (128, False, False), (160, True, False)):
         shape = ((threads, 1, 1), no_cluster, cooperative, True, 0)
-        road.launcher.stage(shape, smem, FUNCTION, CONTEXT, 0, (2, 1, 1), has_attribute, label)
+        road.launcher.add(shape, smem, FUNCTION, CONTEXT, 0, (2, 1, 1), has_attribute, label)
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     expected: list[tuple[dict[str, Any], dict[int, tuple[int, ...]]]] = [
         ({"block": 64, "cluster": 2}, {4: (2, 1, 1)}),
@@ -361,7 +360,7 @@ def test_a_launch_has_the_attributes_of_its_stage(driver: Driver, plans: dict[st
     assert not road.native(args, {"grid": 3, "block": 128, "programmatic": True})
 
 
-def test_one_stage_takes_every_size_of_shared_memory_up_to_the_limit(
+def test_one_plan_takes_every_size_of_shared_memory_up_to_the_limit(
     driver: Driver, plans: dict[str, PackingPlan]
 ) -> None:
     road = Road(driver, plans["rows"], [((64, 1, 1), 1024, None)])
@@ -472,7 +471,7 @@ def test_the_launcher_in_python_keeps_a_bounded_number_of_shapes(
     road = Road(driver, plans["rows"], [((n, 1, 1), 0, None) for n in range(1, 1000)], launcher)
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     assert road.native(args, {"grid": 1, "block": 999})
-    assert len(launcher._stages) <= python_launcher.MAX_SHAPES
+    assert len(launcher._plans) <= python_launcher.MAX_SHAPES
 
 
 def test_threads_launch_at_once(
@@ -500,36 +499,36 @@ def test_threads_launch_at_once(
     assert all(number == given for number, given in found)
 
 
-def test_native_code_takes_a_stage_after_an_override_within_another(
+def test_native_code_takes_a_plan_after_an_override_within_another(
     plans: dict[str, PackingPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[Any] = []
-    launcher = SimpleNamespace(stage=lambda *row: rows.append(row), launch=lambda *launch: True)
-    monkeypatch.setattr(staging, "_launcher", lambda plan, in_python: launcher)
+    launcher = SimpleNamespace(add=lambda *row: rows.append(row), launch=lambda *launch: True)
+    monkeypatch.setattr(launch, "_launcher", lambda plan, in_python: launcher)
     monkeypatch.setattr(native, "prepare", lambda: "")
     monkeypatch.setattr(cuda, "primary_context", lambda index: CONTEXT)
     library = SimpleNamespace(kernel=lambda symbol, index: FUNCTION)
     code: Any = SimpleNamespace(library=lambda kernel: library, symbol=lambda name: name)
-    config, stages = LaunchConfig(grid=(1, 1, 1), block=(64, 1, 1)), Stages()
+    config, kept = LaunchConfig(grid=(1, 1, 1), block=(64, 1, 1)), LaunchPlans()
     with settings.override(debug=True) as before:
-        stage = Stage(
-            code=code, plan=plans["rows"], needs=NEEDS, arch=ARCH, most_blocks=0,
+        plan = LaunchPlan(
+            code=code, packing=plans["rows"], needs=NEEDS, arch=ARCH, most_blocks=0,
             settings=before,
         )  # fmt: skip
         with settings.override(simulate=True):
-            stages.keep("rows", 0, config, stage)
+            kept.keep("rows", 0, config, plan)
             assert not rows  # what is compiled may depend on the settings
-        stages.keep("rows", 0, config, stage)
+        kept.keep("rows", 0, config, plan)
         assert len(rows) == 1
 
 
-def test_forgotten_stages_are_prepared_anew(driver: Driver, plans: dict[str, PackingPlan]) -> None:
+def test_forgotten_plans_are_prepared_anew(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road, config = Road(driver, plans["rows"]), {"grid": 1, "block": 64}
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     assert road.native(args, config)
     road.launcher.forget()
     assert not road.native(args, config)
-    road.stage((64, 1, 1))
+    road.add((64, 1, 1))
     assert road.native(args, config)
 
 

@@ -1,15 +1,21 @@
-"""The driver's statuses as errors: what is required, and the line to type.
+"""Faults of CUDA as errors: the driver's statuses, and what a fork forbids.
 
 A kernel's fault ends the device's context for good and is reported by whatever asks next: a later launch, or
 torch. So the error lists the launches that came before it, unless every launch is waited for
 (CUDA_LAUNCH_BLOCKING=1), when the fault is the kernel's own.
+
+A child of a process that had started CUDA can never use a GPU: the driver keeps threads and mappings that a
+fork does not copy. torch notes that in the child; a flag here repeats it, since every launch reads it.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from dataclasses import replace
 from typing import Any, NamedTuple
+
+import torch
 
 from dotcu.errors import CaptureError, LaunchError
 from dotcu.kernel.config import LaunchConfig
@@ -184,3 +190,31 @@ def recent_launches() -> tuple[LaunchLabel, ...]:
     """Return the last launches of all threads, newest first."""
     rows = reversed(tuple(_launches)) if _native is None else _native.launches()
     return tuple(map(_label, rows))
+
+
+_forked = torch.cuda._is_in_bad_fork()  # where dotcu is imported only after the fork
+
+
+def _note() -> None:
+    global _forked
+    _forked = torch.cuda._is_in_bad_fork()
+
+
+os.register_at_fork(after_in_child=_note)
+
+
+def forked_with_cuda() -> bool:
+    """Return whether a process that had started CUDA was forked, and this is its child or a later one."""
+    return _forked
+
+
+def require_own_cuda(doing: str) -> None:
+    """Refuse to touch the driver, to do something, where a fork has made it unusable."""
+    if _forked:
+        raise LaunchError(
+            f"{doing} failed: this process was forked after CUDA was initialized.\n"
+            "CUDA does not work in such a child; the simulator does, on CPU tensors.\n"
+            'Start the child with multiprocessing.set_start_method("spawn") or "forkserver", or '
+            'DataLoader(..., multiprocessing_context="spawn"); or fork before the first CUDA call, and '
+            "torch.cuda.is_available() is one."
+        )

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from dotcu.errors import CaptureError, LaunchError
+from dotcu.kernel import faults
 from dotcu.kernel.config import LaunchConfig
-from dotcu.kernel.driver import errors
-from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, record_launch
+from dotcu.kernel.faults import LaunchLabel, recent_launches, record_launch
 
 CONFIG = LaunchConfig(grid=(3, 1, 1), block=(32, 1, 1))
 LAUNCHED = LaunchLabel("mylib::scale", "scale", CONFIG, 0)
 
 
 def failure(name: str) -> str:
-    return str(errors.driver_error("Launching quiet on cuda:0", "cuLaunchKernelEx", name, "its text"))
+    return str(faults.driver_error("Launching quiet on cuda:0", "cuLaunchKernelEx", name, "its text"))
 
 
-@pytest.mark.parametrize("name", errors.FAULTS)
+@pytest.mark.parametrize("name", faults.FAULTS)
 def test_a_fault_lists_the_launches_before_it_and_how_to_find_the_one(name: str) -> None:
-    errors.record_launch(LAUNCHED._replace(kernel="older"))
-    errors.record_launch(LAUNCHED)
+    faults.record_launch(LAUNCHED._replace(kernel="older"))
+    faults.record_launch(LAUNCHED)
     message = failure(name)
     first, *rest = message.splitlines()
     assert first == f"Launching quiet on cuda:0 failed: cuLaunchKernelEx gave {name} (its text)."
@@ -34,8 +34,8 @@ def test_a_fault_lists_the_launches_before_it_and_how_to_find_the_one(name: str)
 
 
 def test_a_fault_of_a_launch_that_was_waited_for_is_its_own() -> None:
-    errors.record_launch(LAUNCHED._replace(kernel="innocent"))
-    message = str(errors.driver_error("", "", "CUDA_ERROR_ILLEGAL_ADDRESS", "its text", LAUNCHED))
+    faults.record_launch(LAUNCHED._replace(kernel="innocent"))
+    message = str(faults.driver_error("", "", "CUDA_ERROR_ILLEGAL_ADDRESS", "its text", LAUNCHED))
     assert message.startswith(
         "scale of mylib::scale on cuda:0 with grid=(3, 1, 1), block=(32, 1, 1) failed: "
         "CUDA_ERROR_ILLEGAL_ADDRESS (its text)."
@@ -46,14 +46,14 @@ def test_a_fault_of_a_launch_that_was_waited_for_is_its_own() -> None:
 
 
 def test_a_fault_without_launches_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "recent_launches", tuple)
+    monkeypatch.setattr(faults, "recent_launches", tuple)
     assert "dotcu has launched none" in failure("CUDA_ERROR_LAUNCH_FAILED")
 
 
-@pytest.mark.parametrize("name", errors.REMEDIES)
+@pytest.mark.parametrize("name", faults.REMEDIES)
 def test_what_is_no_fault_has_its_remedy_and_no_suspects(name: str) -> None:
     message = failure(name)
-    assert message.splitlines()[1] == errors.REMEDIES[name]
+    assert message.splitlines()[1] == faults.REMEDIES[name]
     assert "last launches" not in message
 
 
@@ -62,18 +62,18 @@ def test_a_status_that_is_not_known_leads_to_the_doctor() -> None:
 
 
 def test_what_a_capture_forbids_is_an_error_of_its_own() -> None:
-    error = errors.driver_error(
+    error = faults.driver_error(
         "Loading k", "cuLibraryLoadData", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "no"
     )
     assert type(error) is CaptureError
-    assert type(errors.driver_error("Loading k", "f", "CUDA_ERROR_OUT_OF_MEMORY", "no")) is LaunchError
+    assert type(faults.driver_error("Loading k", "f", "CUDA_ERROR_OUT_OF_MEMORY", "no")) is LaunchError
 
 
 def test_every_name_is_the_drivers() -> None:
     driver = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     known = {status.name for status in driver.CUresult}
     newer = {"CUDA_ERROR_TENSOR_MEMORY_LEAK"}  # not in bindings of CUDA 12
-    assert {*errors.FAULTS, *errors.REMEDIES} <= known | newer
+    assert {*faults.FAULTS, *faults.REMEDIES} <= known | newer
 
 
 # The last launches, newest first, by whom and how.

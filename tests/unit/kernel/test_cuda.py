@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from dotcu import settings, stopwatch
+from dotcu import settings, telemetry
+from dotcu.compile import driver
 from dotcu.errors import FindingError, LaunchConfigError, LaunchError
-from dotcu.kernel import Module, load_inline
+from dotcu.kernel import Module, cuda, load_inline
 from dotcu.kernel.arguments.tensor_map import tensor_map, tiled
 from dotcu.kernel.config import read_config
-from dotcu.kernel.driver import cuda
-from dotcu.kernel.driver.errors import recent_launches
+from dotcu.kernel.faults import recent_launches
 from dotcu.kernel.scope import LaunchPolicy, entering_scope
-from dotcu.stopwatch import Stopwatch
+from dotcu.telemetry import Stopwatch
 from helpers import forked_scripts
 
 CONFIG = read_config("k", grid=3, block=64)
@@ -56,7 +56,7 @@ def test_a_first_launch_reports_its_steps_and_whether_the_driver_compiles(
     driver: Any, data: bytes, steps: list[str]
 ) -> None:
     library, watch = cuda.Library("k.cu", data, dict), Stopwatch("call")
-    with stopwatch.listening(watch):
+    with telemetry.listening(watch):
         launch(library)
         assert list(watch.times) == ["call", *steps]
         launch(library)
@@ -276,7 +276,7 @@ def test_the_function_is_called_as_c_has_it(
     kind = ctypes.CFUNCTYPE(u32, pointer, u32, u32, *[pointer] * 3, *takes, *[u32] * 4)
     kept = kind(stand_in)
     made = Driver()
-    monkeypatch.setattr(cuda, "address_of", {name: ctypes.cast(kept, pointer).value}.__getitem__)
+    monkeypatch.setattr(driver, "function", {name: ctypes.cast(kept, pointer).value}.__getitem__)
     monkeypatch.setattr(cuda, "entered", made.entered)
     monkeypatch.setattr(cuda, "capability", lambda index: (9, 0))
     cuda._encoder.cache_clear()

@@ -1,1 +1,0 @@
-"""The CUDA driver: calls, errors, and what a fork forbids."""
