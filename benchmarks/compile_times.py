@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dotcu import settings
-from dotcu.compile.build import build, build_visible
+from dotcu.compile import build
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import inline_source
 from dotcu.compile.target import Target
@@ -50,9 +50,7 @@ def spread(some: Sequence[Job], count: int) -> list[Job]:
 def seconds(job: Job) -> float:
     """What one compile takes, without a cache."""
     start = time.perf_counter()
-    build_visible(
-        job.source, options=job.locked.options, target=job.target, names=job.unit.names, simulated=False
-    )
+    build(job.source, options=job.locked.options, target=job.target, names=job.unit.names, visible=True)
     return time.perf_counter() - start
 
 

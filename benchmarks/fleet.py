@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from dotcu import settings
-from dotcu.compile import CompileOptions, Target, build, cache, inline_source, packs, remote
+from dotcu.compile import CompileOptions, Target, build, cache, inline_source, sharing
 from dotcu.compile.cache import CacheEntry, Store
 
 KERNEL = """extern "C" __global__ void k(float* x, int n) {{
@@ -51,7 +51,7 @@ sys.path[:0] = {path!r}
 if {torch}:
     import torch
 from dotcu.compile import CompileOptions, Target, build, inline_source
-from dotcu.compile.build import BuildInputs
+from dotcu.compile.plan import BuildInputs
 from dotcu.compile.pool import build_all
 from dotcu.telemetry import metrics
 ready, ready_cpu = time.perf_counter(), time.process_time()
@@ -74,7 +74,7 @@ from pathlib import Path
 sys.path[:0] = {path!r}
 from dotcu import settings
 from dotcu.compile import CompileOptions, Target, inline_source
-from dotcu.compile.build import BuildInputs
+from dotcu.compile.plan import BuildInputs
 from dotcu.compile.pool import build_all
 from dotcu.telemetry import metrics
 
@@ -273,7 +273,7 @@ def pack_and_warm(folder: Path, objects: int, repeat: int) -> dict[str, Any]:
         assert entry is not None
         entries[path.name] = entry.files()
     with file.open("wb") as out:
-        packs.write(out, entries)
+        sharing.write_pack(out, entries)
     layer.mkdir()
     shutil.unpack_archive(file, layer)
     times: dict[str, list[dict[str, float]]] = {"warm": [], "pack": []}
@@ -330,7 +330,7 @@ def good_pack(digest: str, about: str = "") -> bytes:
         cubin=b"\x7fELF" * 50,
     )  # fmt: skip
     out = io.BytesIO()
-    packs.write(out, {digest: entry.files()})
+    sharing.write_pack(out, {digest: entry.files()})
     return out.getvalue()
 
 
@@ -349,7 +349,7 @@ KINDS = (
 def wrong_entries(folder: Path, count: int) -> dict[str, Any]:
     """Ask a store for entries that are tampered with, cut, swapped or do not come."""
     digests = [f"{number:064x}" for number in range(count)]
-    numbers = {f"/cache/{remote._name(digest)}": number for number, digest in enumerate(digests)}
+    numbers = {f"/cache/{sharing._name(digest)}": number for number, digest in enumerate(digests)}
 
     def answer(request: http.server.BaseHTTPRequestHandler) -> bool:
         number = numbers[request.path]
@@ -390,14 +390,14 @@ def wrong_entries(folder: Path, count: int) -> dict[str, Any]:
             for _ in range(2):  # the second time it is not said again
                 try:
                     with settings.override(cache_timeout_s=limit_s):
-                        loaded += remote.fetch(store, digest, None, lambda _: True) is not None
+                        loaded += sharing.fetch(store, digest, None, lambda _: True) is not None
                 except Exception:
                     crashed += 1
             unsaid += len(said) - before != 1
-            if remote._left_alone:  # as a machine and a process that have not met this store
-                remote._left_alone.clear()
-                remote._mark(store, server.url).unlink(missing_ok=True)
-                remote._said.clear()
+            if sharing._left_alone:  # as a machine and a process that have not met this store
+                sharing._left_alone.clear()
+                sharing._mark(store, server.url).unlink(missing_ok=True)
+                sharing._said.clear()
     logger.removeHandler(handler)
     server.http.shutdown()
     found = {"loaded": loaded, "crashed": crashed, "not_said_once": unsaid}

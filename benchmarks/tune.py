@@ -35,7 +35,7 @@ from dotcu.benchmark.device import BenchDevice
 from dotcu.benchmark.results import Protocol
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
-from dotcu.kernel.scope import in_body, observing_every_call, scope_variable
+from dotcu.kernel.launch_policy import in_body, observing_every_call, scope_variable
 from dotcu.operator import tuned
 from dotcu.operator.configurations import values_of, values_text
 from dotcu.tuning import session, tune

@@ -188,7 +188,7 @@ TunedFile().with_entries("tuning::scale", [entry]).write(scale.tunable.file)
 
 TUNED_CALL = """
 import torch, dotcu
-from dotcu.kernel.scope import listening_for_kernels
+from dotcu.kernel.launch import listening_for_kernels
 from tuning.ops import scale
 requests = []
 with dotcu.simulate(), listening_for_kernels(requests.append):

@@ -262,3 +262,6 @@ def _update() -> Settings:
     for watcher in _watchers:
         watcher(before, _current)
     return _current
+
+
+errors.tell_of_debugging(lambda: current().debug)

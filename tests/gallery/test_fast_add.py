@@ -100,7 +100,7 @@ def test_vectors_are_as_wide_as_an_address_allows(
     dtype: torch.dtype, offset: int, lanes: int, device: torch.device
 ) -> None:
     a, b = random(device, dtype, 100)[offset:], random(device, dtype, 100 - offset)
-    with dotcu.kernel.scope.watching_launches() as seen:
+    with dotcu.kernel.launch_policy.watching_launches() as seen:
         assert torch.equal(fast_add(a, b), a + b)
     assert [launch.kernel.split(", ")[1] for launch in seen] == [str(lanes)]
 

@@ -19,7 +19,7 @@ from dotcu.checking import numerics
 from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
 from dotcu.kernel import compiled, cuda, shape_queries
-from dotcu.kernel.scope import LaunchPolicy, Scope, scope_variable
+from dotcu.kernel.launch_policy import LaunchPolicy, Scope, scope_variable
 from helpers.fake_gpu import configured
 from helpers.quick_cases import quick
 

@@ -67,7 +67,10 @@ def test_a_row_has_more_threads_where_rows_are_few(
     n: int, dtype: torch.dtype, few: str, many: str, device: torch.device
 ) -> None:
     weight, bias = random(device, dtype, n), random(device, dtype, n)
-    with dotcu.simulate(arch="sm_87"), dotcu.kernel.scope.watching_launches() as seen:  # 16 multiprocessors
+    with (
+        dotcu.simulate(arch="sm_87"),
+        dotcu.kernel.launch_policy.watching_launches() as seen,
+    ):  # 16 multiprocessors
         most = FEW_ROWS * dotcu.sm_count(device)
         for rows in (3, most, most + 1):
             x = random(device, dtype, rows, n)

@@ -58,7 +58,10 @@ def test_rows_of_any_length_are_normalized(n: int, dtype: torch.dtype, device: t
 
 def test_a_row_has_more_threads_where_rows_are_few(device: torch.device) -> None:
     weight = random(device, torch.bfloat16, 2048)
-    with dotcu.simulate(arch="sm_87"), dotcu.kernel.scope.watching_launches() as seen:  # 16 multiprocessors
+    with (
+        dotcu.simulate(arch="sm_87"),
+        dotcu.kernel.launch_policy.watching_launches() as seen,
+    ):  # 16 multiprocessors
         most = FEW_ROWS * dotcu.sm_count(device)
         for rows in (most, most + 1):
             x = random(device, torch.bfloat16, rows, 2048)

@@ -41,7 +41,10 @@ def test_rows_of_every_length_agree_with_torch(n: int, dtype: torch.dtype, devic
 def test_a_row_has_more_threads_where_rows_are_few(
     n: int, dtype: torch.dtype, few: str, many: str, device: torch.device
 ) -> None:
-    with dotcu.simulate(arch="sm_87"), dotcu.kernel.scope.watching_launches() as seen:  # 16 multiprocessors
+    with (
+        dotcu.simulate(arch="sm_87"),
+        dotcu.kernel.launch_policy.watching_launches() as seen,
+    ):  # 16 multiprocessors
         most = FEW_ROWS * dotcu.sm_count(device)
         for rows in (most, most + 1):
             x = (3 * torch.randn(rows, n, device=device)).to(dtype)

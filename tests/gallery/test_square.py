@@ -52,7 +52,7 @@ def test_torch_func_differentiates_twice(device: torch.device) -> None:
 
 def test_a_thread_takes_16_bytes_as_wide_as_the_address_allows(device: torch.device) -> None:
     x = torch.randn(1003, device=device)
-    with dotcu.kernel.scope.watching_launches() as seen:
+    with dotcu.kernel.launch_policy.watching_launches() as seen:
         for view in (x, x[2:], x[1:]):
             assert torch.equal(square(view), view * view)
     names = [launch.kernel for launch in seen]

@@ -146,7 +146,7 @@ def test_the_gradient_is_a_view_and_launches_nothing(device: torch.device) -> No
         (permute_copy(x, [-1, 0, 1]), lambda grad: grad.permute(1, 2, 0)),
     ):
         grad = torch.randn(result.shape, device=device)
-        with dotcu.kernel.scope.watching_launches() as seen:
+        with dotcu.kernel.launch_policy.watching_launches() as seen:
             (got,) = torch.autograd.grad(result, x, grad)
         assert not seen
         assert (got.data_ptr(), got.stride()) == (grad.data_ptr(), wanted(grad).stride())

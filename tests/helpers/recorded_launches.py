@@ -13,7 +13,7 @@ from dotcu.compile import Target
 from dotcu.kernel import Kernel, simulate
 from dotcu.kernel.arguments.pack import Placement, PointerPacker, TensorPacker, expanded, pack
 from dotcu.kernel.config import read_config
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import FunctionMode
 from dotcu.operator import Overload
 

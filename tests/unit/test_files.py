@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dotcu import files, settings
-from dotcu.compile import inline_source, toolchain
+from dotcu.compile import inline_source, toolchain, toolchain_report
 from dotcu.errors import SourceNotFound
 
 Give = Callable[[Path], None]
@@ -106,4 +106,4 @@ def test_a_compiler_is_found_beside_folders_that_may_not_be_entered(
     monkeypatch.setattr(sys, "path", [str(closed), *sys.path])
     with settings.override(cuda_home=closed):
         assert toolchain.nvrtc().path
-        assert toolchain.report()
+        assert toolchain_report.report()

@@ -37,7 +37,7 @@ from dotcu.checking.checker import operators_of, resolve_device
 from dotcu.checking.subject import Subject
 from dotcu.errors import OperatorError, UsageError
 from dotcu.files import read_file
-from dotcu.kernel.scope import watching_launches
+from dotcu.kernel.launch_policy import watching_launches
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.tracebacks import first_lines, shortens_tracebacks
 

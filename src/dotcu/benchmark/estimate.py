@@ -18,7 +18,7 @@ from dotcu.tracebacks import first_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dotcu.kernel.scope import LaunchRecord
+    from dotcu.kernel.launch_policy import LaunchRecord
     from dotcu.operator import Overload, Sample
 
 DEFAULT_GPU = "H200"

@@ -13,7 +13,7 @@ from dotcu.checking.memory import fresh
 from dotcu.errors import OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.arguments.pack import extent, tensors_in
-from dotcu.kernel.scope import LaunchRecord, watching_launches
+from dotcu.kernel.launch_policy import LaunchRecord, watching_launches
 from dotcu.tracebacks import one_line
 
 if TYPE_CHECKING:

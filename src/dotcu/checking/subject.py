@@ -19,7 +19,7 @@ from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory, sa
 from dotcu.checking.numerics import Oracle, oracle, outputs
 from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
-from dotcu.kernel.scope import current_scope
+from dotcu.kernel.launch_policy import current_scope
 from dotcu.kernel.simulation import FunctionMode
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies

@@ -129,11 +129,11 @@ def unpack(
     as_json: AsJson = False,
 ) -> None:
     """Add the entries of a pack to the cache, or to a folder for DOTCU_CACHE_DIRS; all or nothing."""
-    from dotcu.compile import cache, packs
+    from dotcu.compile import cache, sharing
 
     folder = (into or cache.location()).absolute()
     _require_directory(folder, "--into FOLDER" if into else "export DOTCU_CACHE_DIR=DIRECTORY")
-    added, kept = packs.unpack(file, folder, private=into is None)
+    added, kept = sharing.unpack(file, folder, private=into is None)
     if as_json:
         console.as_json({"directory": str(folder), "entries": added, "kept": kept})
     else:
@@ -147,10 +147,10 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every entry of a pack by its digests, and by those in a dotcu.lock."""
-    from dotcu.compile import packs
+    from dotcu.compile import sharing
     from dotcu.shipping.lock import NAME, read
 
-    whole, damaged = packs.damages(file)
+    whole, damaged = sharing.damages(file)
     if lock is not None:
         if lock.name != NAME:
             raise UsageError(

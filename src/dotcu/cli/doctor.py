@@ -21,7 +21,7 @@ from dotcu.cli import console
 from dotcu.files import is_file, is_folder, matching
 
 if TYPE_CHECKING:
-    from dotcu.compile import toolchain
+    from dotcu.compile import toolchain_report
     from dotcu.compile.driver import Gpu
     from dotcu.compile.target import Version
     from dotcu.compile.toolchain import TorchBuild
@@ -68,11 +68,11 @@ def command(
 
 def examine() -> list[Component]:
     """Look at this machine. Initializes the driver where there is one; makes no context, imports no torch."""
-    from dotcu.compile import driver, toolchain
+    from dotcu.compile import driver, toolchain, toolchain_report
 
     wrong = misdirected(settings.current())
     with settings.override(**dict.fromkeys(wrong)):  # what there is without them
-        rows = toolchain.report()
+        rows = toolchain_report.report()
     gpus = driver.gpus()
     torch = toolchain.find_torch()
     misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
@@ -179,7 +179,7 @@ def misdirected(now: settings.Settings) -> dict[str, Component]:
     return faults
 
 
-def judge(row: toolchain.ToolchainRow, rows: Sequence[toolchain.ToolchainRow]) -> Component:
+def judge(row: toolchain_report.ToolchainRow, rows: Sequence[toolchain_report.ToolchainRow]) -> Component:
     """Return what a row of the toolchain's report means for dotcu, given the other rows. Pure."""
     from dotcu.compile.toolchain import TOOLS
 

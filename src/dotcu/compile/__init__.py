@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
-from dotcu.compile import cache, driver, prebuilt, tile, toolchain
-from dotcu.compile.build import build, build_visible, parameter_layouts, plan_build
+from dotcu.compile import cache, driver, toolchain
+from dotcu.compile.build import build, parameter_layouts
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
+from dotcu.compile.plan import plan_build
 from dotcu.compile.source.declarations import Declaration, kernels, variables
 from dotcu.compile.source.source import Source, inline_source, read_source
 from dotcu.compile.target import Rejected, Target, plan_target
@@ -24,7 +25,6 @@ __all__ = [
     "Source",
     "Target",
     "build",
-    "build_visible",
     "cache",
     "driver",
     "inline_source",
@@ -32,9 +32,7 @@ __all__ = [
     "parameter_layouts",
     "plan_build",
     "plan_target",
-    "prebuilt",
     "read_source",
-    "tile",
     "toolchain",
     "variables",
 ]

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dotcu.compile import toolchain
 from dotcu.compile.host_split.detect import (
@@ -19,8 +19,11 @@ from dotcu.compile.host_split.detect import (
     is_host_include,
     unclear_message,
 )
+from dotcu.compile.host_split.select import headers_of
 from dotcu.compile.object_code import PROBE, is_kernel, probe_of
+from dotcu.compile.plan import BuildPlan
 from dotcu.compile.source.declarations import base_name, kernels, variables
+from dotcu.compile.source.source import printable
 from dotcu.errors import (
     CompileError,
     Diagnostic,
@@ -30,9 +33,6 @@ from dotcu.errors import (
     ToolchainError,
     line_window,
 )
-
-if TYPE_CHECKING:
-    from dotcu.compile.build import BuildPlan
 
 Shown = Callable[[str], str]
 """Returns the name to show for a file's virtual name."""
@@ -62,7 +62,6 @@ _AT_LINE = re.compile(r"(?P<before>.*\bat line )(?P<line>\d+)(?: of (?P<file>\S+
 AT_END = "at the end of the file"
 NAME_MAP = "__nv_name_map"
 """The file that NVRTC says errors in name expressions are in. Source: seen with CUDA 12.8 and 13.0."""
-
 
 _PROBE_REFUSED = re.compile(rf'^(a template declaration|"template") is not allowed.*{AT_END}$')
 """The message for dotcu's own text when the source before it has no end."""
@@ -96,46 +95,6 @@ _UNKNOWN_TARGET = "invalid value for --gpu-architecture"
 _SHOWN_ERRORS = 20
 _LAST_WORD = re.compile(r'(\w+)"')
 
-# By header, the names that it declares, as a pattern.
-# Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
-HEADERS_OF_NAMES = {
-    "<cstdint>": r"u?int(_fast|_least)?(8|16|32|64)_t|u?int(ptr|max)_t|U?INT(8|16|32|64)_(MAX|MIN|C)",
-    "<cstddef>": r"size_t|ptrdiff_t|nullptr_t",
-    "<sys/types.h>": r"ssize_t|u_?(char|short|int|long)|u_int(8|16|32|64)_t",
-    "<cfloat>": r"FLT_\w+|DBL_\w+",
-    "<climits>": r"(U?(INT|LONG|LLONG|CHAR|SHRT)|SCHAR)_(MAX|MIN)|CHAR_BIT",
-    "<cmath>": r"M_PI\w*|M_E|M_SQRT\w+|M_LN\w+|INFINITY|NAN|HUGE_VALF?",
-    "<limits>": r"numeric_limits",
-    "<type_traits>": (
-        r"is_same(_v)?|enable_if(_t)?|conditional(_t)?|is_integral(_v)?|is_floating_point(_v)?"
-        r"|remove_(cv|reference|const)\w*|decay(_t)?|integral_constant|true_type|false_type"
-    ),
-    "<utility>": r"move|forward|pair",
-    "<cuda/std/utility>, and is cuda::std::swap": r"swap",
-    "<cassert>": r"assert",
-    "<cuda_fp16.h>": (
-        r"__half2?(_raw)?|half2?|__(float2half|half2float|float22half|hadd|hmul|hfma|low2|high2)\w*"
-    ),
-    "<cuda_bf16.h>": r"__nv_bfloat16\w*|nv_bfloat16\w*|__(float2bfloat16|bfloat162float|float22bfloat16)\w*",
-    "<cuda_fp8.h>": r"__nv_fp8\w*|__nv_cvt_\w*fp8\w*",
-    "<cuda_fp6.h>": r"__nv_fp6\w*",
-    "<cuda_fp4.h>": r"__nv_fp4\w*",
-    "<cuComplex.h>": r"cu(Float|Double)?Complex\w*|make_cu\w*Complex",
-    "<cufft.h>": r"cufft(Double)?(Real|Complex)",
-    "<cooperative_groups.h>": r"cooperative_groups|cg",
-    "<mma.h>": r"wmma|nvcuda",
-    "<cuda_pipeline.h>": r"__pipeline_\w+",
-    "<cuda.h>": r"CUtensorMap\w*",
-    "<cuda_runtime.h>": r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)",
-    "<cub/cub.cuh>": r"cub",
-    "<c10/util/Float8_e4m3fn.h>": r"Float8_\w+",
-    "<torch/extension.h>": (
-        r"c10|torch|at|ceil_div|gpuAtomic\w+|fastAtomicAdd|C10_\w+|CUDA_KERNEL_(LOOP|ASSERT)\w*|WARP_(SHFL\w*|BALLOT|SYNC)"
-        r"|ScalarType|TORCH_(CHECK|INTERNAL_ASSERT)\w*|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
-        r"|PhiloxCudaState|CustomClassHolder"
-    ),
-}
-_HEADERS = {header: re.compile(pattern) for header, pattern in HEADERS_OF_NAMES.items()}
 _UNDEFINED = re.compile(r'^identifier "(\w+)" is undefined|(?:has no member) "(\w+)"')
 _UNDEFINED_IN_LOG = re.compile(r'identifier "(\w+)" is undefined|namespace "\w+" has no member "(\w+)"')
 
@@ -258,6 +217,28 @@ def _note(text: str, shown: Shown, here: str) -> str:
 def count(errors: int) -> str:
     """Return `1 error`, `3 errors`."""
     return f"{errors} error" if errors == 1 else f"{errors} errors"
+
+
+def of_plan(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
+    if not log:
+        return ()
+    files = {file.virtual: file for file in plan.includes.files}
+
+    def lines(name: str) -> list[str]:
+        """Return the user's lines, as many as were compiled."""
+        file = files.get(name)
+        return _lines(file.original)[: len(_lines(file.text))] if file else []
+
+    def shown(name: str) -> str:
+        return plan.shown_files.get(name) or str(plan.system_headers.path(name) or name)
+
+    found = parse_log(log, shown, lines, main=plan.includes.main.virtual)
+    return tuple(one for one in found if NOT_FOUND not in one.message)
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text's lines as the compiler counts them: a form feed ends none."""
+    return [line.rstrip("\r") for line in printable(text).removesuffix("\n").split("\n")] if text else []
 
 
 def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]) -> DotcuError:
@@ -713,14 +694,8 @@ def _included_at(plan: BuildPlan, header: str) -> str:
 def header_hint(message: str) -> str:
     """Return the `#include` that declares the name in a message; "" if none is known."""
     name = undefined_name(message)
-    header = next((header for header, pattern in _HEADERS.items() if pattern.fullmatch(name)), "")
+    header = next(iter(headers_of([name])), "")
     return f"{name} comes with: #include {header}" if header else ""
-
-
-def headers_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the known headers that declare some names."""
-    names = tuple(names)
-    return frozenset(header for header, pattern in _HEADERS.items() if any(map(pattern.fullmatch, names)))
 
 
 def undefined_name(message: str) -> str:

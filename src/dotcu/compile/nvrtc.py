@@ -30,11 +30,6 @@ _START_S = 60.0
 """A Python that has not said hello by then is none."""
 
 
-def builtin_libraries(library: Path) -> tuple[Path, ...]:
-    """Return the library of built-in functions that is next to a libnvrtc."""
-    return tuple(matching(library.parent, "libnvrtc-builtins.so.*.*"))[:1]
-
-
 def architectures(path: Path) -> tuple[int, ...]:
     """Return the architectures that the NVRTC at `path` makes code for: 75, 80, ...
 
@@ -107,7 +102,12 @@ def _ask(path: Path, function: str, *given: Any) -> Any:
 
 def _call(path: Path, function: str, *given: Any) -> Any:
     """Call a function of a library in the compiler's process."""
-    call = (str(path), [str(file) for file in builtin_libraries(path)], function, given)
+    call = (
+        str(path),
+        [str(file) for file in matching(path.parent, "libnvrtc-builtins.so.*.*")[:1]],
+        function,
+        given,
+    )
     server = _taken()
     if server is None:
         outcome, value = nvrtc_server.answer(*call)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 
-from dotcu.compile.nvrtc_server import ENABLE_TILE
 from dotcu.compile.source.lexer import NVRTC_MACROS
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
@@ -265,7 +264,11 @@ def arguments(
     )
     values = {name: 1 if value is None else value for name, value in options.define.items()}
     macros = tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
-    rows += (ENABLE_TILE,) * tile + (_DEFAULT_DEVICE[1],) * implicit
+    if tile:
+        from dotcu.compile.nvrtc_server import ENABLE_TILE  # few sources have tile kernels
+
+        rows += (ENABLE_TILE,)
+    rows += (_DEFAULT_DEVICE[1],) * implicit
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)
 
 

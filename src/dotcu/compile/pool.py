@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from dotcu import settings
 from dotcu.compile import cache
-from dotcu.compile.build import BuildInputs, build_visible, note_compile
+from dotcu.compile.build import build, note_compile
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import ObjectCode
+from dotcu.compile.plan import BuildInputs
 from dotcu.errors import DotcuError, JitDisabled, SourceError
 from dotcu.tracebacks import called_from, caller_line
 
@@ -147,7 +148,7 @@ def compile_ahead(requests: Sequence[BuildInputs], *, few: int = FEW) -> Iterato
 def _build(one: BuildInputs) -> ObjectCode | SourceError:
     given = {field.name: getattr(one, field.name) for field in dataclasses.fields(BuildInputs)}
     try:
-        return build_visible(given.pop("source"), **given)
+        return build(given.pop("source"), visible=True, **given)
     except SourceError as error:
         return error
 

@@ -28,13 +28,13 @@ from typing import Any
 
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source.source import Source
+from dotcu.compile.source.source import PREBUILT, Source
 from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
 from dotcu.files import MAX_BYTES, is_file, read_file
 
 FORMAT = 3
-FOLDER = "__dotcu__"
+FOLDER = PREBUILT
 INDEX = "manifest.json"
 PACK_BYTES = 1 << 21
 """The bytes of records that are compressed together: more save space, and delay opening the first."""

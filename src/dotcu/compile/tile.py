@@ -27,7 +27,6 @@ from dotcu import settings
 from dotcu.compile import cache, driver, toolchain
 from dotcu.compile.cache import Store
 from dotcu.compile.include_graph import VIRTUAL_ROOT
-from dotcu.compile.source.lexer import without_comments
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.compile.toolchain import Compiler
 from dotcu.elf import HOST_CODE, machine_within
@@ -47,7 +46,6 @@ PINNED = "13.5.*"
 HOSTS = ("x86_64", "aarch64")
 """The processors that tileiras makes the host code of a cubin for."""
 
-_WORDS = re.compile(r'\b__tile(?:_global)?__\b|^[ \t]*#[ \t]*include[ \t]*[<"]cuda_tile\.h[>"]', re.MULTILINE)
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 """Where tileiras looks for ptxas first, also for an older one that cannot read its PTX (13.5, tried)."""
 _LOCATED = re.compile(r'^loc\("([^"]+)":(\d+):\d+\): (error|warning|remark): :? ?', re.MULTILINE)
@@ -56,14 +54,6 @@ _REMARK = re.compile(
     re.MULTILINE,
 )
 _FIELD = re.compile(r"= (?:reason|suggestion): ([^\n]+)")
-
-
-def is_tile(texts: Iterable[str]) -> bool:
-    """Return whether one of some texts is written in CUDA Tile C++: with a tile function, or its header."""
-    return any(
-        ("__tile_" in text or "cuda_tile.h" in text) and _WORDS.search(without_comments(text)) is not None
-        for text in texts
-    )
 
 
 def folder() -> Path:

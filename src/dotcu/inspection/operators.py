@@ -23,7 +23,8 @@ from dotcu.inspection.build import BuildRequest, BuildResult, FailedBuild, Launc
 from dotcu.inspection.report import SimulatedCounts
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
-from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
+from dotcu.kernel.launch import KernelRequest, listening_for_kernels
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import FunctionMode, OperatorMode
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.execution import around_bodies

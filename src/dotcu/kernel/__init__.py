@@ -2,10 +2,10 @@
 
     load -> Module -> Kernel -> LaunchPlans -> native code, or launch() in Python -> driver or simulator
 
-A launch happens where its tensors live: on their GPU, or in the simulator. Reading order: module.py,
-kernel.py, launch.py (in Python, and what is planned once), native.py (the same, without Python).
-Also: compiled.py (code for each target), arguments/ (values to bytes), cuda.py (the driver), scope.py (where
-launches are refused, skipped or observed).
+A launch happens where its tensors live: on their GPU, or in the simulator. Reading order: loading.py,
+module.py, launch.py (in Python, and what is planned once), native.py (the same, without Python). Also:
+compiled.py (code for each target), arguments/ (values to bytes), cuda.py (the driver), launch_policy.py
+(where launches are refused, skipped or observed).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dotcu.kernel.arguments.pack import extents, strided
     from dotcu.kernel.arguments.tensor_map import TensorMap, tensor_map
-    from dotcu.kernel.kernel import Kernel, KernelAttributes
-    from dotcu.kernel.module import DeviceVariable, Module, load, load_inline
+    from dotcu.kernel.loading import load, load_inline
+    from dotcu.kernel.module import DeviceVariable, Kernel, KernelAttributes, Module
     from dotcu.kernel.ranks import Peers, all_gather, peers, simulate_ranks, workspace
     from dotcu.kernel.shape_queries import by_layout, capability, cdiv, is_aligned, sm_count
     from dotcu.kernel.simulation import active_run, simulate, tracking_allocations
@@ -51,8 +51,8 @@ __all__ = [
 _HOMES = {
     "arguments.pack": ("extents", "strided"),
     "arguments.tensor_map": ("TensorMap", "tensor_map"),
-    "kernel": ("Kernel", "KernelAttributes"),
-    "module": ("DeviceVariable", "Module", "load", "load_inline"),
+    "loading": ("load", "load_inline"),
+    "module": ("DeviceVariable", "Kernel", "KernelAttributes", "Module"),
     "ranks": ("Peers", "all_gather", "peers", "simulate_ranks", "workspace"),
     "shape_queries": ("by_layout", "capability", "cdiv", "is_aligned", "sm_count"),
     "simulation": ("active_run", "simulate", "tracking_allocations"),

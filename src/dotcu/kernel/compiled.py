@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
 from dotcu import settings, telemetry
-from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
-from dotcu.compile.build import BuildInputs
+from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
 from dotcu.compile.object_code import is_kernel
+from dotcu.compile.plan import BuildInputs
+from dotcu.compile.source.source import PREBUILT
 from dotcu.errors import (
     ArgumentError,
     CompileError,
@@ -29,6 +30,7 @@ from dotcu.errors import (
     SourceError,
     ToolchainError,
 )
+from dotcu.files import is_folder
 from dotcu.kernel import cuda
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, packing_plan
 from dotcu.kernel.arguments.signature import TypeLayout, qualified_name, read_parameters
@@ -370,16 +372,18 @@ class CompiledUnit:
 
     def _tile_cubin(self) -> bytes:
         """Return the machine code of the tile kernels, whose host code is this machine's."""
+        from dotcu.compile import tile
+
         cubins, name = self.object.tile_cubins, self.unit.source.name
-        cubin = cubins.get(compiler.tile.host())
+        cubin = cubins.get(tile.host())
         if cubin is None:
             made_for = ", ".join(cubins) or "no host"
             raise LaunchError(
                 f"The tile kernels of {name} are compiled for hosts of {made_for}, and this machine is "
-                f"{compiler.tile.host()}.\nTheir machine code holds host code of one processor.\n"
+                f"{tile.host()}.\nTheir machine code holds host code of one processor.\n"
                 "Build the wheel again with a dotcu that has tileiras: dotcu build"
             )
-        compiler.tile.require_loadable(cubin, name)
+        tile.require_loadable(cubin, name)
         return cubin
 
     def _initial(self) -> dict[str, bytes]:
@@ -461,7 +465,9 @@ class CompilationUnit:
         found = self._on_gpu.get(index)
         if found is None:
             if self.is_tile:
-                compiler.tile.require_driver()
+                from dotcu.compile import tile
+
+                tile.require_driver()
             code = self._find_prebuilt(cuda.capability(index), compiler.driver.version())
             if isinstance(code, ObjectCode):
                 key = code.target, False
@@ -479,6 +485,11 @@ class CompilationUnit:
     def _find_prebuilt(
         self, capability: tuple[int, int], driver: tuple[int, int] | None, **more: bool
     ) -> ObjectCode | tuple[str, ...]:
+        path = self.source.path
+        if path is None or not is_folder(path.parent / PREBUILT):
+            return ()
+        from dotcu.compile import prebuilt
+
         return prebuilt.find_prebuilt(
             self.source, self.options, self.names, capability=capability, driver=driver, **more
         )
@@ -507,9 +518,10 @@ class CompilationUnit:
         """Compile, leaving out plain names that the preprocessor has hidden from the compiler."""
         wanted = self.inputs(target, simulated=simulated)
         try:
-            return compiler.build_visible(
-                wanted.source, options=wanted.options, target=target, names=wanted.names, simulated=simulated
-            )
+            return compiler.build(
+                wanted.source, options=wanted.options, target=target, names=wanted.names,
+                simulated=simulated, visible=True,
+            )  # fmt: skip
         except JitDisabled as error:
             others = ", ".join(compiler.cache.targets_of(self.source.name))
             if others:
@@ -536,7 +548,10 @@ def target_of(index: int, *, is_tile: bool = False) -> Target:
     """Return the target to compile for on a GPU, by the compiler of tile kernels or of others."""
     now, (asked, target) = settings.current(), _targets.get((index, is_tile), (None, None))
     if target is None or asked is not now:
-        native = compiler.tile.native_target if is_tile else compiler.toolchain.native_target
+        if is_tile:
+            from dotcu.compile.tile import native_target as native
+        else:
+            native = compiler.toolchain.native_target
         with telemetry.during("build"):
             chosen = native(cuda.capability(index))
         if isinstance(chosen, compiler.Rejected):

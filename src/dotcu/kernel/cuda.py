@@ -39,7 +39,7 @@ from dotcu.kernel.faults import (
     record_launch,
     require_own_cuda,
 )
-from dotcu.kernel.scope import current_scope
+from dotcu.kernel.launch_policy import current_scope
 from dotcu.locks import ForkSafeLock
 
 
@@ -215,7 +215,7 @@ class Library:
         doing = f"Loading {shown} of {self.name} on cuda:{index}"
         require_own_cuda(doing)
         if torch.cuda.is_initialized() and (_captured(index) or capturing()):
-            from dotcu.kernel.scope import refuse_captured_load
+            from dotcu.kernel.launch_policy import refuse_captured_load
 
             refuse_captured_load(shown, self.name, index)
         device, _, smem_bytes = _device(index)

@@ -16,7 +16,7 @@ from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, Source
 from dotcu.compile.host_split.detect import FOR_NVRTC_TOO, WORD
 from dotcu.compile.include_graph import include_graph, system_headers
-from dotcu.compile.source.declarations import split_overload
+from dotcu.compile.source.declarations import has_tile_code, split_overload
 from dotcu.compile.source.lexer import macro_names, without_comments
 from dotcu.errors import ArgumentError
 
@@ -77,7 +77,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
         variables=variables,
         constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
-        is_tile=compiler.tile.is_tile(texts),
+        is_tile=has_tile_code(texts),
         is_pytorchs=any(name.endswith(("left_out/torch", "left_out/float8")) for name in graph.system),
     )
 

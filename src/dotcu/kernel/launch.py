@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 import torch
@@ -50,17 +51,18 @@ from dotcu.kernel.config import (
 )
 from dotcu.kernel.declarations import overload_key
 from dotcu.kernel.faults import LaunchLabel, require_own_cuda
-from dotcu.kernel.scope import (
-    KernelRequest,
+from dotcu.kernel.launch_policy import (
     LaunchPolicy,
     LaunchRecord,
     count_launch_writes,
     current_scope,
-    kernel_listeners,
     launch_watchers,
     require_seen,
+    subscribed,
 )
-from dotcu.kernel.simulation import SimulatedDevice, active_run, simulated_device
+
+if TYPE_CHECKING:
+    from dotcu.kernel.simulation import SimulatedDevice
 
 DeviceLike = torch.device | str | int
 
@@ -108,7 +110,7 @@ class GpuDevice:
             count_launch_writes(written)
 
 
-LaunchDevice = GpuDevice | SimulatedDevice
+LaunchDevice: TypeAlias = "GpuDevice | SimulatedDevice"
 
 
 def _launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | None) -> LaunchDevice:
@@ -117,9 +119,7 @@ def _launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | 
     if not tensors:
         if asked is not None:
             return _device(asked)
-        if active_run() is None:
-            require_own_cuda(f"Launching {kernel}")
-        return default_device()
+        return default_device(kernel)
     here = tensors[0].device
     if asked is not None and asked != here:
         raise ArgumentError(
@@ -129,10 +129,18 @@ def _launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | 
     return _device(here)
 
 
-def default_device() -> LaunchDevice:
+def default_device(launched: str = "") -> LaunchDevice:
     """Return the device of a kernel without tensors: a `simulate()` block, the current GPU, the simulator."""
-    if active_run() is None and cuda.available():
-        return GpuDevice(index=torch.cuda.current_device())
+    from dotcu.kernel.simulation import (  # a launch on tensors of a GPU needs none
+        active_run,
+        simulated_device,
+    )
+
+    if active_run() is None:
+        if launched:
+            require_own_cuda(f"Launching {launched}")
+        if cuda.available():
+            return GpuDevice(index=torch.cuda.current_device())
     return simulated_device()
 
 
@@ -140,6 +148,8 @@ def _device(device: torch.device) -> LaunchDevice:
     if device.type == "cuda":
         require_own_cuda(f"Launching on {device}")
         return GpuDevice(index=device.index)
+    from dotcu.kernel.simulation import simulated_device
+
     return simulated_device()
 
 
@@ -470,6 +480,37 @@ def launch(
                 files=code.object.files,
             )
         )
+
+
+# Listeners, who see each request for a kernel.
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRequest:
+    """A launch that is about to happen, or that is skipped where only shapes are asked for.
+
+    Attributes:
+        kernel: The kernel with its template arguments.
+        unit: The unit that it is compiled in.
+        config: None if its attributes or its occupancy are asked for, which needs its code as well.
+    """
+
+    kernel: str
+    unit: CompilationUnit
+    config: LaunchConfig | None
+
+
+_listeners: ContextVar[tuple[Callable[[KernelRequest], object], ...]] = ContextVar(
+    "dotcu_listeners", default=()
+)
+
+kernel_listeners = _listeners.get
+"""Return the functions that are called with each request for a kernel."""
+
+
+def listening_for_kernels(listener: Callable[[KernelRequest], object]) -> AbstractContextManager[None]:
+    """Call a function with each of this thread's requests for a kernel, until the block ends."""
+    return subscribed(_listeners, listener)
 
 
 def announce(unit: CompilationUnit, kernel: str, config: LaunchConfig | None) -> None:

@@ -1,13 +1,13 @@
-"""`load()`: a source of kernels as an object with a kernel for each of its names."""
+"""A module, which is a source of kernels, and its kernels: objects to call, with attributes and occupancy."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -15,18 +15,45 @@ from weakref import WeakSet
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
-from dotcu import compile as compiler
 from dotcu import settings
-from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
+from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.compile.source.declarations import overload
-from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError, UsageError
+from dotcu.compile.source.source import PREBUILT
+from dotcu.errors import (
+    ArgumentError,
+    DotcuError,
+    KernelNotFound,
+    LaunchConfigError,
+    SourceError,
+)
+from dotcu.files import is_folder
 from dotcu.kernel import cuda
 from dotcu.kernel.arguments.pack import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
-from dotcu.kernel.compiled import QUALIFIED_NAME, CompilationUnit, ModuleVariables
+from dotcu.kernel.compiled import (
+    QUALIFIED_NAME,
+    CompilationUnit,
+    CompiledUnit,
+    ModuleVariables,
+    gpu_target,
+)
+from dotcu.kernel.config import (
+    MAX_THREADS_PER_BLOCK,
+    BlockConfig,
+    KernelNeeds,
+    Occupancy,
+    limits,
+    read_block,
+    read_config,
+    refuse_missing_block,
+    refuse_missing_grid,
+    refuse_shape,
+    resident_blocks,
+)
 from dotcu.kernel.declarations import (
     CXX_TYPES,
     PYTORCHS_TYPES,
@@ -38,29 +65,405 @@ from dotcu.kernel.declarations import (
     overload_key,
     require_argument_count,
     scan_declarations,
+    template_example,
+    template_head,
     template_usage,
     with_headers,
 )
-from dotcu.kernel.kernel import Kernel
-from dotcu.kernel.launch import default_device
-from dotcu.kernel.scope import (
+from dotcu.kernel.faults import require_own_cuda
+from dotcu.kernel.launch import (
+    DeviceLike,
+    GpuDevice,
+    LaunchPlans,
+    announce,
+    default_device,
+    kernel_listeners,
+    launch,
+)
+from dotcu.kernel.launch_policy import (
     LaunchPolicy,
     current_scope,
     refuse_captured_write,
     refuse_compiled,
+    refuse_launch,
     refuse_write,
     require_seen,
 )
 from dotcu.locks import ForkSafeLock
-from dotcu.tracebacks import shortens_tracebacks
+from dotcu.tracebacks import shorten, shortens_tracebacks
 
 _log = logging.getLogger("dotcu")
 
-Define = Mapping[str, Any]
 Instantiations = Mapping[str, Sequence[Any]]
 
 live_modules: WeakSet[Module] = WeakSet()
 """Every module that is still in use: their files are those that a watcher or a wheel must know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelAttributes:
+    """The resources of a kernel, as the assembler reports them.
+
+    Attributes:
+        target: The architecture that it was assembled for.
+        registers: Per thread.
+        static_smem_bytes: Shared memory that it declares, per block.
+        local_bytes: Stack, per thread; spilled registers are in it.
+        constant_bytes: `__constant__` variables of the code that it is part of.
+        max_threads_per_block: By its launch bounds and its registers.
+    """
+
+    target: str
+    registers: int
+    static_smem_bytes: int
+    local_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    constant_bytes: int
+    barriers: int
+    max_threads_per_block: int
+
+
+def _restored_kernel(module: Module, name: str, arguments: tuple[str, ...]) -> Kernel:
+    """Return a kernel that was pickled, of a module that was."""
+    kernel = module.kernels[name]
+    return kernel[arguments] if arguments else kernel
+
+
+class Kernel:
+    """A `__global__` function: a plain one, a template, or an instantiation of one.
+
+    A launch runs where its tensors live: on the GPU, on torch's current stream, or in the
+    simulator. It does not wait for a GPU. A template is instantiated by indexing it.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        declaration: Declaration,
+        unit: CompilationUnit | None,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        self._module = module
+        self._declaration = declaration
+        self._unit = unit
+        self._arguments = arguments
+        self._occupancies: dict[tuple[int, int, Target], int] = {}
+        self._by_arguments: dict[Any, Kernel] = {}
+        self._plans = LaunchPlans()
+        self._is_tile = declaration.is_tile
+        instantiated = declaration.template_parameters and unit is not None
+        self.name = instance_name(declaration, arguments) if instantiated else declaration.name
+
+    @property
+    def module(self) -> Module:
+        """The module that it is of."""
+        return self._module
+
+    @property
+    def is_template(self) -> bool:
+        """A template, which must be instantiated before it can be called."""
+        return self._unit is None
+
+    @property
+    def declaration(self) -> Declaration:
+        """Its declaration in the source."""
+        return self._declaration
+
+    @property
+    def unit(self) -> CompilationUnit:
+        """The unit that it is compiled in.
+
+        Raises:
+            ArgumentError: It is a template without arguments.
+        """
+        if self._unit is None:
+            raise ArgumentError(
+                f"{self._shown} is a template and was used without template arguments.\n"
+                f"It is declared: {template_head(self._declaration)}.\n"
+                f"Instantiate it: {template_example(self._declaration)}"
+            )
+        return self._unit
+
+    def __getitem__(self, arguments: Any) -> Kernel:
+        """Instantiate a template.
+
+        Args:
+            arguments: A torch dtype stands for its C++ type and includes its header, ints and bools
+                for themselves, a str for C++ text.
+
+        Raises:
+            ArgumentError: It is not a template, or takes other arguments.
+        """
+        if is_dynamo_compiling():
+            refuse_compiled(self._shown)
+        values = arguments if type(arguments) is tuple else (arguments,)
+        key = (values, *map(type, values))  # True is not 1 to a template
+        try:
+            kernel = self._by_arguments.get(key)
+        except TypeError:  # something that cannot be hashed is not an argument of a template
+            return self._instantiated(values)
+        if kernel is None:
+            kernel = self._by_arguments[key] = self._instantiated(values)
+        return kernel
+
+    def _instantiated(self, values: tuple[Any, ...]) -> Kernel:
+        if self._unit is None:
+            return self._module.instantiation(self._declaration, values)
+        state, access = "not a template", kernel_access(self._declaration.name)
+        if self._declaration.template_parameters:
+            arguments = ", ".join(f'"{text}"' for text in self._arguments) or "()"
+            state, access = "instantiated already", f"{access}[{arguments}]"
+        raise ArgumentError(
+            f"{self._shown} is {state}, got {list(values)!r}.\n"
+            f"Call it as it is: {access}(..., grid=dotcu.cdiv(n, 256), block=256)"
+        )
+
+    def __call__(
+        self,
+        *args: Any,
+        grid: Any = None,
+        block: Any = None,
+        smem_bytes: Any = 0,
+        cluster: Any = None,
+        cooperative: bool = False,
+        programmatic: bool = False,
+        device: DeviceLike | None = None,
+    ) -> None:
+        """Launch the kernel where its tensors live.
+
+        Args:
+            args: One for each parameter. A tensor stands for a pointer or a `dotcu::tensor`, None
+                for a null pointer, a number for a number, a `tensor_map` for a `CUtensorMap`, a list of
+                these for a pointer to them. A struct is a dataclass, a dict, a named tuple or a
+                ctypes.Structure with a value for each member (a `py_object` for a tensor), or its bytes.
+            grid: Required. In blocks, also with clusters; an int or up to three. With a zero in it nothing
+                runs. For a tile kernel in tile blocks.
+            block: In threads; an int or up to three. A tile kernel has none, nor what follows but `device`.
+            smem_bytes: Dynamic shared memory per block, up to what the architecture has.
+            cluster: Blocks of a cluster; an int or up to three.
+            cooperative: All blocks run at once, so that the grid can synchronize.
+            programmatic: It may start before the kernel before it ends (programmatic dependent launch),
+                and calls cudaGridDependencySynchronize() before it reads what that one writes. Before
+                sm_90, and in the simulator, it starts when that one has ended; the simulator reports
+                what it touches too early.
+            device: Where a kernel without tensors runs.
+
+        Raises:
+            ArgumentError: A value does not fit its parameter.
+            LaunchConfigError: The configuration breaks a limit.
+            TracedLaunchError: A trace would lose the launch.
+            GradientError: Autograd would not see it.
+            LaunchError: The driver refused it.
+            FindingError: The simulator found a fault.
+
+        Note:
+            The version counter of each tensor passed for a pointer to non-const, also in a struct or a list,
+            or as a tensor map that the kernel stores through, is bumped. While a profiler looks on, the
+            launch is in a range of the kernel's name.
+        """
+        if is_dynamo_compiling():
+            refuse_compiled(self._shown)
+        if grid is None:
+            refuse_missing_grid(self._shown)
+        if self._is_tile:
+            shape = block, smem_bytes, cluster, cooperative, programmatic
+            if shape != _NO_SHAPE:
+                refuse_shape(self._shown, *shape)
+            block = 1
+        if self._plans.quick(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
+            return
+        shape = BlockConfig(block, smem_bytes, cluster, bool(cooperative), bool(programmatic))
+        try:
+            self._launch(args, grid, shape, device)
+        except Exception as error:
+            __tracebackhide__ = True
+            shorten(error)
+            raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
+
+    def _launch(self, args: tuple[Any, ...], grid: Any, shape: BlockConfig, device: DeviceLike | None) -> None:
+        scope = current_scope()
+        if scope.policy is LaunchPolicy.SKIP:
+            if kernel_listeners():
+                announce(self.unit, self.name, read_config(self._shown, grid, *shape[:3]))
+            if scope.recording is not None:
+                scope.recording.launched(self, args, grid, shape)
+            return
+        if scope.policy is LaunchPolicy.REFUSE:
+            refuse_launch(self._shown, scope)
+        launch(self.unit, self.name, self._plans, args, grid=grid, shape=shape, device=device)
+
+    @shortens_tracebacks
+    def compile(self, arch: str | None = None) -> ObjectCode:
+        """Compile for an architecture, `sm_90a` or `compute_80`; by default for the device in use."""
+        return self.unit.code(Target.parse(arch) if arch is not None else _assembled_target()).object
+
+    @shortens_tracebacks
+    def warm(self) -> None:
+        """Compile and load on every visible device, or else in the simulator.
+
+        After it no launch of this kernel loads anything, so that it can be captured in a CUDA graph.
+
+        Raises:
+            KernelNotFound: The preprocessor hides it from the compiler.
+            CaptureError: A CUDA graph is being captured, and it is not loaded yet.
+            LaunchError: This process was forked after CUDA was initialized.
+        """
+        require_own_cuda(f"Warming {self._shown}")
+        if not cuda.available():
+            from dotcu.kernel.simulation import simulated_device
+
+            code = simulated_device().code(self.unit)
+            code.plan(self.name)
+            if code.is_tile(self.name):
+                code.tile_program().decoded(code.symbol(self.name))
+            else:
+                code.program()
+            return
+        for index in range(torch.cuda.device_count()):
+            code = GpuDevice(index=index).code(self.unit)
+            code.plan(self.name)
+            code.library(self.name).kernel(code.symbol(self.name), index)
+
+    @property
+    @shortens_tracebacks
+    def attributes(self) -> KernelAttributes:
+        """Registers, shared memory, spills and limits, on the architecture in use."""
+        announce(self.unit, self.name, None)
+        code = self.unit.code(_assembled_target())
+        resources = code.object.resources[code.symbol(self.name)]
+        most = resources.threads or self._most_threads(code)
+        return KernelAttributes(
+            target=str(code.object.target),
+            registers=resources.registers,
+            static_smem_bytes=resources.smem_bytes,
+            local_bytes=resources.stack_bytes,
+            spill_store_bytes=resources.spill_store_bytes,
+            spill_load_bytes=resources.spill_load_bytes,
+            constant_bytes=resources.constant_bytes,
+            barriers=resources.barriers,
+            max_threads_per_block=most,
+        )
+
+    def _most_threads(self, code: CompiledUnit) -> int:
+        """Return the most threads of a block that the registers of a multiprocessor allow."""
+        most = min(code.needs(self.name).max_threads or MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_BLOCK)
+        while most > 32 and self._occupancy(code, most, 0).by_registers == 0:
+            most -= 32
+        return most
+
+    def _occupancy(self, code: CompiledUnit, threads: int, smem_bytes: int) -> Occupancy:
+        target = code.object.target
+        return resident_blocks(code.needs(self.name), threads, smem_bytes, limits(target.major, target.minor))
+
+    @shortens_tracebacks
+    def occupancy(self, block: int | tuple[int, ...] | None = None, smem_bytes: int = 0) -> int:
+        """Return how many blocks a multiprocessor holds at once, by registers, shared memory and limits.
+
+        Args:
+            block: In threads; an int or up to three. None for a tile kernel, whose compiler chooses it.
+            smem_bytes: Dynamic shared memory per block.
+
+        Returns:
+            At least 1.
+
+        Raises:
+            LaunchConfigError: A multiprocessor cannot hold even one such block, so no launch can have it;
+                or the block is not made of whole numbers.
+
+        Note:
+            Arithmetic on what the assembler reports: the same answer for fakes and in the simulator.
+        """
+        if self._declaration.is_tile:
+            return self._tile_occupancy(block, smem_bytes)
+        if block is None:
+            refuse_missing_block(self._shown)
+        if type(block) is int and type(smem_bytes) is int:
+            threads = block
+        else:
+            threads, smem_bytes = read_block(self._shown, _whole(block), _whole(smem_bytes))
+        announce(self.unit, self.name, None)
+        target = _assembled_target()
+        key = (threads, smem_bytes, target)
+        if key not in self._occupancies:
+            code = self.unit.code(target)
+            threads, smem_bytes = read_block(self._shown, threads, smem_bytes)
+            resident = self._occupancy(code, threads, smem_bytes)
+            if resident.blocks == 0:
+                raise LaunchConfigError(
+                    f"{self._shown}: no multiprocessor of {code.object.target} holds a block of {threads} "
+                    f"threads with {smem_bytes} bytes of dynamic shared memory; {resident.limiter} is the "
+                    "limit.\nUse a smaller block or less shared memory; see kernel.attributes."
+                )
+            self._occupancies[key] = resident.blocks
+        return self._occupancies[key]
+
+    def _tile_occupancy(self, block: Any, smem_bytes: Any) -> int:
+        """Return how many tile blocks a multiprocessor holds; at least 1."""
+        if block is not None or smem_bytes != 0:
+            refuse_shape(self._shown, block, smem_bytes, None, False, False)
+        announce(self.unit, self.name, None)
+        code = self.unit.code(_assembled_target())
+        found, target = code.object.resources[code.symbol(self.name)], code.object.target
+        needs = KernelNeeds(
+            static_smem_bytes=found.smem_bytes, registers=found.registers, barriers=found.barriers
+        )
+        resident = resident_blocks(needs, found.threads, 0, limits(target.major, target.minor))
+        return max(1, resident.blocks // found.cluster)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        return self  # like a function: there is one of it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored_kernel, (self._module, overload_key(self._declaration.name), self._arguments)
+
+    @property
+    def _shown(self) -> str:
+        """The name in messages: of an overload `k(float*)`."""
+        return overload_key(self.name)
+
+    def __repr__(self) -> str:
+        line = f":{self._declaration.line}" if self._declaration.line else ""
+        where = f"{self._module.name}{line}"
+        if self.is_template:
+            return f"<dotcu.Kernel {template_head(self._declaration)}, {where}>"
+        codes = self.unit.codes()
+        if not codes:
+            return f"<dotcu.Kernel {self._shown}, {where}, not compiled yet>"
+        targets = ", ".join(str(code.object.target) for code in codes)
+        return f"<dotcu.Kernel {codes[0].plan(self.name)}, {where}, compiled for {targets}>"
+
+
+def _assembled_target() -> Target:
+    """Return the target of attributes and occupancy: in a body that of its tensors' GPU."""
+    scope = current_scope()
+    if scope.recording is not None:
+        scope.recording.asked_device()
+    if scope.gpu is not None:
+        return _assembled(gpu_target(scope.gpu))
+    from dotcu.kernel.simulation import DEFAULT_ARCH, active_run
+
+    run = active_run()
+    if run is not None:
+        return _assembled(run.arch)
+    outside = scope.policy is LaunchPolicy.OUTSIDE  # elsewhere CUDA is not started to ask
+    in_use = cuda.available() if outside else torch.cuda.is_initialized()
+    return _assembled(gpu_target(torch.cuda.current_device()) if in_use else DEFAULT_ARCH)
+
+
+def _whole(size: Any) -> Any:
+    """Return symbolic sizes as the whole numbers that they are now, with a guard on each."""
+    if isinstance(size, tuple):
+        return tuple(map(_whole, size))
+    return int(size) if isinstance(size, torch.SymInt) else size
+
+
+_NO_SHAPE = (None, 0, None, False, False)
+
+
+@functools.cache
+def _assembled(target: Target | str) -> Target:
+    return replace(Target.parse(target) if isinstance(target, str) else target, kind="sm")
 
 
 class Module:
@@ -165,7 +568,7 @@ class Module:
         # of names like these Python asks any object, also one that is not made yet
         if name.startswith("_") and ("kernels" not in vars(self) or name not in self.kernels):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_compiling():
             refuse_compiled(name)
         kernel = self.__dict__[name] = self.kernels[name]  # so that the next look is Python's own
         return kernel
@@ -174,7 +577,7 @@ class Module:
         return self  # compiled code has no second copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.source, self.options, self.instantiate, dict(self.contents))
+        return _restored_module, (self.source, self.options, self.instantiate, dict(self.contents))
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.kernels]
@@ -216,6 +619,8 @@ class Module:
 
         A wheel tells which of its kernels are templates: the compiler alone knows that of what macros make.
         """
+        from dotcu.compile import prebuilt
+
         for template in prebuilt.templates(self.source, self.options):
             if is_unknown(template, tuple(self.kernels.found)):
                 self._add(Declaration(template, ("...",), (), 0))
@@ -245,7 +650,7 @@ class Module:
 
         If there is none of that name, the cache has no instantiation either.
         """
-        in_wheel = self.source.path is not None and prebuilt.is_prebuilt(self.source.path)
+        in_wheel = self.source.path is not None and is_prebuilt(self.source.path)
         may_be = settings.current().jit == "error" and not in_wheel and QUALIFIED_NAME.fullmatch(name)
         return Declaration(name, ("...",), (), 0) if may_be and _makes(self, _TEMPLATES) else None
 
@@ -311,7 +716,16 @@ class Module:
         return DeviceVariable(self, known)
 
 
-def _restored(
+def is_prebuilt(path: Path) -> bool:
+    """Return whether a wheel holds code for a source."""
+    if not is_folder(path.parent / PREBUILT):
+        return False
+    from dotcu.compile import prebuilt
+
+    return prebuilt.is_prebuilt(path)
+
+
+def _restored_module(
     source: Source, options: CompileOptions, instantiate: Instantiations, contents: Mapping[str, bytes]
 ) -> Module:
     """Return a module that was pickled: the one that is here, or a new one of the same text.
@@ -419,74 +833,6 @@ class Kernels(Mapping[str, Kernel]):
 
     def __repr__(self) -> str:
         return f"<kernels of {self._module.name}: {', '.join(self.found)}>"
-
-
-def load(
-    path: str | Path,
-    *,
-    include: Sequence[str | Path] = (),
-    define: Define = {},  # noqa: B006 - never changed
-    options: Sequence[str] = (),
-    std: str = "c++17",
-    debug: bool = False,
-    instantiate: Instantiations = {},  # noqa: B006 - never changed
-) -> Module:
-    """Read a file of kernels. Nothing is compiled yet.
-
-    Args:
-        path: The `.cu` file; a relative one is taken from the caller's file.
-        include: Folders for its headers; relative ones are taken from the caller's file too.
-        define: Macros; None defines one without a value.
-        options: More options for the compiler.
-        std: The C++ standard.
-        debug: Compile for cuda-gdb, without optimization.
-        instantiate: For each template the arguments that a wheel must hold:
-            `{"scale_add": [(torch.float32,), (torch.bfloat16,)]}`. Where kernels write a
-            `__device__` variable, these are compiled together with the plain kernels and share it.
-
-    Raises:
-        SourceNotFound: There is no file that can be read.
-        KernelNotFound: `instantiate` names a template that is not there.
-    """
-    source = compiler.read_source(
-        path, include, base=_caller_folder(), is_compiled=compiler.prebuilt.is_prebuilt
-    )
-    return Module(source, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
-
-
-_PATH = re.compile(r"[^\n{};]+\.(cu|cuh|cpp|h)")
-
-
-def load_inline(
-    source: str,
-    *,
-    include: Sequence[str | Path] = (),
-    define: Define = {},  # noqa: B006 - never changed
-    options: Sequence[str] = (),
-    std: str = "c++17",
-    debug: bool = False,
-    instantiate: Instantiations = {},  # noqa: B006 - never changed
-) -> Module:
-    """Take kernels from a str.
-
-    Args:
-        source: The text.
-        include, define, options, std, debug, instantiate: As `load` takes them.
-    """
-    given: object = source
-    if isinstance(given, str) and _PATH.fullmatch(given):
-        raise UsageError(
-            f"load_inline takes the text of a source, got {source!r}, which is a file's name.\n"
-            f"Type: dotcu.load({source!r})"
-        )
-    text = compiler.inline_source(source, include=include, base=_caller_folder())
-    return Module(text, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
-
-
-def _caller_folder() -> Path:
-    """Return the folder of the file that called `load`; the working directory if there is no file."""
-    file = sys._getframe(2).f_globals.get("__file__")
-    return Path(file).absolute().parent if file else Path.cwd()
 
 
 class DeviceVariable:

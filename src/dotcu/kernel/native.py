@@ -27,7 +27,7 @@ from dotcu.kernel import cuda
 from dotcu.kernel.arguments.pack import Extents, Strided
 from dotcu.kernel.arguments.tensor_map import TensorMap
 from dotcu.kernel.faults import forked_with_cuda, use_native_record
-from dotcu.kernel.scope import (
+from dotcu.kernel.launch_policy import (
     OUTSIDE,
     LaunchPolicy,
     change_observers,

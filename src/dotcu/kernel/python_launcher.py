@@ -34,7 +34,7 @@ from dotcu.kernel.arguments.pack import (
 from dotcu.kernel.arguments.values import BoolPacker, FloatPacker, IntPacker, Mismatch, StructPacker
 from dotcu.kernel.config import MAX_GRID
 from dotcu.kernel.faults import LaunchLabel, forked_with_cuda, record_launch
-from dotcu.kernel.scope import LaunchPolicy, Scope, current_scope, is_observed
+from dotcu.kernel.launch_policy import LaunchPolicy, Scope, current_scope, is_observed
 
 
 class _Attribute(ctypes.Structure):

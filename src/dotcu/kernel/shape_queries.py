@@ -15,11 +15,10 @@ from dotcu.errors import ArgumentError
 from dotcu.kernel import cuda, native
 from dotcu.kernel.arguments.pack import is_plain
 from dotcu.kernel.config import limits
-from dotcu.kernel.scope import current_scope
-from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, capability_of
+from dotcu.kernel.launch_policy import current_scope
 
 Params = ParamSpec("Params")
-Choice = TypeVar("Choice")
+Answer = TypeVar("Answer")
 Int = TypeVar("Int", bound=Union[int, "torch.SymInt"])
 
 
@@ -93,6 +92,8 @@ def _device_of(tensor: Tensor | torch.device | str, query: str) -> torch.device:
 
 
 def _simulated_capability() -> tuple[int, int]:
+    from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, capability_of
+
     run = active_run()
     return capability_of(run.arch if run is not None else DEFAULT_ARCH)
 
@@ -116,21 +117,21 @@ class _Choice:
 _Base: Any = _Choice if isinstance(native.library(), str) else native.library().Choice
 
 
-class ByLayout(_Base, Generic[Params, Choice]):  # type: ignore[misc]  # a type of native code, or the one above
+class ByLayout(_Base, Generic[Params, Answer]):  # type: ignore[misc]  # a type of native code, or the one above
     """A function whose result is kept for each layout of its tensors; see `by_layout`."""
 
     if TYPE_CHECKING:
 
-        def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Choice: ...
+        def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Answer: ...
 
-    def __init__(self, function: Callable[Params, Choice]) -> None:
+    def __init__(self, function: Callable[Params, Answer]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self._kept: dict[bytes, Choice] = {}
+        self._kept: dict[bytes, Answer] = {}
         self.keep_in(self._kept)
         _choices.add(self)
 
-    def choose(self, *args: Params.args, **kwargs: Params.kwargs) -> Choice:
+    def choose(self, *args: Params.args, **kwargs: Params.kwargs) -> Answer:
         """Return what the function chooses, from what is kept where that is possible."""
         scope = current_scope()  # only a body knows the GPU that `occupancy` is to answer for
         keeps = scope.gpu is not None and scope.keeps
@@ -149,7 +150,7 @@ class ByLayout(_Base, Generic[Params, Choice]):  # type: ignore[misc]  # a type 
         self._kept.clear()
 
 
-def by_layout(function: Callable[Params, Choice]) -> ByLayout[Params, Choice]:
+def by_layout(function: Callable[Params, Answer]) -> ByLayout[Params, Answer]:
     """Keep what a function chooses for tensors of one layout, so that a body computes it once.
 
     For example which vector width, tile and grid a launch takes. The function may depend on the shape,

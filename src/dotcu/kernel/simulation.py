@@ -35,7 +35,7 @@ from dotcu.kernel.arguments.pack import PackingPlan, Placement, extent, pack, te
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.kernel.declarations import overload_key
-from dotcu.kernel.scope import count_launch_writes
+from dotcu.kernel.launch_policy import count_launch_writes
 from dotcu.simulator import CHECKS, ON_REQUEST
 from dotcu.tracebacks import caller_line
 

@@ -17,9 +17,8 @@ from weakref import WeakSet
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions
 from dotcu.errors import UsageError
-from dotcu.kernel.kernel import Kernel
 from dotcu.kernel.launch import default_device
-from dotcu.kernel.module import Module
+from dotcu.kernel.module import Kernel, Module
 
 HOW = "%%cu [NAME] [-D MACRO[=VALUE]] [-I FOLDER] [--std c++20] [--debug] [compiler's options]"
 

@@ -21,7 +21,7 @@ import torch
 from dotcu.errors import UsageError
 from dotcu.kernel import cuda
 from dotcu.kernel.config import limits
-from dotcu.kernel.scope import (
+from dotcu.kernel.launch_policy import (
     LaunchPolicy,
     LaunchRecorder,
     Scope,

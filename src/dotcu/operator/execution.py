@@ -16,7 +16,7 @@ from dotcu.errors import BodyError, LaunchError
 from dotcu.kernel import active_run
 from dotcu.kernel.arguments.pack import count_writes
 from dotcu.kernel.cuda import fault_story
-from dotcu.kernel.scope import (
+from dotcu.kernel.launch_policy import (
     LaunchPolicy,
     current_scope,
     entering_scope,

@@ -17,7 +17,7 @@ from dotcu import torch_compat
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
-from dotcu.kernel.scope import in_body
+from dotcu.kernel.launch_policy import in_body
 from dotcu.kernel.simulation import simulating_elsewhere
 from dotcu.operator import autograd, execution, inductor, register, schema
 from dotcu.operator.configurations import Configurations, Generator, When

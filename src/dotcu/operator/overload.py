@@ -15,19 +15,14 @@ from torch.utils._pytree import tree_leaves
 
 from dotcu import torch_compat
 from dotcu.compile import Target
-from dotcu.compile.build import BuildInputs
+from dotcu.compile.plan import BuildInputs
 from dotcu.compile.pool import build_all
 from dotcu.errors import DotcuError, JitDisabled, SchemaError, UsageError
 from dotcu.kernel import cuda, simulate
 from dotcu.kernel.compiled import target_of
 from dotcu.kernel.faults import require_own_cuda
-from dotcu.kernel.scope import (
-    KernelRequest,
-    LaunchPolicy,
-    entering_scope,
-    listening_for_kernels,
-    refuse_captured_warming,
-)
+from dotcu.kernel.launch import KernelRequest, listening_for_kernels
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope, refuse_captured_warming
 from dotcu.kernel.simulation import OperatorMode
 from dotcu.operator import autograd, register
 from dotcu.operator.execution import device_of

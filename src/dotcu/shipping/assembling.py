@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dotcu import settings, workers
 from dotcu.__about__ import __version__
-from dotcu.compile import ObjectCode, Source, Target, build_visible, parameter_layouts, tile, toolchain
+from dotcu.compile import ObjectCode, Source, Target, build, parameter_layouts, tile, toolchain
 from dotcu.compile.object_code import is_kernel, skeleton, without_probes
 from dotcu.compile.pool import FEW, adopt, as_text, of_text
 from dotcu.compile.prebuilt import (
@@ -35,6 +35,7 @@ from dotcu.compile.prebuilt import (
     record_bytes,
     text_digest,
 )
+from dotcu.compile.source.declarations import has_tile_code
 from dotcu.errors import JitDisabled, SourceError, ToolchainError, UsageError
 from dotcu.files import read_file
 from dotcu.ptx.debug_info import TypeRow
@@ -74,7 +75,7 @@ def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
     jobs = []
     for locked in lock.sources:
         text = locked.read(root)
-        is_tile = tile.is_tile(file.text for file in reached_by(text, locked.options).files)
+        is_tile = has_tile_code(file.text for file in reached_by(text, locked.options).files)
         for unit in locked.units:
             machine = [t for t in targets if str(t) in unit.architectures]
             portable = [t for t in targets if t.kind == "compute" and machine]
@@ -153,9 +154,9 @@ def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:
     names = (*job.unit.names, *job.unit.late, *("&" + name for name in job.locked.variables))
     machine = job.target.kind == "sm"
     try:
-        code = build_visible(
+        code = build(
             job.source, options=job.locked.options, target=job.target, names=names, simulated=job.simulated,
-            probed=probed or not machine, lines=not machine,
+            probed=probed or not machine, lines=not machine, visible=True,
         )  # fmt: skip
         if code.tile_cubins and not probed:  # a wheel has them for hosts of every processor
             others = [host for host in tile.HOSTS if host not in code.tile_cubins]

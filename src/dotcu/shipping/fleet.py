@@ -19,11 +19,10 @@ from pathlib import Path
 
 from dotcu import settings
 from dotcu.checking.target import resolve
-from dotcu.compile import Rejected, Target, cache, packs, tile, toolchain
-from dotcu.compile.build import BuildInputs, is_reproducible, layout_inputs
+from dotcu.compile import Rejected, Target, cache, sharing, tile, toolchain
 from dotcu.compile.cache import CacheEntry, Store
+from dotcu.compile.plan import BuildInputs, is_reproducible, layout_inputs, lock_folder
 from dotcu.compile.pool import build_all
-from dotcu.compile.remote import lock_folder
 from dotcu.compile.target import plan_target
 from dotcu.errors import CompileError, SourceError, UsageError
 from dotcu.inspection.operators import trace_operators
@@ -182,7 +181,7 @@ def _write(out: Path, entries: dict[str, CacheEntry]) -> str:
     new = out.with_name(f".{out.name}.{os.urandom(4).hex()}")  # another process may write the same pack
     try:
         with new.open("w+b") as file:
-            packs.write(file, {digest: entry.files() for digest, entry in entries.items()})
+            sharing.write_pack(file, {digest: entry.files() for digest, entry in entries.items()})
             file.seek(0)
             digest = hashlib.sha256()
             while part := file.read(1 << 20):

@@ -43,13 +43,14 @@ from dotcu.checking.target import resolve
 from dotcu.checking.trial import Failed, Trial
 from dotcu.checking.trials import call as calling
 from dotcu.compile import Target
-from dotcu.compile.build import BuildInputs
+from dotcu.compile.plan import BuildInputs
 from dotcu.compile.pool import compile_ahead
 from dotcu.errors import CompileError, DotcuError, UsageError
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, target_of
 from dotcu.kernel.config import limits, require_fit
-from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
+from dotcu.kernel.launch import KernelRequest, listening_for_kernels
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.kernel.shape_queries import capability
 from dotcu.operator import Overload, Sample
 from dotcu.operator.configurations import Configurations, values_of

@@ -27,7 +27,7 @@ from dotcu.checking.target import target_of
 from dotcu.compile import cache
 from dotcu.errors import OperatorError, UsageError
 from dotcu.kernel import simulate
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.operator import Operator, Sample, tuned
 from dotcu.operator.configurations import Configurations, gpu_at_hand, values_of
 from dotcu.operator.tuned import CallKey, TunedEntry, TunedFile, TunedGpu

@@ -13,9 +13,10 @@ import typer
 
 from dotcu import settings
 from dotcu.cli import doctor
-from dotcu.compile import toolchain
+from dotcu.compile import toolchain, toolchain_report
 from dotcu.compile.driver import Gpu
-from dotcu.compile.toolchain import ToolchainRow, TorchBuild
+from dotcu.compile.toolchain import TorchBuild
+from dotcu.compile.toolchain_report import ToolchainRow
 
 H200 = Gpu(index=0, name="NVIDIA H200", capability=(9, 0))
 MISSING = ToolchainRow(
@@ -29,7 +30,7 @@ def torch(version: str = "2.13.0", cuda: tuple[int, int] | None = None) -> Torch
 
 
 def report(monkeypatch: pytest.MonkeyPatch, *rows: ToolchainRow) -> None:
-    monkeypatch.setattr(toolchain, "report", lambda: list(rows))
+    monkeypatch.setattr(toolchain_report, "report", lambda: list(rows))
 
 
 def test_the_compiler_of_tile_kernels_is_not_always_needed() -> None:

@@ -17,7 +17,7 @@ from dotcu.compile import (
     CompileOptions,
     ObjectCode,
     Target,
-    build_visible,
+    build,
     cache,
     inline_source,
     plan_build,
@@ -485,8 +485,12 @@ __global__ void older(int* x) { x[0] = 1; }
 
 
 def visible(names: list[str], target: str = "sm_90", source: str = SOURCE) -> ObjectCode:
-    return build_visible(
-        inline_source(source), options=CompileOptions(), target=Target.parse(target), names=names
+    return build(
+        inline_source(source),
+        options=CompileOptions(),
+        target=Target.parse(target),
+        names=names,
+        visible=True,
     )
 
 

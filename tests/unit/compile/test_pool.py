@@ -13,9 +13,9 @@ import pytest
 
 import dotcu
 from dotcu import settings
-from dotcu.compile import Target, cache, pool, remote
-from dotcu.compile.build import BuildInputs
+from dotcu.compile import Target, cache, pool, sharing
 from dotcu.compile.cache import Store
+from dotcu.compile.plan import BuildInputs
 from dotcu.errors import JitDisabled
 from dotcu.tracebacks import file_line
 
@@ -119,7 +119,7 @@ def test_workers_get_what_nobody_makes_already(
 def test_a_store_is_asked_for_many_objects_at_once(
     wanted: list[BuildInputs], cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, read, together = f"file://{tmp_path}/store", remote._read, threading.Barrier(4, timeout=20)
+    url, read, together = f"file://{tmp_path}/store", sharing._read, threading.Barrier(4, timeout=20)
 
     def waiting(*asked: str) -> bytes | None:
         together.wait()  # fails where they come one after another
@@ -128,7 +128,7 @@ def test_a_store_is_asked_for_many_objects_at_once(
     with settings.override(cache_dir=tmp_path / "first", cache_remote=url, cache_remote_write=True):
         made = pool.build_all(wanted)
     cache.forget()
-    monkeypatch.setattr(remote, "_read", waiting)
+    monkeypatch.setattr(sharing, "_read", waiting)
     seen: list[BuildInputs] = []
     with settings.override(cache_remote=url, cache_trust=url, jit="error"):
         again = pool.build_all(wanted, seen.append)
@@ -140,7 +140,7 @@ def test_a_store_is_asked_once_for_what_it_lacks(
     wanted: list[BuildInputs], cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, asked = f"file://{tmp_path}/store", list[str]()
-    monkeypatch.setattr(remote, "_read", lambda _, name: asked.append(name))
+    monkeypatch.setattr(sharing, "_read", lambda _, name: asked.append(name))
     with settings.override(cache_remote=url, cache_trust=url):
         pool.build_all(wanted[:3])
         assert len(asked) == len(set(asked)) == 3

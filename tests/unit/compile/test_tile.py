@@ -20,9 +20,11 @@ from dotcu.compile import (
     inline_source,
     tile,
     toolchain,
+    toolchain_report,
 )
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import Resources
+from dotcu.compile.source.declarations import has_tile_code
 from dotcu.compile.target import Rejected
 from dotcu.compile.toolchain import Compiler, TorchBuild
 from dotcu.errors import CompileError, LaunchError, ToolchainError, UsageError
@@ -324,7 +326,7 @@ class TestTools:
         tile.require_driver()
 
     def test_doctor_lists_both(self) -> None:
-        rows = {row.name: row for row in toolchain.report()}
+        rows = {row.name: row for row in toolchain_report.report()}
         assert rows["tile NVRTC"].fits
         assert rows["tileiras"].version
 
@@ -341,7 +343,7 @@ class TestText:
         ],
     )
     def test_a_source_is_known_by_its_words(self, text: str, expected: bool) -> None:
-        assert tile.is_tile([text]) == expected
+        assert has_tile_code([text]) == expected
 
 
 def test_a_working_directory_that_is_gone_is_in_no_bytecode(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dotcu import settings
-from dotcu.compile import Rejected, Target, driver, toolchain
+from dotcu.compile import Rejected, Target, driver, toolchain, toolchain_report
 from dotcu.compile.nvrtc import architectures
 from dotcu.compile.toolchain import (
     ARCHITECTURES,
@@ -246,7 +246,7 @@ def test_on_a_platform_without_a_compiler_the_error_names_it(monkeypatch: pytest
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     with pytest.raises(UnsupportedPlatform, match="Darwin on arm64"):
         toolchain.nvrtc()
-    assert next(row.fits for row in toolchain.report() if row.name in ("platform", "NVRTC")) is False
+    assert next(row.fits for row in toolchain_report.report() if row.name in ("platform", "NVRTC")) is False
 
 
 def test_a_rocm_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ def test_where_no_compiler_fits_the_error_has_the_line_to_type(monkeypatch: pyte
     monkeypatch.setattr(driver, "version", lambda: (11, 8))
     with pytest.raises(ToolchainError, match=r"(?s)the driver of CUDA 11\.8.*pip install"):
         toolchain.nvrtc()
-    (row, *_) = [row for row in toolchain.report() if row.name == "NVRTC"]
+    (row, *_) = [row for row in toolchain_report.report() if row.name == "NVRTC"]
     assert not row.fits
     assert "pip install" in row.remedy
 
@@ -291,10 +291,10 @@ def test_the_target_of_a_gpu_is_planned_with_the_drivers_version(monkeypatch: py
 
 
 def test_the_report_has_a_row_for_each_thing_and_raises_nothing() -> None:
-    names = [row.name for row in toolchain.report()]
+    names = [row.name for row in toolchain_report.report()]
     assert names[:2] == ["platform", "driver"]
     assert {"torch", "NVRTC", "toolkit headers", "CCCL headers", *toolchain.TOOLS} <= set(names)
-    for row in toolchain.report():
+    for row in toolchain_report.report():
         assert row.fits or (row.note and (row.remedy or row.name == "NVRTC"))
 
 
@@ -306,7 +306,7 @@ def test_gpus_are_reported_with_their_target(monkeypatch: pytest.MonkeyPatch) ->
     used = toolchain.nvrtc()
     monkeypatch.setattr(driver, "version", lambda: used.version)
     monkeypatch.setattr(driver, "gpus", lambda: gpus)
-    good, bad = (row for row in toolchain.report() if row.name.startswith("GPU"))
+    good, bad = (row for row in toolchain_report.report() if row.name.startswith("GPU"))
     assert (good.fits, good.note) == (True, "NVIDIA H200: code for sm_90a")
     assert (bad.fits, "3.7" in bad.note) == (False, True)
 

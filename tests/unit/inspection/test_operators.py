@@ -119,7 +119,7 @@ def test_each_call_knows_its_kernels() -> None:
 def test_nothing_is_computed() -> None:
     """A sample of many elements costs no more than a small one: its launches are skipped."""
     ran: list[str] = []
-    with dotcu.kernel.scope.watching_launches() as launches:
+    with dotcu.kernel.launch_policy.watching_launches() as launches:
         trace_operators([operator(twice, dotcu.Sample(torch.ones(1 << 24)))], SM_90)
     assert launches == ran
 

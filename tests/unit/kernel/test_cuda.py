@@ -20,7 +20,7 @@ from dotcu.kernel import Module, cuda, load_inline
 from dotcu.kernel.arguments.tensor_map import tensor_map, tiled
 from dotcu.kernel.config import read_config
 from dotcu.kernel.faults import recent_launches
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.telemetry import Stopwatch
 from helpers import forked_scripts
 

@@ -7,7 +7,7 @@ import torch
 
 from dotcu.errors import ArgumentError, LaunchConfigError
 from dotcu.kernel import Module, cuda, load_inline, simulate
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 
 SOURCE = """
 __global__ void tile(float* x) {

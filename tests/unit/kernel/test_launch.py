@@ -18,7 +18,7 @@ from dotcu.errors import (
     LaunchConfigError,
 )
 from dotcu.kernel import Module, load_inline, simulate, strided
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 
 SOURCE = """
 #include <dotcu/tensor.cuh>

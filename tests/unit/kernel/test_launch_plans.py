@@ -36,11 +36,10 @@ from dotcu.kernel.arguments.tensor_map import tensor_map
 from dotcu.kernel.arguments.values import StructPacker
 from dotcu.kernel.config import LIMITS, ArchLimits, KernelNeeds, LaunchConfig, limits, require_fit
 from dotcu.kernel.faults import LaunchLabel, recent_launches, use_native_record
-from dotcu.kernel.launch import LaunchPlan, LaunchPlans, _launcher, _smem_range
-from dotcu.kernel.scope import (
+from dotcu.kernel.launch import LaunchPlan, LaunchPlans, _launcher, _smem_range, listening_for_kernels
+from dotcu.kernel.launch_policy import (
     LaunchPolicy,
     entering_scope,
-    listening_for_kernels,
     require_seen,
     watching_launches,
 )

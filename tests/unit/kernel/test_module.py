@@ -24,7 +24,7 @@ from dotcu.errors import (
 )
 from dotcu.kernel import Kernel, Module, cdiv, load, load_inline, simulate
 from dotcu.kernel.compiled import CompiledUnit
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 
 SOURCE = """
 template <typename T>

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from dotcu import settings
 from dotcu.errors import ArgumentError
 from dotcu.kernel import by_layout, capability, cdiv, is_aligned, native, shape_queries, simulate, sm_count
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from helpers.fake_gpu import configured
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.errors import UsageError
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.operator import tuned
 from dotcu.operator.configurations import Configurations, bucket, distance, relatives
 from dotcu.operator.tuned import TunedEntry, TunedFile, TunedGpu
@@ -82,7 +82,7 @@ def write(space: Configurations, *entries: TunedEntry) -> None:
 
 def launched(x: Tensor) -> str:
     """Call, and return the launch as kernel and block."""
-    from dotcu.kernel.scope import listening_for_kernels
+    from dotcu.kernel.launch import listening_for_kernels
 
     requests: list[Any] = []
     with dotcu.simulate(), listening_for_kernels(requests.append):

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import dotcu
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.kernel.scope import listening_for_kernels
+from dotcu.kernel.launch import listening_for_kernels
 from dotcu.operator import inductor
 
 kernels = dotcu.load_inline("""

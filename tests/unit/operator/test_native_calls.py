@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import dotcu
 from dotcu import settings
 from dotcu.errors import BodyError, GradientError
-from dotcu.kernel.scope import LaunchPolicy, current_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, current_scope
 from dotcu.operator.execution import around_bodies
 from helpers.fake_gpu import Driver, configured
 

@@ -18,9 +18,9 @@ import typer
 import dotcu
 from dotcu import settings
 from dotcu.cli import cache as cli
-from dotcu.compile import CompileOptions, Target, cache, packs, read_source
-from dotcu.compile.build import BuildInputs
+from dotcu.compile import CompileOptions, Target, cache, read_source, sharing
 from dotcu.compile.cache import Store
+from dotcu.compile.plan import BuildInputs
 from dotcu.errors import CacheError, JitDisabled, UsageError
 from dotcu.shipping import fleet, lock
 from dotcu.shipping.lock import SIMULATED_TARGET, Lock, LockedSource, reached_by
@@ -158,7 +158,7 @@ def filled(path: Path) -> list[str]:
         for digest in digests
     }
     with path.open("wb") as file:
-        packs.write(file, {digest: entry.files() for digest, entry in entries.items()})
+        sharing.write_pack(file, {digest: entry.files() for digest, entry in entries.items()})
     return digests
 
 
@@ -177,7 +177,7 @@ def test_a_damaged_pack_is_refused_and_nothing_is_unpacked(tmp_path: Path, harm:
     filled(path)
     path.write_bytes(HARMS[harm][0](path.read_bytes()))
     with pytest.raises(UsageError, match=HARMS[harm][1]):
-        packs.unpack(path, tmp_path / "into")
+        sharing.unpack(path, tmp_path / "into")
     assert not (tmp_path / "into").exists()
 
 
@@ -187,7 +187,7 @@ def test_a_pack_cannot_name_a_file_elsewhere(tmp_path: Path) -> None:
         for name in (f"v1/entries/ab/{'ab' * 32}/../../../../etc", "/etc/passwd"):
             archive.addfile(tarfile.TarInfo(name))
     with pytest.raises(UsageError, match="which is no file of an entry"):
-        packs.unpack(path, tmp_path / "into")
+        sharing.unpack(path, tmp_path / "into")
 
 
 def test_verify_names_what_is_wrong_and_what_a_lock_does_not_have(
@@ -196,7 +196,7 @@ def test_verify_names_what_is_wrong_and_what_a_lock_does_not_have(
     path, (one, other) = tmp_path / "k.tar", filled(tmp_path / "k.tar")
     cli.verify(path)
     assert "2 entries, 0 wrong" in capsys.readouterr().out
-    whole, _ = packs.damages(path)
+    whole, _ = sharing.damages(path)
     source = LockedSource(
         path="k.cu", include=(), options=dotcu.compile.CompileOptions(), digest="", variables=(), units=(),
         objects={one: whole[one]},
@@ -225,7 +225,7 @@ def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     _, _, locked, _ = fleet.pack(requests, tmp_path / "k.tar", project=fleet.locked_project(requests))
     assert locked == 6
     after = lock.read(project)
-    assert set(after.sources[0].objects) == set(packs.damages(tmp_path / "k.tar")[0])
+    assert set(after.sources[0].objects) == set(sharing.damages(tmp_path / "k.tar")[0])
     assert before.with_objects_of(after).to_text() == after.to_text()
     # a store that nobody trusts now serves a machine, and only what the lock has
     store = f"file://{tmp_path}/store"
@@ -266,22 +266,22 @@ def test_a_lock_gets_digests_of_what_is_compiled_now_and_not_of_what_the_cache_h
     )  # fmt: skip
     lock.write(Lock(architectures=(), sources=(source,)), tmp_path)
     fleet.pack([request], tmp_path / "first.tar")
-    ((digest, right),) = packs.damages(tmp_path / "first.tar")[0].items()
+    ((digest, right),) = sharing.damages(tmp_path / "first.tar")[0].items()
     poisoned(cache_dir, digest)
     _, _, locked, _ = fleet.pack([request], tmp_path / "k.tar", project=tmp_path)
     assert locked == (not debug)  # what holds the working directory is another object on each machine
     if not debug:
         assert lock.read(tmp_path).sources[0].objects == {digest: right}
-        assert packs.damages(tmp_path / "k.tar")[0] == {digest: right}
+        assert sharing.damages(tmp_path / "k.tar")[0] == {digest: right}
 
 
 def test_unpack_keeps_what_is_whole_and_replaces_what_is_damaged(tmp_path: Path) -> None:
     path, into, (one, other) = tmp_path / "k.tar", tmp_path / "into", filled(tmp_path / "k.tar")
-    assert packs.unpack(path, into) == (2, 0)
+    assert sharing.unpack(path, into) == (2, 0)
     (Store(into).path(one) / "kernel.ptx").write_text("damaged")
-    assert packs.unpack(path, into) == (1, 1)
+    assert sharing.unpack(path, into) == (1, 1)
     before = (Store(into).path(other) / "entry.json").stat().st_ino
-    assert packs.unpack(path, into) == (0, 2)
+    assert sharing.unpack(path, into) == (0, 2)
     assert (Store(into).path(other) / "entry.json").stat().st_ino == before
 
 
@@ -290,7 +290,7 @@ def test_a_layer_that_is_unpacked_can_be_read_by_others_and_has_no_bound(tmp_pat
     cli.unpack(tmp_path / "k.tar", into=tmp_path / "layer")
     assert (tmp_path / "layer" / "v1").stat().st_mode & 0o777 & ~_umask() == 0o755 & ~_umask()
     with settings.override(cache_bytes=100):
-        assert packs.unpack(tmp_path / "k.tar", tmp_path / "other", private=False) == (2, 0)
+        assert sharing.unpack(tmp_path / "k.tar", tmp_path / "other", private=False) == (2, 0)
         assert len([*Store(tmp_path / "other").folders()]) == 2
 
 
@@ -306,7 +306,7 @@ def test_a_pack_that_the_cache_would_not_keep_is_refused(tmp_path: Path) -> None
         settings.override(cache_bytes=100),
         pytest.raises(CacheError, match=r"DOTCU_CACHE_BYTES=\d+\n.*--into"),
     ):
-        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+        sharing.unpack(tmp_path / "k.tar", tmp_path / "into")
 
 
 def test_unpack_onto_a_full_disk_fails_and_adds_nothing(
@@ -323,7 +323,7 @@ def test_unpack_onto_a_full_disk_fails_and_adds_nothing(
 
     monkeypatch.setattr(cache, "write_files", until_full)
     with pytest.raises(CacheError, match="Nothing was added"):
-        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+        sharing.unpack(tmp_path / "k.tar", tmp_path / "into")
     assert [*Store(tmp_path / "into").folders()] == []
 
 
@@ -332,28 +332,28 @@ def test_an_entry_of_many_files_or_bytes_takes_no_memory(
 ) -> None:
     for count, size in ((100, 1), (10, 1000)):
         with (tmp_path / "k.tar").open("wb") as out:
-            packs.write(out, {"ab" * 32: {f"file{n}": bytes(size) for n in range(count)}})
-        monkeypatch.setattr(packs, "MAX_BYTES", 5000)
+            sharing.write_pack(out, {"ab" * 32: {f"file{n}": bytes(size) for n in range(count)}})
+        monkeypatch.setattr(sharing, "MAX_BYTES", 5000)
         with pytest.raises(UsageError, match="is larger than any that dotcu writes"):
-            packs.damages(tmp_path / "k.tar")
+            sharing.damages(tmp_path / "k.tar")
 
 
 @pytest.mark.parametrize("name", ["more", ".."])
 def test_a_file_that_no_index_names_is_not_unpacked(tmp_path: Path, name: str) -> None:
     digest, _ = filled(tmp_path / "k.tar")
     with (tmp_path / "k.tar").open("rb") as file:
-        files = dict(packs.read(file))[digest]
+        files = dict(sharing.read_pack(file))[digest]
     with (tmp_path / "k.tar").open("wb") as out:
-        packs.write(out, {digest: {**files, name: b"text"}})
+        sharing.write_pack(out, {digest: {**files, name: b"text"}})
     with pytest.raises(UsageError, match=f"{digest[:16]}, it has a file that its index does not name"):
-        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+        sharing.unpack(tmp_path / "k.tar", tmp_path / "into")
 
 
 def test_a_pack_that_is_replaced_while_it_is_unpacked_adds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path / "k.tar")
-    check = packs.damages
+    check = sharing.damages
 
     def check_and_replace(pack: Path) -> tuple[dict[str, str], dict[str, str]]:
         found = check(pack)
@@ -362,16 +362,16 @@ def test_a_pack_that_is_replaced_while_it_is_unpacked_adds_nothing(
         pack.write_bytes(data[:at] + b'"abort"' + data[at + 7 :])
         return found
 
-    monkeypatch.setattr(packs, "damages", check_and_replace)
+    monkeypatch.setattr(sharing, "damages", check_and_replace)
     with pytest.raises(UsageError, match=r"was changed while it was unpacked\. Nothing was added"):
-        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+        sharing.unpack(tmp_path / "k.tar", tmp_path / "into")
     assert [*Store(tmp_path / "into").folders()] == []
 
 
 def test_a_fifo_is_no_pack_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "k.tar")
     with pytest.raises(UsageError, match="cannot be read as a pack: not a regular file"):
-        packs.unpack(tmp_path / "k.tar", tmp_path / "into")
+        sharing.unpack(tmp_path / "k.tar", tmp_path / "into")
 
 
 def test_why_tells_the_last_compile(

@@ -28,7 +28,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from dotcu.compile.diagnostics import headers_of
 from dotcu.compile.host_split.detect import (
     CODE,
     HOST_NAMESPACES,
@@ -96,6 +95,54 @@ _INSTEAD = {
 
 _CHECK = re.compile(r"\bTORCH_(?:CHECK|INTERNAL_ASSERT)\b")
 _HEAD = "head"
+
+
+# By header, the names that it declares, as a pattern.
+# Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
+HEADERS_OF_NAMES = {
+    "<cstdint>": r"u?int(_fast|_least)?(8|16|32|64)_t|u?int(ptr|max)_t|U?INT(8|16|32|64)_(MAX|MIN|C)",
+    "<cstddef>": r"size_t|ptrdiff_t|nullptr_t",
+    "<sys/types.h>": r"ssize_t|u_?(char|short|int|long)|u_int(8|16|32|64)_t",
+    "<cfloat>": r"FLT_\w+|DBL_\w+",
+    "<climits>": r"(U?(INT|LONG|LLONG|CHAR|SHRT)|SCHAR)_(MAX|MIN)|CHAR_BIT",
+    "<cmath>": r"M_PI\w*|M_E|M_SQRT\w+|M_LN\w+|INFINITY|NAN|HUGE_VALF?",
+    "<limits>": r"numeric_limits",
+    "<type_traits>": (
+        r"is_same(_v)?|enable_if(_t)?|conditional(_t)?|is_integral(_v)?|is_floating_point(_v)?"
+        r"|remove_(cv|reference|const)\w*|decay(_t)?|integral_constant|true_type|false_type"
+    ),
+    "<utility>": r"move|forward|pair",
+    "<cuda/std/utility>, and is cuda::std::swap": r"swap",
+    "<cassert>": r"assert",
+    "<cuda_fp16.h>": (
+        r"__half2?(_raw)?|half2?|__(float2half|half2float|float22half|hadd|hmul|hfma|low2|high2)\w*"
+    ),
+    "<cuda_bf16.h>": r"__nv_bfloat16\w*|nv_bfloat16\w*|__(float2bfloat16|bfloat162float|float22bfloat16)\w*",
+    "<cuda_fp8.h>": r"__nv_fp8\w*|__nv_cvt_\w*fp8\w*",
+    "<cuda_fp6.h>": r"__nv_fp6\w*",
+    "<cuda_fp4.h>": r"__nv_fp4\w*",
+    "<cuComplex.h>": r"cu(Float|Double)?Complex\w*|make_cu\w*Complex",
+    "<cufft.h>": r"cufft(Double)?(Real|Complex)",
+    "<cooperative_groups.h>": r"cooperative_groups|cg",
+    "<mma.h>": r"wmma|nvcuda",
+    "<cuda_pipeline.h>": r"__pipeline_\w+",
+    "<cuda.h>": r"CUtensorMap\w*",
+    "<cuda_runtime.h>": r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)",
+    "<cub/cub.cuh>": r"cub",
+    "<c10/util/Float8_e4m3fn.h>": r"Float8_\w+",
+    "<torch/extension.h>": (
+        r"c10|torch|at|ceil_div|gpuAtomic\w+|fastAtomicAdd|C10_\w+|CUDA_KERNEL_(LOOP|ASSERT)\w*|WARP_(SHFL\w*|BALLOT|SYNC)"
+        r"|ScalarType|TORCH_(CHECK|INTERNAL_ASSERT)\w*|doLdg|Half|BFloat16|acc_type|opmath_type|ATenCeilDiv|\w*TensorAccessor\w*|TensorInfo|RestrictPtrTraits"
+        r"|PhiloxCudaState|CustomClassHolder"
+    ),
+}
+_HEADERS = {header: re.compile(pattern) for header, pattern in HEADERS_OF_NAMES.items()}
+
+
+def headers_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the known headers that declare some names, in the order of the table."""
+    names = tuple(names)
+    return tuple(header for header, pattern in _HEADERS.items() if any(map(pattern.fullmatch, names)))
 
 
 @functools.lru_cache(maxsize=8)
@@ -559,7 +606,7 @@ def _include_instead(used: frozenset[str], of_torch: bool) -> str:
         used: The words of device code.
         of_torch: It is a header of PyTorch.
     """
-    needed = headers_of(used)
+    needed = set(headers_of(used))
     if of_torch and "<c10/util/Float8_e4m3fn.h>" in needed:
         return "left_out/float8"
     if of_torch and "<torch/extension.h>" in needed:

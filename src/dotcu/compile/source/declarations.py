@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Container, Iterator
+import re
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source.lexer import NVRTC_MACROS, CodeTokens, blanks, code_only, macro_names, variants
+from dotcu.compile.source.lexer import (
+    NVRTC_MACROS,
+    CodeTokens,
+    blanks,
+    code_only,
+    macro_names,
+    variants,
+    without_comments,
+)
 from dotcu.compile.source.source import Source
 
 
@@ -152,6 +161,19 @@ def variables(
         for start, names in scanner.variables(writable=writable):
             names_by_start.setdefault(start, names)
     return tuple(dict.fromkeys(name for start in sorted(names_by_start) for name in names_by_start[start]))
+
+
+_TILE_CODE = re.compile(
+    r'\b__tile(?:_global)?__\b|^[ \t]*#[ \t]*include[ \t]*[<"]cuda_tile\.h[>"]', re.MULTILINE
+)
+
+
+def has_tile_code(texts: Iterable[str]) -> bool:
+    """Return whether one of some texts is written in CUDA Tile C++: with a tile function, or its header."""
+    return any(
+        ("__tile_" in text or "cuda_tile.h" in text) and _TILE_CODE.search(without_comments(text)) is not None
+        for text in texts
+    )
 
 
 def device_arrays(text: str, defined: Collection[str] = NVRTC_MACROS) -> frozenset[str]:

@@ -15,6 +15,9 @@ from pathlib import Path
 from dotcu.errors import SourceNotFound, UsageError, quoted
 from dotcu.files import MAX_BYTES, is_file, is_folder, matching, read_file
 
+PREBUILT = "__dotcu__"
+"""The folder next to a source in which a wheel has the code that was compiled of it."""
+
 
 @dataclass(frozen=True)
 class Source:

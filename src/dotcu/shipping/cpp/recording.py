@@ -26,7 +26,7 @@ from dotcu.kernel.arguments.pack import WRAPPED, PointerPacker, TensorPacker
 from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.config import BlockConfig, LaunchConfig, limits, read_config, require_fit
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
 from dotcu.operator import Overload
 from dotcu.shipping.cpp.expressions import Expr, is_expressible
@@ -293,7 +293,7 @@ class Recording:
             return (int if isinstance(value, torch.SymInt) else float)(_expr(value).xreplace(self._values))
         return _pinned(value)
 
-    # What dotcu calls while the body runs; kernel/scope.py says when.
+    # What dotcu calls while the body runs; kernel/launch_policy.py says when.
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
         place = self._place(tensor)

@@ -18,7 +18,7 @@ from dotcu.kernel import Module, cuda, load_inline, simulate
 from dotcu.kernel.arguments.pack import Placement, pack, tensors_in
 from dotcu.kernel.arguments.signature import TypeLayout
 from dotcu.kernel.launch import GpuDevice
-from dotcu.kernel.scope import LaunchPolicy, entering_scope
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import simulated_device
 
 SOURCE = """

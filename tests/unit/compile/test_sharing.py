@@ -23,10 +23,10 @@ from dotcu.compile import (
     Target,
     cache,
     inline_source,
-    packs,
     parameter_layouts,
+    plan,
     read_source,
-    remote,
+    sharing,
 )
 from dotcu.compile.cache import CacheEntry, Store
 from dotcu.errors import JitDisabled
@@ -39,8 +39,8 @@ KERNEL = "__global__ void k(int* x) { *x = 1; }"
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     yield
-    remote._left_alone.clear()
-    remote._said.clear()
+    sharing._left_alone.clear()
+    sharing._said.clear()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def filled(make: Build, tmp_path: Path) -> str:
     with settings.override(cache_dir=tmp_path / "first", cache_remote=url, cache_remote_write=True):
         make(KERNEL)
     cache.forget()
-    remote._said.clear()
+    sharing._said.clear()
     return url
 
 
@@ -94,7 +94,7 @@ def test_without_a_lock_or_trust_no_store_is_asked(
 ) -> None:
     with settings.override(cache_remote=filled, cache_trust=trust):
         assert not make(KERNEL).cached
-        remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True)
+        sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True)
     assert len(warnings(caplog)) == 1
     assert f"export DOTCU_CACHE_TRUST={filled}" in warnings(caplog)[0]
 
@@ -144,10 +144,10 @@ def test_what_the_lock_has_is_taken_from_a_store_that_nobody_trusts_and_nothing_
     for digest, taken in ((index["itself"], True), ("0" * 64, False)):
         shutil.rmtree(cache_dir, ignore_errors=True)
         cache.forget()
-        remote._said.clear()
+        sharing._said.clear()
         caplog.clear()
         with_lock(tmp_path / "project", {made.build_digest: digest})
-        remote._objects.cache_clear()
+        plan._objects.cache_clear()
         with settings.override(cache_remote=url):
             assert make(read_source(source, [])).cached is taken
     assert "it is not the object that dotcu.lock has" in warnings(caplog)[0]
@@ -176,8 +176,8 @@ def test_what_the_lock_has_binds_a_layer_a_pack_the_cache_and_memory(
     files = evil(tmp_path / "first", made)
     if place == "pack":
         with (tmp_path / "evil.tar").open("wb") as out:
-            packs.write(out, {made.build_digest: files})
-        assert packs.unpack(tmp_path / "evil.tar", cache_dir) == (1, 0)
+            sharing.write_pack(out, {made.build_digest: files})
+        assert sharing.unpack(tmp_path / "evil.tar", cache_dir) == (1, 0)
     else:
         Store(layer if place == "layer" else cache_dir).put(made.build_digest, files, locked=True)
     layers = (layer,) if place == "layer" else ()
@@ -216,7 +216,7 @@ def test_a_lock_outside_of_the_users_own_project_gives_no_right(
     source.parent.mkdir(parents=True)
     source.write_text(KERNEL)
     with_lock(tmp_path / "shared", {"ab": "cd"})
-    assert remote.locked_digest(source, "ab") == "cd"
+    assert plan.locked_digest(source, "ab") == "cd"
     if why == "another user":
         of_another_user(tmp_path / "shared" / "dotcu.lock")
     elif why == "repository":
@@ -226,34 +226,34 @@ def test_a_lock_outside_of_the_users_own_project_gives_no_right(
     else:
         (tmp_path / "shared").chmod(0o1777)
     for _ in range(2):
-        assert remote.locked_digest(source, "ab") is None
+        assert plan.locked_digest(source, "ab") is None
     assert len(warnings(caplog)) == (why == "another user")
     with_lock(source.parents[1], {"ab": "ef"})
-    assert remote.locked_digest(source, "ab") == "ef"
+    assert plan.locked_digest(source, "ab") == "ef"
 
 
 def test_a_lock_that_cannot_be_read_covers_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "dotcu.lock").write_text("[" * 10_000)
-    assert remote.locked_digest(tmp_path / "k.cu", "ab") is None
+    assert plan.locked_digest(tmp_path / "k.cu", "ab") is None
     assert "covers no object" in warnings(caplog)[0]
 
 
 def swapped(data: bytes, other: bytes) -> bytes:
     """The other entry under this one's name."""
-    (digest, _), (_, contents) = *packs.read(io.BytesIO(data)), *packs.read(io.BytesIO(other))
+    (digest, _), (_, contents) = *sharing.read_pack(io.BytesIO(data)), *sharing.read_pack(io.BytesIO(other))
     out = io.BytesIO()
-    packs.write(out, {digest: contents})
+    sharing.write_pack(out, {digest: contents})
     return out.getvalue()
 
 
 def repacked(data: bytes, **changed: bytes | None) -> bytes:
-    ((digest, contents),) = packs.read(io.BytesIO(data))
+    ((digest, contents),) = sharing.read_pack(io.BytesIO(data))
     for name, value in changed.items():
         name = name.replace("_", ".")
         contents.pop(name, None)
         contents |= {name: value} if value is not None else {}
     out = io.BytesIO()
-    packs.write(out, {digest: contents})
+    sharing.write_pack(out, {digest: contents})
     return out.getvalue()
 
 
@@ -288,13 +288,13 @@ def test_a_wrong_entry_is_not_loaded_and_said_once(
                 cubin=b"\x7fELF",
                 log="",
             )
-            remote.push(Store(tmp_path / "first"), digest, made.files())
+            sharing.push(Store(tmp_path / "first"), digest, made.files())
         one, other = files(url)
         one.write_bytes(HARMS[harm](one.read_bytes(), other.read_bytes()))
         store = Store(cache_dir)
         for _ in range(2):
-            assert remote.fetch(store, digests[0], None, lambda _: True) is None
-        assert remote.fetch(store, digests[1], None, lambda _: True) is not None
+            assert sharing.fetch(store, digests[0], None, lambda _: True) is None
+        assert sharing.fetch(store, digests[1], None, lambda _: True) is not None
     assert [entry["digest"] for entry in cache.entries()] == [digests[1]]
     assert len(warnings(caplog)) == 1
     assert "has a wrong entry" in warnings(caplog)[0]
@@ -385,9 +385,9 @@ def test_a_store_that_is_busy_is_asked_again(cache_dir: Path, serve: Callable[..
 
     server = serve(busy)
     with settings.override(cache_remote=server.url, cache_trust=server.url):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert len(server.asked) == 3
-    assert remote._left_alone == {}
+    assert sharing._left_alone == {}
 
 
 def test_a_store_that_sends_a_byte_now_and_then_is_not_read_for_ever(
@@ -407,7 +407,7 @@ def test_a_store_that_sends_a_byte_now_and_then_is_not_read_for_ever(
 
     server = serve(drip)
     with settings.override(cache_remote=server.url, cache_trust=server.url, cache_timeout_s=1):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
         assert is_left.wait(20)
     assert "it did not answer within 1 s" in warnings(caplog)[0]
 
@@ -427,7 +427,7 @@ def test_a_store_that_sends_on_to_another_place_is_left_alone(
     elsewhere = serve()
     server = serve(sent_to(elsewhere.url.removesuffix("/cache") + "PATH"))
     with settings.override(cache_remote=server.url, cache_trust=server.url):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert elsewhere.asked == []
     assert "it leads to http://127.0.0.1, which is not the place that was named" in warnings(caplog)[0]
 
@@ -442,9 +442,9 @@ def test_a_store_may_send_on_within_its_place(cache_dir: Path, serve: Callable[.
 
     server = serve(answer)
     with settings.override(cache_remote=server.url, cache_trust=server.url):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert server.asked[-1] == "/moved"
-    assert remote._left_alone == {}
+    assert sharing._left_alone == {}
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_a_store_may_send_on_within_its_place(cache_dir: Path, serve: Callable[.
 )
 def test_where_a_store_may_send_on_to(before: str, after: str, may: bool) -> None:
     with contextlib.nullcontext() if may else pytest.raises(PermissionError, match="DOTCU_CACHE_REMOTE="):
-        remote._require_same_place(before, after)
+        sharing._require_same_place(before, after)
 
 
 @pytest.mark.parametrize("around", ["simplecache::{}", "filecache::{}", "zip://a.zip::{}", "reference::{}"])
@@ -472,7 +472,7 @@ def test_a_web_server_behind_a_cache_of_fsspecs_is_not_asked_since_it_may_send_o
     server = serve()
     url = around.format(server.url)
     with settings.override(cache_remote=url, cache_trust=url):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert server.asked == []
     (said,) = warnings(caplog)
     assert said.endswith("unset DOTCU_CACHE_REMOTE")
@@ -483,7 +483,7 @@ def test_an_address_in_capitals_is_asked_as_any_other(cache_dir: Path, serve: Ca
     server = serve()
     url = server.url.replace("http", "HTTP")
     with settings.override(cache_remote=url, cache_trust=url):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert len(server.asked) == 1
 
 
@@ -499,13 +499,13 @@ def test_the_user_in_an_address_is_sent_and_its_trust_is_named_without(
 
     url = serve(answer).url.replace("//", "//alice:s%40cret@")
     with settings.override(cache_remote=url):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     (warning,) = warnings(caplog)
     assert "s%40cret" not in warning
     advice = warning.rpartition("DOTCU_CACHE_TRUST=")[2]
     for trust in (advice, url, f"{url}/"):
         with settings.override(cache_remote=url, cache_trust=trust):
-            assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+            assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert seen == ["Basic " + base64.b64encode(b"alice:s@cret").decode()] * 3
 
 
@@ -517,7 +517,7 @@ def test_what_a_server_answers_cannot_write_on_a_terminal(
 
     url = serve(answer).url
     with settings.override(cache_remote=url, cache_trust=url):
-        assert remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
+        assert sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True) is None
     assert "\x1b" not in caplog.text
     assert "\\x1b]0;owned" in caplog.text
 
@@ -566,13 +566,13 @@ def test_a_store_that_fails_costs_one_warning_and_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(packs, "MAX_BYTES", 3 << 20)
+    monkeypatch.setattr(sharing, "MAX_BYTES", 3 << 20)
     server = serve(answer)
     with settings.override(cache_remote=server.url, cache_trust=server.url, cache_timeout_s=1):
         assert make(KERNEL).cubin
-        remote.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True)
-        remote._left_alone.clear()  # as another process of this machine
-        remote.fetch(Store(cache_dir), "cd" * 32, None, lambda _: True)
+        sharing.fetch(Store(cache_dir), "ab" * 32, None, lambda _: True)
+        sharing._left_alone.clear()  # as another process of this machine
+        sharing.fetch(Store(cache_dir), "cd" * 32, None, lambda _: True)
     assert len(server.asked) == 1
     assert len(warnings(caplog)) == 1
     assert said in warnings(caplog)[0]
@@ -584,6 +584,6 @@ def test_a_store_that_is_not_there_is_one_warning(
 ) -> None:
     with settings.override(cache_remote=url, cache_trust=url):
         for digest in ("ab" * 32, "cd" * 32):
-            assert remote.fetch(Store(cache_dir), digest, None, lambda _: True) is None
+            assert sharing.fetch(Store(cache_dir), digest, None, lambda _: True) is None
     assert len(warnings(caplog)) == 1
     assert "secret" not in caplog.text

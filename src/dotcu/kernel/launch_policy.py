@@ -1,4 +1,4 @@
-"""The scope of a launch: whether it happens, who observes it, and refusals where it would be lost.
+"""The policy of launches: whether one happens, who observes it, and refusals where it would be lost.
 
 Bodies, traces and launches share one piece of state, `current_scope()`. Outside any operator a launch runs
 (`LaunchPolicy.OUTSIDE`), unless a trace, a transform or autograd would lose it: a launch is not a torch
@@ -13,10 +13,10 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,12 +25,8 @@ from torch.autograd import forward_ad
 from dotcu import torch_compat
 from dotcu.errors import CaptureError, GradientError, TracedLaunchError
 from dotcu.kernel.arguments.pack import count_writes, is_plain
-from dotcu.kernel.config import BlockConfig, LaunchConfig
+from dotcu.kernel.config import BlockConfig
 from dotcu.locks import ForkSafeLock
-
-if TYPE_CHECKING:
-    from dotcu.kernel.compiled import CompilationUnit
-    from dotcu.kernel.kernel import Kernel
 
 Subscriber = TypeVar("Subscriber")
 
@@ -47,11 +43,11 @@ class LaunchPolicy(enum.Enum):
 class LaunchRecorder(Protocol):
     """Records a body that runs without its launches, and answers its questions about tensors and GPU."""
 
-    def launched(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: BlockConfig) -> None:
+    def launched(self, kernel: Any, args: Sequence[Any], grid: Any, shape: BlockConfig) -> None:
         """Record a launch that is skipped.
 
         Args:
-            kernel, args, grid, shape: As the body has launched it.
+            kernel, args, grid, shape: The `Kernel`, and what the body has given it.
         """
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
@@ -153,7 +149,7 @@ def observing_every_call() -> Iterator[None]:
 
 
 @contextmanager
-def _subscribed(to: ContextVar[tuple[Subscriber, ...]], subscriber: Subscriber) -> Iterator[None]:
+def subscribed(to: ContextVar[tuple[Subscriber, ...]], subscriber: Subscriber) -> Iterator[None]:
     token = to.set((*to.get(), subscriber))
     try:
         with observing_every_call():
@@ -193,35 +189,8 @@ launch_watchers = _watchers.get
 def watching_launches() -> Iterator[list[LaunchRecord]]:
     """Collect this thread's launches until the block ends."""
     launches: list[LaunchRecord] = []
-    with _subscribed(_watchers, launches):
+    with subscribed(_watchers, launches):
         yield launches
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelRequest:
-    """A launch that is about to happen, or that is skipped where only shapes are asked for.
-
-    Attributes:
-        kernel: The kernel with its template arguments.
-        unit: The unit that it is compiled in.
-        config: None if its attributes or its occupancy are asked for, which needs its code as well.
-    """
-
-    kernel: str
-    unit: CompilationUnit
-    config: LaunchConfig | None
-
-
-Listener = Callable[[KernelRequest], object]
-_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dotcu_listeners", default=())
-
-kernel_listeners = _listeners.get
-"""Return the functions that are called with each request for a kernel."""
-
-
-def listening_for_kernels(listener: Listener) -> AbstractContextManager[None]:
-    """Call a function with each of this thread's requests for a kernel, until the block ends."""
-    return _subscribed(_listeners, listener)
 
 
 def count_launch_writes(written: Sequence[Tensor]) -> None:

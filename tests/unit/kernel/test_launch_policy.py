@@ -14,7 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dotcu.errors import CaptureError, FindingError, GradientError, LaunchConfigError, TracedLaunchError
 from dotcu.kernel import Module, cuda, load_inline
-from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
+from dotcu.kernel.launch import KernelRequest, listening_for_kernels
+from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 
 SOURCE = """
 template <typename T> __global__ void fill(T* x, int n) {

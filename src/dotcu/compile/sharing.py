@@ -1,4 +1,13 @@
-"""A store that machines share, `DOTCU_CACHE_REMOTE`: asked before a compile, under the lock of the entry.
+"""Entries of the cache for other machines: in packs, and in a store that machines share.
+
+A pack has entries in one tar archive, which has the same bytes wherever it is made:
+
+    v1/entries/ab/ab12.../entry.json, kernel.ptx, ...     in this order: by key, by name
+
+Unpacked or mounted, it is a layer as it lies. A store holds each entry as a pack of its own. Only what dotcu
+writes is read: plain files under such names. Nothing is unpacked that was not checked.
+
+A store, `DOTCU_CACHE_REMOTE`, is asked before a compile, under the lock of the entry:
 
     <store>/v1/ab/ab12....tar     an entry: a pack of one
 
@@ -15,29 +24,216 @@ import contextlib
 import functools
 import hashlib
 import io
-import json
 import logging
 import os
 import queue
 import re
+import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from dotcu import files as regular
 from dotcu import settings
-from dotcu.compile import cache, packs
+from dotcu.compile import cache
 from dotcu.compile.cache import LAYOUT, CacheEntry, DamagedEntry, Store
-from dotcu.errors import quoted
-from dotcu.files import is_file, read_file
-from dotcu.pyproject import FILE
+from dotcu.errors import CacheError, UsageError, quoted
+from dotcu.files import read_file
 from dotcu.telemetry import count
 
 _log = logging.getLogger("dotcu")
 
-LOCK = "dotcu.lock"
+MAX_BYTES = regular.MAX_BYTES
+"""The most that an entry, or what a store sends, may take."""
+
+_BLOCK = 512
+_NAME_IN_PACK = re.compile(
+    rf"{LAYOUT}/entries/(?P<group>[0-9a-f]{{2}})/(?P<digest>(?P=group)[0-9a-f]{{62}})/([^/]+)"
+)
+
+
+def write_pack(out: BinaryIO, entries: Mapping[str, Mapping[str, bytes]]) -> None:
+    """Write entries, their files by name, as a pack.
+
+    Args:
+        out: The file to write to.
+        entries: The entries' files, index included, by key.
+    """
+    for digest, files in sorted(entries.items()):
+        for name, data in sorted(files.items()):
+            info = tarfile.TarInfo(f"{LAYOUT}/entries/{digest[:2]}/{digest}/{name}")
+            info.size = len(data)
+            out.write(info.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict"))
+            out.write(data + bytes(-len(data) % _BLOCK))
+    out.write(bytes(2 * _BLOCK))
+
+
+def read_pack(pack: BinaryIO) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yield the entries of a pack: the key and the files, index included, none of them checked.
+
+    Raises:
+        DamagedEntry: It is not a pack, or is cut short.
+    """
+    for digest, members in groupby(_members(pack), key=lambda member: member[0]):
+        files: dict[str, bytes] = {}
+        left = MAX_BYTES
+        for _, name, data in members:
+            left -= len(data)
+            if left < 0 or len(files) > cache.MAX_FILES:
+                raise DamagedEntry(f"the entry {digest[:16]} is larger than any that dotcu writes")
+            files[name] = data
+        yield digest, files
+
+
+def _members(pack: BinaryIO) -> Iterator[tuple[str, str, bytes]]:
+    while True:
+        head = pack.read(_BLOCK)
+        if head == bytes(_BLOCK):
+            return
+        if len(head) != _BLOCK:
+            raise DamagedEntry("it is cut short")
+        try:
+            info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
+        except (tarfile.TarError, ValueError) as error:
+            raise DamagedEntry("it is no archive of dotcu's") from error
+        if info.isdir():  # of an archive that someone made of the unpacked one
+            continue
+        match = _NAME_IN_PACK.fullmatch(info.name.removeprefix("./"))
+        if match is None or not info.isreg() or not 0 <= info.size <= MAX_BYTES:
+            raise DamagedEntry(f"it has {info.name!r}, which is no file of an entry")
+        data = pack.read(info.size + -info.size % _BLOCK)
+        if len(data) < info.size:
+            raise DamagedEntry("it is cut short")
+        yield match["digest"], match[3], data[: info.size]
+
+
+def checked(digest: str, files: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """Return the index of an entry of a pack.
+
+    Raises:
+        DamagedEntry: It is another one, or not whole, or has a file that its index does not name.
+    """
+    opened = cache.open_files(files.get)
+    if opened is None:
+        raise DamagedEntry("entry.json is missing")
+    index, named = opened
+    if index["about"].get("build_digest", digest) != digest:
+        raise DamagedEntry("it is another entry")
+    if len(files) > len(named) + 1:
+        raise DamagedEntry("it has a file that its index does not name")
+    return index
+
+
+def damages(pack: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the content digest of each whole entry of a pack, and what is wrong with each other, by key.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    whole: dict[str, str] = {}
+    damaged: dict[str, str] = {}
+    for digest, files in _entries(pack):
+        try:
+            whole[digest] = checked(digest, files)["itself"]
+        except DamagedEntry as damage:
+            damaged[digest] = str(damage)
+            whole.pop(digest, None)
+    return whole, damaged
+
+
+def unpack(pack: Path, directory: Path, *, private: bool = True) -> tuple[int, int]:
+    """Add the entries of a pack to a cache, or to a layer; those that are there, and whole, stay.
+
+    Args:
+        pack: The file.
+        directory: The cache's, or the layer's.
+        private: It is the user's cache, which nobody else may read, and which has a bound.
+
+    Returns:
+        How many were added, and how many were there.
+
+    Raises:
+        UsageError: The pack cannot be read, or an entry is damaged: then nothing is added.
+        CacheError: There is no room for it, or it cannot be written: then nothing is added.
+    """
+    whole, damaged = damages(pack)
+    if damaged:
+        digest, why = next(iter(damaged.items()))
+        raise UsageError(
+            f"{pack} is damaged: in the entry {digest[:16]}, {why}. Nothing was unpacked.\n"
+            f"Copy it again, or list what is wrong: dotcu cache verify {quoted(pack)}"
+        )
+    if private:
+        _require_room(pack)
+    store, kept = Store(directory, private=private), 0
+    read = functools.partial(cache.open_entry, is_mine=private)
+    added: list[Path] = []
+    for digest, files in _entries(pack):
+        with store.lock(digest) as locked:
+            # what is whole stays: this machine may have compiled it, and whose the pack is nobody knows
+            if store.get(digest, read, again=True) is not None:
+                kept += 1
+            elif not _is_still(whole, digest, files):
+                _take_back(store, added)
+                raise UsageError(
+                    f"{pack} was changed while it was unpacked. Nothing was added.\n"
+                    f"Once it is written, type: dotcu cache unpack {quoted(pack)}"
+                )
+            elif store.put(digest, files, locked=locked):
+                added.append(store.path(digest))
+            else:
+                _take_back(store, added)
+                raise CacheError(
+                    f"The entry {digest[:16]} of {pack} cannot be written to {directory}: see the warning. "
+                    "Nothing was added.\n"
+                    f"Make room there, see it with: df -h {quoted(directory.parent)}\n"
+                    f"Or choose another folder: dotcu cache unpack {quoted(pack)} --into FOLDER"
+                )
+    return len(added), kept
+
+
+def _is_still(whole: Mapping[str, str], digest: str, files: Mapping[str, bytes]) -> bool:
+    """Return whether an entry is the one that was checked: the pack is read twice."""
+    with contextlib.suppress(DamagedEntry):
+        return bool(whole.get(digest) == checked(digest, files)["itself"])
+    return False
+
+
+def _take_back(store: Store, added: Iterable[Path]) -> None:
+    for folder in added:
+        with contextlib.suppress(OSError):
+            store.remove(folder)
+
+
+def _require_room(pack: Path) -> None:
+    """Refuse a pack that the cache would not keep whole."""
+    limit, size = settings.current().cache_bytes, pack.stat().st_size
+    if size > limit:
+        raise CacheError(
+            f"{pack} has {size} bytes, and the cache keeps {limit}: entries would be removed again.\n"
+            f"Let it keep more: export DOTCU_CACHE_BYTES={2 * size}\n"
+            f"Or make a layer of it, which has no bound: dotcu cache unpack {quoted(pack)} --into FOLDER"
+        )
+
+
+def _entries(pack: Path) -> Iterator[tuple[str, dict[str, bytes]]]:
+    try:
+        with os.fdopen(regular.open_regular(pack), "rb") as file:
+            yield from read_pack(file)
+    except (OSError, DamagedEntry) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"{pack} cannot be read as a pack: {reason.lower()}.\n"
+            "Copy it again, or write one: dotcu cache pack TARGET --out FILE"
+        ) from error
+
+
+# The store that machines share.
+
+
 REST_S = 60.0
 """The time for which a store that failed is left alone."""
 
@@ -45,7 +241,6 @@ ABSENT_S = 10.0
 """The time for which processes that compile believe another one that the store lacks an entry."""
 
 _CHUNK = 1 << 20
-_MAX_OF_LOCK = 64 << 20
 _BUSY = {429, 500, 502, 503, 504}
 """Answers after which the same request may succeed (RFC 9110); fsspec's stores try again by themselves."""
 
@@ -59,20 +254,19 @@ _left_alone: dict[str, float] = {}
 
 
 def fetch(
-    store: Store, digest: str, source: Path | None, fits: Callable[[CacheEntry], bool]
+    store: Store, digest: str, expected: str | None, fits: Callable[[CacheEntry], bool]
 ) -> CacheEntry | None:
     """Return an entry of the store that machines share, put into the cache as well; None if it gives none.
 
     Args:
         store: The cache; its lock for the entry is held.
         digest: The key.
-        source: The file of the kernels, next to or above which dotcu.lock is looked for.
+        expected: The digest of its contents that dotcu.lock has, if any.
         fits: Returns whether an entry holds what is wanted.
     """
     url = settings.current().cache_remote
     if not url or _rests(store, url):
         return None
-    expected = locked_digest(source, digest)
     if expected is None and not _is_trusted(url):
         _say(
             url, "trust", "The store %s is not asked for kernels whose digest is in no dotcu.lock. Lock "
@@ -115,7 +309,7 @@ def push(store: Store, digest: str, files: Mapping[str, bytes]) -> None:
     if not url or not now.cache_remote_write or _rests(store, url):
         return
     pack = io.BytesIO()
-    packs.write(pack, {digest: files})
+    write_pack(pack, {digest: files})
     _ask(store, url, lambda: _write(url, _name(digest), pack.getvalue()))
 
 
@@ -125,11 +319,11 @@ def _opened(data: bytes, digest: str, expected: str | None) -> tuple[CacheEntry,
     Raises:
         DamagedEntry: It is not that entry, or not whole.
     """
-    entries = list(packs.read(io.BytesIO(data)))
+    entries = list(read_pack(io.BytesIO(data)))
     if len(entries) != 1 or entries[0][0] != digest:
         raise DamagedEntry("it is another entry")
     files = entries[0][1]
-    index = packs.checked(digest, files)
+    index = checked(digest, files)
     if "build_digest" not in index["about"]:
         raise DamagedEntry("it is another entry")
     return cache.entry_of(index, files, digest=digest, expected=expected), files
@@ -149,52 +343,7 @@ def _is_trusted(url: str) -> bool:
     return shown(settings.current().cache_trust or "").rstrip("/") == shown(url).rstrip("/")
 
 
-def locked_digest(source: Path | None, digest: str) -> str | None:
-    """Return the content digest that the lock of a source's project has for a key, if any."""
-    folder = lock_folder(source)
-    with contextlib.suppress(OSError):
-        return _objects(folder / LOCK, (folder / LOCK).stat().st_mtime_ns).get(digest) if folder else None
-    return None
-
-
-def lock_folder(source: Path | None) -> Path | None:
-    """Return the nearest folder around a source that has a dotcu.lock, up to the project's root.
-
-    That is the folder of a pyproject.toml or the root of a repository. A lock that another user may have put
-    there gives no right to what a store sends: it is left out, with a warning.
-    """
-    if source is None or not any(is_file(folder / LOCK) for folder in source.parents):
-        return None  # most sources have none, and pay for nothing else
-    for folder in regular.upwards(source.parent):
-        lock = folder / LOCK
-        if is_file(lock):
-            owner = regular.others(lock)
-            if not owner:
-                return folder
-            _say(
-                str(lock), "owner", "%s belongs to %s, so it is not used. If you trust it, make it yours: "
-                "sudo chown $(id -un) %s", lock, owner, lock,
-            )  # fmt: skip
-            return None
-        if is_file(folder / FILE):
-            return None
-    return None
-
-
-@functools.lru_cache(maxsize=16)
-def _objects(lock: Path, changed_ns: int) -> Mapping[str, str]:
-    """Return the digests of objects in a lock, by key; none if it cannot be read."""
-    try:
-        sources = json.loads(read_file(lock, _MAX_OF_LOCK, is_mine=True))["sources"]
-        return {key: str(value) for each in sources for key, value in each.get("objects", {}).items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        _log.warning(
-            "%s cannot be read (%s), so it covers no object. Write it again: dotcu build", lock, error
-        )
-        return {}
-
-
-# ------------------------------------------------------------------ asking, and leaving alone
+# Asking, and leaving alone.
 
 
 def _ask(store: Store, url: str, work: Callable[[], _T]) -> _T | None:
@@ -271,7 +420,7 @@ def _say(url: str, what: str, message: str, *values: object) -> None:
         _log.warning(message, *values)
 
 
-# ------------------------------------------------------------------ the store
+# Its files.
 
 
 def _read(url: str, name: str) -> bytes | None:
@@ -395,6 +544,6 @@ def _bounded(file: Any) -> bytes:
             raise TimeoutError
         parts.append(part)
         total += len(part)
-        if total > packs.MAX_BYTES:
-            raise ValueError(f"it sends more than {packs.MAX_BYTES >> 20} MiB for an entry")
+        if total > MAX_BYTES:
+            raise ValueError(f"it sends more than {MAX_BYTES >> 20} MiB for an entry")
     return b"".join(parts)
