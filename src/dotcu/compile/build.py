@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, telemetry
 from dotcu.compile import cache
@@ -51,8 +51,10 @@ from dotcu.errors import (
     SourceError,
     UsageError,
 )
-from dotcu.ptx.debug_info import TypeRow
 from dotcu.telemetry import count
+
+if TYPE_CHECKING:
+    from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
 

@@ -39,14 +39,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dotcu import files as regular
 from dotcu import settings
 from dotcu.errors import CacheError, quoted
 from dotcu.files import is_folder, read_file
 from dotcu.locks import ForkSafeLock, holding
-from dotcu.ptx.debug_info import TypeRow
+
+if TYPE_CHECKING:
+    from dotcu.ptx.debug_info import TypeRow
 
 _log = logging.getLogger("dotcu")
 

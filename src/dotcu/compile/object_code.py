@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dotcu.compile.target import Target
 from dotcu.errors import Diagnostic
-from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.lexer import braces
+
+if TYPE_CHECKING:
+    from dotcu.ptx.debug_info import TypeRow
 
 PROBE = "__dotcu_probe"
 DECLARATION = f"template <typename F> __global__ void {PROBE}() {{}}"

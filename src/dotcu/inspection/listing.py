@@ -220,7 +220,7 @@ def _object_code(report: InspectReport, name: str) -> ObjectCode:
     ((unit, arch),) = units
     assert unit is not None  # only code that was compiled here is emitted
     names = tuple(one.code.name for one in report.kernels)
-    source = only_kernels(unit.source, unit.options, names)
+    source = only_kernels(unit.source, unit.options.defined, names)
     if len(set(names)) < len(names):  # overloads, which have one name
         return _build(source, unit.options, arch, (), {one.code.symbol for one in report.kernels})
     try:

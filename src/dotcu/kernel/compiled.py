@@ -39,11 +39,11 @@ from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.declarations import CXX_TYPES, overload_key, split_arguments
 from dotcu.locks import ForkSafeLock
-from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.instructions import Variable as PtxVariable
 from dotcu.ptx.module import PtxModule, parse_module
 
 if TYPE_CHECKING:
+    from dotcu.ptx.debug_info import TypeRow
     from dotcu.simulator import Program
     from dotcu.simulator.tile.launch import TileProgram
     from dotcu.tile_ir import Promise, TileFunction, TileModule

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.lexer import (
     NVRTC_MACROS,
     CodeTokens,
@@ -462,7 +461,7 @@ class _Scanner(CodeTokens):
         return name
 
 
-def only_kernels(source: Source, options: CompileOptions, names: Collection[str]) -> Source:
+def only_kernels(source: Source, defined: frozenset[str], names: Collection[str]) -> Source:
     """Return a source whose other kernels are blanked, so that every line keeps its number.
 
     Kernels of headers stay, and those that a macro makes.
@@ -472,9 +471,7 @@ def only_kernels(source: Source, options: CompileOptions, names: Collection[str]
     """
     kept = {base_name(name).rsplit("::")[-1] for name in names}
     text = source.text
-    for name, start, end in {
-        span for scanner in _scanners(text, options.defined) for span in scanner.spans()
-    }:
+    for name, start, end in {span for scanner in _scanners(text, defined) for span in scanner.spans()}:
         if name not in kept:
             text = text[:start] + blanks(text[start:end]) + text[end:]
     return replace(source, text=text)

@@ -263,7 +263,7 @@ EVERY = ("declared", "first", "second", "third")
 
 
 def shown(*names: str) -> str:
-    return only_kernels(inline_source(TEXT), CompileOptions(), names).text
+    return only_kernels(inline_source(TEXT), CompileOptions().defined, names).text
 
 
 @pytest.mark.parametrize(
