@@ -69,7 +69,7 @@ def span(name: str, **attributes: str) -> Iterator[dict[str, str]]:
 # Time by step: a step reports its beginning and end to a stopwatch; without one it is nearly free.
 
 
-Step = Literal[
+TimedStep = Literal[
     "build", "cache", "nvrtc", "compile", "store", "ptx", "bindings", "library", "kernel", "jit", "launch",
     "decode", "simulate",
 ]  # fmt: skip
@@ -135,7 +135,7 @@ def listening(watch: Stopwatch) -> Iterator[None]:
         _listening.reset(token)
 
 
-def during(step: Step, **attributes: str) -> AbstractContextManager[dict[str, str]]:
+def during(step: TimedStep, **attributes: str) -> AbstractContextManager[dict[str, str]]:
     """Report the block as a step to the stopwatch that listens on this thread, if any.
 
     With attributes it is a span of that name as well; the block may add to the dict that it gets.
@@ -145,7 +145,7 @@ def during(step: Step, **attributes: str) -> AbstractContextManager[dict[str, st
 
 
 @contextmanager
-def _seen(watch: Stopwatch | None, step: Step, attributes: dict[str, str]) -> Iterator[dict[str, str]]:
+def _seen(watch: Stopwatch | None, step: TimedStep, attributes: dict[str, str]) -> Iterator[dict[str, str]]:
     with (
         nullcontext() if watch is None else watch.within(step),
         span(step, **attributes) if attributes else nullcontext(dict[str, str]()) as later,

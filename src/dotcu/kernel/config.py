@@ -16,7 +16,7 @@ import numpy as np
 
 from dotcu.errors import ArgumentError, LaunchConfigError
 
-Dim = tuple[int, int, int]
+Dim3 = tuple[int, int, int]
 
 WARP = 32
 MAX_THREADS_PER_BLOCK = 1024
@@ -101,10 +101,10 @@ class LaunchConfig:
         cluster: In blocks; None without clusters.
     """
 
-    grid: Dim
-    block: Dim
+    grid: Dim3
+    block: Dim3
     smem_bytes: int = 0
-    cluster: Dim | None = None
+    cluster: Dim3 | None = None
     cooperative: bool = False
     programmatic: bool = False
 
@@ -251,7 +251,7 @@ def _whole(kernel: str, name: str, value: Any, *, low: int) -> int:
     return int(value)
 
 
-def _dim(kernel: str, name: str, value: Any, *, low: int) -> Dim:
+def _dim(kernel: str, name: str, value: Any, *, low: int) -> Dim3:
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3:
         got = f"{name} with {len(sizes)} dimensions"
@@ -260,7 +260,7 @@ def _dim(kernel: str, name: str, value: Any, *, low: int) -> Dim:
     return x, y, z
 
 
-def _require_within(kernel: str, name: str, sizes: Dim, most: Dim) -> None:
+def _require_within(kernel: str, name: str, sizes: Dim3, most: Dim3) -> None:
     for axis, size, limit in zip("xyz", sizes, most, strict=True):
         if size > limit:
             several = "block do more" if name == "grid" else "thread do several elements"
@@ -268,7 +268,7 @@ def _require_within(kernel: str, name: str, sizes: Dim, most: Dim) -> None:
             raise _breach(kernel, f"{name}.{axis}={size}", f"the limit is {limit}", remedy)
 
 
-def _require_cluster(kernel: str, grid: Dim, cluster: Dim) -> None:
+def _require_cluster(kernel: str, grid: Dim3, cluster: Dim3) -> None:
     size = cluster[0] * cluster[1] * cluster[2]
     if size > MAX_CLUSTER:
         limit = f"a cluster has at most {MAX_CLUSTER}, and at most 8 on every GPU"
@@ -386,7 +386,7 @@ class KernelNeeds:
     registers: int = 0
     barriers: int = 0
     max_threads: int = 0
-    cluster: Dim | None = None
+    cluster: Dim3 | None = None
 
 
 def require_fit(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:

@@ -14,6 +14,7 @@ import functools
 import os
 import sysconfig
 import warnings
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 

@@ -24,7 +24,7 @@ from dotcu.kernel import cuda
 from dotcu.kernel.arguments.values import describe
 from dotcu.kernel.simulation import active_rank, active_run, simulate, tracking_allocations
 
-Result = TypeVar("Result")
+OfRank = TypeVar("OfRank")
 Together = Callable[[Sequence[Any]], Sequence[Any]]
 """Makes of the values of all ranks what each gets."""
 
@@ -349,7 +349,7 @@ def _not_symmetric(tensor: Tensor, why: str) -> ArgumentError:
 # ---------------------------------------------------------------- ranks in the simulator
 
 
-def simulate_ranks(count: int, function: Callable[[int], Result], **options: Any) -> list[Result]:
+def simulate_ranks(count: int, function: Callable[[int], OfRank], **options: Any) -> list[OfRank]:
     """Call a function as each rank of a group, and run their launches on peers together in the simulator.
 
     The ranks take turns: each runs until it calls `dotcu.peers`, or launches a kernel on what that gave, and
@@ -414,7 +414,7 @@ class _Ranks:
         self._error: BaseException | None = None
         self._stopping = False
 
-    def run(self, function: Callable[[int], Result]) -> list[Result]:
+    def run(self, function: Callable[[int], OfRank]) -> list[OfRank]:
         """Call the function for each rank, in turns, and let those that wait for each other meet."""
         modes, numbers = _modes_of_thread(), range(self.count)
         threads = []

@@ -18,7 +18,7 @@ from dotcu.kernel.config import limits
 from dotcu.kernel.launch_policy import current_scope
 
 Params = ParamSpec("Params")
-Answer = TypeVar("Answer")
+Decision = TypeVar("Decision")
 Int = TypeVar("Int", bound=Union[int, "torch.SymInt"])
 
 
@@ -117,21 +117,21 @@ class _Choice:
 _Base: Any = _Choice if isinstance(native.library(), str) else native.library().Choice
 
 
-class ByLayout(_Base, Generic[Params, Answer]):  # type: ignore[misc]  # a type of native code, or the one above
+class ByLayout(_Base, Generic[Params, Decision]):  # type: ignore[misc]  # a type of native code, or the one above
     """A function whose result is kept for each layout of its tensors; see `by_layout`."""
 
     if TYPE_CHECKING:
 
-        def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Answer: ...
+        def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Decision: ...
 
-    def __init__(self, function: Callable[Params, Answer]) -> None:
+    def __init__(self, function: Callable[Params, Decision]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self._kept: dict[bytes, Answer] = {}
+        self._kept: dict[bytes, Decision] = {}
         self.keep_in(self._kept)
         _choices.add(self)
 
-    def choose(self, *args: Params.args, **kwargs: Params.kwargs) -> Answer:
+    def choose(self, *args: Params.args, **kwargs: Params.kwargs) -> Decision:
         """Return what the function chooses, from what is kept where that is possible."""
         scope = current_scope()  # only a body knows the GPU that `occupancy` is to answer for
         keeps = scope.gpu is not None and scope.keeps
@@ -150,7 +150,7 @@ class ByLayout(_Base, Generic[Params, Answer]):  # type: ignore[misc]  # a type 
         self._kept.clear()
 
 
-def by_layout(function: Callable[Params, Answer]) -> ByLayout[Params, Answer]:
+def by_layout(function: Callable[Params, Decision]) -> ByLayout[Params, Decision]:
     """Keep what a function chooses for tensors of one layout, so that a body computes it once.
 
     For example which vector width, tile and grid a launch takes. The function may depend on the shape,

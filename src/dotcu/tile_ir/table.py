@@ -19,8 +19,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-Version = tuple[int, int]
-FIRST_VERSION: Version = (13, 1)
+BytecodeVersion = tuple[int, int]
+FIRST_VERSION: BytecodeVersion = (13, 1)
 
 ENUMS: Mapping[str, tuple[str, ...]] = {
     "signedness": ("unsigned", "signed"),
@@ -41,7 +41,7 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
 """The attributes that name one of a few values, by kind: the words for the numbers from 0."""
 
 
-Part = tuple[str, str, str, Version]
+Part = tuple[str, str, str, BytecodeVersion]
 """An attribute or an operand: its name in the dialect, how an attribute's value is written, "" for exactly
 one, "?" for at most one or "*" for any number, and the version of the format that brought it."""
 
@@ -66,8 +66,8 @@ class OperationForm(NamedTuple):
     results: int
     regions: int
     grouped: bool
-    since: Version
-    token_since: Version
+    since: BytecodeVersion
+    token_since: BytecodeVersion
 
     @property
     def counts_results(self) -> bool:
@@ -75,7 +75,7 @@ class OperationForm(NamedTuple):
         return self.results < 0 or any(times == "*" for _, _, times, _ in self.operands)
 
     @property
-    def flags(self) -> tuple[tuple[str, Version], ...]:
+    def flags(self) -> tuple[tuple[str, BytecodeVersion], ...]:
         """Names and versions of what may be missing, in the order of its bits: attributes before operands."""
         optional = [(name, since) for name, _, times, since in self.attributes if times]
         if self.grouped:
@@ -185,7 +185,7 @@ _ROWS = """
 0x79 fpowi | | source exponent | 1
 """
 
-_NEWER: Mapping[str, Version] = {
+_NEWER: Mapping[str, BytecodeVersion] = {
     "atan2": (13, 2),
     **dict.fromkeys(("pack", "unpack", "alloca", "mmaf_scaled", "atomic_red_view_tko"), (13, 3)),
     **dict.fromkeys(("make_gather_scatter_view", "make_strided_view"), (13, 3)),
@@ -193,7 +193,7 @@ _NEWER: Mapping[str, Version] = {
 }
 
 
-def _version(text: str) -> Version:
+def _version(text: str) -> BytecodeVersion:
     major, minor = text.split(".")
     return int(major), int(minor)
 

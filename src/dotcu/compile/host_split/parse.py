@@ -33,7 +33,7 @@ from dotcu.compile.source.lexer import CodeTokens, code_only, without_comments, 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-Verdict = Literal["device", "host", "shared", "unclear"]
+DeviceSide = Literal["device", "host", "shared", "unclear"]
 
 # Annotations, which C++'s grammar does not know: blanked before the parser looks, with their brackets.
 _PLAIN = DEVICE_WORDS | {
@@ -117,7 +117,7 @@ class ParsedDeclaration:
             unclear, it is the call of a macro that no text defines.
     """
 
-    verdict: Verdict
+    verdict: DeviceSide
     what: str
     start: int
     end: int
@@ -236,7 +236,7 @@ class _StatementReader(CodeTokens):
         self,
         first: int,
         last: int,
-        verdict: Verdict = "unclear",
+        verdict: DeviceSide = "unclear",
         what: str = "a statement that is not a declaration by itself",
         **more: Any,
     ) -> ParsedDeclaration:
@@ -330,7 +330,7 @@ class _StatementReader(CodeTokens):
         is_mixed = "unclear" in verdicts or verdicts >= {"device", "host"}
         words = self.words(self.tokens[first][1], self.tokens[min(last, len(self.tokens) - 1)][2])
         is_guessed = not words & DEVICE_WORDS
-        verdict: Verdict = "unclear" if is_mixed else "host" if "host" in verdicts else "device"
+        verdict: DeviceSide = "unclear" if is_mixed else "host" if "host" in verdicts else "device"
         if (is_mixed and is_guessed) or (not is_mixed and verdicts >= {"host", "shared"}):
             return self.declaration(
                 first, last, "device", f"what the macro {word} makes", is_guessed=is_guessed

@@ -116,7 +116,7 @@ Addresses = Callable[[Tensor, str, bool], int]
 Encode = Callable[[Tiled, int], bytes]
 """(checked tensor map, address of its tensor) -> what the kernel's instructions take for it."""
 
-Store = Callable[[bytes, str, bool], int]
+StoreBytes = Callable[[bytes, str, bool], int]
 """(bytes, their name, whether the kernel may write them) -> the address of a copy for the launch."""
 
 
@@ -125,7 +125,7 @@ class Placement(NamedTuple):
 
     addresses: Addresses
     encode: Encode
-    store: Store
+    store: StoreBytes
 
 
 @dataclass(frozen=True, kw_only=True)

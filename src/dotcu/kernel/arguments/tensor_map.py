@@ -38,7 +38,7 @@ CORNER_LIMITS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 ALIGNMENT = 16
 """The alignment in bytes of the address, all strides except the innermost, and the innermost box."""
 
-Fill = Literal["zeros", "nan"]
+OutsideFill = Literal["zeros", "nan"]
 DTYPES: dict[torch.dtype, str] = {
     **dict.fromkeys((torch.uint8, torch.int8, torch.bool), "UINT8"),
     **dict.fromkeys((torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu), "UINT8"),
@@ -69,7 +69,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int
     l2_promotion: int
-    fill: Fill
+    fill: OutsideFill
     element_strides: tuple[int, ...]
     lower_corner: tuple[int, ...] | None = None
     upper_corner: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ def tensor_map(
     box: int | Sequence[int] | None = None,
     swizzle: int = 0,
     l2_promotion: int = 0,
-    fill: Fill = "zeros",
+    fill: OutsideFill = "zeros",
     element_strides: Sequence[int] | None = None,
     lower_corner: int | Sequence[int] | None = None,
     upper_corner: int | Sequence[int] | None = None,
@@ -184,7 +184,7 @@ class Tiled:
     element_strides: tuple[int, ...]
     swizzle: int
     l2_promotion: int
-    fill: Fill
+    fill: OutsideFill
     lower_corner: tuple[int, ...] = ()
     upper_corner: tuple[int, ...] = ()
 
