@@ -23,20 +23,20 @@ from dotcu.tile_ir.module import (
     TileOperation,
     TileType,
 )
-from dotcu.tile_ir.table import ENUMS, NOT_READ, OPERATIONS, TERMINATORS, OperationForm, Version
+from dotcu.tile_ir.table import ENUMS, NOT_READ, OPERATIONS, TERMINATORS, BytecodeVersion, OperationForm
 
 MAGIC = b"\x7fTileIR\0"
-NEWEST_READ: Version = (13, 5)
-OLDEST_READ: Version = (13, 1)
+NEWEST_READ: BytecodeVersion = (13, 5)
+OLDEST_READ: BytecodeVersion = (13, 1)
 
 _STRINGS, _FUNCTIONS, _DEBUG, _CONSTANTS, _TYPES, _GLOBALS, _PRODUCER = range(1, 8)
 _SECTIONS = {
     _STRINGS: "string", _FUNCTIONS: "function", _DEBUG: "debug", _CONSTANTS: "constant", _TYPES: "type",
     _GLOBALS: "global", _PRODUCER: "producer",
 }  # fmt: skip
-_UNIFIED: Version = (13, 3)  # one field of flags for what may be missing of a type
-_TYPE_FLAGS: Version = (13, 4)  # flags of types of pointers and tensor views
-_WHOLE_SIGNATURE: Version = (13, 5)  # hints and attributes of parameters are always there
+_UNIFIED: BytecodeVersion = (13, 3)  # one field of flags for what may be missing of a type
+_TYPE_FLAGS: BytecodeVersion = (13, 4)  # flags of types of pointers and tensor views
+_WHOLE_SIGNATURE: BytecodeVersion = (13, 5)  # hints and attributes of parameters are always there
 _DEEPEST = 64
 _MAX_TILE_ELEMENTS = 1 << 24  # max_tile_elements of cuda_tile.h
 _KERNEL, _HINTED = 2, 4
@@ -67,7 +67,7 @@ def _refuse(what: str) -> NoReturn:
     )
 
 
-def _dotted(version: Version) -> str:
+def _dotted(version: BytecodeVersion) -> str:
     return ".".join(map(str, version))
 
 
