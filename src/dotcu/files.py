@@ -37,11 +37,6 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 def read_file(path: str | os.PathLike[str], most_bytes: int = MAX_BYTES, *, is_mine: bool = False) -> bytes:
     """Return the bytes of a regular file.
 
-    Args:
-        path: The file.
-        most_bytes: Read no file that is larger.
-        is_mine: Read no file that another user owns.
-
     Raises:
         OSError: It is missing, cannot be read, is not a regular file, or is too large.
     """

@@ -93,10 +93,6 @@ def run(
 
     If an interrupt ends the wait, or the time is over, it and all that it has started are killed.
 
-    Args:
-        environment: Variables to set in addition to those of this process.
-        folder: Where to run it; None for here.
-
     Raises:
         ToolchainError: The program cannot be started, or did not end within `timeout_s` seconds.
     """
@@ -164,9 +160,7 @@ def supervise(
     reaches it anyway.
 
     Args:
-        command: Its words.
         variable: The environment variable with the descriptor that it gives to `say_end`.
-        environment: Other variables to set.
 
     Returns:
         Its exit status as it said it, whatever code that it runs made of that; else as it was, or minus the
@@ -205,7 +199,6 @@ def _passing_signals_on(
     """Start a child, and send it the signals that ask this process to end; what is ignored stays ignored.
 
     Args:
-        start: Starts the child.
         asked: Gets these signals.
     """
     child: subprocess.Popen[bytes] | None = None
@@ -332,9 +325,6 @@ class Child:
 
     def read_line(self, timeout_s: float | None = None) -> str | None:
         """Return the next line of its stdout; None once it has ended.
-
-        Args:
-            timeout_s: In seconds; None waits as long as it takes.
 
         Raises:
             TimeoutError: None came in time.

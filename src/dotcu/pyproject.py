@@ -49,7 +49,6 @@ def required(folder: Path, remedy: str) -> Path:
     """Return what `enclosing` does.
 
     Args:
-        folder: Where to begin.
         remedy: What to do where there is none, for the error.
 
     Raises:

@@ -40,7 +40,6 @@ def count(name: str, amount: float = 1, *, place: str = "") -> None:
 
     Args:
         name: Without `dotcu_` and `_total`.
-        amount: What to add.
         place: Of a hit, where it was.
     """
     label = f'{{place="{place}"}}' if place else ""

@@ -258,13 +258,7 @@ def get_from_memory(directory: Path, digest: str) -> CacheEntry | None:
 
 
 def keep_in_memory(directory: Path, digest: str, entry: CacheEntry) -> None:
-    """Hold on to an entry until `MEMORY_BYTES` are needed for later ones.
-
-    Args:
-        directory: The cache's.
-        digest: The entry's key.
-        entry: What was compiled.
-    """
+    """Hold on to an entry until `MEMORY_BYTES` are needed for later ones."""
     key = (str(directory), digest)
     with _guard:
         _memory.pop(key, None)
@@ -324,8 +318,6 @@ def read_entry(folder: Path, *, is_mine: bool = False, expected: str | None = No
     """Read an entry of `build()` as `open_entry` does, None if there is none.
 
     Args:
-        folder: The entry's.
-        is_mine: As `open_entry` takes it.
         expected: The digest of its contents that dotcu.lock has, if any: no other entry is read.
     """
     opened = open_entry(folder, is_mine=is_mine)
@@ -336,11 +328,6 @@ def entry_of(
     index: Mapping[str, Any], files: Mapping[str, bytes], *, digest: str, expected: str | None = None
 ) -> CacheEntry:
     """Return the entry of `build()` that some files are.
-
-    Args:
-        index, files: As `open_files` returns them.
-        digest: The key that the entry was asked by.
-        expected: As `read_entry` takes it.
 
     Raises:
         DamagedEntry: They are another's, or of another kind.
@@ -400,9 +387,6 @@ def open_entry(
     """Return the index and the files of an entry of any kind, None if there is none.
 
     Args:
-        folder: The entry's.
-        is_mine: Read no file that another user owns.
-        most_bytes: Read no file that is larger.
         unread: A file that is neither read nor checked.
 
     Raises:
@@ -447,7 +431,6 @@ def open_files(
     """Return the index and the files of an entry, checked; None if there is no index.
 
     Args:
-        read: Returns the file of a name, None if there is none.
         unread: A file that is left out.
 
     Raises:
@@ -584,8 +567,6 @@ class Store:
         """Return the entry of a key, None if there is no whole one; counts as its use.
 
         Args:
-            digest: The key.
-            read: Reads an entry's folder, such as `read_entry`; returns None if there is none.
             again: This is the second try: do not warn of damage again.
         """
         folder = self.path(digest)
@@ -608,8 +589,6 @@ class Store:
         """Publish an entry; False where it could not be written.
 
         Args:
-            digest: The key.
-            files: The entry's files, the index among them: see `with_index`.
             locked: The result of `lock()`: only under the lock are leftovers of its group certainly unused.
         """
         group, final = self.root / "temporary" / digest[:2], self.path(digest)
@@ -675,7 +654,6 @@ class Store:
         keeps it too long, as one that was stopped does, this gives False: a compile may then be done twice.
 
         Args:
-            digest: The key.
             until: Ends the wait for another process when it returns True, such as when the entry is there.
         """
         locked, path = False, self.lock_file(digest)
@@ -700,7 +678,6 @@ class Store:
         """Remove entries, least recently used first, until they fit; returns what is left in bytes.
 
         Args:
-            limit: The most bytes that they may take.
             last: The entry that was just put, which stays even where it alone is too large. Its date tells
                 the time by the clock of the disk: entries of a later date, of a clock that was wrong, are the
                 first to go.

@@ -104,12 +104,6 @@ def parse_log(log: str, shown: Shown, lines: Lines, *, main: str = "") -> tuple[
 
     A diagnostic of lines after a file's last, where dotcu's own text stands, is reported at
     the file's end; a note joins the diagnostic that it belongs to.
-
-    Args:
-        log: The compiler's output.
-        shown: Returns the name to show for a virtual file name.
-        lines: Returns the lines of a file, for the one that a diagnostic is about.
-        main: The virtual name of the source.
     """
     diagnostics: list[Diagnostic] = []
     for chunk in _chunks(log):
@@ -242,13 +236,7 @@ def _lines(text: str) -> list[str]:
 
 
 def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]) -> DotcuError:
-    """Return the error that explains a failed compile best.
-
-    Args:
-        plan: The build.
-        log: What the compiler printed.
-        diagnostics: Those in it.
-    """
+    """Return the error that explains a failed compile best."""
     if any(_UNKNOWN_TARGET in diagnostic.message for diagnostic in diagnostics):
         known = ", ".join(f"sm_{number}" for number in toolchain.supported(plan.compiler))
         major, minor = plan.compiler.version
@@ -281,14 +269,7 @@ def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]
 def explain_assembler(
     plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic], command: str
 ) -> CompileError:
-    """Return the error for Tile IR that tileiras refuses.
-
-    Args:
-        plan: The build.
-        log: What tileiras printed.
-        diagnostics: Those in it.
-        command: How it was called.
-    """
+    """Return the error for Tile IR that tileiras refuses."""
     headline = f"The tile kernels of {plan.display} cannot be assembled for {plan.target}"
     errors = [one for one in diagnostics if one.severity == "error"]
     shown = [str(error) for error in errors[:_SHOWN_ERRORS]] or [log.strip() or "tileiras printed nothing"]

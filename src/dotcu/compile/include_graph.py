@@ -185,11 +185,8 @@ def include_graph(
     """Follow every `#include` of a source through the user's files, and leave out their host code.
 
     Args:
-        source: The text.
-        headers: The headers of dotcu and the toolkit.
         extra: More names that a file includes, by its virtual name: what no scan can see, such as a
             name that macros put together.
-        options: They define macros.
         suspects: The virtual names of files with host code, whether or not a sign of it is seen.
         refused: Pieces that the compiler did not take.
         wanted: Names of types and constants that stay although no device code names them.

@@ -51,11 +51,7 @@ def compile(
     """Compile a source held in memory, with headers held in memory; return the log where it is refused.
 
     Args:
-        path: The libnvrtc.
-        name: The source's name in messages and line tables.
-        text: The source.
         headers: Everything that can be included, by the name by which it is.
-        arguments: The options.
         expressions: Names whose symbols are wanted.
 
     Raises:

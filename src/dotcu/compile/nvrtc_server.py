@@ -89,10 +89,7 @@ class Nvrtc:
         """Compile a source held in memory, with headers held in memory.
 
         Args:
-            name: The source's name in messages and line tables.
-            text: The source.
             headers: Everything that can be included, by the name by which it is.
-            arguments: The options.
             expressions: Names whose symbols are wanted.
 
         Returns:
@@ -168,9 +165,7 @@ def answer(path: str, builtins: Sequence[str], function: str, given: Sequence[An
     """Call a function of a library, which is loaded once and never unloaded.
 
     Args:
-        path, builtins: As `Nvrtc` takes them.
         function: The name of a method of `Nvrtc`.
-        given: Its arguments.
 
     Returns:
         "result" and what it returned, or "failed" and the reason.

@@ -247,10 +247,6 @@ def arguments(
     """Return NVRTC's options for a target, in the order in which they are given.
 
     Args:
-        options: What the user asks for.
-        target: The architecture.
-        simulated: Compile for the simulator.
-        lines: Let the code name source lines.
         tile: The source has tile kernels, so its standard is C++20 at least.
         implicit: What has no annotation is device code.
     """
@@ -273,13 +269,7 @@ def arguments(
 
 
 def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, ...]) -> str:
-    """Return the compile as a line for a shell: the same options, spelled for nvcc.
-
-    Args:
-        display_name: The source, as messages call it.
-        given: NVRTC's options.
-        include: The include folders.
-    """
+    """Return the compile as a line for a shell: the same options, spelled for nvcc."""
     import shlex  # a launch does not import it
 
     spelled = (_NVCC.get(option, option) for option in given)

@@ -238,12 +238,7 @@ def text_digest(text: str) -> str:
 
 
 def layout_inputs(inputs: BuildInputs, names: Sequence[str]) -> BuildInputs:
-    """Return the build that gives the types of some kernels' parameters: a compile for debugging.
-
-    Args:
-        inputs: The build of their code.
-        names: Their name expressions.
-    """
+    """Return the build that gives the types of some kernels' parameters: a compile for debugging."""
     return replace(
         inputs, options=replace(inputs.options, debug=True), target=inputs.target.virtual,
         names=tuple(names), probed=False, lines=True, layouts=True,

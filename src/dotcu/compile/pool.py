@@ -41,7 +41,6 @@ def build_all(
 
     Args:
         requests: The builds; plain names that the preprocessor hides are left out of their code.
-        report: Is called with each one that is done.
 
     Raises:
         JitDisabled: Something would have to be compiled and `DOTCU_JIT=error` forbids that.
@@ -133,7 +132,6 @@ def compile_ahead(requests: Sequence[BuildInputs], *, few: int = FEW) -> Iterato
     Of a few, none is compiled or yielded: the process that wants them is as fast.
 
     Args:
-        requests: The builds.
         few: How many of them take as long as a process to start.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

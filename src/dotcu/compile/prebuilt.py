@@ -72,12 +72,6 @@ def record_bytes(code: ObjectCode) -> bytes:
 def read_record(data: bytes, target: Target, folder: Path, name: str = INDEX) -> ObjectCode:
     """Return the code that `record_bytes` has stored.
 
-    Args:
-        data: The record.
-        target: The architecture that it is for.
-        folder: Where it is.
-        name: The file of the record, in there.
-
     Raises:
         PrebuiltCodeError: It is no such record.
     """
@@ -187,11 +181,6 @@ class PrebuiltManifest:
 
     def record_in(self, pack: Callable[[str], bytes], number: int, folder: Path) -> tuple[str, bytes]:
         """Return the file that a record is in, and the record.
-
-        Args:
-            pack: Returns the open file of a name.
-            number: The record's.
-            folder: Where the manifest is.
 
         Raises:
             PrebuiltCodeError: There is no such record.
@@ -321,12 +310,8 @@ def find_prebuilt(
     """Find the prebuilt code for some kernels of a source; return it, or the reasons why none can be used.
 
     Args:
-        source: The source.
-        options: What the user asks of the compiler.
-        names: The kernels' name expressions, without those of variables.
         capability: Of the GPU, or of the one that the simulator stands for.
         driver: The driver's CUDA version; None if there is none, so that nothing will be loaded.
-        simulated: The simulator is to run it.
         assembled: Only machine code will do, since registers are requested.
 
     Returns:

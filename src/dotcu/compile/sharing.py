@@ -56,12 +56,7 @@ _NAME_IN_PACK = re.compile(
 
 
 def write_pack(out: BinaryIO, entries: Mapping[str, Mapping[str, bytes]]) -> None:
-    """Write entries, their files by name, as a pack.
-
-    Args:
-        out: The file to write to.
-        entries: The entries' files, index included, by key.
-    """
+    """Write entries, their files by name, as a pack."""
     for digest, files in sorted(entries.items()):
         for name, data in sorted(files.items()):
             info = tarfile.TarInfo(f"{LAYOUT}/entries/{digest[:2]}/{digest}/{name}")
@@ -148,8 +143,6 @@ def unpack(pack: Path, directory: Path, *, private: bool = True) -> tuple[int, i
     """Add the entries of a pack to a cache, or to a layer; those that are there, and whole, stay.
 
     Args:
-        pack: The file.
-        directory: The cache's, or the layer's.
         private: It is the user's cache, which nobody else may read, and which has a bound.
 
     Returns:
@@ -260,9 +253,6 @@ def fetch(
 
     Args:
         store: The cache; its lock for the entry is held.
-        digest: The key.
-        expected: The digest of its contents that dotcu.lock has, if any.
-        fits: Returns whether an entry holds what is wanted.
     """
     url = settings.current().cache_remote
     if not url or _rests(store, url):
@@ -297,13 +287,7 @@ def fetch(
 
 
 def push(store: Store, digest: str, files: Mapping[str, bytes]) -> None:
-    """Put an entry into the store that machines share, if `DOTCU_CACHE_REMOTE_WRITE` asks for that.
-
-    Args:
-        store: The cache.
-        digest: The key.
-        files: The entry's files, index included.
-    """
+    """Put an entry into the store that machines share, if `DOTCU_CACHE_REMOTE_WRITE` asks for that."""
     now = settings.current()
     url = now.cache_remote
     if not url or not now.cache_remote_write or _rests(store, url):

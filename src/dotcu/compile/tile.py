@@ -208,12 +208,8 @@ def assemble(
     """Make a cubin of Tile IR.
 
     Args:
-        using: The compiler.
-        bytecode: The Tile IR.
         target: The architecture; its suffix has no meaning for tile kernels.
         processor: The processor of the hosts that load it: one of `HOSTS`.
-        lines: Let the code name source lines.
-        debug: Keep debug information instead of line numbers alone.
 
     Returns:
         The machine code, None where it refused; its log in the form of NVRTC's; how it was called.
@@ -246,11 +242,6 @@ def assemble(
 
 def cubins_for(bytecode: bytes, target: Target, processors: Iterable[str]) -> dict[str, bytes]:
     """Return cubins of Tile IR by the processor of their hosts, without lines; from the cache, or made.
-
-    Args:
-        bytecode: The Tile IR.
-        target: The architecture.
-        processors: Those of the hosts that load them.
 
     Raises:
         CompileError: The assembler refused it.

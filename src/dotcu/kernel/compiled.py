@@ -592,7 +592,6 @@ class ModuleVariables:
         """Note that a kernel uses variables; refuse if one that is written has users in another unit too.
 
         Args:
-            target, unit, kernel: The target of its code, the unit that it is compiled in, and its name.
             used: For each variable, whether the kernel may write it.
         """
         for variable, writes in used.items():

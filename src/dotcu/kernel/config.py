@@ -145,12 +145,7 @@ def read_config(
     cooperative: bool = False,
     programmatic: bool = False,
 ) -> LaunchConfig:
-    """Turn the values that a user wrote into a configuration, within the limits that every GPU has.
-
-    Args:
-        kernel: Its name, for messages.
-        grid, block, smem_bytes, cluster, cooperative, programmatic: As `Kernel.__call__` takes them.
-    """
+    """Turn the values that a user wrote into a configuration, within the limits that every GPU has."""
     if block is None:
         refuse_missing_block(kernel)
     config = LaunchConfig(
@@ -191,12 +186,7 @@ def refuse_missing_block(kernel: str) -> NoReturn:
 def refuse_shape(
     kernel: str, block: Any, smem_bytes: Any, cluster: Any, cooperative: Any, programmatic: Any
 ) -> NoReturn:
-    """Raise the error for what a tile kernel does not take.
-
-    Args:
-        kernel: Its name.
-        block, smem_bytes, cluster, cooperative, programmatic: As the caller passed them.
-    """
+    """Raise the error for what a tile kernel does not take."""
     given = {
         "block": (block, None, "the compiler chooses the threads of a tile block"),
         "smem_bytes": (smem_bytes, 0, "the compiler places tiles in shared memory"),
@@ -214,12 +204,7 @@ def refuse_shape(
 
 
 def read_grid(kernel: str, grid: Any, checked: LaunchConfig) -> LaunchConfig:
-    """Put another grid into a checked configuration.
-
-    Args:
-        kernel, grid: As `read_config` takes them.
-        checked: The configuration.
-    """
+    """Put another grid into a checked configuration."""
     sizes = _dim(kernel, "grid", grid, low=0)
     _require_within(kernel, "grid", sizes, MAX_GRID)
     if checked.cluster is not None:
@@ -228,11 +213,7 @@ def read_grid(kernel: str, grid: Any, checked: LaunchConfig) -> LaunchConfig:
 
 
 def read_block(kernel: str, block: Any, smem_bytes: Any) -> tuple[int, int]:
-    """Check the size of a block and its dynamic shared memory, and return threads and bytes.
-
-    Args:
-        kernel, block, smem_bytes: As `read_config` takes them.
-    """
+    """Check the size of a block and its dynamic shared memory, and return threads and bytes."""
     x, y, z = _dim(kernel, "block", block, low=1)
     return x * y * z, _whole(kernel, "smem_bytes", smem_bytes, low=0)
 
@@ -332,12 +313,7 @@ def occupancy(
     """Return the blocks that a multiprocessor holds, by each limit.
 
     Args:
-        arch: Its limits.
-        threads: Per block.
         registers: Per thread; 0 if they are not known.
-        static_smem_bytes: Shared memory that the kernel declares, per block.
-        smem_bytes: Dynamic shared memory per block.
-        barriers: Named barriers that the kernel uses, per block.
     """
     if not 0 < threads <= MAX_THREADS_PER_BLOCK:
         raise LaunchConfigError(
@@ -390,12 +366,7 @@ class KernelNeeds:
 
 
 def require_fit(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:
-    """Refuse a configuration that the kernel, or an architecture, cannot run.
-
-    Args:
-        kernel, config, needs: The kernel's name, the configuration, and the kernel's resources.
-        arch: The GPU's limits.
-    """
+    """Refuse a configuration that the kernel, or an architecture, cannot run."""
     name = f"sm_{arch.capability[0]}{arch.capability[1]}"
     static, most = needs.static_smem_bytes, arch.smem_block_bytes
     if static > MAX_STATIC_SMEM_BYTES:
@@ -423,11 +394,7 @@ def require_fit(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: Arc
 
 
 def require_grid(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:
-    """Refuse a grid that a kernel cannot run, of a configuration that fits otherwise.
-
-    Args:
-        kernel, config, needs, arch: As `require_fit` takes them.
-    """
+    """Refuse a grid that a kernel cannot run, of a configuration that fits otherwise."""
     if needs.cluster is not None:
         _require_cluster(kernel, config.grid, needs.cluster)
     if config.cooperative:

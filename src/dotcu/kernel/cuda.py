@@ -67,11 +67,7 @@ def _call(function: str, *args: Any, doing: str | LaunchLabel, waited: LaunchLab
 def fail(
     status: int, doing: str, function: str = "cuLaunchKernelEx", waited: LaunchLabel | None = None
 ) -> NoReturn:
-    """Raise the error for a status of the driver, a `CUresult` as a number.
-
-    Args:
-        status, doing, function, waited: As `driver_error` takes them, except for the number.
-    """
+    """Raise the error for a status of the driver, a `CUresult` as a number."""
     raise driver_error(doing, function, *_explain(status), waited)
 
 
@@ -366,11 +362,7 @@ _NO_INTERLEAVE = 0
 
 
 def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
-    """Return the 128 bytes that a kernel on a GPU takes for a map.
-
-    Args:
-        tiled, address, index: The checked map, its tensor's address, and the GPU's index.
-    """
+    """Return the 128 bytes that a kernel on a GPU takes for a map."""
     major, minor = capability(index)
     if major < 9:
         raise LaunchConfigError(
@@ -397,9 +389,6 @@ def device_copy(data: bytes, index: int) -> Tensor:
 
     While a CUDA graph is captured, kernels write the copy, with the words among their own arguments, so that
     each replay of the graph writes it again, into memory that the graph has.
-
-    Args:
-        data, index: The bytes, and the GPU's index.
     """
     words = torch.frombuffer(bytearray(data + bytes(-len(data) % 8)), dtype=torch.int64)
     device = torch.device("cuda", index)

@@ -120,10 +120,7 @@ def not_found(file: str, name: str, kind: str, names: Sequence[str]) -> str:
     """Return the message for a name that is missing, or that several names end in.
 
     Args:
-        file: The source, for the message.
-        name: As it was asked for.
         kind: "kernel", "template" or "variable".
-        names: All of that kind.
     """
     several = _ending_in(name, names)
     if len(several) > 1:

@@ -93,7 +93,6 @@ def driver_error(
     Args:
         doing: What was tried: `Launching scale on cuda:0 with grid=(1, 1, 1), block=(32, 1, 1)`.
         function: The driver's function that gave the status.
-        name, text: The status, as the driver names and explains it.
         waited: The launch that a fault comes from, where every launch is waited for.
     """
     if waited is not None and name in FAULTS:

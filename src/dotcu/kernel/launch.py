@@ -215,12 +215,7 @@ class LaunchPlans:
         _all.add(self)
 
     def config(self, kernel: str, grid: Any, shape: BlockConfig) -> LaunchConfig:
-        """Check a configuration within the limits that every GPU has.
-
-        Args:
-            kernel: Its name, for messages.
-            grid, shape: As the caller passed them.
-        """
+        """Check a configuration within the limits that every GPU has."""
         known = self._configs.get(shape) if _is_plain(shape) else None
         if known is not None:
             return read_grid(kernel, grid, known)
@@ -232,12 +227,7 @@ class LaunchPlans:
     def plan(
         self, unit: CompilationUnit, kernel: str, on: LaunchDevice, config: LaunchConfig, shape: BlockConfig
     ) -> LaunchPlan:
-        """Return the plan of a launch, whose grid it fits.
-
-        Args:
-            unit, kernel, on: The unit that the kernel is compiled in, its name, and the device.
-            config, shape: The configuration: checked, and as the caller passed it.
-        """
+        """Return the plan of a launch, whose grid it fits."""
         found = self._plans.get((on.key, shape)) if _is_plain(shape) else None
         if found is not None:
             require_grid(kernel, config, found.needs, found.arch)
@@ -262,11 +252,7 @@ class LaunchPlans:
         return plan
 
     def keep(self, kernel: str, index: int, config: LaunchConfig, plan: LaunchPlan) -> None:
-        """Prepare launches like one that has just happened, in native code or else in Python, if possible.
-
-        Args:
-            kernel, index, config, plan: The kernel's name, the GPU's index, and those of the launch.
-        """
+        """Prepare launches like one that has just happened, in native code or else in Python, if possible."""
         in_python = bool(native.prepare())
         if in_python in self._refused_by or plan.settings != settings.current():
             return  # what is compiled may depend on them
@@ -517,8 +503,6 @@ def announce(unit: CompilationUnit, kernel: str, config: LaunchConfig | None) ->
     """Call the listeners for a launch that happens next or is skipped, or a kernel that is asked about.
 
     Args:
-        unit: The unit that the kernel is compiled in.
-        kernel: Its name.
         config: None if its attributes or its occupancy are asked for.
     """
     for listener in kernel_listeners():

@@ -44,11 +44,7 @@ class LaunchRecorder(Protocol):
     """Records a body that runs without its launches, and answers its questions about tensors and GPU."""
 
     def launched(self, kernel: Any, args: Sequence[Any], grid: Any, shape: BlockConfig) -> None:
-        """Record a launch that is skipped.
-
-        Args:
-            kernel, args, grid, shape: The `Kernel`, and what the body has given it.
-        """
+        """Record a launch that is skipped."""
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
         """Return whether a tensor is aligned to `bytes`, which the recording then depends on."""
@@ -280,11 +276,7 @@ def _no_gradient(kernel: str, got: str, instead: str) -> GradientError:
 
 
 def refuse_captured_load(kernel: str, file: str, index: int) -> NoReturn:
-    """Raise for a kernel of a file that is not loaded on a GPU yet.
-
-    Args:
-        kernel, file, index: The kernel's name, the source's, and the GPU's index.
-    """
+    """Raise for a kernel of a file that is not loaded on a GPU yet."""
     operator = current_scope().operator
     name = operator.partition("::")[2].partition(".")[0] or "op"
     by = f", launched by {operator}," if operator else ""

@@ -728,11 +728,7 @@ def is_prebuilt(path: Path) -> bool:
 def _restored_module(
     source: Source, options: CompileOptions, instantiate: Instantiations, contents: Mapping[str, bytes]
 ) -> Module:
-    """Return a module that was pickled: the one that is here, or a new one of the same text.
-
-    Args:
-        contents: What was written to variables.
-    """
+    """Return a module that was pickled: the one that is here, or a new one of the same text."""
     wanted = source, options, instantiate
     for module in list(live_modules):
         if (module.source, module.options, module.instantiate) == wanted:
@@ -783,7 +779,6 @@ def spell_arguments(
     """Return template arguments as C++ text.
 
     Args:
-        declaration: The kernel's template parameters, with their defaults.
         values: The arguments as a caller gave them: dtypes, ints, bools or C++ text.
         is_pytorchs: Write a dtype as PyTorch's own device type (`c10::Half`) instead of CUDA's (`__half`).
 

@@ -50,13 +50,7 @@ def _write_is_reached(
 
 
 def variable_writes(module: PtxModule, entry: str, symbols: Sequence[str]) -> dict[str, bool]:
-    """Return whether a kernel may write each variable that it, or a function that it calls, uses.
-
-    Args:
-        module: The PTX.
-        entry: The kernel's symbol.
-        symbols: Those of the variables.
-    """
+    """Return whether a kernel may write each variable that it, or a function that it calls, uses."""
     # Most are constants of headers that no body names: then none is parsed, which takes longer than a search.
     spans = module.bodies.values()
     symbols = [symbol for symbol in symbols if any(module.text.find(symbol, *span) >= 0 for span in spans)]
@@ -77,13 +71,7 @@ def variable_writes(module: PtxModule, entry: str, symbols: Sequence[str]) -> di
 
 
 def parameter_is_written(module: PtxModule, entry: str, symbol: str) -> bool:
-    """Return whether a kernel may write memory that a parameter points to; True where its body was left out.
-
-    Args:
-        module: The PTX.
-        entry: The kernel's symbol.
-        symbol: The parameter's name in PTX.
-    """
+    """Return whether a kernel may write what a parameter points to; True where its body was left out."""
     body = reached_functions(module, entry)[entry]
     return all(one.opcode == "ret" for one in body) or _write_is_reached(
         [one for one in body if one.opcode.startswith("ld.param") or not one.opcode.startswith(_READS)],
@@ -93,25 +81,13 @@ def parameter_is_written(module: PtxModule, entry: str, symbol: str) -> bool:
 
 
 def map_uses(module: PtxModule, entry: str, symbols: Sequence[str]) -> tuple[MapUse, ...]:
-    """Return the use of each parameter that is a tensor map.
-
-    Args:
-        module: The PTX.
-        entry: The kernel's symbol.
-        symbols: The parameters' names in PTX.
-    """
+    """Return the use of each parameter that is a tensor map."""
     own, stored_elsewhere = _own_and_elsewhere(module, entry)
     return tuple(_map_use(own, symbol, stored_elsewhere) for symbol in symbols)
 
 
 def stores_through_maps(module: PtxModule, entry: str, symbol: str) -> bool:
-    """Return whether a kernel may store through a tensor map that is in, or behind, a parameter.
-
-    Args:
-        module: The PTX.
-        entry: The kernel's symbol.
-        symbol: The parameter's name in PTX.
-    """
+    """Return whether a kernel may store through a tensor map that is in, or behind, a parameter."""
     return _reaches_map_store(*_own_and_elsewhere(module, entry), symbol)
 
 

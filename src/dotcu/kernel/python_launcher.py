@@ -160,11 +160,8 @@ class Launcher:
 
         Args:
             shape: (block, cluster, cooperative, programmatic, the GPU's index); zeros without clusters.
-            smem_bytes: The least and the most dynamic shared memory.
-            function, context, label: What is launched, where, and its name in messages.
             most_blocks: Of a cooperative launch; 0 for no limit.
             multiple: The grid is a multiple of it, in each dimension.
-            programmatic: The GPU knows the attribute.
         """
         block, cluster, cooperative, _, _ = shape
         made = _Plan(
@@ -185,12 +182,7 @@ class Launcher:
         self, args: tuple[Any, ...], grid: Any, block: Any, smem_bytes: Any, cluster: Any, cooperative: Any,
         programmatic: Any, device: Any,
     ) -> bool:  # fmt: skip
-        """Launch as the native launcher does; False if nothing was done, since no plan fits.
-
-        Args:
-            args, grid, block, smem_bytes, cluster, cooperative, programmatic, device: As the caller passed
-                them to the kernel.
-        """
+        """Launch as the native launcher does; False if nothing was done, since no plan fits."""
         scope = current_scope()
         if device is not None or len(args) != len(self._parameters) or not _may_launch(scope):
             return False

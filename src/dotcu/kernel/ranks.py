@@ -237,10 +237,6 @@ def agree(own: str, group: Any) -> None:
     They meet in the store of the group, which ends a wait after the group's time-out. A rank that passes what
     all know meets nobody, and so does not come.
 
-    Args:
-        own: What this rank passes.
-        group: A process group.
-
     Raises:
         ArgumentError: A rank said something else, or did not come.
     """
@@ -455,9 +451,6 @@ class _Ranks:
         """Let the others run until all ranks have come here; return what is for this one.
 
         Args:
-            number: The rank.
-            what: Where that is, for messages.
-            value: This rank's.
             together: Makes of the values of all ranks what each gets.
         """
         self._waiting[number] = what, value, together

@@ -294,7 +294,6 @@ def expansions(text: str, macros: Macros) -> tuple[str, ...]:
     """Return what the call of a macro becomes, once for each `#define` of it.
 
     Args:
-        text: The call, which begins with the macro's name; or the name alone.
         macros: Those of all texts; of one that has several `#define`s, and stands inside, the first counts.
     """
     name = WORD.match(text)

@@ -152,8 +152,6 @@ def parse_declarations(
     """Return the declarations of a text in which each `#if` has one branch left, in order.
 
     Args:
-        text: The text.
-        macros: The macros of it and of what it is compiled with.
         classified: Statements of the same file with other branches left; those of this text are added.
     """
     return tuple(_StatementReader(text, macros, {} if classified is None else classified).declarations())
@@ -481,8 +479,6 @@ def _is_annotation(word: str, macros: Macros, within: frozenset[str] = frozenset
     """Return whether a word is an annotation, or a macro of such: `#define HD __host__ __device__`.
 
     Args:
-        word: What to look at.
-        macros: The macros of the text.
         within: The macros that the word comes from, which are not expanded again.
     """
     if word in _SPECIFIERS or word not in macros or word in within:

@@ -167,8 +167,6 @@ def device_parts(
     """Remove from some texts, which are compiled together, what only a host compiler can take.
 
     Args:
-        texts: Those of a source and of the user's headers that it reaches.
-        defined: Macros known to be defined.
         looked: The files that may have host code; the others stay as they are.
         refused: Pieces that the compiler did not take.
         wanted: Names of types and constants that stay although no device code names them.
@@ -600,12 +598,7 @@ def _form(declaration: ParsedDeclaration) -> str:
 
 
 def _include_instead(used: frozenset[str], of_torch: bool) -> str:
-    """Return the header to include in place of a host header, for the names that it declares; "" for none.
-
-    Args:
-        used: The words of device code.
-        of_torch: It is a header of PyTorch.
-    """
+    """Return the header to include in place of a host header, for the names that it declares; "" for none."""
     needed = set(headers_of(used))
     if of_torch and "<c10/util/Float8_e4m3fn.h>" in needed:
         return "left_out/float8"

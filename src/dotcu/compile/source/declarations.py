@@ -126,13 +126,7 @@ def base_name(name: str) -> str:
 
 
 def has_unannotated_function(text: str, defined: Collection[str], annotations: Container[str]) -> bool:
-    """Return whether the head of a function or member function holds none of some annotations.
-
-    Args:
-        text: The text.
-        defined: Macros known to be defined.
-        annotations: The words to look for.
-    """
+    """Return whether the head of a function or member function holds none of some annotations."""
     for scanner in _scanners(text, frozenset(defined)):
         for begin, end, _ in scanner.statements():
             head = [scanner.at(i) for i in range(begin, end)]
@@ -185,13 +179,7 @@ def device_arrays(text: str, defined: Collection[str] = NVRTC_MACROS) -> frozens
 def offset_in_tile_code(
     text: str, names: Collection[str], defined: Collection[str] = NVRTC_MACROS
 ) -> tuple[str, int] | None:
-    """Return the first of some arrays that a tile function adds to, or takes an address in; with its line.
-
-    Args:
-        text: The text.
-        names: Those of the arrays.
-        defined: Macros that are known to be defined, for `#ifdef`.
-    """
+    """Return the first of some arrays that a tile function adds to, or takes an address in; with its line."""
     found = (use for scanner in _scanners(text, frozenset(defined)) for use in scanner.offset_uses(names))
     return next(found, None)
 

@@ -96,11 +96,6 @@ def active_code(text: str, defined: Container[str] = NVRTC_MACROS, *, undefined:
 
     Only conditions that ask for one macro are decided: `#ifdef X`, `#ifndef X`, `#if defined(X)`,
     `#if !defined(X)`, `#if 0` and `#if 1`. Where a condition cannot be decided every branch stays.
-
-    Args:
-        text: The text.
-        defined: Macros known to be defined.
-        undefined: Macros known not to be.
     """
     return "".join(line for line, _ in _branching(text, defined, undefined))
 

@@ -561,7 +561,6 @@ def packing_plan(
     """Choose a packer for each parameter.
 
     Args:
-        kernel, parameters: The kernel's name and parameters.
         maps: Its use of its tensor maps, by index of their parameter.
         is_written: Tells whether its code may write through the pointer at an index; asked for refusals.
         layouts: Gives the type of a parameter, by its index, as the compiler lays it out.
@@ -709,11 +708,7 @@ def expanded(
 
 
 def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
-    """Refuse tensors of several devices.
-
-    Args:
-        plan, args, tensors: The kernel's plan, the arguments, and the tensors among them.
-    """
+    """Refuse tensors of several devices."""
     for tensor in tensors[1:]:
         device, parameters = tensors[0].device, plan.parameters
         if tensor.device != device:
@@ -740,7 +735,6 @@ def pack(
     """Check every argument, and return the bytes of each parameter, and the tensors that may be written.
 
     Args:
-        plan, args: The kernel's, and its arguments; a `strided` tensor stands for several.
         placement: Asked once for each tensor, after its checks, and for each tensor map and list.
     """
     values = args

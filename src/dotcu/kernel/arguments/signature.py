@@ -48,7 +48,6 @@ def read_parameters(
     """Join the types of the probe, the sizes of the entry and the names of the source.
 
     Args:
-        kernel: The name shown in messages.
         probe: The mangled name of the signature probe's instantiation.
         names: The parameters' names as in the source; may be empty or too short.
         entry: The `.param` lines of the kernel's PTX entry.

@@ -12,8 +12,8 @@ innermost first, as all else: cute's make_im2col_tma_copy_desc passes W, H, D.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -188,11 +188,6 @@ class Tiled:
     lower_corner: tuple[int, ...] = ()
     upper_corner: tuple[int, ...] = ()
 
-    def with_layout(self, convert: Callable[[int], int]) -> Tiled:
-        """Return the map with each size and stride converted."""
-        sizes, strides = (tuple(map(convert, numbers)) for numbers in (self.sizes, self.strides_bytes))
-        return replace(self, sizes=sizes, strides_bytes=strides)
-
 
 def tiled(value: TensorMap) -> Tiled:
     """Check a map against every limit of the hardware; what passed once is remembered."""
@@ -241,7 +236,6 @@ def outer_strides(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -
 
     Args:
         sizes, strides: Of a tensor, in elements; a trace has symbols for them.
-        itemsize: Bytes of an element.
     """
     found: list[int] = []
     extent = sizes[-1] * itemsize
@@ -348,11 +342,7 @@ def _corner_faults(value: TensorMap) -> Iterator[Fault]:
 
 
 def layout_faults(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> Iterator[Fault]:
-    """Yield what the hardware does not take of a layout; a trace guards the answers.
-
-    Args:
-        sizes, strides, itemsize: As for `outer_strides`.
-    """
+    """Yield what the hardware does not take of a layout; a trace guards the answers."""
     for size in sizes:
         if size > 1 << 32:
             yield f"{size} elements in a dimension", f"the limit is {1 << 32}", "Split it."
