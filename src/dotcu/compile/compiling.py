@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dotcu.compile import diagnostics, nvrtc, tile
+from dotcu.compile import nvrtc
 from dotcu.compile.cache import CacheEntry
 from dotcu.compile.host_split.detect import FOR_NVRTC_TOO, NOT_FOUND, Refusal
 from dotcu.compile.include_graph import VIRTUAL_ROOT
@@ -16,7 +16,6 @@ from dotcu.compile.object_code import with_probe, with_probes
 from dotcu.compile.plan import BuildPlan, plan_of
 from dotcu.compile.source.declarations import device_arrays, offset_in_tile_code
 from dotcu.errors import DotcuError
-from dotcu.ptx.debug_info import parameter_types
 
 _RETRIES = 16
 """The number of headers with macro-made names that a source may include."""
@@ -56,6 +55,8 @@ def compile_plan(plan: BuildPlan) -> tuple[CacheEntry, bool]:
 
 def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> DotcuError:
     """Return the last failure, or where it is of a name that was left out for an error, that error."""
+    from dotcu.compile import diagnostics
+
     if _UNRESOLVED in failures[-1][1] and len(failures) > 1:  # it names no line
         failures = failures[:-1]
     undefined = set(_UNDEFINED.findall(failures[-1][1]))
@@ -164,6 +165,8 @@ def _crash(plan: BuildPlan) -> str:
 
 def _following(plan: BuildPlan, log: str) -> BuildPlan | None:
     """Return what to try after a failure; None if nothing is left to try."""
+    from dotcu.compile import diagnostics
+
     missing = diagnostics.unopened(log)
     if missing is None:
         return _with_hosts(plan, log) or _with_wanted(plan, log) or _without_refused(plan, log)
@@ -172,6 +175,8 @@ def _following(plan: BuildPlan, log: str) -> BuildPlan | None:
 
 def _with_hosts(plan: BuildPlan, log: str) -> BuildPlan | None:
     """Give the compiler what nvcc has from the host's compiler and by its own options, if it lacks that."""
+    from dotcu.compile import diagnostics
+
     is_of_library = any(FOR_NVRTC_TOO.search(name) for name in _IN_FILE.findall(log))
     if (is_of_library or _FOR_LAMBDAS.search(log)) and "implicit" not in plan.found:
         names = (file.virtual for file in plan.includes.files)
@@ -194,6 +199,8 @@ def _with_hosts(plan: BuildPlan, log: str) -> BuildPlan | None:
 
 def _with_wanted(plan: BuildPlan, log: str) -> BuildPlan | None:
     """Keep what was left out since no device code names it, and a template argument does."""
+    from dotcu.compile import diagnostics
+
     known = plan.found.get("wanted", frozenset())
     removed = {one.name for one in plan.includes.parts.removed if "__device__" not in one.what}
     wanted = removed.intersection(diagnostics.undefined_names(log)) - known
@@ -207,6 +214,8 @@ def _with(plan: BuildPlan, **found: Any) -> BuildPlan:
 
 def _with_header(plan: BuildPlan, including: str, spelled: str) -> BuildPlan | None:
     """Give the compiler a header that no scan saw, or stand-ins for all that are nowhere."""
+    from dotcu.compile import diagnostics
+
     after, virtual, headers = plan, "system", plan.system_headers
     if including in plan.shown_files:
         extra = plan.found.get("extra", {})
@@ -231,6 +240,8 @@ def _with_header(plan: BuildPlan, including: str, spelled: str) -> BuildPlan | N
 
 def _without_refused(plan: BuildPlan, log: str) -> BuildPlan | None:
     """Leave out what the compiler refused, if it is host code or may be."""
+    from dotcu.compile import diagnostics
+
     if plan.options.all_is_device:
         return None
     lines, called = diagnostics.refused_lines(log, plan)
@@ -271,8 +282,14 @@ def _entry(plan: BuildPlan, reply: CacheEntry) -> CacheEntry:
         "build_digest": plan.build_digest,
     }
     if plan.layouts:
+        from dotcu.ptx.debug_info import parameter_types  # few kernels take structs
+
         types = {name: parameter_types(reply.ptx, reply.lowered[name]) for name in plan.kernels}
         return replace(reply, about=about, ptx="", cubin=None, tile_ir=b"", layouts=types)
+    if not reply.tile_ir:
+        return replace(reply, about=about)
+    from dotcu.compile import tile
+
     return replace(reply, about=about, tile_ir=tile.without_folder(reply.tile_ir))
 
 
@@ -280,6 +297,8 @@ def _with_tiles(plan: BuildPlan, entry: CacheEntry) -> CacheEntry:
     """Return an entry with the machine code of its tile kernels, if it has such and they are to run here."""
     if not entry.tile_ir or not plan.is_assembled:
         return entry
+    from dotcu.compile import diagnostics, tile
+
     assert plan.tile is not None
     cubin, log, command = tile.assemble(
         plan.tile, entry.tile_ir, plan.target, processor=tile.host(), lines=plan.lines,

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from dotcu.errors import SourceError
-from dotcu.ptx.debug_info import TypeRow
 from dotcu.ptx.instructions import Variable as PtxVariable
+
+if TYPE_CHECKING:
+    from dotcu.ptx.debug_info import TypeRow
 
 
 @dataclass(frozen=True, kw_only=True)
