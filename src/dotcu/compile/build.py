@@ -97,7 +97,7 @@ def build(
         source=source, options=options, target=target, names=tuple(names), simulated=simulated,
         probed=probed, lines=lines, layouts=layouts,
     )  # fmt: skip
-    return _build_visible(inputs) if visible else _build(inputs)
+    return build_of(inputs, visible=visible)
 
 
 def parameter_layouts(
@@ -116,14 +116,17 @@ def parameter_layouts(
     inputs = BuildInputs(
         source=source, options=options, target=target, names=tuple(names), simulated=simulated
     )
-    found = _build(layout_inputs(inputs, names)).layouts
+    found = build_of(layout_inputs(inputs, names)).layouts
     missing = [name for name in names if not found.get(name)]
     if missing:
         raise SourceError(f"The debug information that NVRTC writes with {options.options} lacks {missing}.")
     return found
 
 
-def _build(request: BuildInputs) -> ObjectCode:
+def build_of(request: BuildInputs, *, visible: bool = False) -> ObjectCode:
+    """Return the object code of a build, as `build` does."""
+    if visible:
+        return _build_visible(request)
     started = time.perf_counter()
     with telemetry.during("build"):
         return _get_or_compile(plan_of(request), started)
@@ -132,7 +135,7 @@ def _build(request: BuildInputs) -> ObjectCode:
 def _build_visible(request: BuildInputs) -> ObjectCode:
     names = request.names
     try:
-        return _build(request)
+        return build_of(request)
     except SourceError as caught:
         error = caught  # what is raised below has no other error as its context
     from dotcu.compile.diagnostics import is_about
@@ -141,19 +144,19 @@ def _build_visible(request: BuildInputs) -> ObjectCode:
     blamed = {name for name in names if "<" not in name and any(is_about(name, one) for one in complaints)}
     if blamed:
         with suppress(SourceError):
-            return _build(replace(request, names=tuple(name for name in names if name not in blamed)))
-    _build(replace(request, names=()))  # raises where the source itself is at fault
+            return build_of(replace(request, names=tuple(name for name in names if name not in blamed)))
+    build_of(replace(request, names=()))  # raises where the source itself is at fault
     visible = []
     for name in names:
         try:
-            _build(replace(request, names=(name,)))
+            build_of(replace(request, names=(name,)))
             visible.append(name)
         except (KernelNotFound, CompileError):
             if "<" in name:
                 raise
     if len(visible) == len(names):
         raise error
-    return _build(replace(request, names=tuple(visible)))
+    return build_of(replace(request, names=tuple(visible)))
 
 
 def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
@@ -215,7 +218,6 @@ def _warn_of_lock(plan: BuildPlan, entry: CacheEntry) -> None:
 
 
 def _about_span(plan: BuildPlan) -> dict[str, str]:
-    """Return the attributes of a build's spans."""
     target = f"{plan.target}, simulated" if plan.simulated else str(plan.target)
     return {"file": plan.display, "kernels": ", ".join(plan.kernels), "target": target}
 
@@ -227,7 +229,6 @@ def _remote(plan: BuildPlan) -> str | None:
 
 
 def _looked_in(plan: BuildPlan, store: Store) -> list[str]:
-    """Return the places that a build was looked for in."""
     remote = _remote(plan)
     folders = [str(place.directory) for place in (store, *cache.layers())]
     if not remote:

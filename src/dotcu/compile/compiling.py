@@ -208,7 +208,6 @@ def _with_wanted(plan: BuildPlan, log: str) -> BuildPlan | None:
 
 
 def _with(plan: BuildPlan, **found: Any) -> BuildPlan:
-    """Return a build that knows more."""
     return plan_of(plan, {**plan.found, **found}, plan.before, plan.aliases)
 
 

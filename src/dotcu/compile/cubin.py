@@ -155,7 +155,6 @@ def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> 
 
 
 def _product(sizes: bytes | None, missing: int) -> int:
-    """Return the product of three sizes of an attribute."""
     return math.prod(struct.unpack("<3I", sizes)) if sizes and len(sizes) == 12 else missing
 
 

@@ -240,7 +240,6 @@ def _split(
 
 
 def _note_name(texts: Texts, asked: str) -> str:
-    """Return the name of the note of a split."""
     digest = hashlib.sha256(_splitter_identity())
     for part in (asked, *itertools.chain(*texts)):
         data = part.encode("utf-8", "surrogateescape")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dotcu import settings
 from dotcu.compile import cache
-from dotcu.compile.build import build, note_compile
+from dotcu.compile.build import build_of, note_compile
 from dotcu.compile.cache import Store
 from dotcu.compile.object_code import ObjectCode
 from dotcu.compile.plan import BuildInputs
@@ -144,9 +144,8 @@ def compile_ahead(requests: Sequence[BuildInputs], *, few: int = FEW) -> Iterato
 
 
 def _build(one: BuildInputs) -> ObjectCode | SourceError:
-    given = {field.name: getattr(one, field.name) for field in dataclasses.fields(BuildInputs)}
     try:
-        return build(given.pop("source"), visible=True, **given)
+        return build_of(one, visible=True)
     except SourceError as error:
         return error
 

@@ -246,7 +246,6 @@ def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]
 
 
 def _include(libraries: Path) -> tuple[Path, ...]:
-    """Return the include folders that belong to a folder of libraries."""
     home = libraries.parent
     folders = [home / "include", home / "include" / "cccl"]
     if home.name == "cuda_nvrtc":  # a pip package of CUDA 12, which has a folder for each

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from dotcu import compile as compiler
 from dotcu import settings, telemetry
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
+from dotcu.compile.build import build_of
 from dotcu.compile.object_code import is_kernel
 from dotcu.compile.plan import BuildInputs
 from dotcu.compile.source.source import PREBUILT
@@ -62,7 +63,7 @@ class CompiledUnit:
         self.object = object_code
         self._target = code_target
         self._claimed: set[str] = set()
-        self._alone: dict[str, ObjectCode] = {}
+        self._by_name: dict[str, ObjectCode] = {}
         self._lock = ForkSafeLock()
         self._plans: dict[str, PackingPlan] = {}
         self._rows: dict[str, Sequence[TypeRow]] = {}
@@ -108,7 +109,7 @@ class CompiledUnit:
             from dotcu.compile.diagnostics import is_overloaded  # no launch needs it
 
             try:
-                self.alone(name)
+                self.compile_one(name)
             except DotcuError as error:
                 if isinstance(error, CompileError) and is_overloaded(error):
                     raise
@@ -118,16 +119,16 @@ class CompiledUnit:
             )
         return symbol
 
-    def alone(self, name: str) -> ObjectCode:
+    def compile_one(self, name: str) -> ObjectCode:
         """Compile for one more name, of a kernel or `&` and a variable, to learn about it.
 
         The code of a wheel may know it.
         """
-        code = self.object if name in self.object.lowered else self._alone.get(name)
+        code = self.object if name in self.object.lowered else self._by_name.get(name)
         if code is None:
             target, simulated = self._target
             source, options = self.unit.source, self.unit.options
-            code = self._alone[name] = compiler.build(
+            code = self._by_name[name] = compiler.build(
                 source, options=options, target=target, names=(name,), simulated=simulated
             )
         return code
@@ -135,7 +136,7 @@ class CompiledUnit:
     def _about(self, name: str) -> ObjectCode:
         """Return the code that has a name: this, or that of a name which only the compiler sees."""
         known = name in self.object.lowered or name not in self.unit.variables.late
-        return self.object if known else self.alone(name)
+        return self.object if known else self.compile_one(name)
 
     def find_kernel(self, name: str) -> Declaration | None:
         """Ask the compiler for a kernel, or a template of kernels, that the scan of the text did not find."""
@@ -144,7 +145,7 @@ class CompiledUnit:
         if not QUALIFIED_NAME.fullmatch(name):
             return None
         try:
-            symbol = self.alone(name).lowered[name]
+            symbol = self.compile_one(name).lowered[name]
         except KernelNotFound:
             return None
         except CompileError as error:
@@ -189,7 +190,6 @@ class CompiledUnit:
         return plan
 
     def _promises(self, name: str) -> Sequence[Promise]:
-        """Return what a tile kernel assumes of its parameters."""
         if not self.is_tile(name):
             return ()
         from dotcu.tile_ir import promises
@@ -197,7 +197,6 @@ class CompiledUnit:
         return promises(self.tile_function(name))
 
     def _params(self, name: str) -> Sequence[PtxVariable]:
-        """Return the parameters of a kernel as its code declares them."""
         if not self.is_tile(name):
             return self.outline.entries[self.symbol(name)].params
         rows = []
@@ -208,7 +207,6 @@ class CompiledUnit:
         return rows
 
     def _is_written(self, name: str, index: int) -> bool:
-        """Return whether a kernel may write through a pointer, by its code."""
         if self.is_tile(name):
             return True
         from dotcu.kernel.ptx_uses import parameter_is_written  # only refusals ask
@@ -516,12 +514,8 @@ class CompilationUnit:
 
     def build(self, target: Target, *, simulated: bool = False) -> ObjectCode:
         """Compile, leaving out plain names that the preprocessor has hidden from the compiler."""
-        wanted = self.inputs(target, simulated=simulated)
         try:
-            return compiler.build(
-                wanted.source, options=wanted.options, target=target, names=wanted.names,
-                simulated=simulated, visible=True,
-            )  # fmt: skip
+            return build_of(self.inputs(target, simulated=simulated), visible=True)
         except JitDisabled as error:
             others = ", ".join(compiler.cache.targets_of(self.source.name))
             if others:

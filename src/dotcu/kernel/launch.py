@@ -1,9 +1,13 @@
-"""Launches and their plans: the device of its tensors decides whether a GPU or the simulator runs it.
+"""Launches and their plans: the device of a launch's tensors decides whether a GPU or the simulator runs it.
 
 find the tensors -> refuse what a trace would lose -> check the configuration -> choose the device
--> find the plan (compile if needed, check the limits) -> pack the arguments and run -> bump version counters
+-> find the launch plan (compile if needed, check the limits) -> pack the arguments and run
+-> bump version counters
 
-`Kernel.__call__` asks native code first (kernel/staging.py); what that leaves comes here.
+A launch plan has what does not change from call to call: it follows from kernel, device, block, shared memory,
+cluster and flags. The first such launch makes it. Launches that find one are left with the grid and the
+arguments. The native part keeps the plans of GPUs too, each for a range of shared memory, and launches without
+Python. `Kernel.__call__` asks it first; what it leaves comes to `launch`.
 """
 
 from __future__ import annotations

@@ -532,7 +532,6 @@ class Module:
         *,
         is_plain: bool = False,
     ) -> CompilationUnit:
-        """Return a unit of plain kernels and instantiations of templates."""
         names = [d.name for d in plain] + [instance_name(*instance) for instance in instances]
         declarations = [*plain, *(declaration for declaration, _ in instances)]
         return CompilationUnit(
@@ -708,7 +707,7 @@ class Module:
         known = match_name(name, names)
         if known is None and is_unknown(name, names) and QUALIFIED_NAME.fullmatch(name):
             with suppress(DotcuError):  # ask the compiler, which sees what macros make
-                default_device().code(self._plain).alone("&" + name)
+                default_device().code(self._plain).compile_one("&" + name)
                 self._variables.late.add("&" + name)
                 known = name
         if known is None:

@@ -268,7 +268,6 @@ class Launcher:
         return True
 
     def _block(self) -> tuple[Any, Any]:
-        """Return memory for the parameters, and their addresses in it."""
         block = ctypes.create_string_buffer(max(1, self._format.size))
         base = ctypes.addressof(block)
         addresses = [base + offset for offset in self._offsets]

@@ -156,7 +156,6 @@ def _initialized() -> bool:
 
 
 def _group(group: Any, of: str) -> Any:
-    """Return a process group; by default that of all ranks."""
     if not _initialized():
         raise UsageError(
             f"{of} meets the ranks of a process group, and there is none.\n"

@@ -1,4 +1,4 @@
-/* Launcher: the prepared launches of one kernel. kernel/staging.py has checked and prepared everything that follows
+/* Launcher: the prepared launches of one kernel. kernel/launch.py has checked and prepared everything that follows
  * from kernel, device, block, cluster and flags, for a range of dynamic shared memory. The rest happens here, in
  * one pass over the arguments. A call that does not fit goes to Python, which launches it or raises the error. */
 #include "native.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The layout that kernel/staging.py writes. */
+/* The layout that kernel/launch.py writes. */
 typedef struct {
     int32_t kind, offset, size, dtypes[2], alignment, rank, flags;
 } Parameter;

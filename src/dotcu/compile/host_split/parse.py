@@ -174,7 +174,6 @@ class _StatementReader(CodeTokens):
         self._hide_annotations()
 
     def _hide_annotations(self) -> None:
-        """Blank annotations in `shown` and leave them out of the tokens."""
         takes_brackets = dict.fromkeys(_PLAIN, False) | dict.fromkeys(_BRACKETED, True)
         for word in self.macros.keys() & {word for word, _, _ in self.tokens}:
             macro = self.macros[word]

@@ -115,7 +115,6 @@ def inline_source(
 
 
 def _absolute(path: object, what: str, example: str, base: Path | None) -> Path:
-    """Return a path as an absolute one."""
     if not isinstance(path, (str, Path)):
         raise UsageError(f"{what} is a str or a Path, got {path!r}.\nFor example: {example}")
     if "\0" in str(path):

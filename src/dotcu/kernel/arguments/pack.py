@@ -725,7 +725,6 @@ def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence
 
 
 def _innermost(packer: Packer) -> Packer:
-    """Return what packs the tensors of a list."""
     return _innermost(packer.item) if isinstance(packer, ListPacker) else packer
 
 
