@@ -124,7 +124,7 @@ def fault_suspects(name: str) -> str:
 
 
 class LaunchLabel(NamedTuple):
-    """A launch that the driver has taken, or what the launches of a stage have in common.
+    """A launch that the driver has taken, or what the launches of a plan have in common.
 
     Attributes:
         operator: The qualified name of the operator whose body made it; empty outside any operator.
@@ -141,12 +141,12 @@ class LaunchLabel(NamedTuple):
         return f"{self.kernel}{by} on cuda:{self.device} with {self.config}"
 
     def at(self, grid: tuple[int, int, int], smem_bytes: int) -> LaunchLabel:
-        """Return the label of one launch of a stage."""
+        """Return the label of one launch of a plan."""
         return self._replace(config=replace(self.config, grid=grid, smem_bytes=smem_bytes))
 
 
 _Row = tuple[LaunchLabel, Any, tuple[int, int, int], int]
-"""A launch: its label, or that of its stage; then the scope, the grid and the dynamic shared memory."""
+"""A launch: its label, or that of its plan; then the scope, the grid and the dynamic shared memory."""
 
 _WHOLE = (0, 0, 0)
 """The grid of a row whose label is of that launch alone."""
@@ -171,7 +171,7 @@ def record_launch(
     """Keep a launch; the ninth pushes out the first. Safe from any thread.
 
     Args:
-        label: Of the launch, or of its stage; then the rest is that of the launch.
+        label: Of the launch, or of its plan; then the rest is that of the launch.
     """
     row = label, scope, grid, smem_bytes
     if _native is None:

@@ -4,10 +4,10 @@ find the tensors -> refuse what a trace would lose -> check the configuration ->
 -> find the launch plan (compile if needed, check the limits) -> pack the arguments and run
 -> bump version counters
 
-A launch plan has what does not change from call to call: it follows from kernel, device, block, shared memory,
-cluster and flags. The first such launch makes it. Launches that find one are left with the grid and the
-arguments. The native part keeps the plans of GPUs too, each for a range of shared memory, and launches without
-Python. `Kernel.__call__` asks it first; what it leaves comes to `launch`.
+A launch plan has what does not change from call to call: it follows from kernel, device, block, shared
+memory, cluster and flags. The first such launch makes it. Launches that find one are left with the grid and
+the arguments. The native part keeps the plans of GPUs too, each for a range of shared memory, and launches
+without Python. `Kernel.__call__` asks it first; what it leaves comes to `launch`.
 """
 
 from __future__ import annotations

@@ -312,7 +312,8 @@ bool dotcu_is_in_body(void) {
     return now == body_scope;
 }
 
-/* Returns the launch policy of the current scope (kernel/launch_policy.py), and sets the scope unless it is POLICY_OTHER. */
+/* Returns the launch policy of the current scope, and sets the scope unless it is POLICY_OTHER.
+ * See kernel/launch_policy.py. */
 int dotcu_launch_policy(PyObject **scope) {
     if (!torch_.scope || dotcu_observers) return POLICY_OTHER;
     PyObject *now = PyObject_CallNoArgs(torch_.scope);
