@@ -223,12 +223,7 @@ class CompileError(SourceError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        diagnostics: Sequence[Diagnostic] = (),
-        log: str = "",
-        command: str = "",
+        self, message: str, *, diagnostics: Sequence[Diagnostic] = (), log: str = "", command: str = ""
     ) -> None:
         super().__init__(message)
         self.diagnostics = tuple(diagnostics)

@@ -43,14 +43,7 @@ from dotcu.compile.plan import (
 )
 from dotcu.compile.source.source import Source
 from dotcu.compile.target import Target
-from dotcu.errors import (
-    CompileError,
-    Diagnostic,
-    JitDisabled,
-    KernelNotFound,
-    SourceError,
-    UsageError,
-)
+from dotcu.errors import CompileError, Diagnostic, JitDisabled, KernelNotFound, SourceError, UsageError
 from dotcu.telemetry import count
 
 if TYPE_CHECKING:

@@ -22,25 +22,13 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.compile.source.declarations import overload
 from dotcu.compile.source.source import PREBUILT
-from dotcu.errors import (
-    ArgumentError,
-    DotcuError,
-    KernelNotFound,
-    LaunchConfigError,
-    SourceError,
-)
+from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, LaunchConfigError, SourceError
 from dotcu.files import is_folder
 from dotcu.kernel import cuda
 from dotcu.kernel.arguments.pack import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
-from dotcu.kernel.compiled import (
-    QUALIFIED_NAME,
-    CompilationUnit,
-    CompiledUnit,
-    ModuleVariables,
-    gpu_target,
-)
+from dotcu.kernel.compiled import QUALIFIED_NAME, CompilationUnit, CompiledUnit, ModuleVariables, gpu_target
 from dotcu.kernel.config import (
     MAX_THREADS_PER_BLOCK,
     BlockConfig,
