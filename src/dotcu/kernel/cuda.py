@@ -437,7 +437,10 @@ def _encoder(name: str) -> Callable[..., int]:
     corners = [pointer, pointer, number, number]
     boxes: list[Any] = corners if name == "cuTensorMapEncodeIm2col" else [pointer]
     takes = [pointer, number, number, *[pointer] * 3, *boxes, pointer, *[number] * 4]
-    return ctypes.CFUNCTYPE(number, *takes)(driver.function(name))
+    try:
+        return ctypes.CFUNCTYPE(number, *takes)(driver.function(name))
+    except ToolchainError as error:
+        raise LaunchError(f"A tensor map cannot be made: {error}.\nSee: dotcu doctor") from error
 
 
 # Ranges around launches, named after their kernels, while a profiler looks on.
