@@ -98,12 +98,12 @@ def test_without_a_name_something_may_watch(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_dispatch_keys_each_property_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dotcu.kernel.arguments import pack
+    from dotcu.kernel.arguments import memory
 
     monkeypatch.setattr(torch_compat, "_dispatch_keys", lambda tensor: None)
-    assert pack.is_plain(torch.ones(4))
+    assert memory.is_plain(torch.ones(4))
     for odd in (torch.ones(4, dtype=torch.complex64).conj(), torch.empty(4, device="meta")):
-        assert not pack.is_plain(odd)
+        assert not memory.is_plain(odd)
     assert torch_compat.trace_wrapper(torch.ones(4)) is None
 
 

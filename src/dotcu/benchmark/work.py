@@ -12,7 +12,8 @@ import torch
 from dotcu.checking.memory import fresh
 from dotcu.errors import OperatorError
 from dotcu.kernel import simulate
-from dotcu.kernel.arguments.pack import extent, tensors_in
+from dotcu.kernel.arguments.memory import extent
+from dotcu.kernel.arguments.pack import tensors_in
 from dotcu.kernel.launch_policy import LaunchRecord, watching_launches
 from dotcu.tracebacks import one_line
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from dotcu.errors import BodyError
-from dotcu.kernel.arguments.pack import extent, is_plain
+from dotcu.kernel.arguments.memory import extent, is_plain
 from dotcu.kernel.simulation import ALLOCATE, OperatorMode
 from dotcu.operator import Sample
 from dotcu.operator.execution import around_bodies

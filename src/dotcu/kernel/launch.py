@@ -26,6 +26,7 @@ from torch import Tensor
 from dotcu import settings
 from dotcu.errors import ArgumentError, LaunchConfigError, ToolchainError
 from dotcu.kernel import cuda, native
+from dotcu.kernel.arguments.memory import count_writes
 from dotcu.kernel.arguments.pack import (
     MapPacker,
     PackingPlan,
@@ -33,7 +34,6 @@ from dotcu.kernel.arguments.pack import (
     PointerPacker,
     RecordPacker,
     TensorPacker,
-    count_writes,
     members_of,
     pack,
     require_one_device,

@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 
 from dotcu import torch_compat
 from dotcu.errors import CaptureError, GradientError, TracedLaunchError
-from dotcu.kernel.arguments.pack import count_writes, is_plain
+from dotcu.kernel.arguments.memory import count_writes, is_plain
 from dotcu.kernel.config import BlockConfig
 from dotcu.locks import ForkSafeLock
 

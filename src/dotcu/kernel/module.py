@@ -25,7 +25,7 @@ from dotcu.compile.source.source import PREBUILT
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, LaunchConfigError, SourceError
 from dotcu.files import is_folder
 from dotcu.kernel import cuda
-from dotcu.kernel.arguments.pack import memory_fault
+from dotcu.kernel.arguments.memory import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
 from dotcu.kernel.compiled import QUALIFIED_NAME, CompilationUnit, CompiledUnit, ModuleVariables, gpu_target

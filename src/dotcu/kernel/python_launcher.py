@@ -23,14 +23,8 @@ from torch import Tensor
 
 from dotcu import settings, torch_compat
 from dotcu.kernel import cuda, native
-from dotcu.kernel.arguments.pack import (
-    Packer,
-    PackingPlan,
-    PointerPacker,
-    TensorPacker,
-    count_writes,
-    is_plain,
-)
+from dotcu.kernel.arguments.memory import count_writes, is_plain
+from dotcu.kernel.arguments.pack import Packer, PackingPlan, PointerPacker, TensorPacker
 from dotcu.kernel.arguments.values import BoolPacker, FloatPacker, IntPacker, Mismatch, StructPacker
 from dotcu.kernel.config import MAX_GRID
 from dotcu.kernel.faults import LaunchLabel, forked_with_cuda, record_launch

@@ -13,7 +13,7 @@ from torch import Tensor
 from dotcu import settings
 from dotcu.errors import ArgumentError
 from dotcu.kernel import cuda, native
-from dotcu.kernel.arguments.pack import is_plain
+from dotcu.kernel.arguments.memory import is_plain
 from dotcu.kernel.config import limits
 from dotcu.kernel.launch_policy import current_scope
 

@@ -31,7 +31,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from dotcu import torch_compat
 from dotcu.compile.target import Target
 from dotcu.errors import CompileError, SimulationError, UsageError, escaped
-from dotcu.kernel.arguments.pack import PackingPlan, Placement, extent, pack, tensors_in
+from dotcu.kernel.arguments.memory import extent
+from dotcu.kernel.arguments.pack import PackingPlan, Placement, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.kernel.declarations import overload_key

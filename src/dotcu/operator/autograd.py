@@ -21,7 +21,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from dotcu import torch_compat
 from dotcu.errors import GradientError
-from dotcu.kernel.arguments.pack import count_writes
+from dotcu.kernel.arguments.memory import count_writes
 from dotcu.kernel.launch_policy import LaunchPolicy, Scope, scope_variable
 from dotcu.operator.schema import Signature
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from dotcu import settings, torch_compat
 from dotcu.errors import BodyError, LaunchError
 from dotcu.kernel import active_run
-from dotcu.kernel.arguments.pack import count_writes
+from dotcu.kernel.arguments.memory import count_writes
 from dotcu.kernel.cuda import fault_story
 from dotcu.kernel.launch_policy import (
     LaunchPolicy,

@@ -22,10 +22,10 @@ from dotcu import settings
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, DotcuError, LaunchConfigError
 from dotcu.kernel import cuda, launch, load_inline, native, python_launcher
+from dotcu.kernel.arguments.memory import count_writes
 from dotcu.kernel.arguments.pack import (
     PackingPlan,
     Placement,
-    count_writes,
     extents,
     pack,
     require_one_device,

@@ -16,7 +16,7 @@ from torch import Tensor
 from dotcu.benchmark.workloads.workload import ascends
 from dotcu.checking.memory import fresh, same_bits, without_repeats
 from dotcu.checking.trials.fresh_values import COMPUTED
-from dotcu.kernel.arguments.pack import extent
+from dotcu.kernel.arguments.memory import extent
 from dotcu.operator import Sample
 
 

@@ -20,7 +20,7 @@ from dotcu.checking.memory import fresh, mapped
 from dotcu.checking.numerics import outputs, real
 from dotcu.checking.subject import Subject
 from dotcu.errors import OperatorError, UsageError
-from dotcu.kernel.arguments.pack import extent
+from dotcu.kernel.arguments.memory import extent
 from dotcu.operator import Sample
 from dotcu.tracebacks import quiet
 

@@ -14,7 +14,7 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.kernel.arguments.pack import extent
+from dotcu.kernel.arguments.memory import extent
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
 

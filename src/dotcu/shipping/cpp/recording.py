@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from dotcu.compile import Target
 from dotcu.kernel import Kernel, TensorMap, cuda, simulate
 from dotcu.kernel.arguments import pack
+from dotcu.kernel.arguments.memory import is_plain
 from dotcu.kernel.arguments.pack import WRAPPED, PointerPacker, TensorPacker
 from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.compiled import CompilationUnit
@@ -196,7 +197,7 @@ class Recording:
         raise Unrecorded(f"it depends on a {type(value).__name__}.")
 
     def _tensor(self, index: int, value: Tensor) -> tuple[Key, Tensor]:
-        if not pack.is_plain(value):
+        if not is_plain(value):
             raise Unrecorded(f"argument {index + 1} is not plain memory.")
         contiguous, name = value.is_contiguous(), f"{{{index}}}"
         sizes = [self._symbol(f"{name}.sizes()[{d}]", int(size)) for d, size in enumerate(value.shape)]
