@@ -96,6 +96,13 @@ with settings.override(debug=True):
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_what_each_call_reads_anew_does_not_last() -> None:
+    plain = settings.read({})
+    anew = {"DOTCU_SIMULATE": "1", "DOTCU_NATIVE": "0", "CUDA_LAUNCH_BLOCKING": "1", "DOTCU_DEBUG": "1"}
+    assert settings.read(anew).lasting() == plain.lasting()
+    assert settings.read({"DOTCU_JIT": "error"}).lasting() != plain.lasting()
+
+
 def test_an_override_holds_inside_its_block() -> None:
     before = settings.current()
     with settings.override(simulate=not before.simulate) as changed:
