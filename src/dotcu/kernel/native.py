@@ -122,7 +122,7 @@ def is_ready() -> bool:
     return any(reason == "" for reason in _prepared.values()) and settings.current().native
 
 
-def slow_road() -> str:
+def reason_for_python() -> str:
     """Return why launches and calls go through Python; empty if they do not, or if nothing was launched."""
     if not settings.current().native:
         return prepare()

@@ -254,7 +254,7 @@ class LaunchingOverload(Overload):
             runs = "the body, in the simulator"
         else:
             runs = "the reference"
-        slow = native.slow_road().partition("\n")[0]
+        slow = native.reason_for_python().partition("\n")[0]
         why = f"; every call goes through Python: {slow}" if slow else ""
         return f"<dotcu.op {self.signature}; on CPU tensors it runs {runs}{why}>"
 

@@ -184,7 +184,7 @@ def test_a_torch_without_the_exchange_api_is_named_once(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert why in native.prepare(native.CPU), "the second time it says nothing"
-    assert why in native.slow_road()
+    assert why in native.reason_for_python()
 
 
 LOOK = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64))
@@ -227,13 +227,13 @@ def test_without_the_library_it_says_so_and_what_to_type(monkeypatch: pytest.Mon
     )
     with pytest.warns(PerformanceWarning, match="no compiler\nInstall a wheel"):
         assert native.prepare().startswith("dotcu's native part is missing")
-    assert native.slow_road().startswith("dotcu's native part is missing")
+    assert native.reason_for_python().startswith("dotcu's native part is missing")
 
 
 def test_it_can_be_turned_off_in_silence() -> None:
     with settings.override(native=False):
         assert native.prepare() == "DOTCU_NATIVE=0: the native part is not used"
-        assert native.slow_road() == "DOTCU_NATIVE=0: the native part is not used"
+        assert native.reason_for_python() == "DOTCU_NATIVE=0: the native part is not used"
         assert not native.is_ready()
 
 
