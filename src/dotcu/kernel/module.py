@@ -269,7 +269,9 @@ class Kernel:
             shorten(error)
             raise error  # DOTCU_DEBUG=1 shows the frames of dotcu
 
-    def _launch(self, args: tuple[Any, ...], grid: Any, shape: BlockConfig, device: DeviceLike | None) -> None:
+    def _launch(
+        self, args: tuple[Any, ...], grid: Any, shape: BlockConfig, device: DeviceLike | None
+    ) -> None:
         scope = current_scope()
         if scope.policy is LaunchPolicy.SKIP:
             if kernel_listeners():
@@ -503,14 +505,9 @@ class Module:
             qualified = match_name(name, tuple(declarations))
             if qualified is None:
                 raise KernelNotFound(not_found(self.name, name, "template", list(declarations)))
-            read[qualified] = tuple(
-                spell_arguments(
-                    declarations[qualified],
-                    row if isinstance(row, tuple) else (row,),
-                    is_pytorchs=self._declared.is_pytorchs,
-                )
-                for row in rows
-            )
+            given = [row if isinstance(row, tuple) else (row,) for row in rows]
+            is_pytorchs, template = self._declared.is_pytorchs, declarations[qualified]
+            read[qualified] = tuple(spell_arguments(template, row, is_pytorchs=is_pytorchs) for row in given)
         return read
 
     def _unit_of(
@@ -731,7 +728,6 @@ _TEMPLATES = re.compile(_DEFINED + r"\btemplate\b", re.MULTILINE)
 
 
 def _makes(module: Module, what: re.Pattern[str]) -> bool:
-    """Return whether a macro of a source may make something."""
     files = include_graph(module.source, system_headers(()), options=module.options).files
     return any(what.search(file.text) for file in files)
 
@@ -866,9 +862,8 @@ class DeviceVariable:
 
     def _dtype_for(self, values: Any) -> str:
         """Return the dtype of a tensor that holds some numbers in the variable's bytes."""
-        flat = (
-            np.asarray(values).reshape(-1) if isinstance(values, (list, tuple, int, float)) else np.empty(0)
-        )
+        are_numbers = isinstance(values, (list, tuple, int, float))
+        flat = np.asarray(values).reshape(-1) if are_numbers else np.empty(0)
         bits = 8 * self.size() // max(flat.size, 1)
         of_kind = {"i": {8: "int8", 16: "int16", 64: "int64"}, "f": {16: "float16", 64: "float64"}}
         other = {"i": "int32", "b": "bool"}.get(flat.dtype.kind, "float32")
