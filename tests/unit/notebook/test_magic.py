@@ -108,7 +108,7 @@ def test_an_error_is_shown_whole_where_that_is_asked_for(notebook: Notebook) -> 
     notebook.run(SCALE)
     with settings.override(debug=True):
         shown = notebook.run("scale(1, grid=1, block=1)")
-    assert "kernel.py" in shown
+    assert "module.py" in shown
     assert "ArgumentError" in shown
 
 
