@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from dotcu import elf, tile_ir
-from dotcu.compile import CompileOptions, Declaration, ObjectCode, Resources, Source, Target, build_visible
+from dotcu.compile import CompileOptions, Declaration, ObjectCode, Resources, Source, Target, build
 from dotcu.compile.object_code import PROBE
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.compile.tile import host
@@ -153,7 +153,7 @@ class FileUnit:
     names: tuple[str, ...]
 
     def build(self, target: Target) -> ObjectCode:
-        return build_visible(self.source, options=self.options, target=target, names=self.names)
+        return build(self.source, options=self.options, target=target, names=self.names, visible=True)
 
 
 def kernels_in_source(
@@ -295,8 +295,8 @@ def compile_kernels(
         if kept is None:
             code = unit.build(target)
         else:
-            source = only_kernels(unit.source, unit.options, kept)
-            code = build_visible(source, options=unit.options, target=target, names=kept)
+            source = only_kernels(unit.source, unit.options.defined, kept)
+            code = build(source, options=unit.options, target=target, names=kept, visible=True)
         entries = [symbol for symbol in assembly.ptx_module(code.ptx).entries if PROBE not in symbol]
         tiles = tile_ir.read(code.tile_ir).functions if code.tile_ir else {}
     except EnvironmentFault:

@@ -25,7 +25,7 @@ from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.errors import DotcuError, OperatorError, quoted
-from dotcu.kernel.scope import watching_launches
+from dotcu.kernel.launch_policy import watching_launches
 from dotcu.profiling.report import KernelTiming
 from dotcu.tracebacks import as_user_error
 
