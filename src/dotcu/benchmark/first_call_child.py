@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from dotcu import __version__, settings, telemetry
+from dotcu import settings, telemetry
+from dotcu.__about__ import __version__
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.compile import driver
