@@ -1,4 +1,4 @@
-"""From a source to object code."""
+"""From a source to object code: plan.py, build.py and compiling.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules: loading, kernels by name, variables."""
+"""Modules: loading (loading.py), kernels by name, variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launch's arguments: checked against their parameters and packed."""
+"""A launch's arguments: checked against their parameters and packed; the memory of tensors (memory.py)."""
 
 from __future__ import annotations
 
