@@ -163,7 +163,7 @@ def test_a_fault_that_torch_finds_in_a_body_names_the_suspects(
 SCRIPT = """
 import sys, torch, dotcu
 from dotcu.gallery.square.op import square
-from dotcu.kernel.scope import watching_launches
+from dotcu.kernel.launch_policy import watching_launches
 
 with watching_launches() as launches:
     assert square(torch.ones(3)).tolist() == [1.0] * 3
