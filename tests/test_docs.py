@@ -49,7 +49,7 @@ PAGES = [
 LONG = {
     *("bench.md", "build.md", "check.md", "commands.md", "everywhere.md", "first_call.md", "host_code.md"),
     "inspect.md",
-    *("launching.md", "native.md", "operators.md", "package.md", "performance.md", "pitfalls.md"),
+    *("launching.md", "cpp.md", "operators.md", "package.md", "performance.md", "pitfalls.md"),
     *("project.md", "reading_code.md", "several_gpus.md", "simulator.md", "torch_library.md", "tune.md"),
 }
 """Pages whose commands take long; `make test-all` runs them."""

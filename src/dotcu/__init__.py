@@ -19,8 +19,8 @@ from dotcu.__about__ import __version__ as __version__
 if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares the two
     from dotcu.benchmark import bench as bench
     from dotcu.checking import check as check
-    from dotcu.extension import NativeLibrary as NativeLibrary
-    from dotcu.extension import load_native as load_native
+    from dotcu.cpp import CppLibrary as CppLibrary
+    from dotcu.cpp import load_cpp as load_cpp
     from dotcu.inspection import inspect as inspect
     from dotcu.kernel import Kernel as Kernel
     from dotcu.kernel import Module as Module
@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
 _PUBLIC = {
     "dotcu.benchmark": ("bench",),
     "dotcu.checking": ("check",),
-    "dotcu.extension": ("NativeLibrary", "load_native"),
+    "dotcu.cpp": ("CppLibrary", "load_cpp"),
     "dotcu.inspection": ("inspect",),
     "dotcu.kernel": (
         "Kernel", "Module", "all_gather", "by_layout", "capability", "cdiv", "extents", "is_aligned", "load",

@@ -88,18 +88,16 @@ class Settings:
     cuda_home: Path | None = _variable(
         "CUDA_HOME", None, "an installed CUDA toolkit, for tools that pip did not install"
     )
-    cxx: str | None = _variable(
-        "CXX", None, "the host compiler of `load_native`, instead of the first on PATH"
-    )
+    cxx: str | None = _variable("CXX", None, "the host compiler of `load_cpp`, instead of the first on PATH")
     arch_list: str | None = _variable(
         "TORCH_CUDA_ARCH_LIST", None, "the architectures that `dotcu build` compiles for: 8.0;9.0+PTX"
     )
-    use_cuda: bool = _variable("USE_CUDA", True, "0: a wheel of native code is built without its `.cu` files")
-    native_library: Path | None = _variable(
-        "DOTCU_NATIVE_LIBRARY", None, "set by `dotcu build`: the library that a wheel gets"
+    use_cuda: bool = _variable("USE_CUDA", True, "0: a wheel of C++ is built without its `.cu` files")
+    cpp_library: Path | None = _variable(
+        "DOTCU_CPP_LIBRARY", None, "set by `dotcu build`: the library that a wheel gets"
     )
-    cpp: Path | None = _variable(
-        "DOTCU_CPP", None, "set by `dotcu build --cpp`: the folder of C++ that a wheel gets"
+    operator_library: Path | None = _variable(
+        "DOTCU_OPERATOR_LIBRARY", None, "set by `dotcu build --cpp`: the operators in C++ that it adds"
     )
     channel: str | None = _variable(
         "DOTCU_CHANNEL", None, "set by commands that run your code: where the process that does says its end"

@@ -93,25 +93,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled); }
 Scaled = Callable[[torch.Tensor, float], torch.Tensor]
 
 
-def native(folder: Path, name: str, text: str) -> Any:
+def from_cpp(folder: Path, name: str, text: str) -> Any:
     folder.mkdir()
     (folder / f"{name}.cpp").write_text(text)
     (folder / "scale.cu").write_text(KERNEL + LAUNCHER)
-    return dotcu.load_native([folder / f"{name}.cpp", folder / "scale.cu"])
+    return dotcu.load_cpp([folder / f"{name}.cpp", folder / "scale.cu"])
 
 
 def by_stable(folder: Path) -> Scaled:
-    native(folder, "stable", DECLARED + STABLE)
+    from_cpp(folder, "stable", DECLARED + STABLE)
     return torch.ops.bindings_stable.scaled  # type: ignore[no-any-return]
 
 
 def by_library(folder: Path) -> Scaled:
-    native(folder, "library", DECLARED + ATEN + LIBRARY)
+    from_cpp(folder, "library", DECLARED + ATEN + LIBRARY)
     return torch.ops.bindings_library.scaled  # type: ignore[no-any-return]
 
 
 def by_pybind(folder: Path) -> Scaled:
-    module = native(folder, "module", "#include <torch/extension.h>\n" + DECLARED + ATEN + PYBIND)
+    module = from_cpp(folder, "module", "#include <torch/extension.h>\n" + DECLARED + ATEN + PYBIND)
     return module.scaled  # type: ignore[no-any-return]
 
 
@@ -119,7 +119,7 @@ def by_pybind(folder: Path) -> Scaled:
 def test_each_binding_gives_what_the_kernel_route_gives(
     bind: Callable[[Path], Scaled], tmp_path: Path
 ) -> None:
-    scaled = bind(tmp_path / "native")
+    scaled = bind(tmp_path / "cpp")
     kernels = dotcu.load_inline(KERNEL)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):

@@ -10,8 +10,8 @@ import pytest
 
 from dotcu.checking.target import resolve
 from dotcu.compile import Target
+from dotcu.cpp import tools
 from dotcu.errors import ToolchainError
-from dotcu.extension import tools
 from dotcu.shipping import building, project
 from dotcu.shipping.cpp import library as cpp
 from helpers import aotinductor, projects

@@ -70,7 +70,7 @@ OPS = """
 import dotcu
 import torch
 
-dotcu.load_native(["binding.cpp", "scale.cu"])
+dotcu.load_cpp(["binding.cpp", "scale.cu"])
 scale = dotcu.op.existing("existing_cuda::scale")
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dotcu.extension import tools
+from dotcu.cpp import tools
 
 _SOURCE = Path(__file__).parents[1] / "unit" / "shipping" / "aoti.cpp"
 _EXPORT = """

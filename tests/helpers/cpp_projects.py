@@ -1,4 +1,4 @@
-"""A compiler that is a shell script, and a folder of sources for it: native code without the wait."""
+"""A compiler that is a shell script, and a folder of sources for it: C++ without the wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu import settings
+from dotcu.cpp import build
+from dotcu.cpp.plan import CppRequest, CppTools
+from dotcu.cpp.tools import HostCompiler, TorchInstall, host, nvcc
 from dotcu.errors import ToolchainError
-from dotcu.extension import build
-from dotcu.extension.plan import NativeRequest, NativeTools
-from dotcu.extension.tools import HostCompiler, TorchInstall, host, nvcc
 
 # Compiles by joining a source and the headers that it includes, and writes a depfile, as g++ does.
 FAKE = r"""#!/bin/sh
@@ -103,8 +103,8 @@ class Project:
         flags: tuple[str, ...] = (),
         include: tuple[str, ...] = (),
         link_flags: tuple[str, ...] = (),
-    ) -> NativeRequest:
-        return NativeRequest(
+    ) -> CppRequest:
+        return CppRequest(
             name="lib",
             sources=tuple(self.folder / name for name in names),
             flags=flags,
@@ -112,8 +112,8 @@ class Project:
             link_flags=link_flags,
         )
 
-    def tools(self) -> NativeTools:
-        return NativeTools(host=self.fake.compiler(), nvcc=None, torch=self.torch)
+    def tools(self) -> CppTools:
+        return CppTools(host=self.fake.compiler(), nvcc=None, torch=self.torch)
 
     def build(self, *names: str, **options: tuple[str, ...]) -> bytes:
         return build.build_request(self.request(*names, **options), self.tools()).path.read_bytes()

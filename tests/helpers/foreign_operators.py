@@ -33,7 +33,7 @@ def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
 
 
 # Each operator takes float32 tensors that are contiguous, and doubles them; all but the first do so wrongly.
-NATIVE = """
+CPP = """
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>

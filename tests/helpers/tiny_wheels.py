@@ -29,7 +29,7 @@ at::Tensor twice(const at::Tensor& x) { c10::report("x"); return x; }
 MODULE = """
 extern "C" void* PyLong_FromLong(long);
 extern "C" int _PyLong_Sign(void*);
-extern "C" void* PyInit__native() { return _PyLong_Sign(PyLong_FromLong(1)) ? PyLong_FromLong(2) : nullptr; }
+extern "C" void* PyInit__cpp() { return _PyLong_Sign(PyLong_FromLong(1)) ? PyLong_FromLong(2) : nullptr; }
 """
 
 

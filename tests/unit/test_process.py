@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from dotcu import process
+from dotcu.cpp import build
 from dotcu.errors import ToolchainError
-from dotcu.extension import build
 
 
 def test_a_program_that_ran_gives_status_and_both_outputs() -> None:

@@ -46,7 +46,7 @@ NAMES_OF_TORCH = re.compile(
     r"torch\._C\b|_cdata\b|_dispatch_keys\(|\._op\b|sys\.meta_path|co_code\b.*tensor|torch\._ops\._|torch\._library"
 )
 ELSEWHERE = {
-    "benchmark", "checking", "inspection", "profiling", "extension", "shipping", "tuning", "watching",
+    "benchmark", "checking", "inspection", "profiling", "cpp", "shipping", "tuning", "watching",
     "notebook",
 }  # fmt: skip
 """Parts whose use of torch's private names a user's calls do not depend on."""

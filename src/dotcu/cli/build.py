@@ -45,17 +45,17 @@ def command(
         bool, typer.Option("--cpp", help="write the operators in C++, too, for programs without Python")
     ] = False,
     cpu_only: Annotated[
-        bool, typer.Option("--cpu-only", help="native code: leave out the .cu files; needs no nvcc")
+        bool, typer.Option("--cpu-only", help="C++: leave out the .cu files; needs no nvcc")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build one wheel for every Python and torch; without native code, for every CPU too."""
+    """Build one wheel for every Python and torch; without C++, for every CPU too."""
     from dotcu.shipping import building, clean, project
 
     folder = folder.absolute()
-    is_native = project.find(folder).native is not None  # inside an override it is read again, with --arch
+    has_cpp = project.find(folder).cpp is not None  # inside an override it is read again, with --arch
     overrides: dict[str, Any] = {} if arch is None else {"arch_list": ",".join(arch)}
-    if is_native:
+    if has_cpp:
         given = {
             "--nvrtc": nvrtc is not None,
             "--locked": locked,
@@ -63,11 +63,11 @@ def command(
             "--cpp": cpp,
             "--lock-only": lock_only,
         }
-        _refuse(given, "a project with native code, whose wheel holds a library")
+        _refuse(given, "a project with C++, whose wheel holds a library")
         if cpu_only:
             overrides["use_cuda"] = False
         with settings.override(**overrides):
-            passed = _native(project.find(folder), out, isolated=isolation, check=check, as_json=as_json)
+            passed = _build_cpp(project.find(folder), out, isolated=isolation, check=check, as_json=as_json)
         if not passed:
             raise typer.Exit(EXIT_FAILED)
         return
@@ -105,18 +105,18 @@ def _refuse(given: Mapping[str, bool], useless_for: str) -> None:
             raise UsageError(f"{option} is not for {useless_for}.\nLeave it out: dotcu build")
 
 
-def _native(described: Project, out: Path, *, isolated: bool, check: bool, as_json: bool) -> bool:
-    """Compile native code, make the wheel, audit it, print the results; return whether all passed."""
-    from dotcu.extension.build import build_request
-    from dotcu.shipping import building, clean, native_library
+def _build_cpp(described: Project, out: Path, *, isolated: bool, check: bool, as_json: bool) -> bool:
+    """Compile C++, make the wheel, audit it, print the results; return whether all passed."""
+    from dotcu.cpp.build import build_request
+    from dotcu.shipping import building, clean, project
     from dotcu.shipping.audit import make_wheel, require_tools
 
     require_tools()
-    request, tools = native_library.prepare(described)
+    request, tools = project.cpp_build(described)
     with building.folder_for(described.root / out):
         built = build_request(request, tools)
         audit = make_wheel(described.root, request.compiled, built, described.root / out, isolated=isolated)
-    compiled_with = native_library.compiled_with(request, tools)
+    compiled_with = project.compiled_with(request, tools)
     checked = clean.check_by_tests(audit.wheel, described.root) if check and audit.passed else None
     if as_json:
         values = {"compiled_with": compiled_with, **audit.to_json()}

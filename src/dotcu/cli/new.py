@@ -22,8 +22,8 @@ _AS_JSON = typer.Option("--json", help="print the created files as JSON")
 
 def project(
     name: Annotated[str, typer.Argument(help="the project's name, or a path that ends in it")],
-    native: Annotated[
-        bool, typer.Option("--native", help="launchers in C++, on torch's stable ABI; needs a C++ compiler")
+    cpp: Annotated[
+        bool, typer.Option("--cpp", help="launchers in C++, on torch's stable ABI; needs a C++ compiler")
     ] = False,
     tile: Annotated[bool, _TILE] = False,
     as_json: Annotated[bool, _AS_JSON] = False,
@@ -31,10 +31,10 @@ def project(
     """Create a project that passes its checks: package, tests, benchmark, CI, containers."""
     from dotcu.scaffold import create, plan_project
 
-    plan = plan_project(name, native=native, tile=tile)
+    plan = plan_project(name, cpp=cpp, tile=tile)
     create(plan)
     folder = _short(plan.folder)
-    if native:
+    if cpp:
         then = {
             "make test": "compiles the library, and tests it; needs no GPU",
             "dotcu build --check": "one wheel for every Python and torch, audited and tested",

@@ -34,7 +34,7 @@ def command(
 
     The exit code is the program's; 3 if it needs a GPU and there is none.
     """
-    from dotcu.extension import compile_program, run_program
+    from dotcu.cpp import compile_program, run_program
 
     words = arguments or []
     program, uses_cuda, compiled = compile_program(

@@ -152,7 +152,7 @@ def trace_operators(
         if overload.body is None:
             file = (
                 "but what its file holds" if overload.library is not None else
-                "and its file is not known, since dotcu.load_native did not load it: dotcu inspect lib.so"
+                "and its file is not known, since dotcu.load_cpp did not load it: dotcu inspect lib.so"
             )  # fmt: skip
             traced.notes.append(
                 f"{name} is computed by a library: there is no source, PTX or line to show, {file}"

@@ -14,8 +14,8 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dotcu import torch_compat
+from dotcu.cpp.load import library_of
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
-from dotcu.extension.load import library_of
 from dotcu.kernel import native, tracking_allocations
 from dotcu.kernel.launch_policy import in_body
 from dotcu.kernel.simulation import simulating_elsewhere
@@ -490,7 +490,7 @@ class ExistingOperator(Overload):
 
     @property
     def library(self) -> Path | None:
-        """The file of the library, where `dotcu.load_native` loaded it."""
+        """The file of the library, where `dotcu.load_cpp` loaded it."""
         return library_of(self.qualified_name)
 
     @property

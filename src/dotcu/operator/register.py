@@ -257,7 +257,7 @@ def _unknown(namespace: str, name: str) -> str:
     every = {each.partition(".")[0] for each in torch_compat.operator_names()}
     known = sorted(each for each in every if each.startswith(f"{namespace}::"))
     happened = f"no library of this process has registered {namespace}::{name}"
-    load = 'Load the library first: dotcu.load_native("lib.cpp"), or torch.ops.load_library("lib.so").'
+    load = 'Load the library first: dotcu.load_cpp("lib.cpp"), or torch.ops.load_library("lib.so").'
     if not known:
         return f"{happened}, nor anything else of {namespace!r}.\n{load}"
     near = difflib.get_close_matches(f"{namespace}::{name}", known, 3) or known[:3]

@@ -50,20 +50,20 @@ FIRST_OPERATOR = OPERATOR | {"operator.py": _FIRST_OPERATOR}
 TILE_OPERATOR = {f"tile/{name}": path for name, path in _SOURCES.items()} | _TRIED
 TILE_FIRST_OPERATOR = TILE_OPERATOR | {"tile/operator.py": _FIRST_OPERATOR}
 
-# The same with launchers in C++, `dotcu new --native`.
+# The same with launchers in C++, `dotcu new --cpp`.
 _PLAIN_TOO = ("gitignore", "pre-commit-config.yaml", "Containerfile.gpu", "py.typed")
-NATIVE_PROJECT = {
-    **{name if name in _PLAIN_TOO else f"native/{name}": path for name, path in PROJECT.items()},
-    "native/library.py": "src/«package»/_library.py",
-    **{f"native/{name}": f"src/«package»/csrc/{name}" for name in ("library.cpp", "stable.h", "launch.h")},
+CPP_PROJECT = {
+    **{name if name in _PLAIN_TOO else f"cpp/{name}": path for name, path in PROJECT.items()},
+    "cpp/library.py": "src/«package»/_library.py",
+    **{f"cpp/{name}": f"src/«package»/csrc/{name}" for name in ("library.cpp", "stable.h", "launch.h")},
 }
 
-NATIVE_OPERATOR = {
-    **{f"native/operator.{kind}": f"src/«package»/csrc/«operator».{kind}" for kind in ("cpp", "cu")},
-    "native/operator.py": "src/«package»/«operator».py",
-    **{f"native/{name}": path for name, path in _TRIED.items()},
+CPP_OPERATOR = {
+    **{f"cpp/operator.{kind}": f"src/«package»/csrc/«operator».{kind}" for kind in ("cpp", "cu")},
+    "cpp/operator.py": "src/«package»/«operator».py",
+    **{f"cpp/{name}": path for name, path in _TRIED.items()},
 }
-NATIVE_FIRST_OPERATOR = NATIVE_OPERATOR | {"native/operator.py": _FIRST_OPERATOR}
+CPP_FIRST_OPERATOR = CPP_OPERATOR | {"cpp/operator.py": _FIRST_OPERATOR}
 
 
 def filled(table: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
@@ -77,7 +77,7 @@ def own_names() -> set[str]:
     In C++ and CUDA with host code an operator's name is text, or has more letters.
     """
     names: set[str] = set()
-    for template in (*OPERATOR, *TILE_OPERATOR, *NATIVE_OPERATOR):
+    for template in (*OPERATOR, *TILE_OPERATOR, *CPP_OPERATOR):
         text = _fill(_read(template), {"package": "_", "operator": "_"})
         if template.endswith(".py"):
             names.update(_python_names(text))
@@ -133,7 +133,7 @@ def find(folder: Path) -> tuple[Path, Path, bool]:
         )
     for sources in ("src", "."):
         if is_file(root / sources / package / "__init__.py"):
-            return root, root / sources / package, "native" in table
+            return root, root / sources / package, "cpp" in table
     raise UsageError(
         f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
         f"{package}/__init__.py next to it.\nCorrect modules in [tool.dotcu], or make that file."
@@ -177,26 +177,26 @@ _WITH_TILES = {
 }
 
 
-def plan_project(place: str | Path, *, native: bool = False, tile: bool = False) -> ScaffoldPlan:
+def plan_project(place: str | Path, *, cpp: bool = False, tile: bool = False) -> ScaffoldPlan:
     """Plan a project.
 
     Args:
         place: Its name, or a path whose last part is the name.
-        native: With launchers in C++, on torch's stable ABI.
+        cpp: With launchers in C++, on torch's stable ABI.
         tile: With a tile kernel, of CUDA Tile C++.
 
     Raises:
         UsageError: It cannot have that name, or that place; or launchers in C++ are to launch tile kernels.
     """
-    if native and tile:
+    if cpp and tile:
         raise UsageError(
-            "Launchers in C++ launch no tile kernels: --native and --tile do not go together.\n"
+            "Launchers in C++ launch no tile kernels: --cpp and --tile do not go together.\n"
             "Type: dotcu new --tile NAME"
         )
     folder = Path(os.path.abspath(place))  # noqa: PTH100  (a link stays a link)
     name = folder.name
     _require_place(folder)
-    command = f"dotcu new{' --native' * native}{' --tile' * tile}"
+    command = f"dotcu new{' --cpp' * cpp}{' --tile' * tile}"
     refusal = project_refusal(name)
     if refusal:
         instead = folder.with_name(suggested(name, "_ops")) if name else "NAME"
@@ -204,8 +204,8 @@ def plan_project(place: str | Path, *, native: bool = False, tile: bool = False)
         raise UsageError(f"a project cannot be named {name!r}: {refusal}.\nType: {command} {typed}")
     package = package_of(name)
     table = PROJECT | (TILE_FIRST_OPERATOR if tile else FIRST_OPERATOR)
-    if native:
-        table = NATIVE_PROJECT | NATIVE_FIRST_OPERATOR
+    if cpp:
+        table = CPP_PROJECT | CPP_FIRST_OPERATOR
     files = filled(table, {"project": name, "package": package, "operator": FIRST})
     for path, (plain, more) in _WITH_TILES.items() if tile else ():
         files[path] = files[path].replace(plain, more)
@@ -524,7 +524,7 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
         UsageError: There is no project, it has such an operator, or none can have that name; or the
             package's `__init__.py` cannot be changed safely.
     """
-    root, folder, native = find(start)
+    root, folder, cpp = find(start)
     path, package = folder / "__init__.py", folder.name
     try:
         before = read_file(path).decode("utf-8")  # line ends as they are
@@ -536,11 +536,11 @@ def plan_operator(name: str, start: Path, *, tile: bool = False) -> ScaffoldPlan
         raise UsageError(
             f"an operator cannot be named {name!r}: {refusal}.\nType: dotcu new-op {suggested(name, '_op')}"
         )
-    if native and tile:
+    if cpp and tile:
         raise UsageError(
             f"The launchers of {package} are C++, which launches no tile kernels.\nType: dotcu new-op {name}"
         )
-    table = NATIVE_OPERATOR if native else TILE_OPERATOR if tile else OPERATOR
+    table = CPP_OPERATOR if cpp else TILE_OPERATOR if tile else OPERATOR
     files = filled(table, {"package": package, "operator": name})
     if folder.parent == root:
         files = {each.removeprefix("src/"): text for each, text in files.items()}

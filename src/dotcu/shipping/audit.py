@@ -1,4 +1,4 @@
-"""A wheel of native code: pip builds it around the library, auditwheel finds its tag, and an audit decides
+"""A wheel of C++: pip builds it around the library, auditwheel finds its tag, and an audit decides
 whether it is kept. Every rule is held against what is in it, and none of it is loaded.
 
 A rule is a function that yields a sentence for each problem; `RULES` lists them. Which of torch's functions
@@ -28,9 +28,9 @@ from rich.text import Text
 
 from dotcu import process, report_base
 from dotcu.compile.target import Version, dotted
+from dotcu.cpp.build import CppBuild
 from dotcu.elf import ElfSymbol, HostBinary, undefined_symbols
 from dotcu.errors import ToolchainError, UsageError
-from dotcu.extension.build import NativeBuild
 from dotcu.inspection import binary
 from dotcu.inspection.binary import BinaryReport
 from dotcu.inspection.manylinux import floor_of, is_provided
@@ -43,7 +43,7 @@ FIRST: Version = (2, 10)
 """The first torch with a stable ABI."""
 
 TOOLS = ("auditwheel", "abi3audit", "twine")
-"""What pip has in `dotcu[build]`, and a wheel of native code is made and audited with."""
+"""What pip has in `dotcu[build]`, and a wheel of C++ is made and audited with."""
 
 _TOOL_S = 600.0
 
@@ -106,7 +106,7 @@ def require_tools() -> None:
     missing = [name for name in TOOLS if importlib.util.find_spec(name) is None]
     if missing:
         raise ToolchainError(
-            f"A wheel of native code is repaired and audited by {', '.join(TOOLS)}; not installed: "
+            f"A wheel of C++ is repaired and audited by {', '.join(TOOLS)}; not installed: "
             f'{", ".join(missing)}.\nType: pip install "dotcu[build,tools]"'
         )
 
@@ -172,7 +172,7 @@ def _metadata(wheel: Path) -> str:
 
 
 def make_wheel(
-    root: Path, sources: Sequence[Path], built: NativeBuild, out: Path, *, isolated: bool = True
+    root: Path, sources: Sequence[Path], built: CppBuild, out: Path, *, isolated: bool = True
 ) -> Audit:
     """Make the wheel, and put it into its place if the audit passes; else there is none.
 
@@ -193,13 +193,13 @@ def make_wheel(
     if lacking:
         raise UsageError(
             f"The library needs {', '.join(lacking)}, which neither the system, torch nor CUDA provides.\n"
-            "Link it statically, in [tool.dotcu.native]: link-flags = ['/path/to/libNAME.a']"
+            "Link it statically, in [tool.dotcu.cpp]: link-flags = ['/path/to/libNAME.a']"
         )
     users: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for source, data in zip(sources, built.objects, strict=True):
         for name in undefined_symbols(data):
             users[name] += (source.name,)
-    given = {"DOTCU_NATIVE_LIBRARY": str(built.path)}
+    given = {"DOTCU_CPP_LIBRARY": str(built.path)}
     return audited_wheel(root, out, given, users, isolated=isolated)
 
 

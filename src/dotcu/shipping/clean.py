@@ -105,7 +105,7 @@ def check_by_tests(wheel: Path, root: Path) -> CleanRun:
     """
     if not list((root / "tests").glob("test_*.py")):
         raise UsageError(
-            f"{root / 'tests'} has no test_*.py, and a wheel of native code is checked by its tests.\n"
+            f"{root / 'tests'} has no test_*.py, and a wheel of C++ is checked by its tests.\n"
             "Write one that calls the operators, or build without --check."
         )
     torch = _this_torch()

@@ -1,4 +1,4 @@
-"""hatchling's build hook: compiles what dotcu.lock says, or native code, and adds it to a wheel.
+"""hatchling's build hook: compiles what dotcu.lock says, or C++, and adds it to a wheel.
 
 [build-system]
 requires = ["hatchling>=1.27", "dotcu"]
@@ -20,14 +20,14 @@ from hatchling.plugin import hookimpl
 
 from dotcu import settings
 from dotcu.compile import toolchain
-from dotcu.extension.build import MAX_BYTES
+from dotcu.cpp.build import MAX_BYTES
 from dotcu.files import read_file
-from dotcu.shipping import lock, native_library, project
+from dotcu.shipping import lock, project
 from dotcu.shipping.assembling import assemble, compile_all, plan
 
 
 def compiled(root: Path, in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
-    """Compile what a project's wheel holds: its lock, or its native library.
+    """Compile what a project's wheel holds: its lock, or its library of C++.
 
     Args:
         root: The folder of its pyproject.toml.
@@ -38,18 +38,20 @@ def compiled(root: Path, in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
 
     Raises:
         UsageError: The lock is missing, or older than the sources.
-        SourceError: A kernel, or native code, does not compile.
-        EnvironmentFault: There is no compiler; for native code, no torch.
+        SourceError: A kernel, or C++, does not compile.
+        EnvironmentFault: There is no compiler; for C++, no torch.
     """
     described = project.read(root)
-    if described.native is not None:
-        return {native_library.place(described): read_file(native_library.built(described), MAX_BYTES)}
+    if described.cpp is not None:
+        return {project.place_of_library(described): read_file(project.cpp_library(described), MAX_BYTES)}
     locked = lock.read(root)
     targets = project.targets_of(described.architectures, toolchain.supported(toolchain.nvrtc()))
     lock.require_current(locked, root, targets)
     files = assemble(compile_all(plan(locked, root, targets)), in_wheel)
-    cpp, package = settings.current().cpp, described.modules[0].split(".")[0]
-    for file in sorted(cpp.iterdir()) if cpp is not None else ():  # `dotcu build --cpp` has written them
+    operators, package = settings.current().operator_library, described.modules[0].split(".")[0]
+    for file in (
+        sorted(operators.iterdir()) if operators is not None else ()
+    ):  # `dotcu build --cpp` has written them
         files[f"{package}/cpp/{file.name}"] = read_file(file)
     return files
 
@@ -72,15 +74,15 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
             file = self._made / str(number)
             file.write_bytes(data)
             build_data["force_include"][str(file)] = place
-        if project.read(Path(self.root)).native is not None or settings.current().cpp is not None:
+        if project.read(Path(self.root)).cpp is not None or settings.current().operator_library is not None:
             build_data["pure_python"] = False
-            build_data["tag"] = native_library.TAG
+            build_data["tag"] = project.TAG
         elif build_data.get("pure_python") and not build_data.get("tag"):
             build_data["tag"] = "py3-none-any"  # also where requires-python is not said
 
     def dependencies(self) -> list[str]:
-        """List what the build needs on top of [build-system]: torch's headers, for native code to build."""
-        return native_library.needed_to_build(project.read(Path(self.root)))
+        """List what the build needs on top of [build-system]: torch's headers, for C++ to build."""
+        return project.needed_to_build(project.read(Path(self.root)))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the files that were only made for the wheel.

@@ -1,18 +1,23 @@
-"""For which GPUs a wheel holds code: the names that people use, as targets."""
+"""A project that becomes a wheel: its pyproject.toml, the targets of its architectures, its library of C++.
+
+Imports no torch: hatchling's hook builds with it.
+"""
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dotcu import pyproject, settings
 from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, Target
+from dotcu.cpp import tools
+from dotcu.cpp.build import build_request
+from dotcu.cpp.plan import NAME, CppRequest, CppTools, is_cuda, portable, read_project
 from dotcu.errors import UsageError
-from dotcu.extension import plan as native_code
-from dotcu.extension.plan import NativeRequest
 
 DEFAULT: tuple[str, ...] = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
@@ -99,13 +104,13 @@ class Project:
         root: The folder of its pyproject.toml.
         modules: The modules that define its operators.
         architectures: Those to compile for, as they are named.
-        native: Its native code, None if the kernels are all there is.
+        cpp: Its C++, None if the kernels are all there is.
     """
 
     root: Path
     modules: tuple[str, ...]
     architectures: tuple[str, ...]
-    native: NativeRequest | None = None
+    cpp: CppRequest | None = None
 
 
 def find(start: Path) -> Project:
@@ -137,7 +142,7 @@ def read(root: Path) -> Project:
         root=root,
         modules=_strings(file, table, "modules"),
         architectures=architectures,
-        native=native_code.read_project(root),
+        cpp=read_project(root),
     )
 
 
@@ -148,3 +153,65 @@ def _strings(file: Path, table: Mapping[str, Any], name: str) -> tuple[str, ...]
             f"{file}: {name} of [tool.dotcu] is a list of strings, got {value!r}.\nWrite into it:\n{_TABLE}"
         )
     return tuple(value)
+
+
+# Its library of C++: what to compile for which GPUs, and where it is in a wheel.
+
+
+OLDEST_TORCH = "2.10"
+"""The first that has launch checks and pointers to const in its stable ABI."""
+
+TAG = f"cp310-abi3-linux_{platform.machine()}"
+"""The tag until auditwheel has found the oldest system. The first Python of torch 2.10 is 3.10."""
+
+FILE = f"{NAME}.abi3.so"
+
+
+def compiled_with(request: CppRequest, used: CppTools) -> str:
+    """Return a sentence on the compilers and the torch that make a library."""
+    assert used.torch is not None
+    nvcc = " and nvcc {}.{}".format(*used.nvcc.version) if used.nvcc else ""
+    left = ", ".join(path.name for path in request.left_out)
+    without = f"; without CUDA, so without {left}" if left else ""
+    return f"compiled by {used.host.version}{nvcc}, with torch {used.torch.version}{without}"
+
+
+def cpp_build(project: Project) -> tuple[CppRequest, CppTools]:
+    """Find the compilers, and decide what to compile for which GPUs: what `build_request` takes.
+
+    Raises:
+        UsageError: An architecture is unknown, or nothing is left to compile.
+        ToolchainError: No host compiler; `.cu` files and no nvcc, or none of torch's CUDA major.
+        EnvironmentFault: There is no torch to compile against.
+    """
+    assert project.cpp is not None
+    torch, host = tools.find_torch(), tools.host()
+    request = replace(portable(project.cpp, project.root, torch), lines=False)
+    compiler = None
+    if settings.current().use_cuda and any(map(is_cuda, request.sources)):
+        compiler = tools.nvcc(torch.cuda)
+        targets = targets_of(project.architectures, tools.architectures(compiler))
+        request = replace(request, cuda=True, targets=targets)
+    if not request.compiled:
+        raise UsageError(
+            "Without CUDA nothing is left to compile: every source is a .cu file.\n"
+            "Build it with CUDA, or add C++ for the CPU to sources in [tool.dotcu.cpp]."
+        )
+    return request, CppTools(host=host, nvcc=compiler, torch=torch)
+
+
+def cpp_library(project: Project) -> Path:
+    """Return the library: the one that `dotcu build` has made, or compiled now."""
+    library = settings.current().cpp_library
+    return library if library is not None else build_request(*cpp_build(project)).path
+
+
+def place_of_library(project: Project) -> str:
+    """Return the path of the library in a wheel: in the package of the first of the modules."""
+    return f"{project.modules[0].split('.')[0]}/{FILE}"
+
+
+def needed_to_build(project: Project) -> list[str]:
+    """List what pip installs to build a wheel from source."""
+    compiles = project.cpp is not None and settings.current().cpp_library is None
+    return [f"torch>={OLDEST_TORCH}"] if compiles else []

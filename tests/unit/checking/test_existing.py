@@ -18,7 +18,7 @@ from dotcu.checking.report import CheckReport
 from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.operator import ExistingOperator
-from helpers.foreign_operators import NATIVE, foreign, scaled
+from helpers.foreign_operators import CPP, foreign, scaled
 
 with_compiler = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler; c++ is not on PATH")
 
@@ -155,11 +155,11 @@ def test_a_written_argument_that_is_given_back_is_compared_once() -> None:
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The namespace of a library in C++."""
-    path = tmp_path_factory.mktemp("native") / "existing_native.cpp"
-    path.write_text(NATIVE.replace("@NAME@", "existing_native"))
-    library = dotcu.load_native(path, flags=["-O0"])
-    assert isinstance(library, dotcu.NativeLibrary)
-    return "existing_native"
+    path = tmp_path_factory.mktemp("cpp") / "existing_cpp.cpp"
+    path.write_text(CPP.replace("@NAME@", "existing_cpp"))
+    library = dotcu.load_cpp(path, flags=["-O0"])
+    assert isinstance(library, dotcu.CppLibrary)
+    return "existing_cpp"
 
 
 def doubling(name: str) -> ExistingOperator:
@@ -214,7 +214,7 @@ def test_a_figure_is_of_the_librarys_file(native: str) -> None:
 def test_inspect_of_a_library_that_nobody_knows_the_file_of() -> None:
     report = dotcu.inspect(described(foreign(CPU=scaled)))
     assert report.libraries == ()
-    assert "its file is not known, since dotcu.load_native did not load it" in str(report)
+    assert "its file is not known, since dotcu.load_cpp did not load it" in str(report)
 
 
 def test_bench_without_a_gpu_bounds_a_call_and_says_that_nothing_was_counted() -> None:
@@ -229,7 +229,7 @@ CRASHING = """
 import dotcu
 import torch
 
-dotcu.load_native("crashing.cpp")
+dotcu.load_cpp("crashing.cpp")
 crashes = dotcu.op.existing("crashing::crashes")
 right = dotcu.op.existing("crashing::right")
 for each in (crashes, right):
@@ -241,7 +241,7 @@ for each in (crashes, right):
 @pytest.mark.slow
 @with_compiler
 def test_a_crash_in_c_plus_plus_ends_a_worker_and_not_the_check(tmp_path: Path) -> None:
-    (tmp_path / "crashing.cpp").write_text(NATIVE.replace("@NAME@", "crashing"))
+    (tmp_path / "crashing.cpp").write_text(CPP.replace("@NAME@", "crashing"))
     (tmp_path / "ops.py").write_text(CRASHING)
     words = ["check", "ops.py", "--quick", "--only", "crashing::crashes/call/float32-s0"]
     done = subprocess.run(

@@ -36,7 +36,7 @@ def test_another_operator_can_be_one_too(tmp_path: Path) -> None:
 
 def test_launchers_in_cpp_have_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="do not go together"):
-        plan_project(tmp_path / "tilelib", tile=True, native=True)
-    create(plan_project(tmp_path / "nativelib", native=True))
+        plan_project(tmp_path / "tilelib", tile=True, cpp=True)
+    create(plan_project(tmp_path / "cpplib", cpp=True))
     with pytest.raises(UsageError, match="launches no tile kernels"):
-        plan_operator("halve", tmp_path / "nativelib", tile=True)
+        plan_operator("halve", tmp_path / "cpplib", tile=True)

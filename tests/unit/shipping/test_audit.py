@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     reason=f'needs {", ".join(TOOLS)}: pip install "dotcu[build]"',
 )
 
-PLACE = "mylib/_native.abi3.so"
+PLACE = "mylib/_cpp.abi3.so"
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_a_wheel_that_keeps_to_every_rule_holds(tmp_path: Path, stable: Path) ->
 def test_a_module_for_one_python_is_refused(tmp_path: Path, stable: Path) -> None:
     """By its name, and by what it uses of Python."""
     module = tiny_wheels.library(tmp_path / "made" / "module.so", tiny_wheels.MODULE)
-    place = "mylib/_native.cpython-311-x86_64-linux-gnu.so"
+    place = "mylib/_cpp.cpython-311-x86_64-linux-gnu.so"
     found = audit(tiny_wheels.wheel(tmp_path, {PLACE: stable, place: module}))
     assert not found.passed
     (by_name,) = (text for text in found.problems["tag against contents, glibc"] if "one only" in text)
@@ -78,7 +78,7 @@ def test_a_module_for_the_python_of_the_tag_is_refused_too(tmp_path: Path, stabl
 
 @pytest.mark.usefixtures("untold")
 def test_unstable_symbols_are_refused_by_their_names_in_cpp(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    bad = tiny_wheels.library(tmp_path / "made" / "_native.abi3.so", tiny_wheels.UNSTABLE, *flags)
+    bad = tiny_wheels.library(tmp_path / "made" / "_cpp.abi3.so", tiny_wheels.UNSTABLE, *flags)
     found = audit(tiny_wheels.wheel(tmp_path, {PLACE: bad}), {"_ZN3c106reportEPKc": ("scale.cpp",)})
     (problem,) = broken(found)["torch's stable ABI"]
     assert problem.startswith(f"{PLACE} uses what is not in torch's stable ABI: ")
@@ -89,7 +89,7 @@ def test_unstable_symbols_are_refused_by_their_names_in_cpp(tmp_path: Path, flag
 
 @pytest.mark.usefixtures("untold")
 def test_a_library_that_names_no_library_of_torch_is_refused(tmp_path: Path) -> None:
-    alone = tiny_wheels.library(tmp_path / "made" / "_native.abi3.so", tiny_wheels.STABLE)
+    alone = tiny_wheels.library(tmp_path / "made" / "_cpp.abi3.so", tiny_wheels.STABLE)
     (problem,) = broken(audit(tiny_wheels.wheel(tmp_path, {PLACE: alone})))["torch's stable ABI"]
     assert "needs none of its libraries" in problem
 

@@ -26,8 +26,8 @@ import torch
 
 from dotcu.checking.target import resolve
 from dotcu.compile import ObjectCode, Target
+from dotcu.cpp import tools
 from dotcu.errors import ToolchainError, UsageError
-from dotcu.extension import tools
 from dotcu.shipping import building, project
 from dotcu.shipping.assembling import Job
 from dotcu.shipping.cpp import library as cpp

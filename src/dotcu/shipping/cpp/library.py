@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dotcu.compile import ObjectCode, Target
+from dotcu.cpp import build, tools
+from dotcu.cpp.plan import CppRequest, CppTools
 from dotcu.errors import ToolchainError, UsageError
-from dotcu.extension import build, tools
-from dotcu.extension.plan import NativeRequest, NativeTools
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator
 from dotcu.shipping.assembling import Job, replacing
@@ -80,12 +80,12 @@ def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
     """
     torch = tools.find_torch()
     here = [f"-ffile-prefix-map={path}/=" for path in (folder, torch.include[0])]
-    request = NativeRequest(
+    request = CppRequest(
         name=f"lib{package}_operators", sources=(folder / writing.SOURCE,), portable=True,
         flags=("-fvisibility=hidden", "-ffp-contract=off", *here, *flags),
         link_flags=("-Xlinker", "--strip-all"),
     )  # fmt: skip
-    return build.build_request(request, NativeTools(host=tools.host(), nvcc=None, torch=torch)).path
+    return build.build_request(request, CppTools(host=tools.host(), nvcc=None, torch=torch)).path
 
 
 # A wheel that has its operators in C++ and its kernels: for Linux, tagged by auditwheel, audited.
@@ -121,7 +121,9 @@ def make(planned: WheelPlan, written: Path, out: Path, *, isolated: bool = True)
     Raises:
         ToolchainError: pip or auditwheel failed, or the wheel breaks a rule of its tags.
     """
-    result = audited_wheel(planned.project.root, out, {"DOTCU_CPP": str(written)}, {}, isolated=isolated)
+    result = audited_wheel(
+        planned.project.root, out, {"DOTCU_OPERATOR_LIBRARY": str(written)}, {}, isolated=isolated
+    )
     if not result.passed:
         raise ToolchainError(f"The wheel would not run where its tags say:\n{result}")
     return contents(result.wheel)

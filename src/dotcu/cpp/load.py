@@ -18,14 +18,15 @@ from types import ModuleType
 from dotcu import process, pyproject
 from dotcu.compile import driver
 from dotcu.compile.target import Target
+from dotcu.cpp import tools
+from dotcu.cpp.build import build_request
+from dotcu.cpp.load_check import NAMESPACE
+from dotcu.cpp.plan import CppRequest, CppTools, is_cuda, name_of, request_of_project
 from dotcu.elf import undefined_symbols
 from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError, quoted
-from dotcu.extension import tools
-from dotcu.extension.build import build_request
-from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
-from dotcu.extension.trial import NAMESPACE, LoadTrial, registered
 from dotcu.files import is_file, read_text
 from dotcu.locks import ForkSafeLock
+from dotcu.workers import Channel, Worker
 
 _log = logging.getLogger("dotcu")
 
@@ -46,12 +47,9 @@ _TORCH_CUDA = re.compile(r"(?:ATen|c10|torch)/(?:.*/)?cuda/|ATen/native/cu|THC/"
 """Headers of torch's that a build without CUDA has, and that include what only one with CUDA has."""
 _TOOLKIT = re.compile(r"(?:cu(?:da|blas|sparse|dnn|fft|rand|solver)\w*|nvToolsExt|nvrtc)\.h")
 
-Paths = str | Path | Sequence[str | Path]
-Names = str | Sequence[str]
-
 
 @dataclass(frozen=True, kw_only=True)
-class NativeLibrary:
+class CppLibrary:
     """A library of operators, loaded.
 
     Attributes:
@@ -67,17 +65,17 @@ class NativeLibrary:
     left_out: tuple[Path, ...]
 
 
-def load_native(
-    sources: Paths,
+def load_cpp(
+    sources: str | Path | Sequence[str | Path],
     *,
     include: Sequence[str | Path] = (),
     flags: Sequence[str] = (),
     cuda_flags: Sequence[str] = (),
     link_flags: Sequence[str] = (),
-    arch: Names | None = None,
+    arch: str | Sequence[str] | None = None,
     debug: bool = False,
     cuda: bool | None = None,
-) -> NativeLibrary | ModuleType:
+) -> CppLibrary | ModuleType:
     """Compile C++ and CUDA with host code, if that is not done yet, and load the library.
 
     The sources bind themselves, as they do for torch's own tools: by `STABLE_TORCH_LIBRARY`, by
@@ -85,7 +83,7 @@ def load_native(
 
     Args:
         sources: A file or several, `.cpp` and `.cu`; relative ones are taken from the caller's file. Or
-            a pyproject.toml, whose [tool.dotcu.native] names them, with include folders and flags.
+            a pyproject.toml, whose [tool.dotcu.cpp] names them, with include folders and flags.
         include: Folders for their headers; relative ones are taken from the caller's file too.
         flags: More flags for the host compiler.
         cuda_flags: More flags for nvcc.
@@ -114,7 +112,7 @@ def load_native(
     base = Path(file).absolute().parent if file else Path.cwd()
     paths = _absolute([sources] if isinstance(sources, str | Path) else sources, base)
     torch = tools.find_torch()
-    asked = NativeRequest(
+    asked = CppRequest(
         name=name_of(paths[0]) if paths else "",
         sources=paths,
         include=_absolute(include, base),
@@ -139,11 +137,11 @@ def load_native(
             ", ".join(path.name for path in request.left_out),
         )
     nvcc = tools.nvcc(torch.cuda) if request.cuda else None
-    with contextlib.closing(LoadTrial()) as trial:
-        built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch), trial)
+    with contextlib.closing(Worker(ENTRY, prelude="import torch")) as loader:
+        built = build_request(request, CppTools(host=tools.host(), nvcc=nvcc, torch=torch), loader)
     texts = [read_text(path, "replace") for path in request.compiled]
     operators = load_library(built.path, texts)
-    return python_module(built.path, request.name) or NativeLibrary(
+    return python_module(built.path, request.name) or CppLibrary(
         path=built.path, operators=operators, cuda=request.cuda, left_out=request.left_out
     )
 
@@ -159,7 +157,7 @@ def _require_words(name: str, words: object) -> None:
         raise UsageError(f'{name} is a list of flags, got {words!r}.\nFor example: {name}=["-O3"]')
 
 
-def _require_possible(request: NativeRequest, torch: tools.TorchInstall) -> None:
+def _require_possible(request: CppRequest, torch: tools.TorchInstall) -> None:
     """Refuse, before anything is compiled, what a torch without CUDA cannot be the base of.
 
     Raises:
@@ -204,7 +202,7 @@ def _absolute(paths: Sequence[str | Path], base: Path) -> tuple[Path, ...]:
     return tuple((base / Path(path).expanduser()).resolve() for path in paths)
 
 
-def targets(arch: Names | None) -> tuple[Target, ...]:
+def targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
     """Return the architectures that device code is compiled for.
 
     Raises:
@@ -246,6 +244,29 @@ def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
             _loaded[path] = tuple(sorted(registered() - before))
             _namespaces.update(dict.fromkeys(names, path))
         return _loaded[path]
+
+
+def registered() -> set[str]:
+    """Return the qualified names of all operators of this process."""
+    import torch
+
+    return set(torch._C._dispatch_get_all_op_names())
+
+
+ENTRY = f"{__name__}:load_in_worker"
+
+
+def load_in_worker(libraries: Sequence[str], channel: Channel) -> None:
+    """Load libraries; reply with the namespaces that are taken before the last, and once that is loaded."""
+    import torch
+
+    for library in libraries[:-1]:
+        with contextlib.suppress(Exception):
+            torch.ops.load_library(library)
+    channel.reply(sorted({name.partition("::")[0] for name in registered()}))
+    with contextlib.suppress(Exception):  # what it raises, this process meets too
+        torch.ops.load_library(libraries[-1])
+    channel.reply("loaded")
 
 
 def library_of(operator: str) -> Path | None:
@@ -336,7 +357,7 @@ def compile_program(
     """
     if not is_cuda(source):
         raise UsageError(f"{source.name} is not a .cu file.\nA program to run is one: dotcu run main.cu")
-    request = NativeRequest(
+    request = CppRequest(
         name=name_of(source),
         sources=(source.resolve(),),
         include=tuple(path.resolve() for path in include),
@@ -346,7 +367,7 @@ def compile_program(
         debug=debug,
         cuda=True,
     )
-    built = build_request(request, NativeTools(host=tools.host(), nvcc=tools.nvcc(None), torch=None))
+    built = build_request(request, CppTools(host=tools.host(), nvcc=tools.nvcc(None), torch=None))
     built.path.chmod(0o755)
     uses_cuda = any(_CALLS.fullmatch(name) for data in built.objects for name in undefined_symbols(data))
     return built.path, uses_cuda, bool(built.compiled)

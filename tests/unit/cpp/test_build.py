@@ -13,9 +13,9 @@ import pytest
 
 from dotcu import settings
 from dotcu.compile import cache
+from dotcu.cpp import build
+from dotcu.cpp.plan import link_inputs
 from dotcu.errors import CacheError, CompileError, JitDisabled
-from dotcu.extension import build
-from dotcu.extension.plan import link_inputs
 from helpers.cpp_projects import Project, write_fake
 
 
@@ -220,16 +220,16 @@ TWICE = """
 import sys
 from pathlib import Path
 from dotcu import settings
-from dotcu.extension import build
-from dotcu.extension.plan import link_inputs
-from dotcu.extension.tools import host
-from dotcu.extension.tools import TorchInstall
-from dotcu.extension.plan import NativeRequest, NativeTools
+from dotcu.cpp import build
+from dotcu.cpp.plan import link_inputs
+from dotcu.cpp.tools import host
+from dotcu.cpp.tools import TorchInstall
+from dotcu.cpp.plan import CppRequest, CppTools
 folder, fake, cache = map(Path, sys.argv[1:])
 torch = TorchInstall(version="2.13.0", cuda=None, folder=folder / "torch", identity="torch")
 with settings.override(cxx=str(fake), cache_dir=cache):
-    request = NativeRequest(name="lib", sources=(folder / "a.cpp",))
-    print(build.build_request(request, NativeTools(host=host(), nvcc=None, torch=torch)).path)
+    request = CppRequest(name="lib", sources=(folder / "a.cpp",))
+    print(build.build_request(request, CppTools(host=host(), nvcc=None, torch=torch)).path)
 """
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dotcu.cpp.load_check import require_loadable
 from dotcu.errors import CompileError
-from dotcu.extension.trial import LoadTrial
 from dotcu.workers import Worker, WorkerCrash
 
 THROWN = """\
@@ -34,13 +34,13 @@ class Dying(Worker):
         if not self.replies:
             raise WorkerCrash("the process died: SIGABRT", self.evidence)
         self.replies -= 1
-        return "loading"
+        return ["aten"]
 
 
 def refusal(tmp_path: Path, text: str, evidence: str) -> str:
     (tmp_path / "a.cpp").write_text(text)
     with pytest.raises(CompileError) as caught:
-        LoadTrial(Dying(1, evidence)).require_loadable(tmp_path / "a.so", [tmp_path / "a.cpp"])
+        require_loadable(Dying(1, evidence), tmp_path / "a.so", [tmp_path / "a.cpp"])
     return str(caught.value)
 
 
@@ -61,4 +61,4 @@ def test_a_death_without_a_word_shows_what_the_source_registers_wrongly(tmp_path
 
 
 def test_a_worker_that_dies_of_another_library_refuses_none(tmp_path: Path) -> None:
-    LoadTrial(Dying(0, "")).require_loadable(tmp_path / "a.so", [])
+    require_loadable(Dying(0, ""), tmp_path / "a.so", [])

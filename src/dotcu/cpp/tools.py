@@ -1,4 +1,4 @@
-"""The tools of native code: the host compiler, nvcc, and torch, none of which is imported or loaded."""
+"""The tools that compile C++: a host compiler, nvcc, and torch, none of which is imported or loaded."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _host(cxx: str | None) -> HostCompiler:
         if program is None:
             raise ToolchainError(
                 f"No host compiler was found: {', '.join(HOSTS)} are not on PATH.\n"
-                "Native code is compiled by one. Install it: apt install g++   (or: dnf install gcc-c++)\n"
+                "C++ is compiled by one. Install it: apt install g++   (or: dnf install gcc-c++)\n"
                 "A file with only kernels needs none: dotcu.load"
             )
         words = (program,)
@@ -273,7 +273,7 @@ def find_torch() -> TorchInstall:
     build, spec = toolchain.find_torch(), importlib.util.find_spec("torch")
     if build is None or spec is None or spec.origin is None:
         raise EnvironmentFault(
-            "Native code is compiled against torch, which is not installed.\n    pip install torch"
+            "C++ is compiled against torch, which is not installed.\n    pip install torch"
         )
     folder = Path(spec.origin).parent
     # the commit that version.py names, and the sizes of the libraries

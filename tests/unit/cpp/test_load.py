@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import dotcu
+from dotcu.cpp.load import load_library, targets
 from dotcu.errors import CacheError, CompileError, DuplicateOperator, EnvironmentFault, UsageError
-from dotcu.extension.load import load_library, targets
 from helpers.cpp_projects import missing_nvcc
 
 pytestmark = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler; c++ is not on PATH")
@@ -67,43 +67,43 @@ def write(folder: Path, name: str, text: str) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "text"), [("stable", STABLE), ("plain", LIBRARY)])
 def test_a_library_registers_its_operators(tmp_path: Path, kind: str, text: str) -> None:
-    name = f"native_{kind}"
-    library = dotcu.load_native(write(tmp_path, name, text))
-    assert isinstance(library, dotcu.NativeLibrary)
+    name = f"cpp_{kind}"
+    library = dotcu.load_cpp(write(tmp_path, name, text))
+    assert isinstance(library, dotcu.CppLibrary)
     assert library.operators == (f"{name}::twice",)
     assert library.path.is_file()
     x = torch.arange(5.0)
     assert torch.equal(getattr(torch.ops, name).twice(x), 2 * x)
-    assert dotcu.load_native(write(tmp_path, name, text)) == library
+    assert dotcu.load_cpp(write(tmp_path, name, text)) == library
 
 
 @pytest.mark.slow
 def test_a_pybind_module_is_a_module(tmp_path: Path) -> None:
-    module = dotcu.load_native(write(tmp_path, "native_module", MODULE))
-    assert (module.__name__, module.twice(21)) == ("native_module", 42)
+    module = dotcu.load_cpp(write(tmp_path, "cpp_module", MODULE))
+    assert (module.__name__, module.twice(21)) == ("cpp_module", 42)
 
 
 @pytest.mark.slow
 def test_an_edited_library_of_a_namespace_that_is_taken_is_refused(tmp_path: Path) -> None:
-    dotcu.load_native(write(tmp_path, "native_edited", STABLE))
+    dotcu.load_cpp(write(tmp_path, "cpp_edited", STABLE))
     with pytest.raises(DuplicateOperator, match="start Python again"):
-        dotcu.load_native(write(tmp_path, "native_edited", STABLE.replace("2 * from", "3 * from")))
-    assert torch.ops.native_edited.twice(torch.ones(1)).item() == 2
+        dotcu.load_cpp(write(tmp_path, "cpp_edited", STABLE.replace("2 * from", "3 * from")))
+    assert torch.ops.cpp_edited.twice(torch.ones(1)).item() == 2
 
 
 @pytest.mark.slow
 def test_an_operator_that_is_there_already_is_refused_and_the_process_lives(tmp_path: Path) -> None:
-    with torch.library._scoped_library("native_taken", "FRAGMENT") as own:
+    with torch.library._scoped_library("cpp_taken", "FRAGMENT") as own:
         own.define("twice(Tensor x) -> Tensor")
-        with pytest.raises(DuplicateOperator, match="native_taken::twice"):
-            dotcu.load_native(write(tmp_path, "native_taken", STABLE))
+        with pytest.raises(DuplicateOperator, match="cpp_taken::twice"):
+            dotcu.load_cpp(write(tmp_path, "cpp_taken", STABLE))
 
 
 @pytest.mark.slow
 def test_a_function_that_is_defined_nowhere_is_named(tmp_path: Path) -> None:
-    source = write(tmp_path, "native_missing", "int missing(int);\nint call() { return missing(1); }\n")
+    source = write(tmp_path, "cpp_missing", "int missing(int);\nint call() { return missing(1); }\n")
     with pytest.raises(CompileError, match="_Z7missingi is used and defined nowhere"):
-        dotcu.load_native(source)
+        dotcu.load_cpp(source)
 
 
 @pytest.mark.slow
@@ -123,12 +123,12 @@ def test_a_function_that_is_defined_nowhere_is_named(tmp_path: Path) -> None:
 def test_what_would_end_the_process_that_loads_a_library_is_an_error(
     tmp_path: Path, cache_dir: Path, change: tuple[str, str], says: str
 ) -> None:
-    source = write(tmp_path, "native_fatal", STABLE.replace(*change))
+    source = write(tmp_path, "cpp_fatal", STABLE.replace(*change))
     for _ in range(2):  # the cache does not have it either
         with pytest.raises(
-            CompileError, match=rf"native_fatal\.so is compiled, and Python would die(?s:.*){says}"
+            CompileError, match=rf"cpp_fatal\.so is compiled, and Python would die(?s:.*){says}"
         ):
-            dotcu.load_native(source)
+            dotcu.load_cpp(source)
 
 
 def test_a_library_in_a_folder_that_may_not_be_executed_says_which_setting_moves_it(
@@ -145,21 +145,21 @@ def test_a_library_in_a_folder_that_may_not_be_executed_says_which_setting_moves
 @pytest.mark.parametrize("name", ["flags", "cuda_flags", "link_flags"])
 def test_flags_are_a_list_and_the_message_has_it(name: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"Write {name}=['-DX=a b', '-O1'].")):
-        dotcu.load_native("none.cpp", **{name: "-DX='a b' -O1"})  # type: ignore[arg-type]
+        dotcu.load_cpp("none.cpp", **{name: "-DX='a b' -O1"})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is a list of flags, got 3"):
-        dotcu.load_native("none.cpp", **{name: 3})  # type: ignore[arg-type]
+        dotcu.load_cpp("none.cpp", **{name: 3})  # type: ignore[arg-type]
 
 
 def test_include_folders_are_a_list() -> None:
     with pytest.raises(UsageError, match=r"Write include=\['own'\]"):
-        dotcu.load_native("none.cpp", include=Path("own"))  # type: ignore[arg-type]
+        dotcu.load_cpp("none.cpp", include=Path("own"))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_without_cuda_the_cu_is_left_out(tmp_path: Path) -> None:
     text = MODULE.replace("return 2 * x", "\n#ifdef WITH_CUDA\n    return 0;\n#endif\n    return 2 * x")
     (tmp_path / "launch.cu").write_text("this is no C++")
-    module = dotcu.load_native([write(tmp_path, "native_cpu", text), tmp_path / "launch.cu"], cuda=False)
+    module = dotcu.load_cpp([write(tmp_path, "cpp_cpu", text), tmp_path / "launch.cu"], cuda=False)
     assert module.twice(2) == 4
 
 
@@ -184,9 +184,9 @@ def test_a_torch_without_cuda_says_at_once_what_it_can_do(
 ) -> None:
     (tmp_path / "launch.h").write_text(LAUNCH_H.replace("@INCLUDE@", include))
     (tmp_path / "launch.cu").write_text(KERNEL.replace("@INCLUDE@", include))
-    source, start = write(tmp_path, "native_wrapper", WRAPPER), time.perf_counter()
+    source, start = write(tmp_path, "cpp_wrapper", WRAPPER), time.perf_counter()
     with pytest.raises(EnvironmentFault) as raised:
-        dotcu.load_native([source, tmp_path / "launch.cu"], cuda=cuda)
+        dotcu.load_cpp([source, tmp_path / "launch.cu"], cuda=cuda)
     assert time.perf_counter() - start < 1
     header = include.partition("<")[2]
     assert re.search(
@@ -201,7 +201,7 @@ def test_a_cu_alone_says_how_its_kernels_load_on_a_torch_without_cuda(tmp_path: 
     cu = tmp_path / "launch.cu"
     cu.write_text(KERNEL.replace("@INCLUDE@", "#include <ATen/cuda/CUDAContext.h>"))
     with pytest.raises(EnvironmentFault, match=r"launch\.cu is CUDA") as raised:
-        dotcu.load_native(cu)
+        dotcu.load_cpp(cu)
     assert f"dotcu.load('{cu}')" in str(raised.value)
     x = torch.zeros(1, dtype=torch.int32)
     dotcu.load(cu).fill(x, grid=1, block=1)
@@ -213,7 +213,7 @@ def test_a_cu_alone_says_how_its_kernels_load_on_a_torch_without_cuda(tmp_path: 
 def test_cuda_inside_an_ifdef_is_compiled_for_the_cpu(tmp_path: Path) -> None:
     guarded = "#ifdef WITH_CUDA\n#include <c10/cuda/CUDAGuard.h>\n#endif\n"
     (tmp_path / "launch.cu").write_text("this is no C++")
-    module = dotcu.load_native([write(tmp_path, "native_ifdef", guarded + MODULE), tmp_path / "launch.cu"])
+    module = dotcu.load_cpp([write(tmp_path, "cpp_ifdef", guarded + MODULE), tmp_path / "launch.cu"])
     assert module.twice(2) == 4
 
 
@@ -228,8 +228,8 @@ def test_a_cu_is_compiled_for_two_architectures_and_linked(tmp_path: Path) -> No
     text = MODULE.replace("return 2 * x", "return launch() < 0 ? 0 : 2 * x").replace(
         "int twice", "int launch();\nint twice"
     )
-    source = write(tmp_path, "native_cuda", text)
-    module = dotcu.load_native([source, cu], arch=("sm_80", "sm_90"), cuda=True)
+    source = write(tmp_path, "cpp_cuda", text)
+    module = dotcu.load_cpp([source, cu], arch=("sm_80", "sm_90"), cuda=True)
     assert module.twice(3) == 6
     assert module.__file__ is not None
     words = [sys.executable, "-m", "dotcu", "inspect", module.__file__]
@@ -239,7 +239,7 @@ def test_a_cu_is_compiled_for_two_architectures_and_linked(tmp_path: Path) -> No
 
 RELATIVE = """
 import dotcu
-print(dotcu.load_native("own.cpp").twice(4))
+print(dotcu.load_cpp("own.cpp").twice(4))
 """
 
 

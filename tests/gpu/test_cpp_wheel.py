@@ -1,7 +1,7 @@
-"""A wheel of native code on a GPU: under the Python and torch that made it, and under others.
+"""A wheel of C++ on a GPU: under the Python and torch that made it, and under others.
 
 DOTCU_TEST_PYTHON names another Python that has torch 2.10 or later and pytest. DOTCU_TEST_WHEEL names a
-wheel of `dotcu new --native mylib` that was made elsewhere, and stands for one that is made here.
+wheel of `dotcu new --cpp mylib` that was made elsewhere, and stands for one that is made here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ assert mylib.scale_add(a, b).eq(2).all()
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("native") / "mylib"
-    create(plan_project(folder, native=True))
+    folder = tmp_path_factory.mktemp("cpp") / "mylib"
+    create(plan_project(folder, cpp=True))
     return folder
 
 

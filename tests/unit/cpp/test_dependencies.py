@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dotcu.extension.build import Dependencies, gather, read_depfile
+from dotcu.cpp.build import Dependencies, gather, read_depfile
 from dotcu.serialize import from_json, to_json
 
 

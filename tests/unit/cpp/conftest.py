@@ -1,4 +1,4 @@
-"""What the tests of native code share: a cache of their own, and a compiler that is a script."""
+"""What the tests of C++ share: a cache of their own, and a compiler that is a script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.extension.tools import TorchInstall
+from dotcu.cpp.tools import TorchInstall
 from helpers.cpp_projects import Fake, Project, write_fake
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dotcu.cpp import plan, tools
+from dotcu.cpp.plan import CppRequest, CppTools, link_words
+from dotcu.cpp.tools import HostCompiler
 from dotcu.errors import UsageError
-from dotcu.extension import plan, tools
-from dotcu.extension.plan import NativeRequest, NativeTools, link_words
-from dotcu.extension.tools import HostCompiler
 from dotcu.scaffold import add, create, plan_operator, plan_project
 
 LONGEST = "a-lib-whose-name-is-the-longest-that-is-"[:39] + "x"
@@ -21,14 +21,14 @@ HOST = HostCompiler(words=("c++",), version="", identity="")
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    create(plan_project(tmp_path / "mylib", native=True))
+    create(plan_project(tmp_path / "mylib", cpp=True))
     return tmp_path / "mylib"
 
 
 def test_the_files_beside_those_that_every_project_has(tmp_path: Path) -> None:
-    plain, native = (set(plan_project(tmp_path / "mylib", native=each).files) for each in (False, True))
-    assert plain - native == {"src/mylib/scale_add.cu"}
-    assert native - plain == {
+    plain, cpp = (set(plan_project(tmp_path / "mylib", cpp=each).files) for each in (False, True))
+    assert plain - cpp == {"src/mylib/scale_add.cu"}
+    assert cpp - plain == {
         "src/mylib/_library.py",
         *(f"src/mylib/csrc/{name}" for name in ("library.cpp", "stable.h", "launch.h")),
         *(f"src/mylib/csrc/scale_add.{suffix}" for suffix in ("cpp", "cu")),
@@ -36,7 +36,7 @@ def test_the_files_beside_those_that_every_project_has(tmp_path: Path) -> None:
 
 
 def test_no_placeholder_is_left(tmp_path: Path) -> None:
-    files = plan_project(tmp_path / "mylib", native=True).files
+    files = plan_project(tmp_path / "mylib", cpp=True).files
     assert [path for path, text in files.items() if "«" in path + text or "»" in path + text] == []
 
 
@@ -78,7 +78,7 @@ def test_pyproject_names_every_source(made: Path) -> None:
     ],
 )
 def test_a_table_that_cannot_be_is_reported(tmp_path: Path, lines: str, said: str) -> None:
-    (tmp_path / "pyproject.toml").write_text(f"[tool.dotcu.native]\n{lines}\n")
+    (tmp_path / "pyproject.toml").write_text(f"[tool.dotcu.cpp]\n{lines}\n")
     with pytest.raises(UsageError, match=said):
         plan.read_project(tmp_path)
 
@@ -87,36 +87,36 @@ def test_a_table_that_cannot_be_is_reported(tmp_path: Path, lines: str, said: st
 def test_what_is_made_is_formatted(name: str, tmp_path: Path) -> None:
     """Python and C++, at a short name and at a long one."""
     folder = tmp_path / name
-    create(plan_project(folder, native=True))
+    create(plan_project(folder, cpp=True))
     add(plan_operator(LONGEST.replace("-", "_")[::-1].strip("_"), folder))
-    native = [str(path) for path in folder.rglob("*") if path.suffix in (".cpp", ".cu", ".h")]
+    cpp = [str(path) for path in folder.rglob("*") if path.suffix in (".cpp", ".cu", ".h")]
     clang_format = shutil.which("clang-format", path=str(Path(sys.executable).parent)) or "clang-format"
     for words in (
         [sys.executable, "-m", "ruff", "check", "."],
         [sys.executable, "-m", "ruff", "format", "--check", "."],
-        [clang_format, "--dry-run", "-Werror", *native],
+        [clang_format, "--dry-run", "-Werror", *cpp],
     ):
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_bad_name_is_refused_with_the_line_to_type(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"Type: dotcu new --native {tmp_path}/json_ops"):
-        plan_project(tmp_path / "json", native=True)
+    with pytest.raises(UsageError, match=f"Type: dotcu new --cpp {tmp_path}/json_ops"):
+        plan_project(tmp_path / "json", cpp=True)
 
 
-def test_load_native_takes_the_table_of_a_pyproject_and_what_else_is_asked_for(made: Path) -> None:
+def test_load_cpp_takes_the_table_of_a_pyproject_and_what_else_is_asked_for(made: Path) -> None:
     torch = tools.find_torch()
-    asked = NativeRequest(name="x", sources=(made / "pyproject.toml",), flags=("-DMORE",))
+    asked = CppRequest(name="x", sources=(made / "pyproject.toml",), flags=("-DMORE",))
     request = plan.request_of_project(asked, torch)
     assert request.portable
     assert request.flags[-1] == "-DMORE"
     assert {path.name for path in request.sources} == {"library.cpp", "scale_add.cpp", "scale_add.cu"}
-    words = link_words(request, NativeTools(host=HOST, nvcc=None, torch=torch))
+    words = link_words(request, CppTools(host=HOST, nvcc=None, torch=torch))
     assert words.index("-lstdc++") < words.index("-ltorch")
     assert not {"-lc10", "-ltorch_cpu", "-ltorch_python"} & set(words)
     (made / "pyproject.toml").write_text("[tool.dotcu]\n")
-    with pytest.raises(UsageError, match="does not say what its native code is"):
+    with pytest.raises(UsageError, match=r"names no C\+\+ sources"):
         plan.request_of_project(asked, torch)
 
 

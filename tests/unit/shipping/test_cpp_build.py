@@ -1,4 +1,4 @@
-"""`dotcu build` of native code: what is refused before anything is made, and the wheel in the end."""
+"""`dotcu build` of C++: what is refused before anything is made, and the wheel in the end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from dotcu import process, settings
+from dotcu.cpp import tools
+from dotcu.cpp.build import build_request
+from dotcu.cpp.plan import CppRequest, CppTools
+from dotcu.cpp.tools import Nvcc
 from dotcu.errors import CompileError, ToolchainError, UsageError
-from dotcu.extension import tools
-from dotcu.extension.build import build_request
-from dotcu.extension.plan import NativeRequest, NativeTools
-from dotcu.extension.tools import Nvcc
 from dotcu.scaffold import create, plan_project
-from dotcu.shipping import building, native_library, project
+from dotcu.shipping import building, project
 from dotcu.shipping.audit import TOOLS
 
 needs_compiler = pytest.mark.skipif(
@@ -32,12 +32,12 @@ needs_tools = pytest.mark.skipif(
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    create(plan_project(tmp_path / "nativelib", native=True))
-    return tmp_path / "nativelib"
+    create(plan_project(tmp_path / "cpplib", cpp=True))
+    return tmp_path / "cpplib"
 
 
-def prepared(root: Path) -> tuple[NativeRequest, NativeTools]:
-    return native_library.prepare(project.read(root))
+def prepared(root: Path) -> tuple[CppRequest, CppTools]:
+    return project.cpp_build(project.read(root))
 
 
 def has_cuda(monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]) -> None:
@@ -100,10 +100,10 @@ def test_cuda_can_be_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with settings.override(use_cuda=False):
         request, _ = prepared(root)
         assert [path.name for path in request.left_out] == ["scale_add.cu"]
-        for source in (root / "src" / "nativelib" / "csrc").glob("*.cpp"):
+        for source in (root / "src" / "cpplib" / "csrc").glob("*.cpp"):
             source.unlink()
         (root / "pyproject.toml").write_text(
-            (root / "pyproject.toml").read_text().replace('"src/nativelib/csrc/*.cpp", ', "")
+            (root / "pyproject.toml").read_text().replace('"src/cpplib/csrc/*.cpp", ', "")
         )
         with pytest.raises(UsageError, match="nothing is left to compile"):
             prepared(root)
@@ -113,7 +113,7 @@ def test_cuda_can_be_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_source_that_does_not_compile_is_shown_with_its_line_and_the_whole_log(
     root: Path, cache_dir: Path
 ) -> None:
-    csrc = root / "src" / "nativelib" / "csrc"
+    csrc = root / "src" / "cpplib" / "csrc"
     for source in csrc.glob("*.cpp"):
         source.unlink()
     (csrc / "scale_add.cpp").write_text("int good = 1;\nint bad = missing;\nint worse = absent;\n")
@@ -143,17 +143,17 @@ def test_a_folder_for_a_wheel_is_gone_again_where_none_came(tmp_path: Path) -> N
 
 def test_the_hook_asks_for_torch_unless_the_library_is_given(root: Path, tmp_path: Path) -> None:
     described = project.read(root)
-    assert native_library.needed_to_build(described) == ["torch>=2.10"]
-    with settings.override(native_library=tmp_path / "made.so"):
-        assert native_library.needed_to_build(described) == []
-        assert native_library.built(described) == tmp_path / "made.so"
-    assert native_library.place(described) == "nativelib/_native.abi3.so"
+    assert project.needed_to_build(described) == ["torch>=2.10"]
+    with settings.override(cpp_library=tmp_path / "made.so"):
+        assert project.needed_to_build(described) == []
+        assert project.cpp_library(described) == tmp_path / "made.so"
+    assert project.place_of_library(described) == "cpplib/_cpp.abi3.so"
 
 
 def test_options_of_kernels_are_refused(root: Path) -> None:
     done = process.run([sys.executable, "-m", "dotcu", "build", str(root), "--locked"], timeout_s=120)
     assert done.status == 2
-    assert "--locked is not for a project with native code" in done.stderr
+    assert "--locked is not for a project with C++" in done.stderr
 
 
 @pytest.mark.slow
@@ -164,13 +164,13 @@ def test_a_wheel_is_built_audited_and_runs_where_its_sources_are_not(root: Path,
     done = process.run(words, timeout_s=900)
     assert done.status == 0, done.stderr
     (made,) = (root / "dist").iterdir()
-    assert made.name.startswith("nativelib-0.1.0-cp310-abi3-manylinux_2_")
+    assert made.name.startswith("cpplib-0.1.0-cp310-abi3-manylinux_2_")
     assert f"python -m twine upload {made}" in done.stdout
     site = tmp_path / "site"
     with zipfile.ZipFile(made) as opened:
         names = opened.namelist()
         opened.extractall(site)
-    assert "nativelib/_native.abi3.so" in names
+    assert "cpplib/_cpp.abi3.so" in names
     assert not [name for name in names if "csrc" in name or ".libs/" in name]
     shutil.copytree(root / "tests", tmp_path / "tests")
     trial = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "tests"]
@@ -185,7 +185,7 @@ def test_a_wheel_is_built_audited_and_runs_where_its_sources_are_not(root: Path,
 def test_a_wheel_that_uses_unstable_symbols_is_refused_and_not_kept(root: Path) -> None:
     """The source that does is named; the one that keeps to the stable ABI is not."""
     bad = 'namespace c10 { void report(int); }\nextern "C" void call() { c10::report(1); }\n'
-    (root / "src" / "nativelib" / "csrc" / "unstable.cpp").write_text(bad)
+    (root / "src" / "cpplib" / "csrc" / "unstable.cpp").write_text(bad)
     words = [sys.executable, "-m", "dotcu", "build", str(root), "--no-isolation", "--cpu-only"]
     done = process.run(words, timeout_s=900)
     assert done.status == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dotcu import settings
+from dotcu.cpp import tools
 from dotcu.errors import ToolchainError
-from dotcu.extension import tools
 from helpers.cpp_projects import write_fake
 
 NVCC = """#!/bin/sh

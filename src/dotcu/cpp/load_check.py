@@ -6,13 +6,12 @@ import difflib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dotcu.errors import CompileError
 from dotcu.files import read_text
-from dotcu.workers import Channel, Worker, WorkerCrash
+from dotcu.workers import Worker, WorkerCrash
 
 NAMESPACE = re.compile(r"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\s*\(\s*(\w+)\s*,", re.MULTILINE)
 _KEY = re.compile(r"^[ \t]*(?:STABLE_)?TORCH_LIBRARY_IMPL\s*\(\s*\w+\s*,\s*(\w+)\s*,", re.MULTILINE)
@@ -39,53 +38,34 @@ _FRAME = re.compile(
 )
 
 
-def load(libraries: Sequence[str], channel: Channel) -> None:
-    """Load libraries in a worker; reply before the last, and after it. What they raise, the asker meets."""
-    import torch
-
-    for library in libraries[:-1]:
-        with suppress(Exception):
-            torch.ops.load_library(library)
-    channel.reply("loading")
-    with suppress(Exception):
-        torch.ops.load_library(libraries[-1])
-    channel.reply("loaded")
-
-
-class LoadTrial:
-    """A worker that loads a library after those that this process has loaded by other means.
+def require_loadable(worker: Worker, library: Path, sources: Sequence[Path]) -> None:
+    """Have a worker load a library after those that this process has loaded by other means.
 
     Args:
-        worker: By default one that runs `load`, and has imported torch soon after its start.
+        worker: Runs `load_in_worker` of `load`.
+        library: The file.
+        sources: Those that it was compiled from.
+
+    Raises:
+        CompileError: The worker died of it.
     """
-
-    def __init__(self, worker: Worker | None = None) -> None:
-        self._worker = worker or Worker(f"{__name__}:load", prelude="import torch")
-        self.start, self.close = self._worker.start, self._worker.close
-
-    def require_loadable(self, library: Path, sources: Sequence[Path]) -> None:
-        """Have the worker load a library that was compiled from some sources.
-
-        Raises:
-            CompileError: The worker died of it.
-        """
-        torch: Any = sys.modules.get("torch")
-        others = sorted(torch.ops.loaded_libraries) if torch is not None else []
-        self._worker.send([*(other for other in others if Path(other).name != library.name), str(library)])
-        replies = 0
-        try:
-            while self._worker.receive(_LIMIT_S) is not None:
-                replies += 1
-        except WorkerCrash as crash:
-            if replies:  # else it died of another one, or could not be started
-                raise _refusal(library.name, crash, sources) from None
+    torch: Any = sys.modules.get("torch")
+    others = sorted(torch.ops.loaded_libraries) if torch is not None else []
+    worker.send([*(other for other in others if Path(other).name != library.name), str(library)])
+    taken: list[str] | None = None
+    try:
+        taken = worker.receive(_LIMIT_S)
+        worker.receive(_LIMIT_S)
+    except WorkerCrash as crash:
+        if taken is not None:  # else it died of another one, or could not be started
+            raise _refusal(library.name, crash, sources, taken) from None
 
 
-def _refusal(name: str, crash: WorkerCrash, sources: Sequence[Path]) -> CompileError:
+def _refusal(name: str, crash: WorkerCrash, sources: Sequence[Path], taken: Sequence[str]) -> CompileError:
     match = _WHAT.search(crash.evidence)
     said = (match[1] if match else _FRAME.sub("", crash.evidence)).strip()
     texts = [read_text(path, "replace") for path in sources]
-    hints = "".join(f"{hint}\n" for text in texts for hint in _hints(text))
+    hints = "".join(f"{hint}\n" for text in texts for hint in _hints(text, taken))
     return CompileError(
         f"{name} is compiled, and Python would die of loading it: {crash.reason}.\n"
         + (f"{said}\n" if said else "")
@@ -96,20 +76,13 @@ def _refusal(name: str, crash: WorkerCrash, sources: Sequence[Path]) -> CompileE
     )
 
 
-def _hints(text: str) -> Iterator[str]:
+def _hints(text: str, taken: Sequence[str]) -> Iterator[str]:
     for key in sorted(set(_KEY.findall(text)) - _DISPATCH_KEYS):
         by_name = {known.lower(): known for known in sorted(_DISPATCH_KEYS)}
         near = difflib.get_close_matches(key.lower(), by_name, n=3) or ["cpu", "cuda", "meta"]
         yield f"{key} is no dispatch key of torch. Near it: {', '.join(by_name[name] for name in near)}."
-    for name in sorted(set(NAMESPACE.findall(text)) & {one.partition("::")[0] for one in registered()}):
+    for name in sorted(set(NAMESPACE.findall(text)).intersection(taken)):
         yield (
             f"The namespace {name} has operators already, and the macro makes a new one: choose another, "
             "or add to that one by the macro whose name ends in _FRAGMENT."
         )
-
-
-def registered() -> set[str]:
-    """Return the qualified names of all operators of this process."""
-    import torch
-
-    return set(torch._C._dispatch_get_all_op_names())

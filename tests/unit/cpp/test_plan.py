@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dotcu.compile.target import Target
+from dotcu.cpp.plan import begins_with_header, link_words, name_of, units
+from dotcu.cpp.tools import Nvcc
 from dotcu.errors import SourceNotFound, UsageError
-from dotcu.extension.plan import begins_with_header, link_words, name_of, units
-from dotcu.extension.tools import Nvcc
 from helpers.cpp_projects import Project
 
 

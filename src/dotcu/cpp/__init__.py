@@ -5,6 +5,6 @@
 A file with only kernels needs none of this: `dotcu.load` takes it with NVRTC.
 """
 
-from dotcu.extension.load import NativeLibrary, compile_program, load_native, run_program
+from dotcu.cpp.load import CppLibrary, compile_program, load_cpp, run_program
 
-__all__ = ["NativeLibrary", "compile_program", "load_native", "run_program"]
+__all__ = ["CppLibrary", "compile_program", "load_cpp", "run_program"]

@@ -21,17 +21,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dotcu import process, serialize, settings
 from dotcu.compile import cache, diagnostics
 from dotcu.compile.cache import DamagedEntry, Store
 from dotcu.compile.diagnostics import count
-from dotcu.errors import CacheError, CompileError, Diagnostic, JitDisabled
-from dotcu.extension.plan import (
+from dotcu.cpp.load_check import require_loadable
+from dotcu.cpp.plan import (
     HEADER,
-    NativeRequest,
-    NativeTools,
+    CppRequest,
+    CppTools,
     TranslationUnit,
     host_words,
     key,
@@ -39,11 +39,10 @@ from dotcu.extension.plan import (
     link_words,
     units,
 )
+from dotcu.errors import CacheError, CompileError, Diagnostic, JitDisabled
 from dotcu.files import read_file, read_text
 from dotcu.process import Finished
-
-if TYPE_CHECKING:
-    from dotcu.extension.trial import LoadTrial
+from dotcu.workers import Worker
 
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/share")
 _HAS_INCLUDE = re.compile(r"__has_include\s*\(\s*[<\"]([^>\"]+)[>\"]")
@@ -163,7 +162,7 @@ PrecompiledHeader = tuple[Path, Dependencies]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NativeBuild:
+class CppBuild:
     """A request, built.
 
     Attributes:
@@ -177,16 +176,16 @@ class NativeBuild:
     compiled: tuple[str, ...]
 
 
-def build_request(request: NativeRequest, tools: NativeTools, trial: LoadTrial | None = None) -> NativeBuild:
+def build_request(request: CppRequest, tools: CppTools, loader: Worker | None = None) -> CppBuild:
     """Build the library of a request, or its program where torch takes no part.
 
     Args:
         request: The sources and what is asked of the compilers.
         tools: The compilers.
-        trial: Loads a library that was linked now, before the cache takes it.
+        loader: Of `load_check`: loads a library that was linked now, before the cache takes it.
 
     Raises:
-        CompileError: A source, or the link, was refused, or the trial ended the worker.
+        CompileError: A source, or the link, was refused, or the loader died of the library.
         JitDisabled: Something would have to be compiled and `DOTCU_JIT=error` forbids that.
         CacheError: The cache cannot be written: a library has to be in a file.
     """
@@ -197,19 +196,19 @@ def build_request(request: NativeRequest, tools: NativeTools, trial: LoadTrial |
     missing = [unit for unit in planned if objects[unit.key] is None]
     if missing:
         _require_jit(", ".join(unit.source.name for unit in missing), "compiling")
-        if trial is not None:
-            trial.start()  # it is ready when the compilers are
+        if loader is not None:
+            loader.start()  # it is ready when the compilers are
         header = precompiled_header(request, tools) if any(unit.precompiled for unit in missing) else None
         compiled = run_jobs(lambda unit: _object(store, unit, tools, header), missing)
         objects |= {unit.key: one for unit, one in zip(missing, compiled, strict=True)}
     contents = tuple(one[0] for one in objects.values() if one is not None)
-    path = _library(store, request, tools, contents, trial)
+    path = _library(store, request, tools, contents, loader)
     names = tuple(unit.source.name for unit in missing)
     _log.info(
         "%s: %s, %.1f s: %s", request.name, f"compiled {', '.join(names)}" if names else "cache hit",
         time.perf_counter() - started, path,
     )  # fmt: skip
-    return NativeBuild(path=path, objects=contents, compiled=names)
+    return CppBuild(path=path, objects=contents, compiled=names)
 
 
 def _require_jit(name: str, doing: str) -> None:
@@ -249,7 +248,7 @@ def _cached_object(store: Store, unit: TranslationUnit, *, again: bool = False) 
 
 
 def _object(
-    store: Store, unit: TranslationUnit, tools: NativeTools, header: PrecompiledHeader | None
+    store: Store, unit: TranslationUnit, tools: CppTools, header: PrecompiledHeader | None
 ) -> CompiledObject:
     """Compile a unit under its key's lock, unless another thread or process was faster."""
     with store.lock(unit.key) as locked:
@@ -269,21 +268,21 @@ def _object(
 
 
 def _compile(
-    store: Store, unit: TranslationUnit, tools: NativeTools, header: PrecompiledHeader | None
+    store: Store, unit: TranslationUnit, tools: CppTools, header: PrecompiledHeader | None
 ) -> CompiledObject:
     with store.scratch() as scratch:
-        target, depfile = scratch / _OBJECT, scratch / "unit.d"
+        output, depfile = scratch / _OBJECT, scratch / "unit.d"
         forced = ("-Winvalid-pch", "-include", str(header[0])) if header else ()
         done = process.run(
-            [*unit.words, *forced, "-c", unit.source, "-MD", "-MF", depfile, "-o", target],
+            [*unit.words, *forced, "-c", unit.source, "-MD", "-MF", depfile, "-o", output],
             timeout_s=COMPILE_S,
         )
-        if done.status != 0 or not target.is_file():
+        if done.status != 0 or not output.is_file():
             raise explain(unit.source.name, done, store, unit.key)
         if done.stderr.strip():
             _log.info("%s: %s", unit.source.name, done.stderr.strip())
         files = read_depfile(read_text(depfile, "surrogateescape"))
-        data = read_file(target, MAX_BYTES)
+        data = read_file(output, MAX_BYTES)
     # GCC names no header that it read in precompiled form
     if header:
         files = tuple(file for file in dict.fromkeys((*files, *header[1].files)) if file != str(header[0]))
@@ -292,22 +291,22 @@ def _compile(
 
 def _library(
     store: Store,
-    request: NativeRequest,
-    tools: NativeTools,
+    request: CppRequest,
+    tools: CppTools,
     objects: Sequence[bytes],
-    trial: LoadTrial | None,
+    loader: Worker | None,
 ) -> Path:
     """Return the linked library, or program, in the cache."""
     words = link_words(request, tools)
     digests = [hashlib.sha256(data).hexdigest() for data in objects]
     digests += [content(path) for path in link_inputs(request)]
-    digest = key("link" if trial is None else "link and try", words, [request.name, *digests], tools)
+    digest = key("link" if loader is None else "link and try", words, [request.name, *digests], tools)
     name = f"{request.name}.so" if tools.torch else request.name
     if store.get(digest, _open) is None:
         _require_jit(request.name, "linking")
         with store.lock(digest) as locked:
             if store.get(digest, _open, again=True) is None:
-                files = {name: _link(store, request, name, words, objects, digest, trial)}
+                files = {name: _link(store, request, name, words, objects, digest, loader)}
                 about = {"source": name, "target": "library" if tools.torch else "program", "names": ""}
                 if not store.put(digest, cache.with_index(files, about=about), locked=locked):
                     raise CacheError(
@@ -319,36 +318,36 @@ def _library(
 
 def _link(
     store: Store,
-    request: NativeRequest,
+    request: CppRequest,
     name: str,
     words: Sequence[str],
     objects: Sequence[bytes],
     digest: str,
-    trial: LoadTrial | None,
+    loader: Worker | None,
 ) -> bytes:
     with store.scratch() as scratch:
         files = [scratch / f"{index}.o" for index in range(len(objects))]
         for file, data in zip(files, objects, strict=True):
             file.write_bytes(data)
-        target = scratch / name
+        output = scratch / name
         # objects first: the linker takes of a library what those before it lack
         first = next((i for i, word in enumerate(words) if word.startswith(("-L", "-l"))), len(words))
-        done = process.run([*words[:first], *files, *words[first:], "-o", target], timeout_s=COMPILE_S)
-        if done.status != 0 or not target.is_file():
+        done = process.run([*words[:first], *files, *words[first:], "-o", output], timeout_s=COMPILE_S)
+        if done.status != 0 or not output.is_file():
             raise explain(f"linking {request.name}", done, store, digest)
-        if trial is not None:
-            trial.require_loadable(target, request.compiled)
-        return read_file(target, MAX_BYTES)
+        if loader is not None:
+            require_loadable(loader, output, request.compiled)
+        return read_file(output, MAX_BYTES)
 
 
-def precompiled_header(request: NativeRequest, tools: NativeTools) -> PrecompiledHeader | None:
+def precompiled_header(request: CppRequest, tools: CppTools) -> PrecompiledHeader | None:
     """Return the precompiled `torch/extension.h` for the files of a request, compiled where it is missing.
 
     None if it cannot be kept or does not compile: then the compile of each file shows why.
     """
     store = Store(cache.precompiled_location())
     # the command of a file of the request, without what only that file wants
-    plain = NativeRequest(name="extension", sources=(), debug=request.debug, cuda=request.cuda)
+    plain = CppRequest(name="extension", sources=(), debug=request.debug, cuda=request.cuda)
     common = (word for word in host_words(plain, tools) if not word.startswith(_NAME))
     words = (*common, *(flag for flag in request.flags if flag.startswith(_SAME_FLAGS)))
     digest = key("precompiled", words, [], tools)
@@ -376,21 +375,21 @@ def _read_header(folder: Path) -> PrecompiledHeader | None:
     return folder / _TEXT, _read_state(files[_DEPENDENCIES])
 
 
-def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Mapping[str, bytes] | None:
+def _precompile(store: Store, words: tuple[str, ...], tools: CppTools) -> Mapping[str, bytes] | None:
     _log.warning(
         "%s is compiled in advance, once for this compiler and torch, which takes a minute or two; a file "
         "that includes it then takes about 20 s. On LibTorch's stable ABI a file takes 3 s, and kernels by "
-        "dotcu.load 0.1 s: see docs/howto/native.md",
+        "dotcu.load 0.1 s: see docs/howto/cpp.md",
         HEADER,
     )
     started = time.perf_counter()
     with store.scratch() as scratch:
-        source, target, depfile = scratch / _TEXT, scratch / _PRECOMPILED, scratch / "extension.d"
+        source, output, depfile = scratch / _TEXT, scratch / _PRECOMPILED, scratch / "extension.d"
         source.write_text(f"#include <{HEADER}>\n")
         done = process.run(
-            [*words, "-x", "c++-header", source, "-MD", "-MF", depfile, "-o", target], timeout_s=COMPILE_S
+            [*words, "-x", "c++-header", source, "-MD", "-MF", depfile, "-o", output], timeout_s=COMPILE_S
         )
-        if done.status != 0 or not target.is_file():
+        if done.status != 0 or not output.is_file():
             log = f"{done.line}\n{done.stdout}{done.stderr}"
             keep_log(store, key("log", words, [], tools), log)
             return None
@@ -398,7 +397,7 @@ def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Map
         state = gather(read, folders=(), toolkits=tools.folders())
         files = {
             _TEXT: read_file(source),
-            _PRECOMPILED: read_file(target, MAX_BYTES),
+            _PRECOMPILED: read_file(output, MAX_BYTES),
             _DEPENDENCIES: serialize.to_json(state).encode(),
         }
     size = len(files[_PRECOMPILED])
@@ -481,7 +480,7 @@ _REMEDIES = (
     ),
     (
         r"Killed signal|out of memory",
-        "Memory ran out. A file on the stable ABI takes a tenth: docs/howto/native.md",
+        "Memory ran out. A file on the stable ABI takes a tenth: docs/howto/cpp.md",
     ),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dotcu.compile.cache import Store
-from dotcu.extension import build
+from dotcu.cpp import build
 from dotcu.process import Finished
 
 

@@ -13,19 +13,19 @@ from typing import Any
 
 from dotcu import pyproject, settings
 from dotcu.compile.target import Target
+from dotcu.cpp.tools import STANDARD, HostCompiler, Nvcc, TorchInstall
 from dotcu.errors import SourceNotFound, UsageError, quoted
-from dotcu.extension.tools import STANDARD, HostCompiler, Nvcc, TorchInstall
 from dotcu.files import is_file, matching, read_file
 
 FORMAT = 1
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 HEADER = "torch/extension.h"
 
-NAME = "_native"
-"""The name of a project's library in its package: `_native.abi3.so`."""
+NAME = "_cpp"
+"""The name of a project's library in its package: `_cpp.abi3.so`."""
 
 _EXAMPLE = """\
-    [tool.dotcu.native]
+    [tool.dotcu.cpp]
     sources = ["src/mylib/csrc/*.cpp", "src/mylib/csrc/*.cu"]
     include = ["third_party/cutlass/include"]   # optional, as are the next ones
     flags = []                                  # for the host compiler
@@ -46,7 +46,7 @@ _FIRST = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class NativeRequest:
+class CppRequest:
     """A caller's request, with every path absolute.
 
     Attributes:
@@ -80,7 +80,7 @@ class NativeRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NativeTools:
+class CppTools:
     """The compilers and torch of a request; torch is None for a program of its own."""
 
     host: HostCompiler
@@ -124,7 +124,7 @@ def name_of(source: Path) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def units(request: NativeRequest, tools: NativeTools) -> tuple[TranslationUnit, ...]:
+def units(request: CppRequest, tools: CppTools) -> tuple[TranslationUnit, ...]:
     """Plan one compile for each source that takes part.
 
     Raises:
@@ -140,7 +140,7 @@ def units(request: NativeRequest, tools: NativeTools) -> tuple[TranslationUnit, 
     return tuple(_unit(request, tools, path) for path in request.compiled)
 
 
-def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> TranslationUnit:
+def _unit(request: CppRequest, tools: CppTools, source: Path) -> TranslationUnit:
     try:
         text = read_file(source)
     except OSError as error:
@@ -160,7 +160,7 @@ def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> Translati
     )  # fmt: skip
 
 
-def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: NativeTools) -> str:
+def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: CppTools) -> str:
     """Return the digest of a command and all that it depends on: inputs, tools, environment variables.
 
     Args:
@@ -176,7 +176,7 @@ def begins_with_header(text: str) -> bool:
     return _FIRST.match(_COMMENT.sub(" ", text)) is not None
 
 
-def _compile_words(request: NativeRequest, tools: NativeTools, source: Path) -> tuple[str, ...]:
+def _compile_words(request: CppRequest, tools: CppTools, source: Path) -> tuple[str, ...]:
     """Return the command for a source, without the files."""
     if is_cuda(source) and tools.nvcc is not None:
         level = ("-O0", "-g", "-G") if request.debug else ("-O2", "-lineinfo") if request.lines else ("-O2",)
@@ -194,24 +194,24 @@ def _compile_words(request: NativeRequest, tools: NativeTools, source: Path) -> 
     )
 
 
-def host_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
+def host_words(request: CppRequest, tools: CppTools) -> tuple[str, ...]:
     level = _DEBUG if request.debug else _RELEASE
     return (*tools.host.words, "-fPIC", *level, *_common(request, tools), *request.flags)
 
 
-def _common(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
+def _common(request: CppRequest, tools: CppTools) -> tuple[str, ...]:
     torch = tools.torch
     named = (f"-DTORCH_EXTENSION_NAME={request.name}", *torch.compile_words()) if torch else (STANDARD,)
     folders = tuple(f"-I{folder}" for folder in request.include)
     return (*folders, *named, *(_CUDA_MACROS if request.cuda else ()))
 
 
-def _codes(request: NativeRequest) -> tuple[str, ...]:
+def _codes(request: CppRequest) -> tuple[str, ...]:
     pairs = (f"arch={target.virtual},code={target}" for target in request.targets)
     return tuple(word for pair in pairs for word in ("-gencode", pair))
 
 
-def link_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
+def link_words(request: CppRequest, tools: CppTools) -> tuple[str, ...]:
     """Return the link command of a library, or of a program where torch takes no part, without the files."""
     shared: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -227,7 +227,7 @@ def link_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def link_inputs(request: NativeRequest) -> tuple[Path, ...]:
+def link_inputs(request: CppRequest) -> tuple[Path, ...]:
     """Return the files that the linker's flags name, by path or as `-l` in a folder of a `-L`."""
     flags = request.link_flags
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-L")]
@@ -236,7 +236,7 @@ def link_inputs(request: NativeRequest) -> tuple[Path, ...]:
     return tuple(path for path in candidates if is_file(path))
 
 
-def portable(native: NativeRequest, root: Path, torch: TorchInstall) -> NativeRequest:
+def portable(cpp: CppRequest, root: Path, torch: TorchInstall) -> CppRequest:
     """Return a project's request for a library that any torch and any machine can load.
 
     Nothing of the library is visible but what has to be, and paths in it begin at the project.
@@ -246,31 +246,31 @@ def portable(native: NativeRequest, root: Path, torch: TorchInstall) -> NativeRe
     """
     words = ("-fvisibility=hidden", *(f"-ffile-prefix-map={folder}/=" for folder in (root, torch.include[0])))
     return replace(
-        native,
-        flags=(*words, *native.flags),
-        cuda_flags=(*(part for word in words for part in ("-Xcompiler", word)), *native.cuda_flags),
-        link_flags=(*(() if native.debug else ("-Xlinker", "--strip-all")), *native.link_flags),
+        cpp,
+        flags=(*words, *cpp.flags),
+        cuda_flags=(*(part for word in words for part in ("-Xcompiler", word)), *cpp.cuda_flags),
+        link_flags=(*(() if cpp.debug else ("-Xlinker", "--strip-all")), *cpp.link_flags),
         portable=True,
     )
 
 
-def read_project(root: Path) -> NativeRequest | None:
-    """Read [tool.dotcu.native] of a project; None if it has none.
+def read_project(root: Path) -> CppRequest | None:
+    """Read [tool.dotcu.cpp] of a project; None if it has none.
 
     Raises:
         UsageError: It cannot be read, has an unknown key, or a pattern matches no file.
     """
     file = root / pyproject.FILE
-    table = (pyproject.section(file) or {}).get("native")
+    table = (pyproject.section(file) or {}).get("cpp")
     if table is None:
         return None
     if not isinstance(table, dict):
-        raise UsageError(f"{file}: native of [tool.dotcu] is a table, got {table!r}.\nWrite:\n{_EXAMPLE}")
+        raise UsageError(f"{file}: cpp of [tool.dotcu] is a table, got {table!r}.\nWrite:\n{_EXAMPLE}")
     for key in table:
         if key not in _KEYS:
-            raise UsageError(f"{file}: [tool.dotcu.native] has no {key!r}.\nIt takes:\n{_EXAMPLE}")
+            raise UsageError(f"{file}: [tool.dotcu.cpp] has no {key!r}.\nIt takes:\n{_EXAMPLE}")
     values = {key: _strings(file, table, key) for key in _KEYS}
-    return NativeRequest(
+    return CppRequest(
         name=NAME,
         sources=_matched(file, values["sources"]),
         include=tuple((root / folder).resolve() for folder in values["include"]),
@@ -280,7 +280,7 @@ def read_project(root: Path) -> NativeRequest | None:
     )
 
 
-def request_of_project(request: NativeRequest, torch: TorchInstall) -> NativeRequest:
+def request_of_project(request: CppRequest, torch: TorchInstall) -> CppRequest:
     """Return the request of the pyproject.toml that is its only source, with all other flags added.
 
     Raises:
@@ -289,7 +289,7 @@ def request_of_project(request: NativeRequest, torch: TorchInstall) -> NativeReq
     (file,) = request.sources
     project = read_project(file.parent)
     if project is None:
-        raise UsageError(f"{file} does not say what its native code is.\nWrite into it:\n{_EXAMPLE}")
+        raise UsageError(f"{file} names no C++ sources.\nWrite into it:\n{_EXAMPLE}")
     own = portable(replace(project, debug=request.debug), file.parent, torch)
     return replace(
         own,
@@ -304,7 +304,7 @@ def _strings(file: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UsageError(
-            f"{file}: {key} of [tool.dotcu.native] is a list of strings, got {value!r}.\nWrite:\n{_EXAMPLE}"
+            f"{file}: {key} of [tool.dotcu.cpp] is a list of strings, got {value!r}.\nWrite:\n{_EXAMPLE}"
         )
     return tuple(value)
 
@@ -318,10 +318,10 @@ def _matched(file: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
             matched = sorted(path for path in matching(file.parent, pattern) if is_file(path))
         if not matched:
             raise UsageError(
-                f"{file}: {pattern!r} of sources in [tool.dotcu.native] matches no file.\n"
+                f"{file}: {pattern!r} of sources in [tool.dotcu.cpp] matches no file.\n"
                 f"It is taken from {file.parent}; ** stands for any folders."
             )
         files.update(dict.fromkeys(path.resolve() for path in matched))
     if not files:
-        raise UsageError(f"{file}: sources of [tool.dotcu.native] names no file.\nWrite:\n{_EXAMPLE}")
+        raise UsageError(f"{file}: sources of [tool.dotcu.cpp] names no file.\nWrite:\n{_EXAMPLE}")
     return tuple(files)
