@@ -166,7 +166,7 @@ def refuse_target(target: Target) -> str:
     return f"Tile kernels need compute capability {OLDEST // 10}.{OLDEST % 10}, sm_{OLDEST}, or later"
 
 
-def native_target(capability: Version) -> Target | Rejected:
+def target_of_gpu(capability: Version) -> Target | Rejected:
     """Return the target to compile tile kernels for on a GPU of this machine."""
     nvrtc = compiler()
     known = toolchain.supported(nvrtc)

@@ -113,7 +113,7 @@ def supported(compiler: Compiler) -> tuple[int, ...]:
     return ARCHITECTURES[compiler.version]
 
 
-def native_target(capability: Version) -> Target | Rejected:
+def target_of_gpu(capability: Version) -> Target | Rejected:
     """Return the target to compile for on a GPU of this machine."""
     compiler = nvrtc()
     return plan_target(capability, driver.version(), compiler.version, supported(compiler))

@@ -66,7 +66,7 @@ def _driver_rows() -> list[ToolchainRow]:
     rows = [ToolchainRow(name="driver", version=f"CUDA {dotted(version)}")]
     for gpu in driver.gpus():
         try:
-            target = toolchain.native_target(gpu.capability)
+            target = toolchain.target_of_gpu(gpu.capability)
         except DotcuError as error:
             target = Rejected(str(error))
         row = ToolchainRow(

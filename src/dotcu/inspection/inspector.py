@@ -110,8 +110,8 @@ def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
         UsageError: The compiler makes no code for one; names those that it does.
     """
     if arch is None:
-        natives = (toolchain.native_target(gpu.capability) for gpu in gpus())
-        own = next((target for target in natives if not isinstance(target, Rejected)), None)
+        found = (toolchain.target_of_gpu(gpu.capability) for gpu in gpus())
+        own = next((target for target in found if not isinstance(target, Rejected)), None)
         return (own or Target.parse(DEFAULT_ARCH),)
     asked = [arch] if isinstance(arch, str) else list(arch)
     valid = target_names(toolchain.supported(toolchain.nvrtc()))

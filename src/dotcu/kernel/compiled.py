@@ -543,9 +543,9 @@ def target_of(index: int, *, is_tile: bool = False) -> Target:
     now, (asked, target) = settings.current(), _targets.get((index, is_tile), (None, None))
     if target is None or asked is not now:
         if is_tile:
-            from dotcu.compile.tile import native_target as native
+            from dotcu.compile.tile import target_of_gpu as native
         else:
-            native = compiler.toolchain.native_target
+            native = compiler.toolchain.target_of_gpu
         with telemetry.during("build"):
             chosen = native(cuda.capability(index))
         if isinstance(chosen, compiler.Rejected):

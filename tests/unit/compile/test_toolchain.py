@@ -285,9 +285,9 @@ def test_a_library_that_is_none_is_an_error_that_names_it(tmp_path: Path) -> Non
 def test_the_target_of_a_gpu_is_planned_with_the_drivers_version(monkeypatch: pytest.MonkeyPatch) -> None:
     used = toolchain.nvrtc()
     monkeypatch.setattr(driver, "version", lambda: used.version)
-    assert toolchain.native_target((9, 0)) == Target.parse("sm_90a")
+    assert toolchain.target_of_gpu((9, 0)) == Target.parse("sm_90a")
     monkeypatch.setattr(driver, "version", lambda: None)
-    assert isinstance(toolchain.native_target((9, 0)), Rejected)
+    assert isinstance(toolchain.target_of_gpu((9, 0)), Rejected)
 
 
 def test_the_report_has_a_row_for_each_thing_and_raises_nothing() -> None:

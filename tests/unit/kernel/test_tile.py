@@ -228,7 +228,7 @@ class TestErrors:
 
     def test_a_gpu_that_the_compiler_does_not_know_yet(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(driver, "version", lambda: (13, 9))
-        found = tile.native_target((19, 0))
+        found = tile.target_of_gpu((19, 0))
         assert "has no code for compute capability 19.0" in str(found)
 
     def test_a_name_that_is_not_there(self, kernels: Module) -> None:
