@@ -12,8 +12,8 @@ from dotcu.checking.target import resolve
 from dotcu.compile import Target
 from dotcu.cpp import tools
 from dotcu.errors import ToolchainError
-from dotcu.shipping import building, project
-from dotcu.shipping.cpp import library as cpp
+from dotcu.shipping import project, wheel
+from dotcu.shipping.operator_library import writing as cpp
 from helpers import aotinductor, projects
 
 pytestmark = pytest.mark.gpu
@@ -71,7 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> projects.Made:
 def library(
     made: projects.Made, compiler: tools.HostCompiler, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    compiled = building.compile_kernels(building.prepare(project.read(made.root)), lambda _: None)
+    compiled = wheel.compile_kernels(wheel.prepare(project.read(made.root)), lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
     targets = [Target.parse("sm_80"), Target.parse("sm_90")]
     cpp.write_source(made.root / "out", made.name, operators, compiled, targets)

@@ -21,9 +21,9 @@ def test_the_program_gets_the_operators_result(tmp_path: Path) -> None:
         pytest.skip("there is no C++ compiler")
     copy = tmp_path / "cpp"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("kernels", "dist", "__pycache__"))
-    export = "from dotcu.shipping import assembling, building, project; from pathlib import Path; \
-import sys; planned = building.prepare(project.find(Path(sys.argv[1]))); \
-assembling.export(building.compile_kernels(planned, lambda _: None), Path(sys.argv[2]))"
+    export = "from dotcu.shipping import assembling, wheel, project; from pathlib import Path; \
+import sys; planned = wheel.prepare(project.find(Path(sys.argv[1]))); \
+assembling.export(wheel.compile_kernels(planned, lambda _: None), Path(sys.argv[2]))"
     done = process.run([sys.executable, "-c", export, copy, tmp_path / "kernels"], timeout_s=300)
     assert done.status == 0, done.stderr
     headers = [f"-I{folder}" for folder in toolchain.nvrtc().include]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dotcu.cpp import tools
 
-_SOURCE = Path(__file__).parents[1] / "unit" / "shipping" / "aoti.cpp"
+_SOURCE = Path(__file__).parents[1] / "unit" / "shipping" / "operator_library" / "aoti.cpp"
 _EXPORT = """
 import sys
 import torch

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu import settings
-from dotcu.shipping import building, project
+from dotcu.shipping import project, wheel
 from dotcu.shipping.hook import compiled
 
 _number = itertools.count()
@@ -106,10 +106,10 @@ def make(
     return made
 
 
-def lock(made: Made) -> building.WheelPlan:
+def lock(made: Made) -> wheel.WheelPlan:
     """Follow the operators and write the lock, as `dotcu build` does."""
-    planned = building.prepare(project.read(made.root))
-    building.compile_kernels(planned, lambda _: None)
+    planned = wheel.prepare(project.read(made.root))
+    wheel.compile_kernels(planned, lambda _: None)
     return planned
 
 

@@ -130,7 +130,7 @@ DOORS: dict[str, tuple[Rule, tuple[str, ...], str]] = {
     # two read what dotcu itself brings, by importlib.resources; the others have made the descriptor
     "only files.py reads files": (
         reads_without_a_bound,
-        ("files.py", "inspection/page.py", "shipping/cpp/writing.py", *MAKE_DESCRIPTORS),
+        ("files.py", "inspection/page.py", "shipping/operator_library/writing.py", *MAKE_DESCRIPTORS),
         "Path('x').read_text()",
     ),
 }

@@ -13,9 +13,9 @@ from dotcu.cli import AsJson, File, Word, Words, console, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.shipping.building import Contents, WheelPlan
-    from dotcu.shipping.clean import CleanRun
     from dotcu.shipping.project import Project
+    from dotcu.shipping.wheel import Contents, WheelPlan
+    from dotcu.shipping.wheel_check import CleanRun
 
 
 def command(
@@ -50,7 +50,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Build one wheel for every Python and torch; without C++, for every CPU too."""
-    from dotcu.shipping import building, clean, project
+    from dotcu.shipping import project, wheel, wheel_check
 
     folder = folder.absolute()
     has_cpp = project.find(folder).cpp is not None  # inside an override it is read again, with --arch
@@ -73,7 +73,7 @@ def command(
         return
     _refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
     if nvrtc is not None:
-        overrides["nvrtc"] = building.nvrtc_of_version(nvrtc)
+        overrides["nvrtc"] = wheel.nvrtc_of_version(nvrtc)
     if lock_only:
         given = {"--locked": locked, "--check": check, "--cubins": cubins is not None, "--cpp": cpp}
         _refuse(given, "--lock-only, which compiles no wheel")
@@ -84,7 +84,7 @@ def command(
         planned, contents = _make(
             project.find(folder), out, cubins, cpp=cpp, locked=locked, isolated=isolation
         )
-        checked = clean.check(contents.wheel, planned.project.modules) if check else None
+        checked = wheel_check.check(contents.wheel, planned.project.modules) if check else None
     if as_json:
         console.as_json({
             "operators": [operator.qualified_name for operator in planned.operators],
@@ -108,16 +108,16 @@ def _refuse(given: Mapping[str, bool], useless_for: str) -> None:
 def _build_cpp(described: Project, out: Path, *, isolated: bool, check: bool, as_json: bool) -> bool:
     """Compile C++, make the wheel, audit it, print the results; return whether all passed."""
     from dotcu.cpp.build import build_request
-    from dotcu.shipping import building, clean, project
+    from dotcu.shipping import project, wheel, wheel_check
     from dotcu.shipping.audit import make_wheel, require_tools
 
     require_tools()
     request, tools = project.cpp_build(described)
-    with building.folder_for(described.root / out):
+    with wheel.folder_for(described.root / out):
         built = build_request(request, tools)
         audit = make_wheel(described.root, request.compiled, built, described.root / out, isolated=isolated)
     compiled_with = project.compiled_with(request, tools)
-    checked = clean.check_by_tests(audit.wheel, described.root) if check and audit.passed else None
+    checked = wheel_check.check_by_tests(audit.wheel, described.root) if check and audit.passed else None
     if as_json:
         values = {"compiled_with": compiled_with, **audit.to_json()}
         console.as_json({**values, "checked": checked.to_json() if checked else None})
@@ -136,11 +136,11 @@ def _build_cpp(described: Project, out: Path, *, isolated: bool, check: bool, as
 
 def _lock(described: Project, *, as_json: bool) -> None:
     """Write the lock, and print what became of it."""
-    from dotcu.shipping import building
+    from dotcu.shipping import wheel
 
     with progress.counting(None, "tracing") as report:
-        planned = building.prepare(described, report=report)
-    building.write_lock(planned)
+        planned = wheel.prepare(described, report=report)
+    wheel.write_lock(planned)
     if as_json:
         console.as_json({"notes": list(planned.notes), "lock": planned.change})
         return
@@ -152,22 +152,23 @@ def _lock(described: Project, *, as_json: bool) -> None:
 def _make(
     described: Project, out: Path, cubins: Path | None, *, cpp: bool, locked: bool, isolated: bool
 ) -> tuple[WheelPlan, Contents]:
-    from dotcu.shipping import assembling, building
-    from dotcu.shipping.cpp import library
+    from dotcu.shipping import assembling, wheel
 
-    building.require_folder(described.root / out)
+    wheel.require_folder(described.root / out)
     with progress.counting(None, "tracing") as report_target:
-        planned = building.prepare(described, locked=locked, report=report_target)
+        planned = wheel.prepare(described, locked=locked, report=report_target)
     with progress.counting(len(planned.jobs), "compiling") as report_job:
-        kernels = building.compile_kernels(planned, report_job)
+        kernels = wheel.compile_kernels(planned, report_job)
     if cubins is not None:
         assembling.export(kernels, cubins)
     if not cpp:
-        return planned, building.make_wheel(planned, described.root / out, isolated=isolated)
-    written, notes = library.write(planned, kernels)
+        return planned, wheel.make_wheel(planned, described.root / out, isolated=isolated)
+    from dotcu.shipping.operator_library import writing
+
+    written, notes = writing.write_library(planned, kernels)
     for note in notes:
         console.note(note)
-    return planned, library.make(planned, written, described.root / out, isolated=isolated)
+    return planned, writing.make_wheel(planned, written, described.root / out, isolated=isolated)
 
 
 def _show(planned: WheelPlan, contents: Contents, checked: CleanRun | None) -> None:

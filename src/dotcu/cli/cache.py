@@ -66,9 +66,9 @@ def command(
 
 def plan(target: Target, arch: Architectures = None, as_json: AsJson = False) -> None:
     """List what the calls of some operators may compile: from samples and declared instantiations."""
-    from dotcu.shipping import fleet
+    from dotcu.shipping import pack
 
-    requests, notes = fleet.plan(target, _architectures(arch))
+    requests, notes = pack.plan(target, _architectures(arch))
     compiles = [
         (one.source.display, f"{one.target}, simulated" if one.simulated else str(one.target), one.kernels)
         for one in requests
@@ -99,13 +99,13 @@ def pack(
     as_json: AsJson = False,
 ) -> None:
     """Compile what the calls of some operators may compile, and write it as one archive."""
-    from dotcu.shipping import fleet
+    from dotcu.shipping import pack
 
     out = out.absolute()
-    requests, notes = fleet.plan(target, _architectures(arch))
-    project = fleet.locked_project(requests) if lock else None
+    requests, notes = pack.plan(target, _architectures(arch))
+    project = pack.locked_project(requests) if lock else None
     with progress.counting(len(requests), "compiling") as report:
-        entries, digest, locked, failed = fleet.pack(
+        entries, digest, locked, failed = pack.pack(
             requests, out, project=project, report=lambda one: report(one.source.display)
         )
     if as_json:

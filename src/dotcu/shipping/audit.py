@@ -34,7 +34,7 @@ from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binary
 from dotcu.inspection.binary import BinaryReport
 from dotcu.inspection.manylinux import floor_of, is_provided
-from dotcu.shipping.building import PYPI_BYTES, pip_wheel, size_line
+from dotcu.shipping.wheel import PYPI_BYTES, pip_wheel, size_line
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet

@@ -19,7 +19,7 @@ from dotcu.cpp.plan import CppRequest, CppTools
 from dotcu.cpp.tools import Nvcc
 from dotcu.errors import CompileError, ToolchainError, UsageError
 from dotcu.scaffold import create, plan_project
-from dotcu.shipping import building, project
+from dotcu.shipping import project, wheel
 from dotcu.shipping.audit import TOOLS
 
 needs_compiler = pytest.mark.skipif(
@@ -131,12 +131,12 @@ def test_a_source_that_does_not_compile_is_shown_with_its_line_and_the_whole_log
 
 
 def test_a_folder_for_a_wheel_is_gone_again_where_none_came(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), building.folder_for(tmp_path / "dist"):
+    with pytest.raises(KeyError), wheel.folder_for(tmp_path / "dist"):
         raise KeyError
     assert list(tmp_path.iterdir()) == []
-    with building.folder_for(tmp_path / "dist"):
+    with wheel.folder_for(tmp_path / "dist"):
         (tmp_path / "dist" / "a.whl").touch()
-    with pytest.raises(KeyError), building.folder_for(tmp_path / "dist"):
+    with pytest.raises(KeyError), wheel.folder_for(tmp_path / "dist"):
         raise KeyError
     assert [path.name for path in (tmp_path / "dist").iterdir()] == ["a.whl"]
 

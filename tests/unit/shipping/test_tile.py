@@ -14,8 +14,8 @@ from dotcu.checking.target import resolve
 from dotcu.compile import ObjectCode, Target, prebuilt, tile
 from dotcu.compile.prebuilt import PrebuiltVariant
 from dotcu.errors import ArgumentError
-from dotcu.shipping import assembling, building, project
-from dotcu.shipping.cpp import planning
+from dotcu.shipping import assembling, project, wheel
+from dotcu.shipping.operator_library import recording
 from dotcu.shipping.tracing import importing
 from helpers import projects
 
@@ -101,7 +101,7 @@ def test_a_record_keeps_each_piece_of_code(tmp_path: Path) -> None:
 
 
 def test_files_for_other_programs_name_the_processor(made: projects.Made, tmp_path: Path) -> None:
-    planned = building.prepare(project.read(made.root))
+    planned = wheel.prepare(project.read(made.root))
     codes = assembling.compile_all(planned.jobs)
     assembling.export(codes, tmp_path / "kernels")
     names = {path.name.split(".", 1)[1] for path in (tmp_path / "kernels").glob("scale*")}
@@ -111,6 +111,6 @@ def test_files_for_other_programs_name_the_processor(made: projects.Made, tmp_pa
 def test_cpp_leaves_them_out_and_says_why(made: projects.Made) -> None:
     with importing(made.root, made.name):
         operators = [operator for _, operator in resolve(made.name, verb="build")]
-    planned, notes = planning.plan_all(operators, [Target.parse("sm_80")])
+    planned, notes = recording.record_all(operators, [Target.parse("sm_80")])
     assert not planned
     assert "scale.cu has tile kernels, which are launched from Python alone" in notes[0]

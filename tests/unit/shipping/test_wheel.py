@@ -11,8 +11,8 @@ import pytest
 
 from dotcu import process
 from dotcu.cli.main import parser
-from dotcu.shipping.building import contents
-from dotcu.shipping.clean import TRIAL
+from dotcu.shipping.wheel import contents
+from dotcu.shipping.wheel_check import PROGRAM
 from helpers import projects
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def test_it_runs_in_another_process_without_a_compiler(made: projects.Made, tmp_
     with zipfile.ZipFile(wheel(made)) as opened:
         opened.extractall(tmp_path / "site")
     done = process.run(
-        [sys.executable, "-c", TRIAL, made.name],
+        [sys.executable, "-c", PROGRAM, made.name],
         timeout_s=300,
         folder=tmp_path,
         environment={

@@ -67,12 +67,12 @@ class CleanRun(report_base.Report):
         return {name: serialize.plain(getattr(self, name)) for name in named}
 
 
-TRIAL = """
+PROGRAM = """
 import json, sys
-from dotcu.shipping.trial import rows
+from dotcu.shipping.wheel_check_child import rows
 print(json.dumps({"rows": list(rows(sys.argv[1:]))}))
 """
-"""A program: tries the operators of some modules, and prints a row for each operator and dtype as JSON."""
+"""Calls the operators of some modules, and prints a row for each operator and dtype as JSON."""
 
 
 def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
@@ -83,7 +83,7 @@ def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
     """
     torch = _this_torch()
     with _environment([torch], [wheel]) as (folder, python):
-        done = _run([python, "-c", TRIAL, *modules], environment={"DOTCU_JIT": "0"}, folder=folder)
+        done = _run([python, "-c", PROGRAM, *modules], environment={"DOTCU_JIT": "0"}, folder=folder)
     if importlib.util.find_spec("twine") is None:
         metadata = 'The metadata were not checked: twine is not installed. Type: pip install "dotcu[build]"'
     else:

@@ -22,7 +22,7 @@ from dotcu.compile import CompileOptions, Target, cache, read_source, sharing
 from dotcu.compile.cache import Store
 from dotcu.compile.plan import BuildInputs
 from dotcu.errors import CacheError, JitDisabled, UsageError
-from dotcu.shipping import fleet, lock
+from dotcu.shipping import lock, pack
 from dotcu.shipping.lock import SIMULATED_TARGET, Lock, LockedSource, reached_by
 
 KERNELS = """#define KERNEL(name) __global__ void name
@@ -87,7 +87,7 @@ def run(script: Path, **environment: object) -> str:
 
 
 def test_the_plan_has_samples_and_declared_instantiations(project: Path) -> None:
-    requests, notes = fleet.plan(f"{project}/ops.py", ["simulated", "9.0", "sm_80"])
+    requests, notes = pack.plan(f"{project}/ops.py", ["simulated", "9.0", "sm_80"])
     assert [(one.kernels, str(one.target), one.simulated) for one in requests[:5]] == [
         (["scale<float>"], "compute_80", True),
         (["shift"], "compute_80", True),
@@ -101,7 +101,7 @@ def test_the_plan_has_samples_and_declared_instantiations(project: Path) -> None
 
 def test_an_unknown_architecture_is_named(project: Path) -> None:
     with pytest.raises(UsageError, match="'sm_1' is unknown"):
-        fleet.plan(f"{project}/ops.py", ["sm_1"])
+        pack.plan(f"{project}/ops.py", ["sm_1"])
 
 
 @pytest.mark.slow
@@ -211,9 +211,9 @@ def test_verify_names_what_is_wrong_and_what_a_lock_does_not_have(
 def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     project: Path, tmp_path: Path, cache_dir: Path
 ) -> None:
-    requests, _ = fleet.plan(f"{project}/ops.py", ["simulated"])
+    requests, _ = pack.plan(f"{project}/ops.py", ["simulated"])
     with pytest.raises(UsageError, match="dotcu build --lock-only"):
-        fleet.locked_project(requests)
+        pack.locked_project(requests)
     request = requests[0]
     assert request.source.path is not None
     source = LockedSource(
@@ -222,7 +222,7 @@ def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     )  # fmt: skip
     before = Lock(architectures=(), sources=(source,))
     lock.write(before, project)
-    _, _, locked, _ = fleet.pack(requests, tmp_path / "k.tar", project=fleet.locked_project(requests))
+    _, _, locked, _ = pack.pack(requests, tmp_path / "k.tar", project=pack.locked_project(requests))
     assert locked == 6
     after = lock.read(project)
     assert set(after.sources[0].objects) == set(sharing.damages(tmp_path / "k.tar")[0])
@@ -231,12 +231,12 @@ def test_a_lock_gets_the_digests_and_keeps_them_until_the_source_changes(
     store = f"file://{tmp_path}/store"
     with settings.override(cache_dir=tmp_path / "filler", cache_remote=store, cache_remote_write=True):
         cache.forget()
-        fleet.pack(requests, tmp_path / "again.tar")
+        pack.pack(requests, tmp_path / "again.tar")
     given = {"DOTCU_CACHE_REMOTE": store, "DOTCU_JIT": "error"}
     assert run(project / "ops.py", DOTCU_CACHE_DIR=tmp_path / "new", **given) == "0\n"
     (project / "scale.cu").write_text(KERNELS + "\n")
     with pytest.raises(UsageError, match="has changed since"):
-        fleet.pack(requests, tmp_path / "k.tar", project=project)
+        pack.pack(requests, tmp_path / "k.tar", project=project)
 
 
 def poisoned(folder: Path, digest: str) -> None:
@@ -265,10 +265,10 @@ def test_a_lock_gets_digests_of_what_is_compiled_now_and_not_of_what_the_cache_h
         digest=reached_by(request.source, request.options).digest,
     )  # fmt: skip
     lock.write(Lock(architectures=(), sources=(source,)), tmp_path)
-    fleet.pack([request], tmp_path / "first.tar")
+    pack.pack([request], tmp_path / "first.tar")
     ((digest, right),) = sharing.damages(tmp_path / "first.tar")[0].items()
     poisoned(cache_dir, digest)
-    _, _, locked, _ = fleet.pack([request], tmp_path / "k.tar", project=tmp_path)
+    _, _, locked, _ = pack.pack([request], tmp_path / "k.tar", project=tmp_path)
     assert locked == (not debug)  # what holds the working directory is another object on each machine
     if not debug:
         assert lock.read(tmp_path).sources[0].objects == {digest: right}
@@ -385,7 +385,7 @@ def test_why_tells_the_last_compile(
     cli.why()
     said = capsys.readouterr().out
     assert "scale.cu: scale<double> for compute_80" in said
-    assert "called from tests/unit/shipping/test_fleet.py:" in said
+    assert "called from tests/unit/shipping/test_pack.py:" in said
     assert "another instantiation" in said
     Store(cache_dir).add_history("last-compile", {"half": 1})
     cli.why(as_json=True)

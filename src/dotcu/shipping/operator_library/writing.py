@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 
 from dotcu.__about__ import __version__
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
 from dotcu.compile.object_code import without_probes
 from dotcu.compile.prebuilt import load_key
-from dotcu.operator import Overload
-from dotcu.shipping.cpp.expressions import Expr, Values
-from dotcu.shipping.cpp.planning import DTYPES, TYPES, CppOperators, CppVariant, types_of
-from dotcu.shipping.cpp.recording import Field, Key, Launch, Layout, Pointer, RecordedCall, TensorKey
+from dotcu.cpp import build, tools
+from dotcu.cpp.plan import CppRequest, CppTools
+from dotcu.errors import ToolchainError, UsageError
+from dotcu.kernel.compiled import CompilationUnit
+from dotcu.operator import Operator, Overload
+from dotcu.shipping.assembling import Job, replacing
+from dotcu.shipping.audit import audited_wheel
+from dotcu.shipping.operator_library.expressions import Expr, Values
+from dotcu.shipping.operator_library.recording import (
+    DTYPES,
+    MAX_TARGETS,
+    TYPES,
+    Argument,
+    Calls,
+    Field,
+    Pointer,
+    RecordedCall,
+    RecordedLaunch,
+    TensorArgument,
+    TensorLayout,
+    record_all,
+    types_of,
+)  # fmt: skip
+from dotcu.shipping.wheel import Contents, WheelPlan, contents
 
 _ALWAYS_FIT = ("int64_t", "double")
 _CHARACTERS = [
@@ -38,12 +60,12 @@ def _double(value: float) -> str:
     return repr(value)
 
 
-def _key_check(key: Key, value: str, *, optional: bool) -> str:
-    """Return the condition under which an argument is of a key's kind; empty where C++'s types say so."""
+def _argument_check(argument: Argument, value: str, *, optional: bool) -> str:
+    """Return the condition under which a value is such an argument; empty where C++'s types say so."""
     inner = f"*{value}" if optional else value
     given = f"{value}.has_value()" if optional else ""
-    if isinstance(key, tuple):
-        (constant,) = key
+    if isinstance(argument, tuple):
+        (constant,) = argument
         if constant is None:
             return f"!{value}.has_value()"
         rest = f"{inner} == {text(str(constant))}"
@@ -51,8 +73,8 @@ def _key_check(key: Key, value: str, *, optional: bool) -> str:
             rest = f"{inner} == {str(constant).lower()}"
         elif isinstance(constant, float):  # infinite, or not a number
             rest = f"same_bits({inner}, {_double(constant)})"
-    elif isinstance(key, TensorKey):
-        form = f"ScalarType::{DTYPES[key.dtype]}, {key.dim}, {str(key.contiguous).lower()}"
+    elif isinstance(argument, TensorArgument):
+        form = f"ScalarType::{DTYPES[argument.dtype]}, {argument.dim}, {str(argument.contiguous).lower()}"
         rest = f"Call::is({inner}, {form})"
     else:
         rest = ""
@@ -63,7 +85,7 @@ def _numbers(values: Values, exprs: Iterable[Expr]) -> str:
     return ", ".join(map(values.number, exprs))
 
 
-def _demands(launch: Launch, values: Values) -> Iterator[str]:
+def _demands(launch: RecordedLaunch, values: Values) -> Iterator[str]:
     """Yield the conditions under which a launch fits."""
     yield f"fits_grid({_numbers(values, launch.grid)})"
     if launch.config.cluster is not None:
@@ -78,7 +100,7 @@ def _demands(launch: Launch, values: Values) -> Iterator[str]:
 
 
 def _launch_lines(
-    name: str, launch: Launch, kernel: str, arguments: Sequence[str], values: Values
+    name: str, launch: RecordedLaunch, kernel: str, arguments: Sequence[str], values: Values
 ) -> Iterator[str]:
     """Yield the lines that fill in a launch's parameters, called `name` in C++, and launch."""
     config = launch.config
@@ -105,7 +127,7 @@ def _field(name: str, field: Field, arguments: Sequence[str], values: Values) ->
     return f"{name}.put_address({field.offset}, {source}{more});"
 
 
-def _layout(layout: Layout, values: Values) -> str:
+def _layout(layout: TensorLayout, values: Values) -> str:
     return f"{{{_numbers(values, layout.sizes)}}}, {{{_numbers(values, layout.strides)}}}"
 
 
@@ -115,14 +137,14 @@ def _layout(layout: Layout, values: Values) -> str:
 SOURCE = "operators.cpp"
 HEADER = "dotcu.h"
 
-Place = tuple[tuple[str, ...], str, str]
+UnitKey = tuple[tuple[str, ...], str, str]
 """A unit: the names in it, the path of its source, and its options."""
 
-Codes = dict[tuple[Place, Target], ObjectCode]
+Codes = dict[tuple[UnitKey, Target], ObjectCode]
 """What was compiled, by unit and target."""
 
 
-def place(names: Sequence[str], source: Source, options: CompileOptions) -> Place:
+def unit_key(names: Sequence[str], source: Source, options: CompileOptions) -> UnitKey:
     return tuple(sorted(names)), str(source.path), load_key(source, options)
 
 
@@ -133,13 +155,12 @@ class _Kernels:
     targets: Sequence[Target]
     codes: Codes
     texts: dict[bytes, str] = field(default_factory=dict)
-    tables: dict[tuple[str, Place], str] = field(default_factory=dict)
+    tables: dict[tuple[str, UnitKey], str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
-    def name(self, launch: Launch, variant: CppVariant, number: int) -> str:
+    def name(self, launch: RecordedLaunch, unit: CompilationUnit) -> str:
         """Return the C++ name of a launch's kernel; its table is written at its first launch."""
-        unit = variant.units[number]
-        key = launch.kernel, place(unit.names, unit.source, unit.options)
+        key = launch.kernel, unit_key(unit.names, unit.source, unit.options)
         if key not in self.tables:
             self.tables[key] = f"kernel_{len(self.tables)}"
             rows = ", ".join(self._variant(*key, target) for target in self.targets)
@@ -148,7 +169,7 @@ class _Kernels:
             self.lines.append(f"const Kernel {self.tables[key]} = {{{text(launch.kernel)}, {table}}};")
         return self.tables[key]
 
-    def _variant(self, kernel: str, unit: Place, target: Target) -> str:
+    def _variant(self, kernel: str, unit: UnitKey, target: Target) -> str:
         code = self.codes.get((unit, target))
         if code is None or kernel not in code.lowered:
             return "{nullptr, nullptr}"
@@ -159,18 +180,20 @@ class _Kernels:
         return f'{{{self.texts[data]}, "{code.lowered[kernel]}"}}'
 
 
-def write(package: str, planned: CppOperators, targets: Sequence[Target], codes: Codes) -> dict[str, str]:
+def write(
+    package: str, recorded: Mapping[Overload, Calls], targets: Sequence[Target], codes: Codes
+) -> dict[str, str]:
     """Write the files, by name.
 
     Args:
         package: The name of the project's package.
-        planned: The overloads to write, with their plans.
+        recorded: The overloads to write, with their calls.
         targets: The architectures that the wheel has code for.
         codes: The code of each unit and target.
     """
     kernels = _Kernels(targets=targets, codes=codes)
     functions = [
-        line for number, one in enumerate(planned.items()) for line in _operator(number, *one, kernels)
+        line for number, one in enumerate(recorded.items()) for line in _operator(number, *one, kernels)
     ]
     rows = [
         f"{{\"{one}\", {one.major}, {one.minor}, {str(one.kind == 'sm').lower()}, '{one.suffix or ' '}'}}"
@@ -196,22 +219,20 @@ def write(package: str, planned: CppOperators, targets: Sequence[Target], codes:
         *functions,
         "}  // namespace",
         "",
-        *_registrations(planned),
+        *_registrations(recorded),
     ]
     header = files(__package__).joinpath("runtime.h").read_text(encoding="utf-8")
     return {SOURCE: "\n".join(lines) + "\n", HEADER: header}
 
 
-def _operator(
-    number: int, overload: Overload, variants: Sequence[CppVariant], kernels: _Kernels
-) -> Iterator[str]:
-    """Yield the functions of the plans, and the one that torch calls."""
+def _operator(number: int, overload: Overload, calls: Calls, kernels: _Kernels) -> Iterator[str]:
+    """Yield a function for each recorded call, and the one that torch calls."""
     signature, returns = overload.signature, overload.signature.returns
     names = [f"{name}_" for name in signature.arguments]
     pairs = list(zip(types_of(overload), names, strict=True))
     parameters = ", ".join(f"{_parameter(kind)} {name}" for kind, name in pairs)
-    for index, variant in enumerate(variants):
-        yield from _plan(f"plan_{number}_{index}", overload, variant, parameters, kernels)
+    for index, (call, targets) in enumerate(calls.items()):
+        yield from _call(f"call_{number}_{index}", overload, call, targets, parameters, kernels)
     returned = "Tensor" if returns else "void"
     results = ", ".join(f"call.results[{i}]" for i in range(returns))
     if returns > 1:
@@ -224,9 +245,9 @@ def _operator(
         f"    if ({name}.has_value()) call.take(*{name});" for kind, name in pairs if kind == "Tensor?"
     )
     arguments, answer = ", ".join(["call", *names]), f"return {results}" if returns else "return"
-    yield from (f"    if (plan_{number}_{i}({arguments})) {answer};" for i in range(len(variants)))
-    exactly = "true" if any(variant.exactly for variant in variants) else "false"
-    yield f"    call.refuse({text(_followed(variants))}, {exactly});"
+    yield from (f"    if (call_{number}_{i}({arguments})) {answer};" for i in range(len(calls)))
+    exactly = "true" if any(call.exactly for call in calls) else "false"
+    yield f"    call.refuse({text(_recorded_for(calls))}, {exactly});"
     yield "}"
     yield ""
 
@@ -238,70 +259,72 @@ def _parameter(kind: str) -> str:
     return f"const {plain}&" if plain in ("Tensor", "std::string") else plain
 
 
-def _followed(variants: Sequence[CppVariant]) -> str:
+def _recorded_for(calls: Iterable[RecordedCall]) -> str:
     kinds: dict[str, None] = {}
-    for variant in variants:
-        keys = [key for key in variant.plan.keys if isinstance(key, TensorKey)]
-        shown = ", ".join(f"{str(key.dtype).removeprefix('torch.')}[{key.dim}d]" for key in keys)
+    for call in calls:
+        tensors = [each for each in call.arguments if isinstance(each, TensorArgument)]
+        shown = ", ".join(f"{str(each.dtype).removeprefix('torch.')}[{each.dim}d]" for each in tensors)
         kinds[f"({shown})"] = None
     return " ".join(kinds)
 
 
-def _plan(
-    name: str, overload: Overload, variant: CppVariant, parameters: str, kernels: _Kernels
+def _call(
+    name: str,
+    overload: Overload,
+    call: RecordedCall,
+    targets: Sequence[int],
+    parameters: str,
+    kernels: _Kernels,
 ) -> Iterator[str]:
-    plan = variant.plan
     names = [f"{one}_" for one in overload.signature.arguments]
     optional = [kind.endswith("?") for kind in types_of(overload)]
     held = [f"(*{one})" if may else one for one, may in zip(names, optional, strict=True)]
-    mask = sum(1 << target for target in variant.targets)
-    checks = [f"call.is_for({mask:#x})", *(["call.is_exact()"] if variant.exactly else [])]
-    for key, one, may in zip(plan.keys, names, optional, strict=True):
-        checks.append(_key_check(key, one, optional=may))
-    yield f"// On {', '.join(str(kernels.targets[target]) for target in variant.targets)}."
+    mask = sum(1 << target for target in targets)
+    checks = [f"call.is_for({mask:#x})", *(["call.is_exact()"] if call.exactly else [])]
+    for argument, one, may in zip(call.arguments, names, optional, strict=True):
+        checks.append(_argument_check(argument, one, optional=may))
+    yield f"// On {', '.join(str(kernels.targets[target]) for target in targets)}."
     yield f"bool {name}(Call& call, {parameters}) {{"
     yield from (f"    if (!({check})) return false;" for check in checks if check)
     yield "    Exact exact;"
-    yield from (f"    {line}" for line in _plan_lines(plan, held, variant, kernels))
+    yield from (f"    {line}" for line in _call_lines(call, held, kernels))
     yield "    return true;"
     yield "}"
     yield ""
 
 
-def _plan_lines(
-    plan: RecordedCall, held: Sequence[str], variant: CppVariant, kernels: _Kernels
-) -> Iterator[str]:
+def _call_lines(call: RecordedCall, held: Sequence[str], kernels: _Kernels) -> Iterator[str]:
     """Yield the lines that check the guards, allocate and launch."""
     values, written = Values(held), 0
-    for guard in plan.guards:
+    for guard in call.guards:
         condition = values.condition(guard)
         yield from values.lines[written:]
         written = len(values.lines)
         yield f"if (!({condition})) return false;"
-    demands = dict.fromkeys(one for launch in plan.launches for one in _demands(launch, values))
+    demands = dict.fromkeys(one for launch in call.launches for one in _demands(launch, values))
     makes = [
         f"call.allocate(ScalarType::{DTYPES[made.dtype]}, {_layout(made.layout, values)}, "
         f"{str(made.zeroed).lower()});"
-        for made in plan.allocations
+        for made in call.allocations
     ]
     launches = [
         line
-        for number, launch in enumerate(plan.launches)
-        for line in _launch_lines(f"p{number}", launch, kernels.name(launch, variant, number), held, values)
+        for number, (launch, unit) in enumerate(zip(call.launches, call.units, strict=True))
+        for line in _launch_lines(f"p{number}", launch, kernels.name(launch, unit), held, values)
     ]
     gives = [
-        f"call.give({source});" if layout == plan.allocations[source].layout
+        f"call.give({source});" if layout == call.allocations[source].layout
         else f"call.give({source}, {_layout(layout, values)}, {values.number(layout.offset)});"
-        for source, layout in plan.results
+        for source, layout in call.results
     ]  # fmt: skip
     yield from values.lines[written:]
     yield f"if (!({' && '.join(['exact.holds', *demands])})) return false;"
     yield from (*makes, *launches, *gives)
 
 
-def _registrations(planned: Iterable[Overload]) -> Iterator[str]:
+def _registrations(overloads: Iterable[Overload]) -> Iterator[str]:
     by_namespace: dict[str, list[tuple[int, Overload]]] = {}
-    for number, one in enumerate(planned):
+    for number, one in enumerate(overloads):
         by_namespace.setdefault(one.signature.namespace, []).append((number, one))
     for namespace, some in by_namespace.items():
         yield f"STABLE_TORCH_LIBRARY_FRAGMENT({namespace}, m) {{"
@@ -317,3 +340,116 @@ def _registrations(planned: Iterable[Overload]) -> Iterator[str]:
 def _defined(overload: Overload) -> str:
     signature = overload.signature
     return f"{signature.name}.{signature.overload}" if signature.overload else signature.name
+
+
+# The source of a project in a folder, the library made of it, and the wheel that has both.
+
+
+def write_source(
+    folder: Path,
+    package: str,
+    operators: Sequence[Operator],
+    compiled: Mapping[Job, ObjectCode],
+    targets: Sequence[Target],
+) -> tuple[str, ...]:
+    """Write the C++ of a project's operators, with the code for its wheel, into a folder of its own.
+
+    Args:
+        folder: Written whole or not at all.
+        package: The name of the project's package.
+        operators: All of them.
+        compiled: The code of each compile.
+        targets: The architectures of the wheel's code.
+
+    Returns:
+        The calls that C++ cannot run, and why.
+
+    Raises:
+        UsageError: C++ can run none of the operators, or there is something else in the folder's place.
+    """
+    chosen = targets[:MAX_TARGETS]
+    once = {operator.qualified_name: operator for operator in operators}  # a name may be imported twice
+    codes = {
+        (unit_key(job.unit.names, job.source, job.locked.options), job.target): code
+        for job, code in compiled.items()
+        if not job.simulated
+    }
+
+    def has_code(unit: CompilationUnit, target: Target) -> bool:
+        return (unit_key(unit.names, unit.source, unit.options), target) in codes
+
+    recorded, notes = record_all(list(once.values()), chosen, has_code)
+    if not recorded:
+        reasons = "\n".join(notes)
+        raise UsageError(
+            f"No operator of {package} can be in C++: none has a plan.\n{reasons}\n"
+            "A body that only allocates and launches has one; so has its sample's call."
+        )
+    files = write(package, recorded, chosen, codes)
+    with replacing(folder, SOURCE, "Remove it.") as new:
+        for name, text in files.items():
+            (new / name).write_text(text, encoding="utf-8")
+    return notes
+
+
+def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
+    """Compile the C++ in a folder for every torch; return the library, in the cache.
+
+    Args:
+        folder: As `write_source` has written it.
+        package: The name of the project's package.
+        flags: More flags for the compiler.
+
+    Raises:
+        CompileError: The compiler refused it.
+        ToolchainError: There is no host compiler.
+    """
+    torch = tools.find_torch()
+    here = [f"-ffile-prefix-map={path}/=" for path in (folder, torch.include[0])]
+    request = CppRequest(
+        name=f"lib{package}_operators", sources=(folder / SOURCE,), portable=True,
+        flags=("-fvisibility=hidden", "-ffp-contract=off", *here, *flags),
+        link_flags=("-Xlinker", "--strip-all"),
+    )  # fmt: skip
+    return build.build_request(request, CppTools(host=tools.host(), nvcc=None, torch=torch)).path
+
+
+# A wheel that has its operators in C++ and its kernels: for Linux, tagged by auditwheel, audited.
+
+
+def write_library(planned: WheelPlan, compiled: Mapping[Job, ObjectCode]) -> tuple[Path, tuple[str, ...]]:
+    """Write a project's operators into its build/cpp, and compile them there.
+
+    Returns:
+        The folder with their source and library; the calls that C++ cannot run, and why.
+
+    Raises:
+        UsageError: C++ can run none of them, or something else is in that place.
+        CompileError: The compiler refused it.
+        ToolchainError: There is no host compiler.
+    """
+    package = planned.project.modules[0].split(".")[0]
+    folder = planned.project.root / "build" / "cpp"
+    notes = write_source(folder, package, planned.operators, compiled, planned.targets)
+    shutil.copy(library(folder, package), folder)
+    return folder, notes
+
+
+def make_wheel(planned: WheelPlan, written: Path, out: Path, *, isolated: bool = True) -> Contents:
+    """Let pip build the wheel, tag it for the systems that it runs on, and put it into its place.
+
+    Args:
+        planned: The wheel.
+        written: The folder of the operators in C++, which go into it.
+        out: The folder for the wheel.
+        isolated: Whether pip makes an environment for the build.
+
+    Raises:
+        ToolchainError: pip or auditwheel failed, or the wheel breaks a rule of its tags.
+    """
+    result = audited_wheel(
+        planned.project.root, out, {"DOTCU_OPERATOR_LIBRARY": str(written)}, {}, isolated=isolated
+    )
+    if not result.passed:
+        raise ToolchainError(f"The wheel would not run where its tags say:\n{result}")
+    return contents(result.wheel)

@@ -8,7 +8,9 @@ in C++. A contiguous tensor stands for all of its kind: its strides follow from 
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NoReturn
@@ -20,6 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from dotcu.compile import Target
+from dotcu.errors import DotcuError
+from dotcu.inspection.operators import samples_on_cpu
 from dotcu.kernel import Kernel, TensorMap, cuda, simulate
 from dotcu.kernel.arguments import pack
 from dotcu.kernel.arguments.memory import is_plain
@@ -29,10 +33,10 @@ from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.config import BlockConfig, LaunchConfig, limits, read_config, require_fit
 from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
-from dotcu.operator import Overload
-from dotcu.shipping.cpp.expressions import Expr, is_expressible
+from dotcu.operator import Operator, Overload, Sample
+from dotcu.shipping.operator_library.expressions import Expr, is_expressible
 from dotcu.torch_compat import storage_of
-from dotcu.tracebacks import caller_line, quiet
+from dotcu.tracebacks import caller_line, first_lines, quiet
 
 ALLOCATOR_ALIGNMENT, PARAMETER_ALIGNMENT = 16, 16
 """In bytes: of new memory, as every allocator of torch guarantees, and of the parameters of a launch."""
@@ -41,7 +45,7 @@ _ZERO = sympy.Integer(0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorKey:
+class TensorArgument:
     """A tensor argument of this dtype and number of dimensions, contiguous or of any strides."""
 
     dtype: torch.dtype
@@ -49,7 +53,7 @@ class TensorKey:
     contiguous: bool
 
 
-Key = TensorKey | tuple[object] | type[int] | type[float]
+Argument = TensorArgument | tuple[object] | type[int] | type[float]
 """An argument's type, or its one value: None, a bool, a text, or a float that is not finite."""
 
 
@@ -63,7 +67,7 @@ class Pointer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class TensorLayout:
     """Sizes and strides, and where a result starts in its allocation, all in elements."""
 
     sizes: tuple[Expr, ...]
@@ -76,7 +80,7 @@ class Allocation:
     """Memory that the body allocates: filled with zeros, or uninitialized."""
 
     dtype: torch.dtype
-    layout: Layout
+    layout: TensorLayout
     zeroed: bool
 
 
@@ -90,7 +94,7 @@ class Field:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class RecordedLaunch:
     """One launch. Its parameters are a block of memory with zeros at the fields; `config` has no grid."""
 
     kernel: str
@@ -103,16 +107,21 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedCall:
-    """The effects of each call whose arguments have these keys, and for which the guards hold.
+    """The effects of each call that has such arguments, and for which the guards hold.
 
-    A result is the index of an allocation, and the layout in which the call returns it.
+    Attributes:
+        results: Of each the index of its allocation, and the layout in which the call returns it.
+        units: For each launch, the unit that its kernel is compiled in.
+        exactly: True if it holds on GPUs of this compute capability alone, such as by its occupancy.
     """
 
-    keys: tuple[Key, ...]
+    arguments: tuple[Argument, ...]
     guards: tuple[Expr, ...]
     allocations: tuple[Allocation, ...]
-    launches: tuple[Launch, ...]
-    results: tuple[tuple[int, Layout], ...]
+    launches: tuple[RecordedLaunch, ...]
+    results: tuple[tuple[int, TensorLayout], ...]
+    units: tuple[CompilationUnit, ...] = ()
+    exactly: bool = False
 
 
 class Unrecorded(BaseException):
@@ -132,16 +141,11 @@ _BYTES = {"": 8, "float": 4, "double": 8, **{f"{u}int{8 * n}_t": n for u in ("",
 
 
 class Recording:
-    """The recording of one call.
-
-    Attributes:
-        units: For each recorded launch, the unit that its kernel is compiled in.
-        exactly: True if the call depends on the GPU's compute capability, such as by its occupancy.
-    """
+    """The recording of one call for one architecture."""
 
     def __init__(self, target: Target) -> None:
-        self.units: list[CompilationUnit] = []
-        self.exactly = False
+        self._units: list[CompilationUnit] = []
+        self._exactly = False
         self._target = target
         self._shapes: Any = ShapeEnv(specialize_zero_one=False, duck_shape=False)
         self._names: dict[Expr, Expr] = {}
@@ -186,8 +190,8 @@ class Recording:
         make = env.create_symfloatnode if isinstance(value, float) else env.create_symintnode
         return make(symbol, hint=value, source=source)
 
-    def _argument(self, index: int, value: Any) -> tuple[Key, Any]:
-        """Return an argument's key, and what the body gets for it."""
+    def _argument(self, index: int, value: Any) -> tuple[Argument, Any]:
+        """Return what stands for an argument, and what the body gets for it."""
         if isinstance(value, Tensor):
             return self._tensor(index, value)
         if type(value) is int or (type(value) is float and math.isfinite(value)):
@@ -196,7 +200,7 @@ class Recording:
             return (value,), value
         raise Unrecorded(f"it depends on a {type(value).__name__}.")
 
-    def _tensor(self, index: int, value: Tensor) -> tuple[Key, Tensor]:
+    def _tensor(self, index: int, value: Tensor) -> tuple[Argument, Tensor]:
         if not is_plain(value):
             raise Unrecorded(f"argument {index + 1} is not plain memory.")
         contiguous, name = value.is_contiguous(), f"{{{index}}}"
@@ -209,7 +213,7 @@ class Recording:
         self._add(tensor, argument=True, source=index)
         start = int(value.storage_offset()) * value.itemsize  # as in memory that starts at a multiple of much
         self._addresses[index] = self._symbol(f"Call::address({name})", start)
-        return TensorKey(dtype=value.dtype, dim=value.dim(), contiguous=contiguous), tensor
+        return TensorArgument(dtype=value.dtype, dim=value.dim(), contiguous=contiguous), tensor
 
     # The body's calls of torch.
 
@@ -310,7 +314,7 @@ class Recording:
         return self._multiprocessors
 
     def asked_device(self) -> None:
-        self.exactly = True
+        self._exactly = True
 
     def hint(self, size: int) -> int:
         return int(self._plain(size))
@@ -320,7 +324,7 @@ class Recording:
 
     # The recorded call, of a body that has returned.
 
-    def _recorded(self, keys: tuple[Key, ...], result: Any, returns: int) -> RecordedCall:
+    def _recorded(self, arguments: tuple[Argument, ...], result: Any, returns: int) -> RecordedCall:
         launches = tuple(self._launch(*launched) for launched in self._launched)
         tensors = result if isinstance(result, tuple) else () if result is None else (result,)
         if len(tensors) != returns or not all(isinstance(tensor, Tensor) for tensor in tensors):
@@ -330,8 +334,11 @@ class Recording:
             raise Unrecorded("it returns the same memory twice.")
         trivial = {sympy.Ge(symbol, 0) for symbol, name in self._names.items() if ".sizes()" in name.name}
         guards = tuple(dict.fromkeys(guard.expr for guard in self._shapes.guards))
-        made: Any = {"allocations": tuple(self._allocations), "launches": launches, "results": results}
-        call, found = RecordedCall(keys=keys, guards=guards, **made), dict[Expr, Expr]()
+        call = RecordedCall(
+            arguments=arguments, guards=guards, allocations=tuple(self._allocations), launches=launches,
+            results=results,
+        )  # fmt: skip
+        found: dict[Expr, Expr] = {}
         _changed(call, lambda expr: found.setdefault(expr, expr))
         # what has no C++ makes the call hold for the sample's numbers alone
         pinned = {each for expr in found if not is_expressible(expr) for each in expr.free_symbols}
@@ -341,17 +348,20 @@ class Recording:
         if any(guard.xreplace(self._values) != sympy.true for guard in guards):
             raise Unrecorded("its recording does not fit its own sample.")
         call = replace(call, guards=tuple(guard for guard in guards if guard not in {sympy.true, *trivial}))
-        named: RecordedCall = _changed(call, lambda expr: expr.xreplace(self._names))
-        return named
+        call = _changed(call, lambda expr: expr.xreplace(self._names))
+        assert isinstance(call, RecordedCall)
+        return replace(call, units=tuple(self._units), exactly=self._exactly)
 
-    def _result(self, tensor: Tensor) -> tuple[int, Layout]:
+    def _result(self, tensor: Tensor) -> tuple[int, TensorLayout]:
         place = self._place(tensor)
         if place.argument or tensor.dtype != self._allocations[place.source].dtype:
             raise Unrecorded("it returns an argument's memory, or memory in another dtype than it made.")
         offset = sympy.expand(place.offset / tensor.itemsize)
         return place.source, replace(_layout(tensor), offset=offset)
 
-    def _launch(self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]) -> Launch:
+    def _launch(
+        self, kernel: Kernel, args: Sequence[Any], grid: Any, shape: tuple[Any, ...]
+    ) -> RecordedLaunch:
         name, unit, arch = kernel.name, kernel.unit, limits(self._target.major, self._target.minor)
         if unit.is_tile:
             raise Unrecorded(f"{unit.source.name} has tile kernels, which are launched from Python alone.")
@@ -375,10 +385,10 @@ class Recording:
                 parts.append(replace(part, offset=start + part.offset))
             offsets.append(start)
             parameters += constant
-        self.units.append(unit)
+        self._units.append(unit)
         x, y, z = map(_expr, (*(grid if isinstance(grid, (tuple, list)) else (grid,)), 1, 1)[:3])
         config = replace(cuda.supported(config, arch.capability), grid=(1, 1, 1))
-        return Launch(
+        return RecordedLaunch(
             kernel=name, parameters=bytes(parameters), offsets=tuple(offsets), fields=tuple(parts),
             grid=(x, y, z), config=config,
         )  # fmt: skip
@@ -433,8 +443,8 @@ def _expr(number: Any) -> Expr:
     return number.node.expr if isinstance(number, (torch.SymInt, torch.SymFloat)) else sympy.sympify(number)
 
 
-def _layout(tensor: Tensor) -> Layout:
-    return Layout(sizes=tuple(map(_expr, tensor.shape)), strides=tuple(map(_expr, tensor.stride())))
+def _layout(tensor: Tensor) -> TensorLayout:
+    return TensorLayout(sizes=tuple(map(_expr, tensor.shape)), strides=tuple(map(_expr, tensor.stride())))
 
 
 def _pinned(value: Any) -> Any:
@@ -474,3 +484,123 @@ def _changed(value: Any, change: Callable[[Expr], Expr]) -> Any:
         parts = {part.name: _changed(getattr(value, part.name), change) for part in fields(value)}
         return replace(value, **parts)
     return value
+
+
+# Every call of a project's samples, for every GPU that a wheel has code for.
+
+
+MAX_TARGETS = 64
+"""A plan's targets are the bits of one number."""
+
+# The schema types that C++ on the stable ABI takes. Source: torch/csrc/stable/stableivalue_conversions.h.
+TYPES = {"Tensor": "Tensor", "int": "int64_t", "float": "double", "bool": "bool", "str": "std::string"}
+
+DTYPES: Mapping[torch.dtype, str] = {
+    torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
+    torch.int8: "Char", torch.uint8: "Byte", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
+    torch.uint16: "UInt16", torch.uint32: "UInt32", torch.uint64: "UInt64", torch.bool: "Bool",
+    torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+    torch.float8_e4m3fn: "Float8_e4m3fn", torch.float8_e5m2: "Float8_e5m2",
+}  # fmt: skip
+"""torch's name of each dtype in C++. Source: torch/headeronly/core/ScalarType.h."""
+
+
+Calls = Mapping[RecordedCall, Sequence[int]]
+"""What the samples of an overload do, and the indices of the architectures for which they do it."""
+
+HasCode = Callable[[CompilationUnit, Target], bool]
+
+
+def record_all(
+    operators: Sequence[Operator], targets: Sequence[Target], has_code: HasCode = lambda unit, target: True
+) -> tuple[dict[Overload, Calls], tuple[str, ...]]:
+    """Record every overload for each architecture, with every sample in every dtype.
+
+    Args:
+        operators: With samples.
+        targets: The architectures.
+        has_code: Whether a kernel was compiled for an architecture.
+
+    Returns:
+        The overloads that C++ can run, with their calls; what it cannot run, and why.
+    """
+    recorded, notes = dict[Overload, Calls](), dict[str, None]()
+    for overload in (overload for operator in operators for overload in operator.overloads.values()):
+        reason = _unfit(overload)
+        if reason:
+            notes[f"{overload.qualified_name} is not in C++: {reason}"] = None
+        elif calls := _calls(overload, targets, notes, has_code):
+            recorded[overload] = calls
+    return recorded, tuple(notes)
+
+
+def types_of(overload: Overload) -> tuple[str, ...]:
+    """Return the schema type of each argument; a dtype is an `int` to a schema."""
+    schema: Any = torch._C.parse_schema(overload.signature.name + overload.signature.text)
+    texts = [str(argument.type) for argument in schema.arguments]
+    return tuple(re.sub(r"^Optional\[(.*)\]$", r"\1?", text) for text in texts)
+
+
+def _unfit(overload: Overload) -> str:
+    """Return why no call of it can be in C++; empty if one may be."""
+    for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
+        if kind.removesuffix("?") not in TYPES:
+            return f"its argument {name} is a {kind}, which the stable ABI does not take from here."
+    if "Tensor" not in types_of(overload):
+        return "each of its tensors may be left out, so its device is unknown."
+    if overload.body is None:
+        return "a library computes it, in C++ already."
+    return "it returns a list of tensors." if any(overload.signature.lists) else ""
+
+
+def _calls(overload: Overload, targets: Sequence[Target], notes: dict[str, None], has_code: HasCode) -> Calls:
+    calls: dict[RecordedCall, list[int]] = {}
+    lacking: dict[str, list[str]] = {}
+    for index, target in enumerate(targets):
+        for name, sample in samples_on_cpu(overload):
+            found = _recorded(overload, sample, target)
+            if not isinstance(found, str) and not all(has_code(unit, target) for unit in found.units):
+                found = "it launches a kernel of another package, or one that was not compiled."
+            if isinstance(found, str):
+                if name not in lacking.setdefault(found, []):
+                    lacking[found].append(name)
+            elif index not in calls.setdefault(found, []):
+                calls[found].append(index)
+    if not calls and not lacking:
+        notes[f"{overload.qualified_name} is not in C++: it has no samples, which show what it does."] = None
+    for reason, names in lacking.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        notes[f"{overload.qualified_name} with {names[0]}{more} is not in C++: {reason}"] = None
+    return calls
+
+
+def _recorded(overload: Overload, sample: Sample, target: Target) -> RecordedCall | str:
+    """Return a sample's call; or why C++ cannot run it."""
+    try:
+        call = Recording(target).run(overload, dict(_whole(overload, sample)))
+    except (Unrecorded, DotcuError) as reason:
+        return str(reason)
+    except Exception as error:
+        return f"recorded without launches, on tensors without values, it raised {first_lines(error)}"
+    dtypes = [each.dtype for each in call.arguments if isinstance(each, TensorArgument)]
+    for dtype in (*dtypes, *(made.dtype for made in call.allocations)):
+        if dtype not in DTYPES:
+            return f"it has a tensor of {dtype}, which has no C++ type here."
+    written = next((unit for unit in call.units if unit.variables.contents), None)
+    if written is not None:
+        return f"variables of {written.source.name} are written from Python, and C++ does not do that."
+    return call
+
+
+def _whole(overload: Overload, sample: Sample) -> Iterator[tuple[str, Any]]:
+    """Yield a value for each argument, as torch would pass it on."""
+    assert overload.body is not None
+    bound = inspect.signature(overload.body).bind(*sample.args, **sample.kwargs)
+    bound.apply_defaults()
+    for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
+        value, wanted = bound.arguments[name], kind.removesuffix("?")
+        if wanted == "float" and type(value) is int:
+            value = float(value)
+        elif wanted == "int" and type(value) is bool:
+            value = int(value)
+        yield name, value

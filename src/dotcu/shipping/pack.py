@@ -35,11 +35,11 @@ from dotcu.shipping.tracing import declared
 _CAPABILITY = re.compile(r"(?:sm_)?(\d{1,2})\.?(\d)")
 
 
-def plan(target: str, architectures: Sequence[str]) -> tuple[tuple[BuildInputs, ...], tuple[str, ...]]:
+def plan(place: str, architectures: Sequence[str]) -> tuple[tuple[BuildInputs, ...], tuple[str, ...]]:
     """Return what the calls of some operators may compile.
 
     Args:
-        target: A file or a module, with `:name` for one operator.
+        place: A file or a module, with `:name` for one operator.
         architectures: GPUs by their compute capability, `9.0`, or targets, `sm_90a`; `simulated` for the CPU.
 
     Returns:
@@ -47,10 +47,10 @@ def plan(target: str, architectures: Sequence[str]) -> tuple[tuple[BuildInputs, 
         traced, and why.
 
     Raises:
-        UsageError: The target cannot be loaded, or an architecture is unknown.
+        UsageError: The file or module cannot be loaded, or an architecture is unknown.
         CompileError: A kernel that a body asks after does not compile.
     """
-    operators = [operator for _, operator in resolve(target, verb="cache plan")]
+    operators = [operator for _, operator in resolve(place, verb="cache plan")]
     bodies = [overload.body for one in operators for overload in one.overloads.values()]
     folders = {Path(inspect.unwrap(body).__code__.co_filename).parent for body in bodies if body is not None}
     requests: dict[BuildInputs, None] = {}
@@ -71,9 +71,7 @@ def plan(target: str, architectures: Sequence[str]) -> tuple[tuple[BuildInputs, 
                 continue
             wanted = own if simulated or not unit.is_tile else _target(name, of_tiles=True)
             inputs = unit.inputs(wanted, simulated=simulated)
-            alone = (
-                replace(inputs, names=(each,)) for each in unit.late
-            )  # as `CompiledUnit.alone` asks for it
+            alone = (replace(inputs, names=(each,)) for each in unit.late)  # as `CompilationUnit.alone` asks
             requests |= dict.fromkeys((inputs, *alone))
     return tuple(requests), tuple(notes)
 

@@ -15,7 +15,7 @@ from dotcu.cli.main import parser
 from dotcu.compile import toolchain
 from dotcu.errors import CompileError, DotcuError, NotCovered, ToolchainError, UsageError
 from dotcu.operator.tuned import TunedEntry, TunedFile
-from dotcu.shipping import assembling, building, lock, project
+from dotcu.shipping import assembling, lock, project, wheel
 from helpers import projects
 
 
@@ -130,7 +130,7 @@ def test_the_lock_has_the_kernels_of_tuned_configurations(tmp_path: Path) -> Non
 
 def test_the_same_project_gives_the_same_lock(made: projects.Made) -> None:
     first = projects.lock(made).lock.to_text()
-    again = building.prepare(project.read(made.root))
+    again = wheel.prepare(project.read(made.root))
     assert again.lock.to_text() == first == (made.root / "dotcu.lock").read_text()
     assert "is unchanged" in again.change
 
@@ -163,7 +163,7 @@ def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: projec
     text = planned.lock.to_text().replace("scale<float>", "scale<double>")
     (made.root / "dotcu.lock").write_text(text)
     with pytest.raises(NotCovered) as raised:
-        building.prepare(project.read(made.root), locked=True)
+        wheel.prepare(project.read(made.root), locked=True)
     assert f"{made.name}/scale.cu: scale<float> for simulated, sm_80" in str(raised.value)
     assert "dotcu build" in str(raised.value)
 
@@ -178,7 +178,7 @@ def test_another_define_is_more_than_the_lock_has(made: projects.Made) -> None:
         (made.root / "dotcu.lock").read_text().replace(made.name, renamed.name)
     )
     with pytest.raises(NotCovered, match=r"scale\.cu: scale<float>"):
-        building.prepare(project.read(made.root), locked=True)
+        wheel.prepare(project.read(made.root), locked=True)
 
 
 def test_a_lock_that_cannot_be_read_is_written_anew(made: projects.Made) -> None:
@@ -201,26 +201,26 @@ def test_a_package_beside_a_folder_src_is_found(made: projects.Made) -> None:
     assert names_of(projects.lock(made)) == {"scale<float>"}
 
 
-def names_of(planned: building.WheelPlan) -> set[str]:
+def names_of(planned: wheel.WheelPlan) -> set[str]:
     return {name for _, _, name, _ in planned.lock.kernels()}
 
 
 def test_a_body_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:
     made = projects.make(tmp_path, ops=projects.OPS.replace("n = x.numel()", "n = x.numel() + nowhere"))
     with pytest.raises(UsageError, match=r"could not be traced for sm_80(.|\n)*ops\.py:(.|\n)*nowhere"):
-        building.prepare(project.read(made.root))
+        wheel.prepare(project.read(made.root))
 
 
 def test_a_wheel_cannot_go_to_a_file(tmp_path: Path) -> None:
     (tmp_path / "dist").write_text("")
     with pytest.raises(UsageError, match=r"cannot go to .*dist"):
-        building.require_folder(tmp_path / "dist")
+        wheel.require_folder(tmp_path / "dist")
 
 
 @pytest.mark.parametrize("version", ["abc", "12", "12.8.1", ""])
 def test_what_is_no_version_is_refused(version: str) -> None:
     with pytest.raises(UsageError, match=r"version is that of its CUDA(.|\n)*--nvrtc 12\.8"):
-        building.nvrtc_of_version(version)
+        wheel.nvrtc_of_version(version)
 
 
 def test_a_source_that_was_edited_since_is_refused(made: projects.Made, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("in_processes")
 def test_several_processes_compile_what_one_does(tmp_path: Path) -> None:
     made = projects.make(tmp_path, architectures=("8.0", "9.0+PTX"), dtypes="(torch.float32, torch.float16)")
-    jobs, done = building.prepare(project.read(made.root)).jobs, list[str]()
+    jobs, done = wheel.prepare(project.read(made.root)).jobs, list[str]()
     with settings.override(cache_dir=tmp_path / "cache"):
         codes = assembling.compile_all(jobs, done.append)
         again = assembling.compile_all(jobs)
@@ -276,7 +276,7 @@ def test_a_compiler_that_ends_its_process_ends_the_build_alone(
     made: projects.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assembling, "ENTRY", "os:abort")
-    jobs = building.prepare(project.read(made.root)).jobs
+    jobs = wheel.prepare(project.read(made.root)).jobs
     with settings.override(cache_dir=tmp_path / "cache"), pytest.raises(ToolchainError) as caught:
         assembling.compile_all(jobs)
     assert re.search(r"scale\.cu: scale<float> for .*could not be compiled: ", str(caught.value))
@@ -285,9 +285,9 @@ def test_a_compiler_that_ends_its_process_ends_the_build_alone(
 def test_what_fails_on_one_architecture_names_it_and_leaves_no_lock(tmp_path: Path) -> None:
     source = '#if __CUDA_ARCH__ == 890\n#error "no Ada"\n#endif\n' + projects.SCALE
     made = projects.make(tmp_path, architectures=("8.0", "8.9"), source=source)
-    planned = building.prepare(project.read(made.root))
+    planned = wheel.prepare(project.read(made.root))
     with pytest.raises(CompileError) as raised:
-        building.compile_kernels(planned, lambda _: None)
+        wheel.compile_kernels(planned, lambda _: None)
     assert "does not compile for sm_89" in str(raised.value)
     assert "no Ada" in str(raised.value)
     assert sorted(path.name for path in made.root.iterdir()) == sorted([made.name, "pyproject.toml"])
@@ -315,7 +315,7 @@ INLINE = projects.OPS.replace('dotcu.load("scale.cu")', 'dotcu.load_inline("""{s
 def test_a_project_that_cannot_be_built_is_reported_why(tmp_path: Path, ops: str, told: str) -> None:
     made = projects.make(tmp_path, ops=ops)
     with pytest.raises(DotcuError, match=told):
-        building.prepare(project.read(made.root))
+        wheel.prepare(project.read(made.root))
     assert not (made.root / "dotcu.lock").exists()
 
 
@@ -357,15 +357,15 @@ def test_the_wheel_is_compiled_by_the_nvrtc_that_was_checked(
         return process.Finished(command=(), status=1, stdout="", stderr="")
 
     planned = projects.lock(made)
-    monkeypatch.setattr(building.process, "run", run)
+    monkeypatch.setattr(wheel.process, "run", run)
     with pytest.raises(ToolchainError):
-        building.make_wheel(planned, tmp_path)
+        wheel.make_wheel(planned, tmp_path)
     assert given == [str(toolchain.nvrtc().path)]
 
 
 def test_an_nvrtc_that_is_not_installed_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError, match=r"no NVRTC 12\.1(.|\n)*nvidia-cuda-nvrtc-cu12==12\.1"):
-        building.nvrtc_of_version("12.1")
+        wheel.nvrtc_of_version("12.1")
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_compiled(
@@ -373,4 +373,4 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_compiled(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # as on a disk that is mounted read-only
     with pytest.raises(UsageError, match=r"it cannot be written(.|\n)*dotcu build --out FOLDER"):
-        building.require_folder(tmp_path / "dist")
+        wheel.require_folder(tmp_path / "dist")

@@ -42,7 +42,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class WheelPlan:
-    """A wheel, decided.
+    """The plan of a wheel: its project, the lock, and every compile.
 
     Attributes:
         before: The lock that is there; None if there is none.

@@ -28,11 +28,12 @@ from dotcu.checking.target import resolve
 from dotcu.compile import ObjectCode, Target
 from dotcu.cpp import tools
 from dotcu.errors import ToolchainError, UsageError
-from dotcu.shipping import building, project
+from dotcu.operator import Overload
+from dotcu.shipping import project, wheel
 from dotcu.shipping.assembling import Job
-from dotcu.shipping.cpp import library as cpp
-from dotcu.shipping.cpp import planning
-from dotcu.shipping.cpp.expressions import INT_MAX, INT_MIN, OPERATIONS
+from dotcu.shipping.operator_library import recording
+from dotcu.shipping.operator_library import writing as cpp
+from dotcu.shipping.operator_library.expressions import INT_MAX, INT_MIN, OPERATIONS
 from dotcu.shipping.tracing import importing
 from helpers import aotinductor, forked_scripts, projects, recorded_launches
 
@@ -266,7 +267,7 @@ class Written:
     folder: Path
     compiled: dict[Job, ObjectCode]
     notes: tuple[str, ...]
-    planned: planning.CppOperators
+    planned: dict[Overload, recording.Calls]
     library: Path
     symbols: str
 
@@ -285,16 +286,16 @@ def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompil
     made = projects.make(folder / "project", architectures=("8.0", "9.0"), source=KERNELS, ops=OPS)
     made.write("__init__.py", "from .ops import *\n")
     made.write("stepped.cu", STEPPED)
-    planned = building.prepare(project.read(made.root))
-    compiled = building.compile_kernels(planned, lambda _: None)
+    planned = wheel.prepare(project.read(made.root))
+    compiled = wheel.compile_kernels(planned, lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
     targets = [Target.parse("sm_80"), Target.parse("sm_90")]
     notes = cpp.write_source(folder / "out", made.name, operators, compiled, targets)
     library = cpp.library(folder / "out", made.name, flags=["-DDOTCU_DEVICE=CPU", "-O0", "-Wall", "-Werror"])
-    every, _ = planning.plan_all(operators, targets)
+    every, _ = recording.record_all(operators, targets)
     sizes = {
         code.lowered[launch.kernel]: len(launch.parameters)
-        for variants in every.values() for variant in variants for launch in variant.plan.launches
+        for calls in every.values() for call in calls for launch in call.launches
         for code in compiled.values() if launch.kernel in code.lowered
     }  # fmt: skip
     symbols = ",".join(f"{name}={size}" for name, size in sizes.items())
@@ -534,7 +535,7 @@ def test_numbers_are_python_s(compiler: tools.HostCompiler, tmp_path: Path) -> N
             f" const {'double' if into_double else 'int64_t'} made = {template.format('a', 'b')};"
             " show(exact, made); }"
         )
-    header = files("dotcu.shipping.cpp").joinpath("runtime.h").read_text()
+    header = files("dotcu.shipping.operator_library").joinpath("runtime.h").read_text()
     (tmp_path / "dotcu.h").write_text(header)
     (tmp_path / "main.cpp").write_text(
         '#include "dotcu.h"\n#include <cstdio>\nusing namespace dotcu;\n'

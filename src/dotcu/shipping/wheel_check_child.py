@@ -1,4 +1,4 @@
-"""A trial of an installed package: every sample of its operators, by the code that its wheel holds.
+"""Calls of an installed package: every sample of its operators, by the code that its wheel holds.
 
 On a GPU where there is one, else in the simulator, against the references.
 """

@@ -16,7 +16,7 @@ import dotcu
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, LaunchConfigError
 from dotcu.operator import schema, tuned
-from dotcu.shipping.cpp.recording import RecordedCall, Recording, Unrecorded
+from dotcu.shipping.operator_library.recording import RecordedCall, Recording, Unrecorded
 
 kernels = dotcu.load_inline(r"""
 template <typename T, int ITEMS>
@@ -37,14 +37,9 @@ scale = kernels.scale[torch.float32, 1]
 
 def record(body: Callable[..., Any], *values: Any, arch: str = "sm_80") -> RecordedCall:
     """Record a body with a value for each of its arguments."""
-    return recording(body, *values, arch=arch)[1]
-
-
-def recording(body: Callable[..., Any], *values: Any, arch: str = "sm_80") -> tuple[Recording, RecordedCall]:
     signature = schema.infer(body, name="test_recording::body", overload="", mutates_args=())
     overload: Any = SimpleNamespace(body=body, signature=signature, qualified_name=signature.qualified_name)
-    made = Recording(Target.parse(arch))
-    return made, made.run(overload, dict(zip(signature.arguments, values, strict=True)))
+    return Recording(Target.parse(arch)).run(overload, dict(zip(signature.arguments, values, strict=True)))
 
 
 def holds(call: RecordedCall, values: dict[str, float]) -> bool:
@@ -193,10 +188,10 @@ def test_occupancy_holds_for_one_capability_and_takes_a_size_for_its_block() -> 
         scale(x, out, 1.0, block, grid=scale.occupancy(block), block=block)
         return out
 
-    made, call = recording(body, torch.ones(64))
-    assert made.exactly
+    call = record(body, torch.ones(64))
+    assert call.exactly
     assert {n: holds(call, {"{0}.sizes()[0]": n}) for n in (32, 64)} == {32: False, 64: True}
-    assert not recording(scaled, torch.ones(64), 1.0)[0].exactly
+    assert not record(scaled, torch.ones(64), 1.0).exactly
 
 
 def _returned(x: Tensor) -> Tensor:
@@ -322,11 +317,11 @@ def test_a_tuned_configuration_holds_for_the_sizes_of_its_bucket(tmp_path: Any) 
     tuned.TunedFile().with_entries(space.name, [found]).write(space.file)
     space.forget()
     try:
-        made, call = recording(tuned_scale.body, torch.ones(100))
+        call = record(tuned_scale.body, torch.ones(100))
     finally:
         space.file = before
         space.forget()
     assert (call.launches[0].kernel, call.launches[0].config.block) == ("scale<float, 2>", (64, 1, 1))
-    assert made.exactly
+    assert call.exactly
     fits = {n: holds(call, {"{0}.sizes()[0]": n}) for n in (64, 65, 128, 129)}
     assert fits == {64: False, 65: True, 128: True, 129: False}

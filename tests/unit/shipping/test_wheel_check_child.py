@@ -1,4 +1,4 @@
-"""The trial of an installed package."""
+"""The calls of an installed package's operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.shipping import trial
+from dotcu.shipping import wheel_check_child
 from helpers import forked_scripts
 
 kernels = dotcu.load_inline("""
@@ -45,7 +45,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
 
 @dotcu.op("test_trial::shifted")
 def shifted(x: Tensor) -> Tensor:
-    """Said to be x + 1, and as x: on a GPU, too, the trial asks the reference and not the kernel."""
+    """Said to be x + 1, and as x: on a GPU, too, the check asks the reference and not the kernel."""
     out = torch.empty_like(x)
     kernels.copy(x, out, x.numel(), grid=1, block=32)
     return out
@@ -119,13 +119,14 @@ def _(ctx: Any, grad: Tensor) -> Tensor:
 
 
 def test_a_gradient_that_cannot_be_computed_is_reported() -> None:
-    (row,) = trial.rows([f"{__name__}:differentiated"])
+    (row,) = wheel_check_child.rows([f"{__name__}:differentiated"])
     assert "takes a contiguous float32 tensor" in row["fault"]
 
 
 def test_every_operator_that_a_package_registers_is_tried() -> None:
     script = (  # in a process of its own: other tests of this package register more
-        f"from dotcu.shipping import trial\nfor row in trial.rows([{__name__!r}]): print(row['operator'])"
+        "from dotcu.shipping.wheel_check_child import rows\n"
+        f"for row in rows([{__name__!r}]): print(row['operator'])"
     )
     assert sorted(forked_scripts.run(script).stdout.split()) == [
         "test_trial::copied",
@@ -141,17 +142,17 @@ def test_every_operator_that_a_package_registers_is_tried() -> None:
     ("name", "fault"), [("refused", "ValueError: no such size"), ("left", "SystemExit: 0")]
 )
 def test_an_error_of_the_package_itself_is_reported(name: str, fault: str) -> None:
-    (row,) = trial.rows([f"{__name__}:{name}"])
+    (row,) = wheel_check_child.rows([f"{__name__}:{name}"])
     assert fault in row["fault"]
 
 
 def test_a_kernel_that_is_wrong_is_reported() -> None:
-    (row,) = trial.rows([f"{__name__}:shifted"])
+    (row,) = wheel_check_child.rows([f"{__name__}:shifted"])
     assert "values differ from the reference's" in row["fault"]
 
 
 def test_samples_begin_where_they_begin() -> None:
     aligned.clear()
-    (row,) = trial.rows([f"{__name__}:copied"])
+    (row,) = wheel_check_child.rows([f"{__name__}:copied"])
     assert (row["samples"], row["fault"]) == (2, "")
     assert {True, False} == set(aligned)
