@@ -90,7 +90,7 @@ def _report(kind: str, plan: ScaffoldPlan, head: str, after: Mapping[str, str], 
     for path in plan.files:
         console.print_line(f"    {path}")
     for path in plan.changed:
-        console.print_line(f"    {path}  (a line more)")
+        console.print_line(f"    {path}  (one line added)")
     console.print_line("next:")
     width = max(map(len, after)) + 2
     for line, meaning in after.items():

@@ -17,7 +17,7 @@ from dotcu.cli import Device, Seed, Target, console
 from dotcu.errors import without_torch
 
 if TYPE_CHECKING:
-    from dotcu.watching.watcher import Event, WatchState
+    from dotcu.watching.watcher import WatchEvent, WatchState
 
 _REFRESH = 10  # times a second
 
@@ -65,7 +65,7 @@ def _interrupted_once() -> Iterator[None]:
         raise
 
 
-def _live(first: WatchState, steps: Iterator[tuple[Event, WatchState]]) -> None:
+def _live(first: WatchState, steps: Iterator[tuple[WatchEvent, WatchState]]) -> None:
     """Show the page on a screen of its own, and leave the last one behind."""
     from dotcu.watching.watcher import page
 

@@ -67,7 +67,7 @@ def _refusal(name: str, crash: WorkerCrash, sources: Sequence[Path], taken: Sequ
     texts = [read_text(path, "replace") for path in sources]
     hints = "".join(f"{hint}\n" for text in texts for hint in _hints(text, taken))
     return CompileError(
-        f"{name} is compiled, and Python would die of loading it: {crash.reason}.\n"
+        f"{name} compiles, but Python crashes when it loads it: {crash.reason}.\n"
         + (f"{said}\n" if said else "")
         + hints
         + "Correct its registrations: schemas, names, dispatch keys, namespaces. A global variable whose "

@@ -86,8 +86,8 @@ def choose(module: Module, name: str, known: Mapping[str, Any]) -> dict[str, Ker
     if taken and not name:
         one, why = next(iter(taken.items()))
         raise UsageError(
-            f"{module.name} has a kernel {one}, but {one} is {why}, and was left as it was.\n"
-            f"Name the kernels together, and call kernels.{one}: %%cu kernels"
+            f"{module.name} has a kernel {one}, but {one} is {why}, which dotcu does not replace.\n"
+            f"Name the module, and call kernels.{one}: %%cu kernels"
         )
     free: dict[str, Kernel | Module] = {each: kernels[each] for each in kernels if each not in taken}
     return free | ({name: module} if name else {})
@@ -121,13 +121,13 @@ def load_ipython_extension(shell: Any) -> None:
 
             %%cu [NAME] [-D MACRO[=VALUE]] [-I FOLDER] [--std c++20] [--debug] [compiler's options]
 
-        The cell is compiled at once, for the GPU or else for the simulator. Each kernel is then there
-        by its name, to be called; with NAME, so is the module of them all. Running the cell again replaces
-        them. A name that means something else already is refused; with NAME it is left as it was, and
-        the kernel is NAME.kernel.
+        dotcu compiles the cell at once, for the GPU or else for the simulator, and defines each kernel as
+        a variable; with NAME, also the module that has them all. Run the cell again to replace them.
+        A variable of yours is never replaced: the cell is refused, and with NAME the kernel is
+        NAME.kernel alone.
 
-        Options are those of `dotcu.load_inline`. Relative folders are taken from the working directory;
-        headers in quotes are looked for there, too.
+        The options are those of `dotcu.load_inline`. Relative folders and headers in quotes start at the
+        working directory.
 
             %%cu kernels -D BLOCK=256 --use_fast_math
         """

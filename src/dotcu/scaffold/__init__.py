@@ -288,7 +288,7 @@ def project_refusal(name: str) -> str:
     """Return why a project cannot have a name; "" where it can."""
     package = package_of(name)
     if not _PROJECT.fullmatch(name):
-        return "it must begin with a letter, end with a letter or digit, and have nothing but those, - and _"
+        return "it must begin with a letter, end with a letter or digit, and contain only those, - and _"
     if package in _TORCH_NAMESPACES:
         return "torch has operators under that name"
     return _refusal(package)
@@ -297,7 +297,7 @@ def project_refusal(name: str) -> str:
 def operator_refusal(name: str) -> str:
     """Return why an operator cannot have a name; "" where it can."""
     if not _OPERATOR.fullmatch(name):
-        return "it must begin with a letter, and have nothing but letters, digits and _"
+        return "it must begin with a letter and contain only letters, digits and _"
     if name in _CPP:
         return "it is a keyword of C++"
     if name in _CUDA:
@@ -309,13 +309,13 @@ def operator_refusal(name: str) -> str:
 
 def _refusal(name: str) -> str:
     if len(name) > LONGEST:
-        return f"it has {len(name)} characters, and {LONGEST} are the most"
+        return f"it has {len(name)} characters, and at most {LONGEST} are allowed"
     if keyword.iskeyword(name):
         return "it is a keyword of Python"
     if name in sys.stdlib_module_names:
         return "it would hide a module of Python's standard library"
     if name in _NEEDED:
-        return f"it would hide {name}, which is needed"
+        return f"it would hide {name}, which the project needs"
     return ""
 
 

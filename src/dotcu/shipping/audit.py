@@ -299,9 +299,6 @@ class WheelFacts:
                 yield member.path, member.host
 
 
-Rule = Callable[[WheelFacts], Iterator[str]]
-
-
 def listed(names: Iterable[str]) -> str:
     """Return some names, and how many more there are."""
     every = list(dict.fromkeys(names))
@@ -321,7 +318,7 @@ def tag(facts: WheelFacts) -> Iterator[str]:
         if abi != "abi3":
             yield f"The tag {each} is for one Python: a library that any may load is tagged abi3."
         if not platform.startswith(("manylinux", "musllinux")):
-            yield f"The tag {each} does not name the oldest system it needs; PyPI takes manylinux tags."
+            yield f"The tag {each} does not name the oldest system it needs; PyPI accepts manylinux tags."
 
 
 def tag_against_contents(facts: WheelFacts) -> Iterator[str]:
@@ -381,7 +378,7 @@ def oldest_torch(facts: WheelFacts) -> Iterator[str]:
         if later:
             newest = dotted(max(map(since, later)))
             yield (
-                f"{name} uses functions of torch {newest}, and METADATA lets {dotted(floor)} through: "
+                f"{name} uses functions of torch {newest}, and METADATA allows {dotted(floor)}: "
                 f"{listed(symbol.name for symbol in later)}. Require torch>={newest}, or define "
                 f"TORCH_TARGET_VERSION for {dotted(floor)} before torch's headers."
             )
@@ -420,7 +417,7 @@ def libraries(facts: WheelFacts) -> Iterator[str]:
 def size(facts: WheelFacts) -> Iterator[str]:
     """Check that PyPI takes a file of its size."""
     if facts.report.size > PYPI_BYTES:
-        text = f"It has {facts.report.size:,} bytes, and PyPI takes {PYPI_BYTES:,}"
+        text = f"It has {facts.report.size:,} bytes, and PyPI accepts {PYPI_BYTES:,}"
         yield f"{text}: name fewer architectures, or ask PyPI for more."
 
 
@@ -430,7 +427,7 @@ def metadata(facts: WheelFacts) -> Iterator[str]:
         yield facts.metadata
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, Callable[[WheelFacts], Iterator[str]]] = {
     "tag": tag,
     "tag against contents, glibc": tag_against_contents,
     "Python's limited API": limited_api,

@@ -251,7 +251,7 @@ PYPI_BYTES = 100 * 2**20
 
 def size_line(wheel: Path, size_bytes: int) -> str:
     share = size_bytes / PYPI_BYTES
-    return f"{wheel.name}: {size_bytes:,} bytes, {share:.2%} of the 100 MB that PyPI takes"
+    return f"{wheel.name}: {size_bytes:,} bytes, {share:.2%} of the 100 MB that PyPI accepts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,11 +283,13 @@ class Contents(report_base.Report):
         if self.compiler is not None:
             major, minor = self.compiler
             free = (
-                " No Python, torch or CPU is asked for." if self.wheel.name.endswith("-none-any.whl") else ""
+                " It works with every Python, torch and CPU."
+                if self.wheel.name.endswith("-none-any.whl")
+                else ""
             )
             lines += [
-                f"{self.instantiations} instantiations; machine code needs a driver of CUDA {major}.0, ",
-                f"PTX one of CUDA {major}.{minor}.{free}",
+                f"{self.instantiations} instantiations; machine code needs a driver for CUDA {major}.0, ",
+                f"PTX one for CUDA {major}.{minor}.{free}",
             ]
         return Group(table, Text(), *map(Text, lines))
 

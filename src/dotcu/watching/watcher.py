@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import watchfiles
 from rich.console import Group, RenderableType
@@ -31,26 +31,12 @@ from dotcu.serialize import from_plain, plain
 from dotcu.tracebacks import file_line
 from dotcu.workers import Worker, WorkerCrash
 
-Event = dict[str, Any]
-Row = Mapping[str, Any]  # what an event says of a kernel or an operator
+WatchEvent = dict[str, Any]
 
-_PHASES: dict[str, Literal["loading", "checking", "timing", "waiting"]] = {
-    "begun": "loading",
-    "planned": "checking",
-    "checked": "timing",
-    "unloadable": "waiting",
-    "crashed": "waiting",
-    "done": "waiting",
-}
-_COPIED = {
-    "device",
-    "trials",
-    "passed",
-    "not_tried",
-    "seconds",
-    "kernels",
-    "timings",
-}  # of events, as they are
+_PHASES = {"begun": "loading", "planned": "checking", "checked": "timing"} | dict.fromkeys(
+    ("unloadable", "crashed", "done"), "waiting"
+)
+_COPIED = {"device", "trials", "passed", "not_tried", "seconds", "kernels", "timings"}  # as they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +49,8 @@ class WatchState:
 
     target: str
     begun: float
-    phase: Literal["starting", "loading", "checking", "timing", "waiting"] = "starting"
-    saved: Event | None = None
+    phase: str = "starting"  # then as in `_PHASES`
+    saved: WatchEvent | None = None
     device: str = ""
     trouble: str = ""
     trials: int = 0
@@ -77,10 +63,10 @@ class WatchState:
     passed: bool | None = None
     not_tried: Sequence[str] = ()
     seconds: float = 0.0
-    kernels: Sequence[Row] = ()
-    timings: Sequence[Row] = ()
-    good_kernels: Sequence[Row] = ()
-    good_timings: Sequence[Row] = ()
+    kernels: Sequence[Mapping[str, Any]] = ()
+    timings: Sequence[Mapping[str, Any]] = ()
+    good_kernels: Sequence[Mapping[str, Any]] = ()
+    good_timings: Sequence[Mapping[str, Any]] = ()
 
     @property
     def is_settled(self) -> bool:
@@ -88,7 +74,7 @@ class WatchState:
         return self.phase == "waiting"
 
 
-def after(event: Event, state: WatchState) -> WatchState:
+def after(event: WatchEvent, state: WatchState) -> WatchState:
     """Return the state once an event has happened."""
     kind = event["event"]
     if kind == "saved":
@@ -118,7 +104,7 @@ def after(event: Event, state: WatchState) -> WatchState:
     return replace(state, **changes)
 
 
-def results_of(event: Event) -> tuple[Result, ...]:
+def results_of(event: WatchEvent) -> tuple[Result, ...]:
     """Return the results of an event `tried`."""
     return from_plain(tuple[Result, ...], plain(event["results"]))
 
@@ -126,7 +112,7 @@ def results_of(event: Event) -> tuple[Result, ...]:
 # ---------------------------------------------------------------- what is shown
 
 
-def event_json(event: Event) -> Event:
+def event_json(event: WatchEvent) -> WatchEvent:
     """Return an event as `dotcu watch --json` prints it: results as in the JSON form of a check."""
     shown = {"results": list(map(result_json, results_of(event)))} if event["event"] == "tried" else {}
     return event | shown
@@ -145,7 +131,7 @@ def page(state: WatchState, width: int) -> RenderableType:
     if state.saved is not None:
         where += time.strftime(", saved at %H:%M:%S", time.localtime(state.saved["at"]))
     parts: list[RenderableType] = [
-        Text.assemble((state.target, "bold"), where, ("   Ctrl-C ends, and leaves the whole page", "dim"))
+        Text.assemble((state.target, "bold"), where, ("   Ctrl-C quits; the report stays on screen", "dim"))
     ]
     if not state.is_settled:
         tried = f"  {state.tried} of {state.trials} trials  {state.trying}" if state.trials else ""
@@ -167,11 +153,11 @@ def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
     """Yield all that is known of a version, each text with its style."""
     if state.saved is not None:
         written = [file for file in state.saved["files"] if file not in state.saved["gone"]]
-        parts = {"saved": written, "gone": state.saved["gone"]}
+        parts = {"saved": written, "deleted": state.saved["gone"]}
         yield "; ".join(f"{', '.join(files)} {what}" for what, files in parts.items() if files), ""
     if state.first:
         word = "passed" if state.first_passed else "FAILED"
-        yield f"{state.first} {word} after {state.first_s:.2f} s", _STYLES.get(word, "bold red")
+        yield f"first result after {state.first_s:.2f} s: {state.first} {word}", _STYLES.get(word, "bold red")
     if state.trouble:
         yield state.trouble, "bold red"
     unlike = {cause_of(result): result for result in reversed(state.failures)}
@@ -179,7 +165,7 @@ def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
         yield failure_text(result), "bold red"
     if state.passed is not None and not state.trouble:
         failed = len({result.trial for result in state.failures})
-        word = "passed" if state.passed else "FAILED" if failed else "NOT TRIED"
+        word = "passed" if state.passed else "FAILED" if failed else "INCOMPLETE"
         of = f"{failed} of " if failed else ""
         trials = f"{of}{state.trials} trial{'' if state.trials == 1 else 's'}, {state.seconds:.1f} s"
         yield f"quick check {word}: {trials}", _STYLES.get(word, "bold red")
@@ -188,7 +174,7 @@ def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
     for row in state.kernels:
         before = good.get((row["kernel"], row["arch"]), row)
         taken = [
-            f"{row[key]} {unit}" + (f" ({before[key]} before)" if before[key] != row[key] else "")
+            f"{row[key]} {unit}" + (f" (was {before[key]})" if before[key] != row[key] else "")
             for key, unit in _UNITS.items()
             if row[key] or before[key] or key == "registers"
         ]
@@ -196,8 +182,8 @@ def _texts(state: WatchState) -> Iterator[tuple[str, str]]:
     for row in state.timings:
         change, notes = row["change"], [f"{row['median_us']:.2f} us"] if row["measured"] else []
         if change is not None:
-            ratio = "{value:.3f} times the last good one ({low:.3f} to {high:.3f})".format(**change["ratio"])
-            notes += [f"{change['verdict']}: {ratio}", change["note"]]
+            ratio = "{value:.3f} times the last version that passed ({low:.3f} to {high:.3f})"
+            notes += [f"{change['verdict']}: {ratio.format(**change['ratio'])}", change["note"]]
         text = "; ".join(filter(None, (*notes, row["note"])))
         yield f"{row['op']} {row['case']}: {text}", _STYLES.get(change["verdict"], "") if change else ""
 
@@ -227,7 +213,7 @@ RECENT_S = 5.0  # a file whose time is older was not written just now: it counts
 
 def watch(
     target: str, *, device: str | None = None, seed: int = 0
-) -> Generator[tuple[Event, WatchState], None, None]:
+) -> Generator[tuple[WatchEvent, WatchState], None, None]:
     """Try a target now and at each save, for ever: yield each event, and the state after it.
 
     Args:
@@ -241,8 +227,8 @@ def watch(
         raise UsageError(f"there is no file {path}.\nTARGET is a file such as ops.py, or a module.")
     if path.suffix != ".py" and path.is_file():
         raise UsageError(
-            f"{path} is not a Python file, so it has no operators to check.\n"
-            "Name the file that loads it and defines operators with @dotcu.op: saves of both are seen."
+            f"{path} is not a Python file, so it defines no operators.\n"
+            "Watch the Python file that loads it and defines operators; a save of either file counts."
         )
     return Watcher(target, device, seed).run([path.parent] if path.suffix == ".py" else [])
 
@@ -251,7 +237,9 @@ class Watcher:
     """One run of the command, with one worker at a time."""
 
     def __init__(self, target: str, device: str | None, seed: int) -> None:
-        self._inbox: queue.SimpleQueue[tuple[Worker, Event] | None] = queue.SimpleQueue()  # None: a notice
+        self._inbox: queue.SimpleQueue[tuple[Worker, WatchEvent] | None] = (
+            queue.SimpleQueue()
+        )  # None: a notice
         self._request: dict[str, Any] = {"number": 0, "target": target, "device": device, "seed": seed}
         self._state = WatchState(target=target, begun=time.time())
         self._folders: set[Path] = set()
@@ -263,7 +251,7 @@ class Watcher:
         self._deadline: float | None = None  # while a version is under way
         self._worker = self._started()
 
-    def run(self, folders: Iterable[Path]) -> Generator[tuple[Event, WatchState], None, None]:
+    def run(self, folders: Iterable[Path]) -> Generator[tuple[WatchEvent, WatchState], None, None]:
         """Yield every event, from now on; look for saves in `folders` and those that the worker names."""
         try:
             self._ask()
@@ -282,7 +270,7 @@ class Watcher:
             self._worker.kill()
             self._worker.close()
 
-    def _next(self) -> Event | None:
+    def _next(self) -> WatchEvent | None:
         """Wait for a notice, an event or the deadline; return the event to show."""
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         try:
@@ -309,7 +297,7 @@ class Watcher:
         self._deadline = time.monotonic() + (START_S if event["event"] == "begun" else LIMIT_S)
         return event
 
-    def _look(self) -> Event | None:
+    def _look(self) -> WatchEvent | None:
         before, self._snapshot = self._snapshot, look(self._folders)
         files = changed(before, self._snapshot)
         if not files:
@@ -320,7 +308,7 @@ class Watcher:
         gone = [file_line(str(file), None) for file in files if file not in self._snapshot]
         return {"event": "saved", "files": [file_line(str(f), None) for f in files], "gone": gone, "at": at}
 
-    def _act(self, event: Event) -> None:
+    def _act(self, event: WatchEvent) -> None:
         kind = event["event"]
         if kind == "saved":
             self._ask()

@@ -8,7 +8,7 @@ import linecache
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from dotcu.kernel.module import Module, live_modules
 from dotcu.operator import Operator, register
 from dotcu.serialize import from_plain, plain
 from dotcu.tracebacks import is_user_file
-from dotcu.watching.watcher import Event, Row
+from dotcu.watching.watcher import WatchEvent
 from dotcu.workers import Channel
 
 
@@ -47,7 +47,9 @@ def serve(request: Any, channel: Channel) -> None:
             return
 
 
-def events(loader: Loader, device: str | None, seed: int = 0, good: Sequence[Row] = ()) -> Iterator[Event]:
+def events(
+    loader: Loader, device: str | None, seed: int = 0, good: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[WatchEvent]:
     """Yield the events of the present version of a target.
 
     Args:
@@ -69,7 +71,9 @@ def events(loader: Loader, device: str | None, seed: int = 0, good: Sequence[Row
         yield {"event": "unloadable", "message": str(error), "again": again}
 
 
-def _tried(loader: Loader, device: torch.device, seed: int, good: Sequence[Row]) -> Iterator[Event]:
+def _tried(
+    loader: Loader, device: torch.device, seed: int, good: Sequence[Mapping[str, Any]]
+) -> Iterator[WatchEvent]:
     named = loader.load()
     operators = [operator for _, operator in named]
     reproduce = checker.by_command(loader.target, named)
@@ -217,8 +221,8 @@ QUICK = Protocol(
 
 
 def timings(
-    operators: Iterable[Operator], device: torch.device, seed: int, good: Sequence[Row]
-) -> Iterator[Row]:
+    operators: Iterable[Operator], device: torch.device, seed: int, good: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """Time the first case of each operator with a cold L2.
 
     Args:

@@ -42,7 +42,7 @@ def test_new_op_says_what_it_added_and_what_to_type(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "added mylib.clip, which computes a + alpha * b until you change it:"
-    assert "    src/mylib/__init__.py  (a line more)" in lines
+    assert "    src/mylib/__init__.py  (one line added)" in lines
     assert any(line.startswith("    dotcu watch ../src/mylib/clip.py") for line in lines)
     assert any(line.startswith("    make -C .. test") for line in lines)
 

@@ -78,7 +78,7 @@ def test_saves_are_reported_by_lines_until_ctrl_c(tmp_path: Path) -> None:
         assert "SyntaxError" in "".join(until(child, "Error:"))
         (tmp_path / "ops.py").write_text(OPS)
         (tmp_path / "scale.cu").write_text(KERNEL)
-        assert "call/float32-s0 passed after" in "".join(until(child, "quick check passed"))
+        assert "scale/call/float32-s0 passed" in "".join(until(child, "quick check passed"))
         child._process.send_signal(signal.SIGINT)
         assert child.status() == 130
 

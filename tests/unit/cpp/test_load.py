@@ -126,7 +126,7 @@ def test_what_would_end_the_process_that_loads_a_library_is_an_error(
     source = write(tmp_path, "cpp_fatal", STABLE.replace(*change))
     for _ in range(2):  # the cache does not have it either
         with pytest.raises(
-            CompileError, match=rf"cpp_fatal\.so is compiled, and Python would die(?s:.*){says}"
+            CompileError, match=rf"cpp_fatal\.so compiles, but Python crashes when it loads it(?s:.*){says}"
         ):
             dotcu.load_cpp(source)
 

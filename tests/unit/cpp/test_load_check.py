@@ -46,7 +46,7 @@ def refusal(tmp_path: Path, text: str, evidence: str) -> str:
 
 def test_the_message_of_the_exception_is_shown_without_frames(tmp_path: Path) -> None:
     assert refusal(tmp_path, "", THROWN).splitlines()[:-1] == [
-        "a.so is compiled, and Python would die of loading it: the process died: SIGABRT.",
+        "a.so compiles, but Python crashes when it loads it: the process died: SIGABRT.",
         "Only a single TORCH_LIBRARY can be used to register the namespace own",
     ]
 

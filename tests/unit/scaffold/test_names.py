@@ -11,9 +11,9 @@ PROJECTS = {
     "3d-ops": "begin with a letter",
     "_ops": "begin with a letter",
     "ops_": "end with a letter or digit",
-    "my ops": "nothing but those",
-    "my.ops": "nothing but those",
-    "größe": "nothing but those",
+    "my ops": "contain only those",
+    "my.ops": "contain only those",
+    "größe": "contain only those",
     "": "begin with a letter",
     "class": "keyword of Python",
     "None": "keyword of Python",
@@ -23,16 +23,16 @@ PROJECTS = {
     "ml-dtypes": "would hide ml_dtypes",
     "tests": "would hide tests",
     "aten": "torch has operators",
-    "a" * 41: "41 characters, and 40 are the most",
+    "a" * 41: "41 characters, and at most 40 are allowed",
 }
 
 OPERATORS = {
     "3d": "begin with a letter",
     "_op": "begin with a letter",
-    "my-op": "nothing but letters",
-    "my op": "nothing but letters",
+    "my-op": "contain only letters",
+    "my op": "contain only letters",
     "": "begin with a letter",
-    "größe": "nothing but letters",
+    "größe": "contain only letters",
     "lambda": "keyword of Python",
     "float": "keyword of C++",
     "statistics": "standard library",
@@ -44,7 +44,7 @@ OPERATORS = {
     "kernels": "own files use that name",
     "alpha": "own files use that name",
     "values": "own files use that name",  # test_values would be made twice
-    "a" * 41: "41 characters, and 40 are the most",
+    "a" * 41: "41 characters, and at most 40 are allowed",
 }
 
 

@@ -120,9 +120,7 @@ def test_functions_of_a_later_torch_than_the_one_required_are_refused(
     text = tiny_wheels.STABLE.replace("torch_parallel_for", "torch_stream_native_handle")
     later = tiny_wheels.library(tmp_path / "a.so", text, *flags)
     (problem,) = broken(audit(tiny_wheels.wheel(tmp_path, {PLACE: later})))["torch's version"]
-    assert (
-        "uses functions of torch 2.13, and METADATA lets 2.10 through: torch_stream_native_handle" in problem
-    )
+    assert "uses functions of torch 2.13, and METADATA allows 2.10: torch_stream_native_handle" in problem
     assert audit(tiny_wheels.wheel(tmp_path / "new", {PLACE: later}, requires=("torch>=2.13",))).passed
 
 
@@ -152,7 +150,7 @@ def test_a_library_that_nobody_brings_and_a_folder_of_this_machine_are_refused(
 @pytest.mark.parametrize(
     ("tag", "said"),
     [
-        ("cp310-abi3-linux_x86_64", "PyPI takes manylinux tags"),
+        ("cp310-abi3-linux_x86_64", "PyPI accepts manylinux tags"),
         ("cp311-cp311-manylinux_2_39_x86_64", "is for one Python"),
         ("cp310-abi3-manylinux_2_5_x86_64", ""),
     ],

@@ -15,7 +15,7 @@ from dotcu.benchmark.statistics import Ratio
 from dotcu.checking.trial import Failed, Passed, Result
 from dotcu.serialize import plain
 from dotcu.watching import watcher
-from dotcu.watching.watcher import Event, WatchState, after, event_json, lines, page
+from dotcu.watching.watcher import WatchEvent, WatchState, after, event_json, lines, page
 
 WRONG = Result(
     overload="ns::op", check="numerics", trial="ns::op/call/float32-s0",
@@ -40,7 +40,7 @@ def resources(registers: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def version(result: Result, registers: int, *more: Event) -> list[Event]:
+def version(result: Result, registers: int, *more: WatchEvent) -> list[WatchEvent]:
     return [
         {"event": "begun"},
         {"event": "planned", "device": "simulator", "overloads": ["ns::op"], "trials": 1},
@@ -53,11 +53,11 @@ def version(result: Result, registers: int, *more: Event) -> list[Event]:
     ]
 
 
-def checked(passed: bool, *not_tried: str) -> Event:
+def checked(passed: bool, *not_tried: str) -> WatchEvent:
     return {"event": "checked", "passed": passed, "not_tried": list(not_tried), "seconds": 0.25}
 
 
-TIMED: Event = {"event": "timed", "timings": [TIMING]}
+TIMED: WatchEvent = {"event": "timed", "timings": [TIMING]}
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +65,14 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher.time, "time", lambda: 10.5)
 
 
-def run(*happened: Event) -> WatchState:
+def run(*happened: WatchEvent) -> WatchState:
     state = WatchState(target="ops.py", begun=0.0)
     for event in happened:
         state = after(event, state)
     return state
 
 
-def saved(at: float = 10.0, *gone: str) -> Event:
+def saved(at: float = 10.0, *gone: str) -> WatchEvent:
     return {"event": "saved", "files": ["a.cu", *gone], "gone": list(gone), "at": at}
 
 
@@ -86,17 +86,17 @@ def drawn(state: WatchState, *, width: int = 100, color: Literal["standard"] | N
 def test_the_first_verdict_is_timed_from_the_save() -> None:
     state = run(saved(), *version(RIGHT, 10))
     assert state.first_s == 0.5
-    assert "passed after 0.50 s" in drawn(state)
+    assert "first result after 0.50 s: ns::op/call/float32-s0 passed" in drawn(state)
 
 
 def test_a_change_of_registers_is_reported_beside_the_last_version_that_held() -> None:
     happened = [*version(RIGHT, 10), saved(), *version(WRONG, 99), saved(), *version(RIGHT, 12)]
-    assert "12 registers (10 before)" in drawn(run(*happened))
+    assert "12 registers (was 10)" in drawn(run(*happened))
 
 
 def test_a_version_that_was_abandoned_is_not_the_last_that_held() -> None:
     happened = [*version(RIGHT, 10), saved(), *version(RIGHT, 11)[:-1], saved(), *version(RIGHT, 12)]
-    assert "12 registers (10 before)" in drawn(run(*happened))
+    assert "12 registers (was 10)" in drawn(run(*happened))
 
 
 def test_times_of_the_last_good_version_outlive_one_without() -> None:
@@ -121,7 +121,7 @@ def test_failures_of_one_cause_are_shown_once() -> None:
 
 def test_a_file_that_is_gone_is_not_called_saved() -> None:
     state = run(saved(10.0, "b.cuh"))
-    assert "a.cu saved; b.cuh gone\n" in drawn(state)
+    assert "a.cu saved; b.cuh deleted\n" in drawn(state)
 
 
 @pytest.mark.parametrize("code", ["x = y;", f"{'1 + ' * 20}y;"])
@@ -148,7 +148,7 @@ def test_a_process_that_ended_names_the_trial() -> None:
     assert "SIGSEGV" in drawn(state)
 
 
-def told(*happened: Event) -> list[str]:
+def told(*happened: WatchEvent) -> list[str]:
     """All lines in a pipe, without their times."""
     state, found = WatchState(target="ops.py", begun=0.0), []
     for event in happened:
@@ -160,16 +160,16 @@ def told(*happened: Event) -> list[str]:
 def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
     assert told(saved(), *version(RIGHT, 10, TIMED)) == [
         "a.cu saved",
-        "ns::op/call/float32-s0 passed after 0.50 s",
+        "first result after 0.50 s: ns::op/call/float32-s0 passed",
         "quick check passed: 1 trial, 0.2 s",
         "f on sm_90a: 10 registers",
-        "ns::op float32-s0: 2.00 us; faster: 0.500 times the last good one (0.490 to 0.510)",
+        "ns::op float32-s0: 2.00 us; faster: 0.500 times the last version that passed (0.490 to 0.510)",
     ]
 
 
 def test_lines_show_a_failure_once_and_all_again_after_a_save() -> None:
     other = replace(WRONG, trial="ns::op/call/float32-s1")
-    again: Event = {"event": "tried", "trial": other.trial, "results": [other]}
+    again: WatchEvent = {"event": "tried", "trial": other.trial, "results": [other]}
     wrong = version(WRONG, 10)
     once = told(*wrong[:4], again)
     assert "\n".join(once).count("does not compile") == 1
@@ -178,7 +178,7 @@ def test_lines_show_a_failure_once_and_all_again_after_a_save() -> None:
 
 def test_nothing_tried_is_not_held() -> None:
     state = run(saved(), *version(RIGHT, 10)[:4], checked(False, "no samples"))
-    assert "NOT TRIED" in drawn(state)
+    assert "INCOMPLETE" in drawn(state)
     assert "no samples" in drawn(state)
 
 

@@ -13,9 +13,9 @@ import pytest
 from dotcu.errors import JitDisabled, UsageError
 from dotcu.tracebacks import file_line
 from dotcu.watching import watcher
-from dotcu.watching.watcher import Event, WatchState, watch
+from dotcu.watching.watcher import WatchEvent, WatchState, watch
 
-Step = tuple[Event, WatchState]
+Step = tuple[WatchEvent, WatchState]
 
 pytest.importorskip("watchfiles")
 

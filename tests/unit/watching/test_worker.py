@@ -10,7 +10,7 @@ import torch
 
 import dotcu
 from dotcu.serialize import plain
-from dotcu.watching.watcher import Event
+from dotcu.watching.watcher import WatchEvent
 from dotcu.watching.worker import Loader, events, soonest, timings
 from helpers import trial_operators
 
@@ -42,7 +42,7 @@ __global__ void twice(const float* x, float* out, long long n) {
 _numbers = itertools.count()
 
 
-def served(folder: Path, kernel: str, device: str = "simulator") -> list[Event]:
+def served(folder: Path, kernel: str, device: str = "simulator") -> list[WatchEvent]:
     path = folder / f"watched_{next(_numbers)}.py"
     path.write_text(OPS.format(kernel=kernel, number=path.stem))
     return list(events(Loader(str(path)), device))
