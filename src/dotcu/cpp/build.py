@@ -180,9 +180,7 @@ def build_request(request: CppRequest, tools: CppTools, loader: Worker | None = 
     """Build the library of a request, or its program where torch takes no part.
 
     Args:
-        request: The sources and what is asked of the compilers.
-        tools: The compilers.
-        loader: Of `load_check`: loads a library that was linked now, before the cache takes it.
+        loader: Loads a library that was linked now, before the cache takes it: see `load_check`.
 
     Raises:
         CompileError: A source, or the link, was refused, or the loader died of the library.
@@ -431,11 +429,7 @@ def run_jobs(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_
 
 
 def job_count(count: int, *, cores: int, free_bytes: int | None) -> int:
-    """Return the jobs to run at once, at least one.
-
-    Args:
-        free_bytes: The free memory, which does not count where it is unknown.
-    """
+    """Return the jobs to run at once, at least one; memory does not count where it is unknown."""
     fitting = count if free_bytes is None else free_bytes // JOB_BYTES
     return max(1, min(count, cores, fitting))
 
@@ -488,8 +482,7 @@ _REMEDIES = (
 def explain(step: str, done: Finished, store: Store, key: str) -> CompileError:
     """Return the error for a command that failed: its first complaint, and the file with the whole output.
 
-    Args:
-        step: The step that failed: a source's name, or "linking scale".
+    `step` is a source's name, or "linking scale".
     """
     log = f"{done.line}\n{done.stdout}{done.stderr}"
     complaints = parse(f"{done.stdout}{done.stderr}")

@@ -158,11 +158,7 @@ def _require_words(name: str, words: object) -> None:
 
 
 def _require_possible(request: CppRequest, torch: tools.TorchInstall) -> None:
-    """Refuse, before anything is compiled, what a torch without CUDA cannot be the base of.
-
-    Raises:
-        EnvironmentFault: It is that; says what works instead.
-    """
+    """Refuse, before anything is compiled, what a torch without CUDA cannot be the base of."""
     pattern = _TORCH_CUDA if request.cuda else re.compile(f"{_TORCH_CUDA.pattern}|{_TOOLKIT.pattern}")
     found = _included(request.compiled, request.include, pattern)
     if found is None and request.compiled:
@@ -203,11 +199,7 @@ def _absolute(paths: Sequence[str | Path], base: Path) -> tuple[Path, ...]:
 
 
 def targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
-    """Return the architectures that device code is compiled for.
-
-    Raises:
-        UsageError: A name is not an architecture's.
-    """
+    """Return the architectures that device code is compiled for."""
     names = [arch] if isinstance(arch, str) else list(arch or ())
     if arch is not None and not names:
         raise UsageError("arch= names no architecture.\nName one, arch='sm_90a', or leave it out.")
@@ -224,11 +216,7 @@ _lock = ForkSafeLock()
 
 
 def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
-    """Load a library, once, and return the operators that it registered.
-
-    Args:
-        path: The library.
-        texts: Its sources, in which the namespaces that it defines are looked for.
+    """Load a library, once, and return the operators that it registered; `texts` are its sources.
 
     Raises:
         DuplicateOperator: This process has a library of the same namespace. Torch never drops one.

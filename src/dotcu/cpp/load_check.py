@@ -43,8 +43,7 @@ def require_loadable(worker: Worker, library: Path, sources: Sequence[Path]) -> 
 
     Args:
         worker: Runs `load_in_worker` of `load`.
-        library: The file.
-        sources: Those that it was compiled from.
+        sources: Those that the library was compiled from.
 
     Raises:
         CompileError: The worker died of it.

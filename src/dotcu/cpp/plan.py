@@ -125,12 +125,7 @@ def name_of(source: Path) -> str:
 
 
 def units(request: CppRequest, tools: CppTools) -> tuple[TranslationUnit, ...]:
-    """Plan one compile for each source that takes part.
-
-    Raises:
-        SourceNotFound: A source cannot be read.
-        UsageError: A source is neither C++ nor CUDA, or none takes part.
-    """
+    """Plan one compile for each source that takes part."""
     if not request.compiled:
         names = ", ".join(path.name for path in request.sources) or "an empty list of sources"
         raise UsageError(
@@ -161,11 +156,7 @@ def _unit(request: CppRequest, tools: CppTools, source: Path) -> TranslationUnit
 
 
 def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: CppTools) -> str:
-    """Return the digest of a command and all that it depends on: inputs, tools, environment variables.
-
-    Args:
-        kind: Separates keys of one kind from those of others.
-    """
+    """Return the digest of a command and all that it depends on: inputs, tools, environment variables."""
     variables = sorted(settings.of_compilers().items())
     whole = [FORMAT, kind, list(words), list(parts), tools.identity(), variables]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
@@ -239,10 +230,7 @@ def link_inputs(request: CppRequest) -> tuple[Path, ...]:
 def portable(cpp: CppRequest, root: Path, torch: TorchInstall) -> CppRequest:
     """Return a project's request for a library that any torch and any machine can load.
 
-    Nothing of the library is visible but what has to be, and paths in it begin at the project.
-
-    Args:
-        root: The project's folder.
+    Nothing of the library is visible but what has to be, and paths in it begin at the project's folder.
     """
     words = ("-fvisibility=hidden", *(f"-ffile-prefix-map={folder}/=" for folder in (root, torch.include[0])))
     return replace(
@@ -255,11 +243,7 @@ def portable(cpp: CppRequest, root: Path, torch: TorchInstall) -> CppRequest:
 
 
 def read_project(root: Path) -> CppRequest | None:
-    """Read [tool.dotcu.cpp] of a project; None if it has none.
-
-    Raises:
-        UsageError: It cannot be read, has an unknown key, or a pattern matches no file.
-    """
+    """Read [tool.dotcu.cpp] of a project; None if it has none."""
     file = root / pyproject.FILE
     table = (pyproject.section(file) or {}).get("cpp")
     if table is None:
@@ -281,11 +265,7 @@ def read_project(root: Path) -> CppRequest | None:
 
 
 def request_of_project(request: CppRequest, torch: TorchInstall) -> CppRequest:
-    """Return the request of the pyproject.toml that is its only source, with all other flags added.
-
-    Raises:
-        UsageError: It names no sources.
-    """
+    """Return the request of the pyproject.toml that is its only source, with all other flags added."""
     (file,) = request.sources
     project = read_project(file.parent)
     if project is None:

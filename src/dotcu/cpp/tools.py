@@ -84,11 +84,7 @@ class Nvcc:
 
 
 def host() -> HostCompiler:
-    """Return the host compiler that is used here.
-
-    Raises:
-        ToolchainError: There is none, or CXX names what is none.
-    """
+    """Return the host compiler that is used here."""
     return _host(settings.current().cxx)
 
 
@@ -130,14 +126,7 @@ def _identity(path: Path, text: str) -> str:
 
 
 def nvcc(torch_cuda: Version | None) -> Nvcc:
-    """Return the first nvcc, of pip, CUDA_HOME and PATH, that is whole and of torch's CUDA major.
-
-    Args:
-        torch_cuda: The CUDA that torch was built for; None where any will do.
-
-    Raises:
-        ToolchainError: There is none, or none that fits.
-    """
+    """Return the first nvcc, of pip, CUDA_HOME and PATH, that is whole and, with torch, of its CUDA major."""
     refusals = []
     for path in _nvccs():
         known = _nvcc(path)
@@ -160,11 +149,7 @@ def nvcc(torch_cuda: Version | None) -> Nvcc:
 
 
 def architectures(compiler: Nvcc) -> list[int]:
-    """Return the architectures that an nvcc makes code for: 75, 80, ...
-
-    Raises:
-        ToolchainError: It does not show it.
-    """
+    """Return the architectures that an nvcc makes code for: 75, 80, ..."""
     done = process.run([compiler.path, "--list-gpu-arch"])
     numbers = [int(number) for number in re.findall(r"^compute_(\d+)$", done.stdout, re.MULTILINE)]
     if not numbers:
@@ -265,11 +250,7 @@ class TorchInstall:
 
 
 def find_torch() -> TorchInstall:
-    """Return the torch that an import would give.
-
-    Raises:
-        EnvironmentFault: There is none.
-    """
+    """Return the torch that an import would give."""
     build, spec = toolchain.find_torch(), importlib.util.find_spec("torch")
     if build is None or spec is None or spec.origin is None:
         raise EnvironmentFault(

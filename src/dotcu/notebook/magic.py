@@ -28,9 +28,6 @@ def parse(line: str) -> tuple[str, tuple[str, ...], CompileOptions]:
 
     Returns:
         The name of the module in the notebook, empty if it is to have none; folders of headers; the options.
-
-    Raises:
-        UsageError: The name is none, an option lacks its value, or there is a word too many.
     """
     try:
         words = shlex.split(line)
@@ -69,10 +66,9 @@ _of_cells: WeakSet[Kernel | Module] = WeakSet()
 
 
 def choose(module: Module, name: str, known: Mapping[str, Any]) -> dict[str, Kernel | Module]:
-    """Choose which kernels of a module the notebook gets, and by which names.
+    """Choose which kernels of a cell's module the notebook gets, and by which names.
 
     Args:
-        module: The cell's.
         name: Of the module itself; empty without one.
         known: The notebook's variables.
 
@@ -157,14 +153,7 @@ def label(shell: Any) -> str:
 
 
 def define(cell: str, shown: str, include: tuple[str, ...], options: CompileOptions) -> Module:
-    """Return a cell's text as a module.
-
-    Args:
-        cell: The text.
-        shown: The name of the cell in messages.
-        include: Folders of headers.
-        options: As its line gives them.
-    """
+    """Return a cell's text as a module, which messages call `shown`."""
     text = "\n" + cell  # the magic is line 1, as a notebook counts
     here = (".",) if _QUOTED.search(cell) else ()
     source = compiler.inline_source(text, FILE, (*include, *here), base=Path.cwd())

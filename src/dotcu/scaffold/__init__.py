@@ -117,9 +117,6 @@ def find(folder: Path) -> tuple[Path, Path, bool]:
     Returns:
         The folder of its pyproject.toml; that of the package with its operators; and whether its launchers
         are C++.
-
-    Raises:
-        UsageError: There is none, or its pyproject.toml does not say where its operators are.
     """
     root = required(folder, "Go to one, or make one: dotcu new NAME")
     table = section(root / FILE) or {}
@@ -427,11 +424,7 @@ _LINE = 88
 
 
 def bound(text: str, path: Path) -> set[str]:
-    """The names that a module binds at its top.
-
-    Raises:
-        UsageError: It is not valid Python.
-    """
+    """The names that a module binds at its top."""
     names: set[str] = set()
     for node in _parsed(text, path).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -445,14 +438,7 @@ def bound(text: str, path: Path) -> set[str]:
 
 
 def with_import(text: str, path: Path, package: str, name: str) -> str:
-    """Add the line that imports an operator, at its place among the package's own imports, which are sorted.
-
-    Args:
-        text: The package's `__init__.py`.
-
-    Raises:
-        UsageError: The line cannot be put in without touching something else; has the line.
-    """
+    """Add to a package's `__init__.py` the line that imports an operator, among the others, in their order."""
     statement = f"from {package}.{name} import {name} as {name}"
     if len(statement) > _LINE:  # the form that formatters leave as it is
         statement = f"from {package}.{name} import (\n    {name} as {name},\n)"

@@ -65,13 +65,7 @@ class Job:
 
 
 def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
-    """List every compile that a wheel needs.
-
-    Args:
-        lock: The kernels, and for which architectures each is wanted.
-        root: The project's folder, from which the lock names sources.
-        targets: The machine code and PTX to make.
-    """
+    """List every compile that a wheel needs, with sources from the project's folder, `root`."""
     jobs = []
     for locked in lock.sources:
         text = locked.read(root)
@@ -95,14 +89,6 @@ def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict
     """Compile what is not in the cache, on every core: NVRTC compiles one source at a time in a process.
 
     What does not compile for the simulator alone is left out: it may be for a later GPU than that one.
-
-    Args:
-        jobs: The compiles.
-        report: Is called with each one that is done.
-
-    Raises:
-        SourceError: A kernel does not compile; says which, and for which architecture.
-        ToolchainError: A compiler ended its process.
     """
     codes: dict[Job, ObjectCode | None] = {}
     with settings.override(jit="error"):
@@ -170,11 +156,7 @@ def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:
 
 
 def assemble(codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
-    """Return the files to add to a wheel by their path in it; `in_wheel` has the paths of its other files.
-
-    Raises:
-        UsageError: The wheel does not hold a source.
-    """
+    """Return the files to add to a wheel by their path in it; `in_wheel` has the paths of its other files."""
     folders: dict[str, dict[Job, ObjectCode]] = {}
     for job, code in codes.items():
         assert job.source.path is not None
@@ -298,11 +280,7 @@ COLUMNS = ("kernel", "target", "file", "symbol", "sha256")
 
 
 def export(codes: Mapping[Job, ObjectCode], folder: Path) -> None:
-    """Write machine code and PTX into a new folder, whole or not at all.
-
-    Raises:
-        UsageError: The path exists and is not such a folder.
-    """
+    """Write machine code and PTX into a new folder, whole or not at all."""
     lines = []
     with replacing(folder, MANIFEST, "Name another folder, or remove it.") as new:
         for job, code in codes.items():
@@ -333,13 +311,7 @@ def export(codes: Mapping[Job, ObjectCode], folder: Path) -> None:
 def replacing(folder: Path, mark: str, remedy: str) -> Iterator[Path]:
     """Yield a new folder, which replaces another when the block succeeds, and is removed when it fails.
 
-    Args:
-        folder: The one to replace; it may be missing.
-        mark: The name of a file in it; without that it is someone else's.
-        remedy: The line that says what to do then.
-
-    Raises:
-        UsageError: The path exists and has no such file.
+    A folder without a file `mark` is someone else's: that is a UsageError, with `remedy`.
     """
     if folder.exists() and not (folder / mark).is_file():
         raise UsageError(f"{folder} exists already and has no {mark}: it is not replaced.\n{remedy}")

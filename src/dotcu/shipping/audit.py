@@ -98,11 +98,7 @@ class Audit(report_base.Report):
 
 
 def require_tools() -> None:
-    """Check, before anything is compiled, that the tools are installed.
-
-    Raises:
-        ToolchainError: What a wheel is repaired and audited with is not installed.
-    """
+    """Check, before anything is compiled, that the tools are installed."""
     missing = [name for name in TOOLS if importlib.util.find_spec(name) is None]
     if missing:
         raise ToolchainError(
@@ -115,12 +111,7 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
     """Check a wheel of any project against every rule.
 
     Args:
-        wheel: The file.
         sources: By symbol, the sources whose objects use it, where they are known.
-
-    Raises:
-        UsageError: There is no such file, it is not a wheel, or it cannot be read.
-        ToolchainError: A tool is missing, or failed.
     """
     require_tools()
     report = binary.read(wheel)
@@ -174,19 +165,7 @@ def _metadata(wheel: Path) -> str:
 def make_wheel(
     root: Path, sources: Sequence[Path], built: CppBuild, out: Path, *, isolated: bool = True
 ) -> Audit:
-    """Make the wheel, and put it into its place if the audit passes; else there is none.
-
-    Args:
-        root: The project's folder.
-        sources: Those that were compiled.
-        built: The library.
-        out: The folder for the wheel.
-        isolated: Whether pip makes an environment for the build.
-
-    Raises:
-        UsageError: The library needs another that neither the system, torch nor CUDA provides.
-        ToolchainError: pip or auditwheel failed; has their words.
-    """
+    """Make the wheel of a library, and put it into its place if the audit passes; else there is none."""
     host = binary.read(built.path).host
     floor = floor_of(host) if host else None
     lacking = [name for name in (floor.outside if floor else ()) if not is_one_of(name, (*TORCHS, *CUDAS))]
@@ -206,17 +185,11 @@ def make_wheel(
 def audited_wheel(
     root: Path, out: Path, given: Mapping[str, str], users: Mapping[str, tuple[str, ...]], *, isolated: bool
 ) -> Audit:
-    """Let pip build a wheel for Linux, tag and audit it; put it into its place if the audit passes.
+    """Let pip build a wheel for Linux, tag and audit it; put it into `out` if the audit passes.
 
     Args:
-        root: The project's folder.
-        out: The folder for the wheel.
         given: Variables for the hook.
         users: By symbol, the sources whose objects use it, where they are known.
-        isolated: Whether pip makes an environment for the build.
-
-    Raises:
-        ToolchainError: pip or auditwheel failed; has their words.
     """
     with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
         built = pip_wheel(root, Path(folder), isolated=isolated, given=given)
@@ -230,11 +203,7 @@ def audited_wheel(
 
 
 def repair(wheel: Path, folder: Path) -> Path:
-    """Let auditwheel find the oldest system that a wheel runs on, and tag it so. It bundles nothing.
-
-    Raises:
-        ToolchainError: auditwheel refused it.
-    """
+    """Let auditwheel find the oldest system that a wheel runs on, and tag it so. It bundles nothing."""
     excluded = [word for pattern in (*TORCHS, *CUDAS) for word in ("--exclude", pattern)]
     done = process.run(
         [

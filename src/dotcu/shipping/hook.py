@@ -30,16 +30,10 @@ def compiled(root: Path, in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
     """Compile what a project's wheel holds: its lock, or its library of C++.
 
     Args:
-        root: The folder of its pyproject.toml.
         in_wheel: The paths in the wheel of the files that it holds otherwise.
 
     Returns:
         The files to add, by their path in the wheel.
-
-    Raises:
-        UsageError: The lock is missing, or older than the sources.
-        SourceError: A kernel, or C++, does not compile.
-        EnvironmentFault: There is no compiler; for C++, no torch.
     """
     described = project.read(root)
     if described.cpp is not None:
@@ -85,13 +79,7 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
         return project.needed_to_build(project.read(Path(self.root)))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the files that were only made for the wheel.
-
-        Args:
-            version: The kind of wheel.
-            build_data: What hatchling built from.
-            artifact_path: The wheel.
-        """
+        """Remove the files that were only made for the wheel."""
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
 

@@ -72,11 +72,7 @@ class LockedSource:
     objects: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def read(self, root: Path) -> Source:
-        """The source as it is now.
-
-        Raises:
-            SourceNotFound: It, or an include folder, is not there.
-        """
+        """The source as it is now."""
         return read_source(root / self.path, [root / folder for folder in self.include])
 
 
@@ -143,11 +139,7 @@ class Lock:
 
 
 def read(root: Path) -> Lock:
-    """Read a project's lock.
-
-    Raises:
-        UsageError: There is none, or it is not as it was written.
-    """
+    """Read a project's lock."""
     file = root / NAME
     try:
         values = json.loads(read_file(file))
@@ -196,17 +188,7 @@ def reached_by(source: Source, options: CompileOptions) -> IncludeGraph:
 
 
 def require_current(lock: Lock, root: Path, wanted: Sequence[Target]) -> None:
-    """Refuse a lock that is older than the sources, or was made for other architectures.
-
-    Args:
-        lock: The lock as it was read.
-        root: The project's folder.
-        wanted: The targets of the wheel's code.
-
-    Raises:
-        UsageError: It is.
-        SourceNotFound: A source is not there any more.
-    """
+    """Refuse a lock that is older than the sources, or was made for other architectures than those wanted."""
     for source in lock.sources:
         if reached_by(source.read(root), source.options).digest != source.digest:
             raise UsageError(

@@ -45,10 +45,6 @@ def plan(place: str, architectures: Sequence[str]) -> tuple[tuple[BuildInputs, .
     Returns:
         The compiles, without those of structs' layouts, which follow from their results; what could not be
         traced, and why.
-
-    Raises:
-        UsageError: The file or module cannot be loaded, or an architecture is unknown.
-        CompileError: A kernel that a body asks after does not compile.
     """
     operators = [operator for _, operator in resolve(place, verb="cache plan")]
     bodies = [overload.body for one in operators for overload in one.overloads.values()]
@@ -89,11 +85,7 @@ def _target(name: str, *, of_tiles: bool) -> Target:
 
 
 def locked_project(requests: Sequence[BuildInputs]) -> Path:
-    """Return the folder of the dotcu.lock that the sources have.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the folder of the dotcu.lock that the sources have."""
     folder = next(filter(None, (lock_folder(request.source.path) for request in requests)), None)
     if folder is None:
         raise UsageError(

@@ -114,21 +114,13 @@ class Project:
 
 
 def find(start: Path) -> Project:
-    """Return the project that a folder is in.
-
-    Raises:
-        UsageError: There is none, or its pyproject.toml does not say what is needed.
-    """
+    """Return the project that a folder is in."""
     remedy = f"Make a project, dotcu new mylib, or write into the pyproject.toml that there is:\n{_TABLE}"
     return read(pyproject.required(start, remedy))
 
 
 def read(root: Path) -> Project:
-    """Read a project's pyproject.toml.
-
-    Raises:
-        UsageError: It cannot be read, or does not say what is needed.
-    """
+    """Read a project's pyproject.toml."""
     file = root / pyproject.FILE
     table = pyproject.section(file)
     if table is None:
@@ -177,13 +169,7 @@ def compiled_with(request: CppRequest, used: CppTools) -> str:
 
 
 def cpp_build(project: Project) -> tuple[CppRequest, CppTools]:
-    """Find the compilers, and decide what to compile for which GPUs: what `build_request` takes.
-
-    Raises:
-        UsageError: An architecture is unknown, or nothing is left to compile.
-        ToolchainError: No host compiler; `.cu` files and no nvcc, or none of torch's CUDA major.
-        EnvironmentFault: There is no torch to compile against.
-    """
+    """Find the compilers, and decide what to compile for which GPUs: what `build_request` takes."""
     assert project.cpp is not None
     torch, host = tools.find_torch(), tools.host()
     request = replace(portable(project.cpp, project.root, torch), lines=False)

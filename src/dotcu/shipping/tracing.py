@@ -35,20 +35,11 @@ _INCLUDE = re.compile(r"#include <(.+?)>")
 def trace(
     project: Project, targets: Sequence[Target], report: Callable[[str], object] = lambda _: None
 ) -> tuple[Lock, tuple[Operator, ...], tuple[str, ...]]:
-    """Trace every operator of a project for each architecture.
-
-    Args:
-        project: The project.
-        targets: The architectures; the simulator's is traced too.
-        report: Is called with each operator that is traced, and the architecture.
+    """Trace every operator of a project for each architecture and for the simulator.
 
     Returns:
         The kernels that samples launch; the operators that the project's modules define; what could not be
         traced, and why.
-
-    Raises:
-        UsageError: A module cannot be imported or has no operators; a kernel is in no file of the project.
-        CompileError: A kernel that a body asks after does not compile.
     """
     machine = [target for target in targets if target.kind == "sm"]
     architectures = (*map(str, machine), SIMULATED)

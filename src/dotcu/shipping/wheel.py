@@ -77,14 +77,8 @@ def prepare(
     """Trace a project's operators, and decide what to compile.
 
     Args:
-        project: The project.
         locked: Refuse bodies that reach more than the lock that is there.
         report: Is called with each operator that is traced, and the architecture.
-
-    Raises:
-        UsageError: The project lacks something, or an architecture is unknown.
-        NotCovered: With `locked`, a body reaches an instantiation that the lock does not have.
-        CompileError: A kernel that a body asks after does not compile.
     """
     from dotcu.shipping.tracing import trace
 
@@ -123,11 +117,7 @@ def _require_covered(before: Lock, now: Lock) -> None:
 
 
 def compile_kernels(planned: WheelPlan, report: ReportJob) -> dict[Job, ObjectCode]:
-    """Compile everything into the cache, from which the wheel is made, and write the lock.
-
-    Raises:
-        SourceError: A kernel does not compile; says for which architecture. The lock stays as it was.
-    """
+    """Compile everything into the cache, from which the wheel is made, and then write the lock."""
     codes = compile_all(planned.jobs, report)
     write_lock(planned)
     return codes
@@ -141,11 +131,7 @@ def write_lock(planned: WheelPlan) -> None:
 
 
 def require_folder(out: Path) -> None:
-    """Make the folder that a wheel is to go to, before anything is compiled.
-
-    Raises:
-        UsageError: It is a file, cannot be made, or cannot be written.
-    """
+    """Make the folder that a wheel is to go to, before anything is compiled."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK | os.X_OK):
@@ -158,11 +144,7 @@ def require_folder(out: Path) -> None:
 
 @contextmanager
 def folder_for(out: Path) -> Iterator[None]:
-    """A folder that a wheel is to go to; if it was not there, and stays empty, it is gone again.
-
-    Raises:
-        UsageError: It is a file, or cannot be made.
-    """
+    """A folder that a wheel is to go to; if it was not there, and stays empty, it is gone again."""
     new = not out.exists()
     require_folder(out)
     try:
@@ -174,16 +156,7 @@ def folder_for(out: Path) -> Iterator[None]:
 
 
 def make_wheel(planned: WheelPlan, out: Path, *, isolated: bool = True) -> Contents:
-    """Let pip build the wheel, and move it to its place when it is whole.
-
-    Args:
-        planned: The wheel; `compile_kernels` has put its code into the cache.
-        out: The folder for the wheel.
-        isolated: Whether pip makes an environment for the build.
-
-    Raises:
-        ToolchainError: pip is missing, or could not build it; has pip's words.
-    """
+    """Let pip build the wheel, of code that is in the cache, and move it to its place when it is whole."""
     with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
         checked = {"DOTCU_NVRTC": str(toolchain.nvrtc().path)}  # an index may have a newer one
         wheel = pip_wheel(planned.project.root, Path(folder), isolated=isolated, given=checked)
@@ -193,14 +166,7 @@ def make_wheel(planned: WheelPlan, out: Path, *, isolated: bool = True) -> Conte
 
 
 def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, str] | None = None) -> Path:
-    """Let pip build the wheel of a project into a folder.
-
-    Args:
-        given: Variables for the hook, in addition to those that it always gets.
-
-    Raises:
-        ToolchainError: pip is missing, or could not build it; has pip's words.
-    """
+    """Let pip build the wheel of a project into a folder; `given` are more variables for the hook."""
     if importlib.machinery.PathFinder.find_spec("pip") is None:  # importlib.util asks setuptools, which warns
         raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
     command = [*process.module_command("pip"), "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -220,11 +186,7 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
 
 
 def nvrtc_of_version(asked: str) -> Path:
-    """Return the installed NVRTC of a CUDA version such as 12.8, for a wheel that older drivers take.
-
-    Raises:
-        UsageError: There is none; says which there are.
-    """
+    """Return the installed NVRTC of a CUDA version such as 12.8, for a wheel that older drivers take."""
     if not re.fullmatch(r"\d+\.\d+", asked):
         raise UsageError(
             f"An NVRTC's version is that of its CUDA, got {asked!r}.\nFor example: dotcu build --nvrtc 12.8"
@@ -299,11 +261,7 @@ class Contents(report_base.Report):
 
 
 def contents(wheel: Path) -> Contents:
-    """Read the contents of a wheel.
-
-    Raises:
-        PrebuiltCodeError: A manifest in it is damaged.
-    """
+    """Read the contents of a wheel."""
     by_architecture: Counter[str] = Counter()
     by_kernel: Counter[str] = Counter()
     instantiations, compiler = 0, None

@@ -76,11 +76,7 @@ print(json.dumps({"rows": list(rows(sys.argv[1:]))}))
 
 
 def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
-    """Install a wheel into its own environment, and run its operators there.
-
-    Raises:
-        ToolchainError: The environment cannot be made, or the operators cannot be run.
-    """
+    """Install a wheel into its own environment, and run its operators there."""
     torch = _this_torch()
     with _environment([torch], [wheel]) as (folder, python):
         done = _run([python, "-c", PROGRAM, *modules], environment={"DOTCU_JIT": "0"}, folder=folder)
@@ -97,12 +93,7 @@ def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
 
 
 def check_by_tests(wheel: Path, root: Path) -> CleanRun:
-    """Install a wheel into its own environment, and run a project's tests there, far from its sources.
-
-    Raises:
-        UsageError: The project has no tests.
-        ToolchainError: The environment cannot be made, or pytest cannot be run.
-    """
+    """Install a wheel into its own environment, and run a project's tests there, far from its sources."""
     if not list((root / "tests").glob("test_*.py")):
         raise UsageError(
             f"{root / 'tests'} has no test_*.py, and a wheel of C++ is checked by its tests.\n"

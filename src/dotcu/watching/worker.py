@@ -50,11 +50,7 @@ def serve(request: Any, channel: Channel) -> None:
 def events(
     loader: Loader, device: str | None, seed: int = 0, good: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[WatchEvent]:
-    """Yield the events of the present version of a target.
-
-    Args:
-        loader, device, seed, good: `good` has the times of the last version that passed.
-    """
+    """Yield the events of the present version of a target; `good` has the times of the last that passed."""
     yield {"event": "begun"}
     try:
         place = checker.resolve_device(device)
@@ -223,11 +219,7 @@ QUICK = Protocol(
 def timings(
     operators: Iterable[Operator], device: torch.device, seed: int, good: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Time the first case of each operator with a cold L2.
-
-    Args:
-        operators, device, seed, good: On a GPU, compared with the `good` times of the same cases.
-    """
+    """Time the first case of each operator with a cold L2, against the `good` times of the same cases."""
     protocol = replace(QUICK, seed=seed)
     plan = bencher.prepare(list(operators), against=(), l2=("cold",), device=device, protocol=protocol)
     timed = [case for case in plan.cases if isinstance(case, TimedCase)]

@@ -183,14 +183,7 @@ class _Kernels:
 def write(
     package: str, recorded: Mapping[Overload, Calls], targets: Sequence[Target], codes: Codes
 ) -> dict[str, str]:
-    """Write the files, by name.
-
-    Args:
-        package: The name of the project's package.
-        recorded: The overloads to write, with their calls.
-        targets: The architectures that the wheel has code for.
-        codes: The code of each unit and target.
-    """
+    """Return the files, by name: the C++ of some overloads, with their code for each unit and target."""
     kernels = _Kernels(targets=targets, codes=codes)
     functions = [
         line for number, one in enumerate(recorded.items()) for line in _operator(number, *one, kernels)
@@ -352,14 +345,7 @@ def write_source(
     compiled: Mapping[Job, ObjectCode],
     targets: Sequence[Target],
 ) -> tuple[str, ...]:
-    """Write the C++ of a project's operators, with the code for its wheel, into a folder of its own.
-
-    Args:
-        folder: Written whole or not at all.
-        package: The name of the project's package.
-        operators: All of them.
-        compiled: The code of each compile.
-        targets: The architectures of the wheel's code.
+    """Write the C++ of a project's operators, with their code, into a folder, whole or not at all.
 
     Returns:
         The calls that C++ cannot run, and why.
@@ -393,17 +379,7 @@ def write_source(
 
 
 def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
-    """Compile the C++ in a folder for every torch; return the library, in the cache.
-
-    Args:
-        folder: As `write_source` has written it.
-        package: The name of the project's package.
-        flags: More flags for the compiler.
-
-    Raises:
-        CompileError: The compiler refused it.
-        ToolchainError: There is no host compiler.
-    """
+    """Compile the C++ that `write_source` has written, for every torch; return the library, in the cache."""
     torch = tools.find_torch()
     here = [f"-ffile-prefix-map={path}/=" for path in (folder, torch.include[0])]
     request = CppRequest(
@@ -422,11 +398,6 @@ def write_library(planned: WheelPlan, compiled: Mapping[Job, ObjectCode]) -> tup
 
     Returns:
         The folder with their source and library; the calls that C++ cannot run, and why.
-
-    Raises:
-        UsageError: C++ can run none of them, or something else is in that place.
-        CompileError: The compiler refused it.
-        ToolchainError: There is no host compiler.
     """
     package = planned.project.modules[0].split(".")[0]
     folder = planned.project.root / "build" / "cpp"
@@ -436,17 +407,7 @@ def write_library(planned: WheelPlan, compiled: Mapping[Job, ObjectCode]) -> tup
 
 
 def make_wheel(planned: WheelPlan, written: Path, out: Path, *, isolated: bool = True) -> Contents:
-    """Let pip build the wheel, tag it for the systems that it runs on, and put it into its place.
-
-    Args:
-        planned: The wheel.
-        written: The folder of the operators in C++, which go into it.
-        out: The folder for the wheel.
-        isolated: Whether pip makes an environment for the build.
-
-    Raises:
-        ToolchainError: pip or auditwheel failed, or the wheel breaks a rule of its tags.
-    """
+    """Let pip build the wheel, with the operators of a folder, and tag it for the systems it runs on."""
     result = audited_wheel(
         planned.project.root, out, {"DOTCU_OPERATOR_LIBRARY": str(written)}, {}, isolated=isolated
     )
