@@ -438,7 +438,7 @@ def bound(text: str, path: Path) -> set[str]:
 
 
 def with_import(text: str, path: Path, package: str, name: str) -> str:
-    """Add to a package's `__init__.py` the line that imports an operator, among the others, in their order."""
+    """Add to a package's `__init__.py` the line that imports an operator, in its place among the others."""
     statement = f"from {package}.{name} import {name} as {name}"
     if len(statement) > _LINE:  # the form that formatters leave as it is
         statement = f"from {package}.{name} import (\n    {name} as {name},\n)"

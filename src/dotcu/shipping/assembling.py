@@ -7,8 +7,6 @@ for; where both come to the same, which is the rule, the wheel holds it once.
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import posixpath
 import re
 import shutil
@@ -17,11 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dotcu import settings, workers
 from dotcu.__about__ import __version__
-from dotcu.compile import ObjectCode, Source, Target, build, parameter_layouts, tile, toolchain
+from dotcu.compile import ObjectCode, Source, Target, parameter_layouts, tile, toolchain
 from dotcu.compile.object_code import is_kernel, skeleton, without_probes
-from dotcu.compile.pool import FEW, adopt, as_text, of_text
+from dotcu.compile.plan import BuildInputs
+from dotcu.compile.pool import build_all
 from dotcu.compile.prebuilt import (
     FOLDER,
     INDEX,
@@ -36,7 +34,7 @@ from dotcu.compile.prebuilt import (
     text_digest,
 )
 from dotcu.compile.source.declarations import has_tile_code
-from dotcu.errors import JitDisabled, SourceError, ToolchainError, UsageError
+from dotcu.errors import SourceError, UsageError
 from dotcu.files import read_file
 from dotcu.ptx.debug_info import TypeRow
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
@@ -58,6 +56,16 @@ class Job:
     unit: LockedUnit
     target: Target
     simulated: bool
+
+    @property
+    def inputs(self) -> BuildInputs:
+        """Machine code has neither line tables nor probes."""
+        names = (*self.unit.names, *self.unit.late, *("&" + name for name in self.locked.variables))
+        portable = self.target.kind != "sm"
+        return BuildInputs(
+            source=self.source, options=self.locked.options, target=self.target, names=names,
+            simulated=self.simulated, probed=portable, lines=portable,
+        )  # fmt: skip
 
     def __str__(self) -> str:
         kind = ", simulated" if self.simulated else ""
@@ -86,73 +94,32 @@ def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
 
 
 def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict[Job, ObjectCode]:
-    """Compile what is not in the cache, on every core: NVRTC compiles one source at a time in a process.
+    """Compile what is not in the cache, on every core.
 
     What does not compile for the simulator alone is left out: it may be for a later GPU than that one.
+
+    Raises:
+        SourceError: A kernel does not compile; says which, and for which architecture.
     """
-    codes: dict[Job, ObjectCode | None] = {}
-    with settings.override(jit="error"):
-        for job in jobs:
-            with suppress(JitDisabled):
-                codes[job] = _compile(job)
-                report(str(job))
-    left = [job for job in jobs if job not in codes]
-    count = min(os.cpu_count() or 1, len(left) // FEW)
-    pool = [workers.Worker(ENTRY) for _ in range(count if count > 1 else 0)]
-    done = workers.run_pool(pool, left, _ask) if pool else ((job, _compile(job)) for job in left)
-    for job, code in done:
-        codes[job] = code
-        report(str(job))
-    return {job: code for job in jobs if (code := codes[job]) is not None}
+    by_inputs = {job.inputs: job for job in jobs}
+    codes = build_all(list(by_inputs), lambda inputs: report(str(by_inputs[inputs])))
+    done = {}
+    for inputs, job in by_inputs.items():
+        code = codes[inputs]
+        if not isinstance(code, SourceError):
+            done[job] = _for_every_host(code)
+        elif not job.simulated:
+            raise code
+    return done
 
 
-ENTRY = "dotcu.shipping.assembling:serve"
-
-
-def _ask(worker: workers.Worker, job: Job) -> Iterator[tuple[Job, ObjectCode | None]]:
-    """Have a worker compile, and return its code."""
-    worker.send(as_text((dataclasses.asdict(settings.current()), job)))
-    try:
-        text: str = worker.receive()
-        worker.receive()  # that the request is finished
-    except workers.WorkerCrash as crash:
-        raise ToolchainError(
-            f"{job} could not be compiled: {crash.reason}.\n{crash.evidence}\n"
-            "Leave that kernel out, or take another compiler. See: dotcu doctor"
-        ) from crash
-    # with what an error holds beyond its message: its lines, and the compiler's log
-    yield job, of_text(text) if text else _compile(job)
-
-
-def serve(request: str, channel: workers.Channel) -> None:
-    """Compile in a worker. "" says that it failed."""
-    given, job = of_text(request)
-    adopt(tuple(given.items()))
-    try:
-        code = _compile(job)
-    except SourceError:
-        channel.reply("")
-    else:
-        channel.reply(as_text(code))
-
-
-def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:
-    names = (*job.unit.names, *job.unit.late, *("&" + name for name in job.locked.variables))
-    machine = job.target.kind == "sm"
-    try:
-        code = build(
-            job.source, options=job.locked.options, target=job.target, names=names, simulated=job.simulated,
-            probed=probed or not machine, lines=not machine, visible=True,
-        )  # fmt: skip
-        if code.tile_cubins and not probed:  # a wheel has them for hosts of every processor
-            others = [host for host in tile.HOSTS if host not in code.tile_cubins]
-            made = tile.cubins_for(code.tile_ir, job.target, others)
-            code = replace(code, tile_cubins={**code.tile_cubins, **made})
+def _for_every_host(code: ObjectCode) -> ObjectCode:
+    """Return code whose tile kernels, if it has any, are assembled for hosts of every processor."""
+    if not code.tile_cubins:
         return code
-    except SourceError:
-        if not job.simulated:
-            raise
-        return None
+    others = [host for host in tile.HOSTS if host not in code.tile_cubins]
+    made = tile.cubins_for(code.tile_ir, code.target, others)
+    return replace(code, tile_cubins={**code.tile_cubins, **made})
 
 
 def assemble(codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
@@ -189,9 +156,10 @@ def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path
                 )
         signatures = known.get((job.locked, job.unit))
         if signatures is None:  # there is no PTX, which has them
-            probed = _compile(job, probed=True)
-            assert probed is not None  # as it compiled before
-            signatures = known[job.locked, job.unit] = probed.signatures
+            probed = replace(job.inputs, probed=True)
+            (code_with,) = build_all([probed]).values()
+            assert not isinstance(code_with, SourceError)  # as it compiled before
+            signatures = known[job.locked, job.unit] = code_with.signatures
         records[job] = _record(code, signatures, layouts[unit], folder, in_wheel)
     alike: dict[str, list[bytes]] = {}  # GPUs of one major: what one compiles to says most of the others'
     for job in sorted(records, key=lambda job: (job.locked.path, job.unit, job.target, job.simulated)):
