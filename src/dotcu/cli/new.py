@@ -44,7 +44,7 @@ def project(
             "make test": "every check as a test; needs no GPU",
             f"dotcu watch src/{plan.package}/ops.py": "edit the kernel; each save is checked",
         }
-    lacking = {} if find_spec("pytest") else {"pip install pytest": "which is not here, and runs the tests"}
+    lacking = {} if find_spec("pytest") else {"pip install pytest": "not installed here; runs the tests"}
     if tile:
         from dotcu.compile import Rejected
         from dotcu.compile.tile import find
@@ -52,7 +52,7 @@ def project(
         compiler = find()
         if isinstance(compiler, Rejected):
             line = compiler.remedy.partition(": ")[2]
-            lacking[line] = "which is not here, and compiles tile kernels"
+            lacking[line] = "not installed here; compiles tile kernels"
     after = {f"cd {quoted(folder)}": "", **lacking, **then, "dotcu new-op NAME": "another operator"}
     head = f"created {folder}: {len(plan.files)} files, with the package {plan.package}:"
     _report("project", plan, head, after, as_json=as_json)

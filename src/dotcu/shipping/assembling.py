@@ -39,9 +39,6 @@ from dotcu.files import read_file
 from dotcu.ptx.debug_info import TypeRow
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 
-ReportJob = Callable[[str], object]
-"""Called with each build that is done."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -93,7 +90,9 @@ def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
     return jobs
 
 
-def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict[Job, ObjectCode]:
+def compile_all(
+    jobs: Sequence[Job], report: Callable[[str], object] = lambda _: None
+) -> dict[Job, ObjectCode]:
     """Compile what is not in the cache, on every core.
 
     What does not compile for the simulator alone is left out: it may be for a later GPU than that one.

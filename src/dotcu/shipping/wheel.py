@@ -27,7 +27,7 @@ from dotcu.compile import ObjectCode, prebuilt, toolchain
 from dotcu.compile.prebuilt import FOLDER, INDEX
 from dotcu.errors import NotCovered, ToolchainError, UsageError, reason
 from dotcu.shipping import lock
-from dotcu.shipping.assembling import Job, ReportJob, compile_all, plan
+from dotcu.shipping.assembling import Job, compile_all, plan
 from dotcu.shipping.lock import NAME, Lock
 from dotcu.shipping.project import targets_of
 
@@ -116,7 +116,7 @@ def _require_covered(before: Lock, now: Lock) -> None:
         )
 
 
-def compile_kernels(planned: WheelPlan, report: ReportJob) -> dict[Job, ObjectCode]:
+def compile_kernels(planned: WheelPlan, report: Callable[[str], object]) -> dict[Job, ObjectCode]:
     """Compile everything into the cache, from which the wheel is made, and then write the lock."""
     codes = compile_all(planned.jobs, report)
     write_lock(planned)

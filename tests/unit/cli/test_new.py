@@ -33,7 +33,7 @@ def test_new_names_pytest_where_it_is_missing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pytest", None)
     done = forked_scripts.here("new", "mylib", folder=tmp_path)
     assert done.returncode == 0
-    assert "    pip install pytest            # which is not here, and runs the tests" in done.stdout
+    assert "    pip install pytest            # not installed here; runs the tests" in done.stdout
 
 
 def test_new_op_says_what_it_added_and_what_to_type(tmp_path: Path) -> None:
