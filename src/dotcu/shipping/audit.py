@@ -34,13 +34,11 @@ from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binary
 from dotcu.inspection.binary import BinaryReport
 from dotcu.inspection.manylinux import floor_of, is_provided
+from dotcu.shipping.project import OLDEST_TORCH
 from dotcu.shipping.wheel import PYPI_BYTES, pip_wheel, size_line
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
-
-FIRST: Version = (2, 10)
-"""The first torch with a stable ABI."""
 
 TOOLS = ("auditwheel", "abi3audit", "twine")
 """What pip has in `dotcu[build]`, and a wheel of C++ is made and audited with."""
@@ -126,7 +124,7 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
         names=names,
         requires=tuple(Parser().parsestr(text).get_all("Requires-Dist") or ()),
         python_abi=_python_abi(wheel),
-        metadata=_metadata(wheel),
+        metadata=metadata_complaint(wheel),
         sources=sources or {},
     )
     notes = []
@@ -154,7 +152,8 @@ def _python_abi(wheel: Path) -> dict[str, Mapping[str, Any]]:
     return {one["name"]: one["result"] for spec in specs.values() for one in spec["wheel"]}
 
 
-def _metadata(wheel: Path) -> str:
+def metadata_complaint(wheel: Path) -> str:
+    """Return what `twine check` complains of; "" where it does not."""
     done = process.run([*process.module_command("twine"), "check", "--strict", wheel], timeout_s=_TOOL_S)
     return " ".join(done.stdout.split()) if done.status else ""
 
@@ -337,7 +336,7 @@ def oldest_torch(facts: WheelFacts) -> Iterator[str]:
     required = list(_required_torch(facts))
     bounds = [each for specifiers in required for each in specifiers if each.operator in _LOWER_BOUNDS]
     lowest = [Release(each.version.removesuffix(".*")) for each in bounds]
-    floor = max([FIRST, *((release.major, release.minor) for release in lowest)])
+    floor = max([OLDEST_TORCH, *((release.major, release.minor) for release in lowest)])
     for specifiers in required:
         if not specifiers.contains(_FUTURE, prereleases=True):
             text = f"METADATA requires torch{specifiers}, which excludes others"
@@ -456,7 +455,7 @@ def is_unstable(symbol: ElfSymbol) -> bool:
 
 def since(symbol: ElfSymbol) -> Version:
     """Return the first torch that has a function of the stable ABI."""
-    return SINCE.get(symbol.symbol, FIRST)
+    return SINCE.get(symbol.symbol, OLDEST_TORCH)
 
 
 def is_of_cuda(symbol: ElfSymbol) -> bool:

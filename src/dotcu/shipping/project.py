@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dotcu import pyproject, settings
-from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, Target
+from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, Target, Version, dotted
 from dotcu.cpp import tools
 from dotcu.cpp.build import build_request
 from dotcu.cpp.plan import NAME, CppRequest, CppTools, is_cuda, portable, read_project
@@ -150,8 +150,8 @@ def _strings(file: Path, table: Mapping[str, Any], name: str) -> tuple[str, ...]
 # Its library of C++: what to compile for which GPUs, and where it is in a wheel.
 
 
-OLDEST_TORCH = "2.10"
-"""The first that has launch checks and pointers to const in its stable ABI."""
+OLDEST_TORCH: Version = (2, 10)
+"""The first with a stable ABI that has launch checks and pointers to const."""
 
 TAG = f"cp310-abi3-linux_{platform.machine()}"
 """The tag until auditwheel has found the oldest system. The first Python of torch 2.10 is 3.10."""
@@ -200,4 +200,4 @@ def place_of_library(project: Project) -> str:
 def needed_to_build(project: Project) -> list[str]:
     """List what pip installs to build a wheel from source."""
     compiles = project.cpp is not None and settings.current().cpp_library is None
-    return [f"torch>={OLDEST_TORCH}"] if compiles else []
+    return [f"torch>={dotted(OLDEST_TORCH)}"] if compiles else []

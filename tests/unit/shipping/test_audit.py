@@ -36,7 +36,7 @@ def stable(tmp_path_factory: pytest.TempPathFactory, flags: tuple[str, ...]) -> 
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """abi3audit and twine, a second each, find nothing: what a test is about is another rule."""
     monkeypatch.setattr(auditing, "_python_abi", lambda wheel: {})
-    monkeypatch.setattr(auditing, "_metadata", lambda wheel: "")
+    monkeypatch.setattr(auditing, "metadata_complaint", lambda wheel: "")
 
 
 def broken(found: Audit) -> dict[str, tuple[str, ...]]:
