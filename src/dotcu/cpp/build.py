@@ -99,7 +99,6 @@ def _stat(path: str) -> tuple[int, int]:
 
 
 def read_depfile(depfile: str) -> tuple[str, ...]:
-    """Return the files that a depfile names, in its order, each once."""
     _, _, after = depfile.replace("\\\n", " ").partition(": ")
     rule = after.partition("\n")[0]
     words = (re.sub(r"\\([\s\\#])", r"\1", word).replace("$$", "$") for word in _WORD.findall(rule))
@@ -294,7 +293,6 @@ def _library(
     objects: Sequence[bytes],
     loader: Worker | None,
 ) -> Path:
-    """Return the linked library, or program, in the cache."""
     words = link_words(request, tools)
     digests = [hashlib.sha256(data).hexdigest() for data in objects]
     digests += [content(path) for path in link_inputs(request)]

@@ -59,7 +59,6 @@ class HostCompiler:
 
     @property
     def is_gcc(self) -> bool:
-        """True where it takes GCC's precompiled headers."""
         return "clang" not in self.version.lower()
 
 
@@ -84,7 +83,6 @@ class Nvcc:
 
 
 def host() -> HostCompiler:
-    """Return the host compiler that is used here."""
     return _host(settings.current().cxx)
 
 

@@ -67,7 +67,6 @@ CPP_FIRST_OPERATOR = CPP_OPERATOR | {"cpp/operator.py": _FIRST_OPERATOR}
 
 
 def filled(table: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """The files of a table: their paths with their texts."""
     return {_fill(path, names): _fill(_read(template), names) for template, path in table.items()}
 
 
@@ -282,7 +281,6 @@ _CUDA = _words(
 
 
 def project_refusal(name: str) -> str:
-    """Return why a project cannot have a name; "" where it can."""
     package = package_of(name)
     if not _PROJECT.fullmatch(name):
         return "it must begin with a letter, end with a letter or digit, and contain only those, - and _"
@@ -292,7 +290,6 @@ def project_refusal(name: str) -> str:
 
 
 def operator_refusal(name: str) -> str:
-    """Return why an operator cannot have a name; "" where it can."""
     if not _OPERATOR.fullmatch(name):
         return "it must begin with a letter and contain only letters, digits and _"
     if name in _CPP:
@@ -424,7 +421,6 @@ _LINE = 88
 
 
 def bound(text: str, path: Path) -> set[str]:
-    """The names that a module binds at its top."""
     names: set[str] = set()
     for node in _parsed(text, path).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -475,7 +471,6 @@ def _place(tree: ast.Module, package: str, module: str) -> int:
 
 
 def _differs_by(statement: str, before: str, after: str) -> bool:
-    """Return whether that statement is the one difference."""
     (added,) = ast.parse(statement).body
     try:
         now = [ast.dump(node) for node in ast.parse(after).body]

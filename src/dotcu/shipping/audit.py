@@ -62,12 +62,10 @@ class Audit(report_base.Report):
 
     @property
     def passed(self) -> bool:
-        """True if no rule is broken."""
         return not any(self.problems.values())
 
     @property
     def upload(self) -> str:
-        """The line to type."""
         return f"python -m twine upload {self.wheel}"
 
     def __rich__(self) -> RenderableType:
@@ -82,7 +80,6 @@ class Audit(report_base.Report):
         return Group(Text(head), Text(holds), table, *map(Text, self.notes))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as values."""
         return {
             "wheel": str(self.wheel),
             "passed": self.passed,
@@ -268,14 +265,12 @@ class WheelFacts:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return some names, and how many more there are."""
     every = list(dict.fromkeys(names))
     rest = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + rest
 
 
 def is_one_of(library: str, patterns: Iterable[str]) -> bool:
-    """Return whether a library's file name fits one of the patterns."""
     return any(fnmatch.fnmatch(library, pattern) for pattern in patterns)
 
 
@@ -383,14 +378,12 @@ def libraries(facts: WheelFacts) -> Iterator[str]:
 
 
 def size(facts: WheelFacts) -> Iterator[str]:
-    """Check that PyPI takes a file of its size."""
     if facts.report.size > PYPI_BYTES:
         text = f"It has {facts.report.size:,} bytes, and PyPI accepts {PYPI_BYTES:,}"
         yield f"{text}: name fewer architectures, or ask PyPI for more."
 
 
 def metadata(facts: WheelFacts) -> Iterator[str]:
-    """Check that PyPI takes its metadata."""
     if facts.metadata:
         yield facts.metadata
 
@@ -454,7 +447,6 @@ def is_unstable(symbol: ElfSymbol) -> bool:
 
 
 def since(symbol: ElfSymbol) -> Version:
-    """Return the first torch that has a function of the stable ABI."""
     return SINCE.get(symbol.symbol, OLDEST_TORCH)
 
 

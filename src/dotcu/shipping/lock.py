@@ -72,7 +72,6 @@ class LockedSource:
     objects: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def read(self, root: Path) -> Source:
-        """The source as it is now."""
         return read_source(root / self.path, [root / folder for folder in self.include])
 
 
@@ -139,7 +138,6 @@ class Lock:
 
 
 def read(root: Path) -> Lock:
-    """Read a project's lock."""
     file = root / NAME
     try:
         values = json.loads(read_file(file))

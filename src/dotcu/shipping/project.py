@@ -114,13 +114,11 @@ class Project:
 
 
 def find(start: Path) -> Project:
-    """Return the project that a folder is in."""
     remedy = f"Make a project, dotcu new mylib, or write into the pyproject.toml that there is:\n{_TABLE}"
     return read(pyproject.required(start, remedy))
 
 
 def read(root: Path) -> Project:
-    """Read a project's pyproject.toml."""
     file = root / pyproject.FILE
     table = pyproject.section(file)
     if table is None:

@@ -124,7 +124,6 @@ def compile_kernels(planned: WheelPlan, report: Callable[[str], object]) -> dict
 
 
 def write_lock(planned: WheelPlan) -> None:
-    """Write the lock, unless it is as it was."""
     if planned.lock == planned.before:
         return
     lock.write(planned.lock, planned.project.root)
@@ -256,12 +255,10 @@ class Contents(report_base.Report):
         return Group(table, Text(), *map(Text, lines))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as values."""
         return dict(serialize.plain(self))
 
 
 def contents(wheel: Path) -> Contents:
-    """Read the contents of a wheel."""
     by_architecture: Counter[str] = Counter()
     by_kernel: Counter[str] = Counter()
     instantiations, compiler = 0, None

@@ -47,7 +47,6 @@ class CleanRun(report_base.Report):
 
     @property
     def passed(self) -> bool:
-        """True if every operator ran and was right, and the metadata are valid."""
         return not self.metadata and all(not row["fault"] for row in self.rows)
 
     def __rich__(self) -> RenderableType:
@@ -62,7 +61,6 @@ class CleanRun(report_base.Report):
         return Group(head, table, Text(said), Text(f"To publish it, type: {self.upload}"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as values."""
         named = ("passed", "torch", "rows", "metadata", "upload")
         return {name: serialize.plain(getattr(self, name)) for name in named}
 

@@ -74,7 +74,6 @@ def _differentiate(overload: Overload, sample: Sample) -> None:
 
 
 def _values(result: Any, sample: Sample) -> list[torch.Tensor]:
-    """Return all that a call may have written."""
     given = [*sample.args, *sample.kwargs.values()]
     return [value.cpu() for value in tree_leaves((result, given)) if isinstance(value, torch.Tensor)]
 

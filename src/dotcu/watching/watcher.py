@@ -75,7 +75,6 @@ class WatchState:
 
 
 def after(event: WatchEvent, state: WatchState) -> WatchState:
-    """Return the state once an event has happened."""
     kind = event["event"]
     if kind == "saved":
         kernels, timings = state.good_kernels, state.good_timings
@@ -105,7 +104,6 @@ def after(event: WatchEvent, state: WatchState) -> WatchState:
 
 
 def results_of(event: WatchEvent) -> tuple[Result, ...]:
-    """Return the results of an event `tried`."""
     return from_plain(tuple[Result, ...], plain(event["results"]))
 
 
@@ -126,7 +124,6 @@ def lines(state: WatchState, before: WatchState) -> Iterator[str]:
 
 
 def page(state: WatchState, width: int) -> RenderableType:
-    """Return the whole page, for a terminal of so many columns."""
     where = f" on {state.device}" if state.device else ""
     if state.saved is not None:
         where += time.strftime(", saved at %H:%M:%S", time.localtime(state.saved["at"]))

@@ -71,7 +71,6 @@ class Values:
         return repr(float(expr)) if expr.is_number else f"exact.to_float({text})"
 
     def condition(self, expr: Expr) -> str:
-        """Return the C++ of a condition."""
         if isinstance(expr, (sympy.And, sympy.Or)):
             word = " && " if isinstance(expr, sympy.And) else " || "
             return f"({word.join(map(self.condition, expr.args))})"
@@ -111,7 +110,6 @@ class Values:
 
 
 def is_expressible(expr: Expr) -> bool:
-    """Return whether an expression has C++."""
     values = Values([""] * 64)
     is_condition = isinstance(expr, Boolean) and not isinstance(expr, sympy.Symbol)
     try:

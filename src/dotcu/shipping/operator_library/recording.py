@@ -439,7 +439,6 @@ def _refuse_list(data: bytes, name: str, writable: bool) -> NoReturn:
 
 
 def _expr(number: Any) -> Expr:
-    """Return the expression of a number, symbolic or not."""
     return number.node.expr if isinstance(number, (torch.SymInt, torch.SymFloat)) else sympy.sympify(number)
 
 

@@ -52,7 +52,6 @@ def text(value: str | bytes) -> str:
 
 
 def _double(value: float) -> str:
-    """Return the C++ of a double."""
     if math.isnan(value):
         return f"std::copysign(NAN, {math.copysign(1, value)})"
     if math.isinf(value):
