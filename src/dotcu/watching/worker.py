@@ -63,7 +63,7 @@ def events(
         yield {"event": "refused", "kind": type(error).__name__, "message": str(error)}
     except DotcuError as error:
         yield {"event": "watched", "folders": loader.folders(error)}
-        again = loader.loads > 1 and not isinstance(error.__cause__, SyntaxError)
+        again = loader.loads > 1 and not isinstance(error.__context__, SyntaxError)
         yield {"event": "unloadable", "message": str(error), "again": again}
 
 
@@ -150,7 +150,7 @@ class Loader:
             folders.update(_source_folders(module))
         while error is not None:
             folders.update(_folders_of_error(error, place.resolve().parent))
-            error = error.__cause__
+            error = error.__context__  # also where it is not shown as the cause
         return sorted({str(folder.resolve()) for folder in folders})
 
     def _own(self) -> Iterable[tuple[str, str]]:
