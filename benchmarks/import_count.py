@@ -1,6 +1,6 @@
 """How many modules does a launch on a GPU import, beside those that torch imports itself?
 
-    python benchmarks/import_count.py [--cold]
+    python benchmarks/import_count.py [--cold | --check]
 
 Two new processes under `python -X importtime`. The first imports torch and makes tensors on the GPU. The
 second does the same, then imports dotcu, loads a `.cu` file and launches a kernel of it. A module counts
@@ -14,7 +14,10 @@ the driver's bindings and the native part.
 
 The last lines say how many of them, and how many lines of code with comments, are dotcu's own.
 
-Exit codes: 0 at most 60 modules, 1 more.
+With `--check` it counts dotcu's own modules, and their lines, that a check imports before it runs a trial:
+a quick one of a small operator in the simulator, in a new process.
+
+Exit codes: 0 at most 60 modules (a check: 90 modules and 22,000 lines), 1 more.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ import torch
 
 import dotcu
 
-MOST = 60
+MAX_MODULES = 60
+MAX_CHECK_MODULES, MAX_CHECK_LINES = 90, 22_000
 
 KERNEL = """
 template <typename T> __global__ void scale(const T* x, T* out, T by, long long n) {
@@ -68,6 +72,24 @@ for ask in (code.claim, code.plan, code.needs, code.symbol):
 from cuda.bindings import driver
 with suppress(ImportError):
     import dotcu._native
+"""
+
+CHECK = """
+import torch
+import dotcu
+from dotcu.checking.checker import prepare
+
+kernels = dotcu.load(sys.argv[1])
+
+@dotcu.op("counted::scale")
+def scale(x: torch.Tensor, by: float) -> torch.Tensor:
+    out = torch.empty_like(x)
+    kernels.scale[x.dtype](x, out, by, x.numel(), grid=dotcu.cdiv(x.numel(), 256), block=256)
+    return out
+
+scale.reference(lambda x, by: x * by)
+scale.samples(lambda device, dtype: [dotcu.Sample(torch.ones(9, device=device, dtype=dtype), 2.0)])
+assert prepare(scale, device="simulator", level="quick").trials
 """
 
 SHOW = "print(*sys.modules)"
@@ -111,19 +133,48 @@ def lines_of_dotcu(names: list[str]) -> list[int]:
     return [len(file.read_text(encoding="utf-8").splitlines()) for file in files if file.exists()]
 
 
+def check_imports() -> dict[str, int]:
+    """Return dotcu's modules that a check imports until its trials are planned, with their lines."""
+    show = "import pathlib\nfor name, module in sorted(sys.modules.items()):\n"
+    show += "    file = getattr(module, '__file__', None) or ''\n"
+    show += "    if name.split('.')[0] == 'dotcu' and file.endswith('.py'):\n"
+    show += "        print(name, len(pathlib.Path(file).read_text().splitlines()))\n"
+    with tempfile.TemporaryDirectory() as folder:
+        source, script = Path(folder) / "scale.cu", Path(folder) / "script.py"
+        source.write_text(KERNEL)
+        script.write_text("import sys\n" + CHECK + show)
+        command = [sys.executable, str(script), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {name: int(lines) for name, lines in map(str.split, done.stdout.splitlines())}
+
+
+def count_check() -> int:
+    """Count what a check imports, print it, and tell whether it is little enough."""
+    found = check_imports()
+    lines = sum(found.values())
+    print(*(f"{count:6,} {name}" for name, count in found.items()), sep="\n")
+    most = f"of {MAX_CHECK_MODULES} and {MAX_CHECK_LINES:,} at most"
+    print(f"a check imports {len(found)} modules, {lines:,} lines, {most}")
+    return int(len(found) > MAX_CHECK_MODULES or lines > MAX_CHECK_LINES)
+
+
 def main() -> int:
     """Count, print, and tell whether there are few enough."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cold", action="store_true", help="count a process that compiles the kernel")
-    found = counted(cold=parser.parse_args().cold)
+    parser.add_argument("--check", action="store_true", help="count what a check imports")
+    given = parser.parse_args()
+    if given.check:
+        return count_check()
+    found = counted(cold=given.cold)
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: all but the driver's part"
     print(*found, sep="\n")
     own = lines_of_dotcu(found)
     print(f"{len(own)} modules and {sum(own):,} lines of dotcu")
-    print(f"{len(found)} modules, of {MOST} at most ({where})")
-    return 0 if len(found) <= MOST else 1
+    print(f"{len(found)} modules, of {MAX_MODULES} at most ({where})")
+    return 0 if len(found) <= MAX_MODULES else 1
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import torch._functorch.config
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.results import Protocol, Row
+from dotcu.benchmark.results import BenchRow, Protocol
 from rivals.cases import Case
 
 EAGER, COMPILED = "torch eager", "torch.compile"
@@ -38,7 +38,7 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def _forward(case: Case) -> list[Row]:
+def _forward(case: Case) -> list[BenchRow]:
     sample = case.make()
     given: dict[str, Any] = {"samples": [sample], "dtypes": [case.dtype], "l2": "cold"}
     given["protocol"] = _protocol(case)
@@ -50,7 +50,7 @@ def _forward(case: Case) -> list[Row]:
     return [own, *others]
 
 
-def _backward(case: Case) -> list[Row]:
+def _backward(case: Case) -> list[BenchRow]:
     inputs = [t.requires_grad_(t.is_floating_point()) for t in case.make().args]
     with torch._functorch.config.patch(donated_buffer=False):  # or nothing is differentiated twice
         calls = {name: _gradients(function, inputs) for name, function in _contenders(case).items()}
@@ -66,7 +66,7 @@ def _contenders(case: Case) -> dict[str, Callable[..., Any]]:
     return {EAGER: plain, COMPILED: torch.compile(plain, dynamic=False), **case.peers}
 
 
-def _beside(case: Case, own: Callable[[], Any], calls: dict[str, Callable[[], Any]]) -> list[Row]:
+def _beside(case: Case, own: Callable[[], Any], calls: dict[str, Callable[[], Any]]) -> list[BenchRow]:
     """Rows of calls that are not compared with each other, since each keeps and gives what it likes."""
     others = [_named(name, call) for name, call in calls.items()]
     given: dict[str, Any] = {"against": others, "l2": "cold", "protocol": _protocol(case)}
@@ -91,7 +91,7 @@ def _named(name: str, call: Callable[[], Any]) -> Callable[[], Any]:
     return named
 
 
-def _figures(row: Row) -> dict[str, Any]:
+def _figures(row: BenchRow) -> dict[str, Any]:
     """What is kept of a row."""
     figures: dict[str, Any] = {
         "contender": NAMES.get(row.key.contender, row.key.contender), "status": row.status

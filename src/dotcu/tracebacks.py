@@ -139,6 +139,11 @@ def _frames(error: BaseException) -> list[tuple[str, int]]:
     return [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
 
 
+def user_line(error: BaseException) -> str:
+    """Return `file:line` of the user's innermost line that raised an error; empty without one."""
+    return "".join([file_line(*place) for place in _frames(error) if is_user_file(place[0])][-1:])
+
+
 def _user_frames(error: BaseException) -> bool:
     return any(is_user_file(file) for file, _ in _frames(error))
 
@@ -228,19 +233,30 @@ def brief(error: BaseException) -> str:
     Raises:
         UsageError, EnvironmentFault: It is one, or was raised from one: then no trial can make sense.
     """
+    for link in _causes(error):
+        if isinstance(link, (UsageError, EnvironmentFault)):
+            raise link
+    root = root_of(error)
+    told, cause = first_lines(error), first_lines(root)
+    if error is root or told == cause:
+        return told
+    return cause if one_line(error) == one_line(root) else f"{told}\ncaused by {cause}"
+
+
+def root_of(error: BaseException) -> BaseException:
+    """Return what an error was first raised from; torch hides what a user's own code raised."""
+    last = _causes(error)[-1]
+    root: BaseException | None = last
+    while root is not None and not _user_frames(root):
+        root = root.__context__
+    return root or last
+
+
+def _causes(error: BaseException) -> list[BaseException]:
     chain = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
-    for link in chain:
-        if isinstance(link, (UsageError, EnvironmentFault)):
-            raise link
-    root: BaseException | None = chain[-1]
-    while root is not None and not _user_frames(root):  # torch hides what a user's own code raised
-        root = root.__context__
-    told, cause = first_lines(error), first_lines(root or chain[-1])
-    if error is root or told == cause or (len(chain) == 1 and root is None):
-        return told
-    return cause if one_line(error) == one_line(root or chain[-1]) else f"{told}\ncaused by {cause}"
+    return chain
 
 
 def first_lines(error: BaseException) -> str:

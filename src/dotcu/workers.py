@@ -42,7 +42,7 @@ from dotcu.tracebacks import is_user_file
 T = TypeVar("T")
 R = TypeVar("R")
 
-Handler = Callable[[Any, "Channel"], None]
+RequestHandler = Callable[[Any, "Channel"], None]
 """A function that a worker runs for each request."""
 
 
@@ -355,7 +355,7 @@ def main(entry: str) -> None:
 def _serve(entry: str) -> None:
     source, answers = _take_standard_streams()
     module, _, name = entry.partition(":")
-    handler: Handler = getattr(importlib.import_module(module), name)
+    handler: RequestHandler = getattr(importlib.import_module(module), name)
     faulthandler.enable()
     requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     busy = threading.Event()

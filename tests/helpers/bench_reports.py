@@ -9,7 +9,7 @@ from typing import Any
 from dotcu.benchmark.limits.limit import Limit
 from dotcu.benchmark.reports.comparison import Change, ChangeVerdict, RowComparison
 from dotcu.benchmark.reports.report import BenchReport
-from dotcu.benchmark.results import Block, CallTime, Clocks, Machine, Measured, Protocol, Row, RowKey
+from dotcu.benchmark.results import BenchKey, BenchRow, Block, CallTime, Clocks, Machine, Measured, Protocol
 from dotcu.benchmark.statistics import Ratio, Summary
 from dotcu.benchmark.work import Work
 
@@ -64,7 +64,7 @@ def row(
     limit_us: float | None = 45.86,
     what: str = COPY_OF_TWO,
     **told: Any,
-) -> Row:
+) -> BenchRow:
     """A row that was measured; without a time, one that was not."""
     time = None if us is None else summary(us)
     given: dict[str, Any] = {
@@ -79,8 +79,8 @@ def row(
     if limit_us is not None:
         given["limit"] = Limit(time_us=limit_us, what=what, floor_us=limit_us * 0.8, sheet_us=limit_us * 0.9)
         given["percent"] = 100 * limit_us / us if us else None
-    key = RowKey(op=op, case=case, contender=contender, l2=l2)  # type: ignore[arg-type]
-    return Row(key=key, **given | told)
+    key = BenchKey(op=op, case=case, contender=contender, l2=l2)  # type: ignore[arg-type]
+    return BenchRow(key=key, **given | told)
 
 
 def blocks(*states: Clocks) -> tuple[Block, ...]:
@@ -97,11 +97,11 @@ def change(verdict: ChangeVerdict, value: float = 1.0, note: str = "") -> Change
     return Change(verdict=verdict, ratio=near(value, 0.004), confidence=0.99, note=note)
 
 
-def compared(row: Row, change: Change | None, note: str = "", *, lost: bool = False) -> RowComparison:
+def compared(row: BenchRow, change: Change | None, note: str = "", *, lost: bool = False) -> RowComparison:
     return RowComparison(row=row, change=change, note=note, lost=lost)
 
 
-def report(*rows: Row, **changes: Any) -> BenchReport:
+def report(*rows: BenchRow, **changes: Any) -> BenchReport:
     """A report of a run on an H200, with some fields changed."""
     default: dict[str, Any] = {"machine": H200, "protocol": Protocol(), "by": "cupti"}
     return BenchReport(rows=rows, **default | changes)
@@ -115,7 +115,7 @@ def sweep(
     states: Iterable[str] = ("cold", "warm"),
     dtype: str = "float32",
     seed: int = 0,
-) -> list[Row]:
+) -> list[BenchRow]:
     """Rows of an operator that reads two tensors and writes one, over sizes, with plausible figures."""
     chance, rows = random.Random(seed), []
     speeds = dict(zip(contenders, (1.0, 1.04, 1.015, 1.01, 1.3), strict=False))

@@ -5,33 +5,62 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from dotcu.checking.report import CheckedOverload, CheckReport
-from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, TrialId
 
 NAME = "mylib::scale"
 
 
-def result(check: str, outcome: Outcome, case: int = 0, overload: str = NAME) -> Result:
-    return Result(overload=overload, check=check, trial=f"{overload}/call/float32-s{case}", outcome=outcome)
+def identity(name: str) -> TrialId:
+    """The identity of a trial by its name: `mylib::scale/call/float32-s0-n9`."""
+    overload, kind, case = (*name.split("/"), "")[:3]
+    dtype, sample, variant = (*case.split("-", 2), "", "")[:3]
+    number = int(sample.removeprefix("s")) if sample else None
+    return TrialId(overload=overload, kind=kind, dtype=dtype, sample=number, variant=variant)
 
 
-def named(check: str, outcome: Outcome, case: str) -> Result:
-    """A result of the call with a case of that name."""
-    return Result(overload=NAME, check=check, trial=f"{NAME}/call/{case}", outcome=outcome)
+def named(check: str, result: CheckResult, name: str) -> CheckResult:
+    """A result of a trial of that name; without an overload and a kind, of a call."""
+    full = name if "/" in name else f"{NAME}/call/{name}"
+    return msgspec.structs.replace(result, check=check, trial=identity(full))
 
 
-def passed(check: str, *, cases: int = 1, overload: str = NAME, **told: Any) -> list[Result]:
+def bare(result: CheckResult) -> CheckResult:
+    """A result without what the code that runs a trial adds to it."""
+    return msgspec.structs.replace(result, check="", trial=TrialId(), seconds=0.0)
+
+
+def result(check: str, outcome: CheckResult, case: int = 0, overload: str = NAME) -> CheckResult:
+    return named(check, outcome, f"{overload}/call/float32-s{case}")
+
+
+def passed(check: str, *, cases: int = 1, overload: str = NAME, **told: Any) -> list[CheckResult]:
     return [result(check, Passed(**told), case, overload) for case in range(cases)]
 
 
 def failed(
-    check: str, *, cases: int = 1, reason: str = "it is wrong", evidence: str = "", overload: str = NAME
-) -> list[Result]:
+    check: str,
+    *,
+    cases: int = 1,
+    reason: str = "it is wrong",
+    evidence: str = "",
+    place: str = "",
+    kind: str = "",
+    overload: str = NAME,
+) -> list[CheckResult]:
     """Shortfalls; `#` in the reason stands for the number of the case."""
     return [
         result(
             check,
-            Failed(reason=reason.replace("#", str(case)), evidence=evidence, reproduce=f"again {case}"),
+            Failed(
+                reason=reason.replace("#", str(case)),
+                evidence=evidence,
+                place=place,
+                kind=kind,
+                reproduce=f"again {case}",
+            ),
             case,
             overload,
         )
@@ -39,11 +68,11 @@ def failed(
     ]
 
 
-def skipped(check: str, why: str, *, cases: int = 1) -> list[Result]:
+def skipped(check: str, why: str, *, cases: int = 1) -> list[CheckResult]:
     return [result(check, Skipped(reason=why), case) for case in range(cases)]
 
 
-def report(*results: Iterable[Result], **told: Any) -> CheckReport:
+def report(*results: Iterable[CheckResult], **told: Any) -> CheckReport:
     """A report on one overload, unless told."""
     given: dict[str, Any] = {
         "device": "simulator",

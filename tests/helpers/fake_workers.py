@@ -48,19 +48,19 @@ def trials(request: Any, channel: Channel) -> None:
     """Run trials whose kinds say what becomes of them; note each request in the file that is the target."""
     with Path(request["target"]).open("a") as log:
         log.write("asked\n")
-    for name in request["trials"]:
-        kind = name.split("/")[1]
+    for trial in request["trials"]:
+        kind = trial["kind"]
         if kind == "unknown":
             continue
         if kind != "raise":
-            channel.reply({"begin": name})
+            channel.reply({"begin": trial})
         outcome = {"outcome": "failed", "reason": "it raises"} if kind == "fault" else {"outcome": "passed"}
-        result = {"overload": "a::b", "check": "numerics", "trial": name, "outcome": outcome, "seconds": 1.0}
+        result = {"check": "numerics", "trial": trial, "seconds": 1.0, **outcome}
         if kind == "fault":
             channel.reply({"result": result})
         end("unusable" if kind == "fault" else kind)
         channel.reply({"result": result})
-        channel.reply({"end": name})
+        channel.reply({"end": trial})
 
 
 _loads = 0

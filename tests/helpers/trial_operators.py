@@ -11,10 +11,11 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
+from dotcu.checking.results import CheckResult, Trial
 from dotcu.checking.running import Runner
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Outcome, Trial
 from dotcu.operator import Operator
+from helpers.check_reports import bare
 
 kernels = dotcu.load_inline("""
 template <typename T>
@@ -85,23 +86,23 @@ def subject(operator: Operator, level: Level = Level.STANDARD, overload: str = "
     return Subject(overload=operator.overloads[overload], device=device(), level=level)
 
 
-class Said(Mapping[tuple[str, str], Outcome]):
+class Said(Mapping[tuple[str, str], CheckResult]):
     """What trials say, by check and case. A trial runs when it is asked for, and no other does."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._trials = [*trials]
         self._runner = Runner(limited=True)
-        self._found: dict[Trial, dict[tuple[str, str], Outcome]] = {}
+        self._found: dict[Trial, dict[tuple[str, str], CheckResult]] = {}
 
-    def _of(self, trial: Trial) -> dict[tuple[str, str], Outcome]:
+    def _of(self, trial: Trial) -> dict[tuple[str, str], CheckResult]:
         if trial not in self._found:
             results = self._runner.run(trial)
-            self._found[trial] = {(result.check, trial.case): result.outcome for result in results}
+            self._found[trial] = {(result.check, trial.id.case): bare(result) for result in results}
         return self._found[trial]
 
-    def __getitem__(self, key: tuple[str, str]) -> Outcome:
+    def __getitem__(self, key: tuple[str, str]) -> CheckResult:
         for trial in self._trials:
-            if key[1] == trial.case and key in (found := self._of(trial)):
+            if key[1] == trial.id.case and key in (found := self._of(trial)):
                 return found[key]
         raise KeyError(key)
 

@@ -9,10 +9,11 @@ import torch
 
 import dotcu
 from dotcu.checking import CheckReport
+from dotcu.checking.results import Failed, Passed, Skipped
 from dotcu.checking.target import resolve
-from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.compile import toolchain
 from dotcu.operator import Operator
+from helpers.check_reports import bare
 
 pytestmark = pytest.mark.gpu
 
@@ -36,7 +37,7 @@ def fallen(report: CheckReport) -> set[str]:
 
 def words(report: CheckReport) -> str:
     """What is said of every failure."""
-    outcomes = [r.outcome for r in report.failures if isinstance(r.outcome, Failed)]
+    outcomes = [bare(r) for r in report.failures if isinstance(r, Failed)]
     return "\n".join(f"{outcome.reason}\n{outcome.evidence}" for outcome in outcomes)
 
 
@@ -61,14 +62,14 @@ def test_it_is_caught_by_the_check_of_its_fault(name: str, operators: dict[str, 
 def test_the_sound_one_holds(kind: str, operators: dict[str, Operator]) -> None:
     report = check(operators["sound"], kind)
     assert report.passed, str(report)
-    assert any(isinstance(result.outcome, Passed) for result in report.results)
+    assert any(isinstance(result, Passed) for result in report.results)
 
 
 def test_an_index_of_64_bits_reaches_every_element(operators: dict[str, Operator]) -> None:
     report = check(operators["index_of_64_bits"], "large")
     (result,) = report.results
-    assert isinstance(result.outcome, Passed), str(report)
-    assert "2147483681 for" in result.outcome.note
+    assert isinstance(result, Passed), str(report)
+    assert "2147483681 for" in result.note
 
 
 @pytest.mark.parametrize("kind", ["stream", "graph"])
@@ -91,12 +92,12 @@ def test_an_illegal_address_is_reported_and_every_other_operator_is_checked(
     both = [operators["illegal_address"], operators["sound"]]
     only = [f"{operator.qualified_name}/call" for operator in both]
     report = dotcu.check(both, device="cuda", level="quick", only=only)
-    bad = [r for r in report.failures if r.overload == "wrong_gpu::illegal_address"]
+    bad = [r for r in report.failures if r.trial.overload == "wrong_gpu::illegal_address"]
     assert bad
     assert "illegal memory access" in words(report)
     assert len(bad) == len({result.trial for result in bad}), "each trial is told once"
-    assert not [r for r in report.failures if r.overload == "wrong_gpu::sound"], str(report)
-    sound = {r.check for r in report.results if r.overload == "wrong_gpu::sound"}
+    assert not [r for r in report.failures if r.trial.overload == "wrong_gpu::sound"], str(report)
+    sound = {r.check for r in report.results if r.trial.overload == "wrong_gpu::sound"}
     assert {"numerics", "written", "bounds"} <= sound
     torch.cuda.synchronize()  # this process's own context is as it was
 
@@ -104,7 +105,7 @@ def test_an_illegal_address_is_reported_and_every_other_operator_is_checked(
 def test_what_an_overload_that_ends_its_process_has_left_is_skipped(operators: dict[str, Operator]) -> None:
     report = dotcu.check(operators["illegal_address"], device="cuda", level="standard")
     assert not report.passed
-    rest = [r for r in report.results if isinstance(r.outcome, Skipped) and "3 times" in r.outcome.reason]
+    rest = [r for r in report.results if isinstance(r, Skipped) and "3 times" in r.reason]
     assert rest, str(report)
 
 
@@ -124,7 +125,7 @@ def test_compute_sanitizers_tools_find_each_its_own(operators: dict[str, Operato
     names = [f"sound/{tool}" for tool in TOOLS] + [f"{name}/{tool}" for name, (tool, _) in FOUND_BY.items()]
     only = [f"wrong_gpu::{name}" for name in (*names, *others)]
     report = dotcu.check(chosen, device="cuda", level="full", only=only)
-    found = {r.trial.removeprefix("wrong_gpu::"): r.outcome for r in report.results}
+    found = {str(r.trial).removeprefix("wrong_gpu::"): bare(r) for r in report.results}
     for name, (tool, said) in FOUND_BY.items():
         outcome = found[f"{name}/{tool}"]
         assert isinstance(outcome, Failed), (name, tool, outcome)

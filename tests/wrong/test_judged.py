@@ -90,7 +90,7 @@ def test_it_is_caught_by_the_trial_for_its_fault(name: str) -> None:
     trial, check = CAUGHT[name]
     only = f"judged::{name}/{trial}"
     report = dotcu.check(OPERATORS[name], device="simulator", level="quick", only=only)
-    assert check in {failure.check for failure in report.failures if failure.trial == only}, str(report)
+    assert check in {failure.check for failure in report.failures if str(failure.trial) == only}, str(report)
 
 
 @pytest.mark.slow

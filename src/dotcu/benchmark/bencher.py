@@ -1,6 +1,6 @@
 """`dotcu.bench`: time operators beside baselines and beside what the GPU can do at best.
 
-prepare (targets, inputs, contenders) -> RunPlan -> rows as they are done -> BenchReport
+prepare (targets, inputs, contenders) -> BenchPlan -> rows as they are done -> BenchReport
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dotcu import jobs
 from dotcu.benchmark.device import BenchDevice
 from dotcu.benchmark.estimate import DEFAULT_GPU, Estimate, estimate
 from dotcu.benchmark.reports.report import BenchReport
-from dotcu.benchmark.results import L2, OWN, Means, Protocol, Row, RowKey
+from dotcu.benchmark.results import L2, OWN, BenchKey, BenchRow, Means, Protocol
 from dotcu.benchmark.targets import (
     BareTarget,
     Baseline,
@@ -33,8 +34,8 @@ from dotcu.benchmark.work import UNCOUNTED, count_check
 from dotcu.benchmark.workloads.shapes import ShapeRow, choose_dtypes, shape_rows
 from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
 from dotcu.checking.cases.samples import short
-from dotcu.checking.checker import operators_of, resolve_device
 from dotcu.checking.subject import Subject
+from dotcu.checking.target import operators_of, resolve_device
 from dotcu.errors import OperatorError, UsageError
 from dotcu.files import read_file
 from dotcu.kernel.launch_policy import watching_launches
@@ -114,7 +115,7 @@ def bench(
             states=states, device=gpu_device, protocol=protocol,
         )  # fmt: skip
         digests = {bare.name: source_digest((), bare.function)}
-        plan = RunPlan(device=gpu_device, protocol=protocol, states=states, cases=[case], sources=digests)
+        plan = BenchPlan(device=gpu_device, protocol=protocol, states=states, cases=[case], sources=digests)
     else:
         bare_options = {
             "name": name, "bytes": bytes, "flops": flops, "reference": reference, "outputs": outputs
@@ -124,12 +125,7 @@ def bench(
             op, against=AGAINST if against is None else against, samples=samples,
             shapes=shapes, dtypes=dtypes, l2=states, device=device, gpu=gpu, protocol=protocol,
         )  # fmt: skip
-    rows: list[Row] = []
-    try:
-        rows.extend(plan.run())
-    except KeyboardInterrupt:
-        return plan.report(rows, interrupted=True)
-    return plan.report(rows)
+    return jobs.complete(plan)
 
 
 def _refuse(why: str, options: Mapping[str, Any]) -> None:
@@ -140,13 +136,13 @@ def _refuse(why: str, options: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RunPlan:
-    """The cases to time, and rows of those that cannot be timed; without a GPU, an estimate."""
+class BenchPlan:
+    """A job: the cases to time, and rows of those that cannot be timed; without a GPU, an estimate."""
 
     device: BenchDevice
     protocol: Protocol
     states: Sequence[L2] = ()
-    cases: Sequence[TimedCase | Row] = ()
+    cases: Sequence[TimedCase | BenchRow] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     estimate: Estimate | None = None
@@ -154,20 +150,20 @@ class RunPlan:
     @property
     def total(self) -> int:
         """The number of rows to come."""
-        return sum(1 if isinstance(c, Row) else len(c.contenders) * len(self.states) for c in self.cases)
+        return sum(1 if isinstance(c, BenchRow) else len(c.contenders) * len(self.states) for c in self.cases)
 
-    def run(self) -> Iterator[Row]:
+    def run(self) -> Iterator[BenchRow]:
         """Yield the rows once they are done; before a KeyboardInterrupt, those of everything measured."""
         with self.device.current():
             if any(isinstance(case, TimedCase) for case in self.cases):
                 self.device.bandwidths()  # before the first inputs take memory
             for case in self.cases:
-                if isinstance(case, Row):
+                if isinstance(case, BenchRow):
                     yield case
                 else:
                     yield from case.rows()
 
-    def report(self, rows: Sequence[Row], *, interrupted: bool = False) -> BenchReport:
+    def report(self, rows: Sequence[BenchRow], *, seconds: float, interrupted: bool) -> BenchReport:
         """Return the report of some rows."""
         by: Means = "events"
         notes = tuple(self.notes)
@@ -192,7 +188,7 @@ def prepare(
     device: str | torch.device | None = None,
     gpu: str = "",
     protocol: Protocol = DEFAULT,
-) -> RunPlan:
+) -> BenchPlan:
     """Plan a benchmark of operators.
 
     Args:
@@ -236,9 +232,9 @@ def _cases(
 def _run_plan(
     cases: _Cases, rivals: Mapping[str, Contenders], states: Sequence[L2], device: BenchDevice,
     protocol: Protocol,
-) -> RunPlan:  # fmt: skip
+) -> BenchPlan:  # fmt: skip
     """Return the plan of measurements on a GPU."""
-    planned: list[TimedCase | Row] = []
+    planned: list[TimedCase | BenchRow] = []
     notes: list[str] = []
     for subject, own in cases:
         claim = ""
@@ -250,8 +246,8 @@ def _run_plan(
         notes += [f"{subject.name}: {claim}"] if uncounted else []
         for case in own:
             if isinstance(case, UntimedCase):
-                key = RowKey(op=subject.name, case=case.name, contender=OWN, l2=states[0])
-                planned.append(Row(key=key, status=case.status, reason=case.reason))
+                key = BenchKey(op=subject.name, case=case.name, contender=OWN, l2=states[0])
+                planned.append(BenchRow(key=key, status=case.status, reason=case.reason))
                 continue
             assert case.dtype is not None
             planned.append(
@@ -261,13 +257,13 @@ def _run_plan(
                     marks=(claim,) if claim and not uncounted else (),
                 )
             )  # fmt: skip
-    return RunPlan(
+    return BenchPlan(
         device=device, protocol=protocol, states=states, cases=planned, notes=notes,
         sources=source_digests(subject for subject, _ in cases),
     )  # fmt: skip
 
 
-def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
+def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> BenchPlan:
     """Return the plan without a GPU, whose estimate is made already."""
     calls = []
     notes = []
@@ -280,7 +276,7 @@ def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
     if notes and not calls:
         raise OperatorError("\n".join(notes))
     device = BenchDevice(torch.device("cpu"))
-    return RunPlan(device=device, protocol=protocol, estimate=estimate(calls, gpu), notes=notes)
+    return BenchPlan(device=device, protocol=protocol, estimate=estimate(calls, gpu), notes=notes)
 
 
 def source_digests(subjects: Iterable[Subject]) -> dict[str, str]:

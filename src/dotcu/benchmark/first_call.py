@@ -19,10 +19,10 @@ from dotcu.errors import OperatorError, quoted
 from dotcu.workers import Worker, WorkerCrash
 
 VERSION = 2  # of the JSON form; docs/reference/reports.md has its keys
-Stage = Literal["start", "call"]
+CallPhase = Literal["start", "call"]
 LIMIT_S = 600.0  # that a process has for its first call, and again for the calls after it
 
-STAGES: Mapping[Stage, tuple[str, str]] = {
+STAGES: Mapping[CallPhase, tuple[str, str]] = {
     "start": ("before the call", "a process that stays pays for it once"),
     "call": ("the first call", "op.warm() does it earlier"),
 }
@@ -162,7 +162,7 @@ def _run(target: str, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def run_of(
-    phases: Mapping[Stage, Mapping[str, tuple[float, int]]], whole_ms: float, imported: Sequence[str]
+    phases: Mapping[CallPhase, Mapping[str, tuple[float, int]]], whole_ms: float, imported: Sequence[str]
 ) -> dict[str, Any]:
     """Return the JSON form of a run, with its phases described, and their sums.
 

@@ -29,7 +29,7 @@ from dotcu.benchmark.results import OWN
 from dotcu.benchmark.targets import callable_of
 from dotcu.benchmark.workloads.shapes import choose_dtypes, shape_rows
 from dotcu.benchmark.workloads.workload import Workload, workloads
-from dotcu.checking.subject import Subject
+from dotcu.checking.subject import GROUP, Subject
 from dotcu.checking.target import resolve
 from dotcu.checking.trials import ranks as trials
 from dotcu.errors import EnvironmentFault, OperatorError, UsageError, quoted
@@ -154,10 +154,10 @@ def serve(request: Any, channel: Channel) -> None:
 
 def _subjects(target: str, device: torch.device) -> list[Subject]:
     overloads = [each for _, op in resolve(target, verb="bench") for each in op.overloads.values()]
-    found = [Subject(overload=o, device=device) for o in overloads if trials.GROUP in o.signature.arguments]
+    found = [Subject(overload=o, device=device) for o in overloads if GROUP in o.signature.arguments]
     if not found:
         raise UsageError(
-            f"no operator of {target} takes a {trials.GROUP}, so --ranks has nothing to time.\n"
+            f"no operator of {target} takes a {GROUP}, so --ranks has nothing to time.\n"
             f"Type: dotcu bench {quoted(target)}"
         )
     return found

@@ -120,7 +120,7 @@ OWN = "dotcu"  # the contender that is the operator itself, or a bare kernel
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowKey:
+class BenchKey:
     """The identity of a row, which can be compared with that of another run: `case` names the inputs."""
 
     op: str
@@ -130,7 +130,7 @@ class RowKey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class BenchRow:
     """One line.
 
     Attributes:
@@ -141,7 +141,7 @@ class Row:
         dropped: Samples that were dropped since the GPU was throttled.
     """
 
-    key: RowKey
+    key: BenchKey
     dtype: str = ""
     elements: int = 0
     bytes: int = 0

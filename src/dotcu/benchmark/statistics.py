@@ -50,7 +50,7 @@ def t_probability(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + total) if odd else total
 
 
-Blocks: TypeAlias = Sequence[Sequence[float]]
+BlockTimes: TypeAlias = Sequence[Sequence[float]]
 """Samples in microseconds: by block, in the order in which blocks were taken."""
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -74,12 +74,14 @@ class MedianEstimate:
         return t_quantile(confidence, self.freedom) * math.sqrt(self.variance)
 
 
-def median_estimate(blocks: Blocks, *, resolution_us: float) -> MedianEstimate:
+def median_estimate(blocks: BlockTimes, *, resolution_us: float) -> MedianEstimate:
     """The median of all samples, in us, of two blocks at least, none of them empty."""
     return _estimate(*_resampled(blocks, resolution_us))
 
 
-def _resampled(blocks: Blocks, resolution_us: float, seed: int = 0) -> tuple[float, Floats, Floats, float]:
+def _resampled(
+    blocks: BlockTimes, resolution_us: float, seed: int = 0
+) -> tuple[float, Floats, Floats, float]:
     """Return the median of all samples, that of each draw, and the share of each block above the former.
 
     The last value is the variance of these shares if all samples are independent.
@@ -163,7 +165,7 @@ class Ratio:
     high: float
 
 
-def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0) -> Summary:
+def summary(blocks: BlockTimes, *, confidence: float, resolution_us: float = 0.0) -> Summary:
     """Return samples in a few figures; one sample at least.
 
     The interval allows for what differs in a repeated run, as far as blocks show it. It is never narrower
@@ -188,7 +190,7 @@ def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0) ->
 
 
 def ratio(
-    a_blocks: Blocks, b_blocks: Blocks, *, confidence: float, resolution_us: float = 0.0
+    a_blocks: BlockTimes, b_blocks: BlockTimes, *, confidence: float, resolution_us: float = 0.0
 ) -> Ratio | None:
     """Return the ratio of the times of `a` and `b`; None for times of 0, or fewer than two blocks.
 

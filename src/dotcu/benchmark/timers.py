@@ -144,7 +144,7 @@ class Timer(ABC):
 
 
 # torch's C type, and not torch.cuda.Event: methods of that one can be replaced by code under test.
-Event: Any = torch._C._CudaEventBase
+CudaEvent: Any = torch._C._CudaEventBase
 
 RESOLUTION_US = 0.5
 """Source: CUDA runtime API, cudaEventElapsedTime. (Measured: H200, CUDA 13.0, 2026-11: steps of 32 ns.)"""
@@ -160,7 +160,7 @@ class Events(Timer):
         """Time calls between events; how many kernels they launch is not known."""
         with torch.cuda.device(self.helpers.device):
             stream = torch.cuda.current_stream()
-            pairs = [(Event(enable_timing=True), Event(enable_timing=True)) for _ in timed_calls]
+            pairs = [(CudaEvent(enable_timing=True), CudaEvent(enable_timing=True)) for _ in timed_calls]
             for start, stop in pairs:  # the first record makes an event, and takes the host longer
                 start.record(stream)
                 stop.record(stream)

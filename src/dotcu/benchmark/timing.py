@@ -14,7 +14,7 @@ from dotcu.benchmark import statistics
 from dotcu.benchmark.device import BenchDevice, steady_samples, throttled_blocks, throttling_notes
 from dotcu.benchmark.limits.limit import BEYOND, Limit
 from dotcu.benchmark.measuring import Conditions, measure
-from dotcu.benchmark.results import L2, OWN, CallTime, Measured, Protocol, Row, RowKey, Status
+from dotcu.benchmark.results import L2, OWN, BenchKey, BenchRow, CallTime, Measured, Protocol, Status
 from dotcu.benchmark.statistics import Ratio, summary
 from dotcu.benchmark.targets import BenchTarget, Call, Contenders, prepare_calls
 from dotcu.benchmark.verify import Failures, TimedResults, verify
@@ -42,7 +42,7 @@ class TimedCase:
     protocol: Protocol
     marks: tuple[str, ...] = ()
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[BenchRow]:
         """Yield the rows of all contenders and states of L2; before a KeyboardInterrupt, those measured."""
         missing = [(l2, name) for l2 in self.states for name in self.contenders]
         status: Status = "failed"
@@ -61,7 +61,7 @@ class TimedCase:
             torch.cuda.empty_cache()
         yield from (replace(self._empty_row(name, l2), status=status, reason=reason) for l2, name in missing)
 
-    def _measured_rows(self) -> Iterator[Row]:
+    def _measured_rows(self) -> Iterator[BenchRow]:
         sets = self.workload.sets(self.protocol.sets, self.protocol.seed, self.device.device)
         values = self.target.input_values(sets)
         calls, errors = prepare_calls(self.contenders)
@@ -75,7 +75,7 @@ class TimedCase:
     def _state_rows(
         self, l2: L2, calls: Mapping[str, Call], sets: Sequence[Sample], values: InputValues,
         failures: Failures, work: Work | str | None,
-    ) -> Iterator[Row]:  # fmt: skip
+    ) -> Iterator[BenchRow]:  # fmt: skip
         """Yield the rows of one state of L2, the operator's own first; `work` may be why it is unknown."""
         timed = TimedResults(self.target, values)
         conditions = Conditions(
@@ -96,7 +96,7 @@ class TimedCase:
         }
         remarks = work if isinstance(work, str) else "", "" if values.vary else CONSTANT_INPUTS, *self.marks
         limit: Callable[[Work, L2], Limit | None] = self.device.limit
-        own: Row | None = None
+        own: BenchRow | None = None
         for name in self.contenders:
             row = self._empty_row(name, l2)
             if name in failures:
@@ -130,17 +130,17 @@ class TimedCase:
         except Exception as error:
             return first_lines(error)
 
-    def _empty_row(self, name: str, l2: L2) -> Row:
-        return Row(
-            key=RowKey(op=self.target.name, case=self.workload.name, contender=name, l2=l2), dtype=self.dtype,
-            elements=self.workload.elements, bytes=self.workload.bytes,
+    def _empty_row(self, name: str, l2: L2) -> BenchRow:
+        return BenchRow(
+            key=BenchKey(op=self.target.name, case=self.workload.name, contender=name, l2=l2),
+            dtype=self.dtype, elements=self.workload.elements, bytes=self.workload.bytes,
         )  # fmt: skip
 
 
 def _figures_of(
-    row: Row, measured: Mapping[str, Measured], *, own: Row | None,
+    row: BenchRow, measured: Mapping[str, Measured], *, own: BenchRow | None,
     limit: Callable[[Work, L2], Limit | None], protocol: Protocol,
-) -> Row:  # fmt: skip
+) -> BenchRow:  # fmt: skip
     """Return a row with the figures of its samples, beside those of `own`, or with why there are none."""
     samples = measured[row.key.contender]
     lost = throttled_blocks(samples.blocks)
@@ -174,7 +174,7 @@ def _figures_of(
     )  # fmt: skip
 
 
-def _ratio(row: Row, own_row: Row | None, protocol: Protocol) -> Ratio | None:
+def _ratio(row: BenchRow, own_row: BenchRow | None, protocol: Protocol) -> Ratio | None:
     """Return the contender's time over the operator's own, by the blocks that both have."""
     if row.key.contender == OWN or own_row is None or own_row.status != "measured":
         return None

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dotcu.checking.cases.samples import Case
-from dotcu.checking.trial import LEFT_OUT
 from dotcu.errors import FindingError
 from dotcu.simulator import Run
 
@@ -33,11 +32,19 @@ _REMEDY = "run the standard level, which waits longer, or give a sample with few
 PAUSE_S = 0.1
 """The clock stands still in a longer pause between two basic blocks: a kernel is compiled, for example."""
 
-_LONG = f"{LEFT_OUT}, as it takes long to simulate{{}}"
+_LONG = "left out, as it takes long to simulate{}"
 
 
 class LeftOut(BaseException):
-    """The rest of a trial is left out. Trials and bodies do not catch it: no Exception."""
+    """The rest of a trial is left out. Trials and bodies do not catch it: no Exception.
+
+    Attributes:
+        for_time: True if a quick check has no time for it.
+    """
+
+    def __init__(self, reason: str, *, for_time: bool = True) -> None:
+        super().__init__(reason)
+        self.for_time = for_time
 
 
 @dataclass(eq=False)
@@ -47,7 +54,7 @@ class Budget:
     Attributes:
         share: The part of the limits that this process has: others have the rest.
         spent_s: Work of all calls so far, in seconds.
-        name: The case whose call is made; empty if it is none.
+        origin: The sample of the case whose call is made; empty if it is none.
         elements: Of its tensors.
         too_large: For each sample, the fewest elements of its cases that were left out.
         endless: Where a call did not end.
@@ -58,7 +65,7 @@ class Budget:
 
     share: float = 1.0
     spent_s: float = 0.0
-    name: str = ""
+    origin: str = ""
     elements: int = 0
     too_large: dict[str, float] = field(default_factory=lambda: defaultdict(lambda: float("inf")))
     endless: str = ""
@@ -71,11 +78,9 @@ class Budget:
         """Make the calls of a case; of a derived one only if its sample left out none so small."""
         self._require_end()
         elements = case.elements
-        if case.derived and (
-            elements >= self.too_large[_sample(case.name)] or self.spent_s > CASES_S * self.share
-        ):
+        if case.derived and (elements >= self.too_large[case.origin] or self.spent_s > CASES_S * self.share):
             raise LeftOut(_LONG.format(""))
-        self.name, self.elements = case.name, elements
+        self.origin, self.elements = case.origin, elements
         try:
             yield
         except FindingError as error:
@@ -83,11 +88,11 @@ class Budget:
                 self.endless = f"{error.finding.file}:{error.finding.line}"
             raise
         finally:
-            self.name = ""
+            self.origin = ""
 
     def _require_end(self) -> None:
         if self.endless:
-            raise LeftOut(f"{LEFT_OUT}: a call did not end, at {self.endless}")
+            raise LeftOut(f"left out: a call did not end, at {self.endless}")
 
     def watch(self, run: Run) -> None:
         """End a run's launches where the budget does."""
@@ -106,19 +111,13 @@ class Budget:
                 return
             self.spent_s += steps * (STEP_S + lanes * LANE_S)
             if self.spent_s - before > CALL_S:
-                waits = bool(self.name) and not self.waited and lanes <= FEW_LANES
+                waits = bool(self.origin) and not self.waited and lanes <= FEW_LANES
                 self.waited |= waits
                 if not waits:
-                    if self.name:
-                        sample = _sample(self.name)
-                        self.too_large[sample] = min(self.too_large[sample], self.elements)
+                    if self.origin:
+                        self.too_large[self.origin] = min(self.too_large[self.origin], self.elements)
                     raise LeftOut(_LONG.format(f", and was still at {where()}"))
             if self.spent_s > OPERATOR_S * self.share:
                 raise LeftOut(_LONG.format(""))
 
         run.watch = look
-
-
-def _sample(case: str) -> str:
-    """Return the name of the sample that a case was derived from: `float32-s0` of float32-s0-n33."""
-    return "-".join(case.split("-")[:2])

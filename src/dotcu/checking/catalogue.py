@@ -60,6 +60,9 @@ FINDS: Mapping[Level, Mapping[str, str]] = {
 """By the first level that a check belongs to and its name: the fault that it finds, as the end of "finds an
 operator that ..."."""
 
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+"""The checks that are tools of compute-sanitizer."""
+
 CHECKS: Mapping[str, Level] = {name: level for level, names in FINDS.items() for name in names}
 """The first level of each check, in the order of a report."""
 

@@ -15,26 +15,33 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import torch
 
+from dotcu.checking.catalogue import TOOLS
+from dotcu.checking.results import (
+    CheckResult,
+    Failed,
+    Passed,
+    Skipped,
+    Trial,
+    TrialId,
+    result_of,
+    skipped,
+    trial,
+    trial_id,
+)
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for
-from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped, Trial, Verdict, skipped, trial
 from dotcu.checking.trials.gpu import NEEDS_GPU, packed
 from dotcu.compile import toolchain
 from dotcu.errors import DotcuError
 from dotcu.kernel.faults import recent_launches
 from dotcu.operator import Sample
-from dotcu.serialize import from_plain
 from dotcu.workers import Worker, WorkerCrash
 
-TOOLS: Mapping[str, tuple[str, ...]] = {
-    "memcheck": ("--report-api-errors", "no"),
-    "racecheck": (),
-    "initcheck": (),
-    "synccheck": (),
-}
-"""The tools, and the options of each."""
+_OPTIONS: Mapping[str, tuple[str, ...]] = {"memcheck": ("--report-api-errors", "no")}
+"""The options of tools that take some."""
 
 NOT_FOUND = "compute-sanitizer was not found.\nType: pip install nvidia-cuda-sanitizer-api"
 NOT_ELSEWHERE = "the operator's module cannot be imported by another process, which the tool needs"
@@ -44,50 +51,51 @@ def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each tool. Who has many runs them together, by `run`."""
     for tool in TOOLS:
         if subject.on_gpu:
-            yield trial(subject, tool, "", alone, tool)
+            yield trial(subject, tool, alone, None, tool)
         else:
             yield skipped(subject, tool, NEEDS_GPU)
 
 
-def alone(subject: Subject, tool: str) -> Outcome:
+def alone(subject: Subject, tool: str) -> CheckResult:
     """Watch one overload by one tool."""
     request = request_for(subject)
     if request is None:
         return Skipped(reason=NOT_ELSEWHERE)
-    ((_, _, outcome),) = watched({tool: [request]})
-    return outcome
+    (result,) = watched({tool: [request]})
+    return result
 
 
-def run(requests: Mapping[str, TrialRequest], trials: Iterable[Trial]) -> Iterator[Result]:
+def run(requests: Mapping[str, TrialRequest], trials: Iterable[Trial]) -> Iterator[CheckResult]:
     """Run each tool once, on all overloads that it has a trial of, and yield the results."""
-    by_tool: dict[str, dict[str, Trial]] = {}
+    asked: dict[str, list[TrialRequest]] = {}
     for one in trials:
-        by_tool.setdefault(one.kind, {})[one.overload] = one
+        asked.setdefault(one.kind, []).append(requests[one.overload])
     start = time.perf_counter()
-    asked = {tool: [requests[name] for name in named] for tool, named in by_tool.items()}
-    for tool, name, outcome in watched(asked):
-        seconds = time.perf_counter() - start
-        yield Result(
-            overload=name, check=tool, trial=by_tool[tool][name].name, outcome=outcome, seconds=seconds
-        )
+    for result in watched(asked):
+        yield msgspec.structs.replace(result, seconds=time.perf_counter() - start)
 
 
-def watched(asked: Mapping[str, Sequence[TrialRequest]]) -> Iterator[tuple[str, str, Outcome]]:
-    """Run tools at the same time, each on its overloads; yield the tool, the overload and the outcome."""
+def watched(asked: Mapping[str, Sequence[TrialRequest]]) -> Iterator[CheckResult]:
+    """Run tools at the same time, each on its overloads, and yield the results."""
     path = toolchain.find_tool("compute-sanitizer") if asked else None
     if path is None:
         for tool, requests in asked.items():
-            yield from ((tool, request.overload, Skipped(reason=NOT_FOUND)) for request in requests)
+            skipped = Skipped(reason=NOT_FOUND)
+            yield from (_of(tool, request.overload, skipped) for request in requests)
         return
-    runs = [ToolRun(tool, TOOLS[tool], path, number) for number, tool in enumerate(asked)]
+    runs = [ToolRun(tool, _OPTIONS.get(tool, ()), path, number) for number, tool in enumerate(asked)]
     with ThreadPoolExecutor(len(runs)) as threads:
-        futures = {threads.submit(run.outcomes, asked[run.tool]): run.tool for run in runs}
+        futures = [threads.submit(run.results, asked[run.tool]) for run in runs]
         try:
             for future in as_completed(futures):
-                yield from ((futures[future], name, outcome) for name, outcome in future.result().items())
+                yield from future.result()
         finally:
             for run in runs:
                 run.close()
+
+
+def _of(tool: str, overload: str, result: CheckResult) -> CheckResult:
+    return msgspec.structs.replace(result, trial=TrialId(overload=overload, kind=tool), check=tool)
 
 
 # ------------------------------------------------------------------ what the worker does under a tool
@@ -100,17 +108,17 @@ def bare(subject: Subject) -> Iterator[Trial]:
     if case is not None:
         sample = case.sample.map_tensors(lambda tensor: packed(tensor, subject.device))
         run = partial(_call, subject, sample)
-        yield Trial(overload=subject.name, kind="bare", case=case.name, checks=("memcheck",), run=run)
+        yield Trial(id=trial_id(subject, "bare", case), checks=("memcheck",), run=run)
 
 
-def _call(subject: Subject, sample: Sample) -> list[Verdict]:
+def _call(subject: Subject, sample: Sample) -> list[CheckResult]:
     """Call, wait, and name the kernels that ran."""
     torch.cuda.synchronize(subject.device)
     with torch.cuda.device(subject.device), subject.seeded(subject.name):
         subject.call(sample)
     torch.cuda.synchronize(subject.device)
     ran = [launch.kernel for launch in recent_launches() if launch.operator == subject.name]
-    return [("memcheck", Passed(note=" ".join({kernel.partition("<")[0] for kernel in ran})))]
+    return [Passed(note=" ".join({kernel.partition("<")[0] for kernel in ran}))]
 
 
 # --------- a worker under one of compute-sanitizer's tools, and what the tool prints while it makes each call
@@ -164,8 +172,8 @@ class ToolRun:
         """End it, from another thread."""
         self._worker.close()
 
-    def outcomes(self, requests: Sequence[TrialRequest]) -> dict[str, Outcome]:
-        """Return what the tool found, by overload."""
+    def results(self, requests: Sequence[TrialRequest]) -> list[CheckResult]:
+        """Return what the tool found, for each overload."""
         names = [request.overload for request in requests]
         left, until, crashes = list(requests), time.monotonic() + LIMIT_S, 0
         while left and crashes < MAX_STARTS and not self._worker.closed and time.monotonic() < until:
@@ -179,7 +187,7 @@ class ToolRun:
         for report in parse(self.lines[""]):  # of those whose kernel it names, or of all where it names none
             for name in [n for n in names if any(k in report for k in self.kernels[n])] or names:
                 reports[name].append(report)
-        return {name: self._outcome(name, reports[name]) for name in names}
+        return [_of(self.tool, name, self._result(name, reports[name])) for name in names]
 
     def _take(self, line: str) -> None:
         if line.startswith(PREFIX):
@@ -192,11 +200,11 @@ class ToolRun:
             self._worker.send(replace(request, bare=True))
             while (reply := self._worker.receive(max(0.0, until - time.monotonic()))) is not None:
                 self.called |= {name} if "end" in reply else set()
-                outcome = from_plain(Result, reply["result"]).outcome if "result" in reply else None
-                if isinstance(outcome, Failed):
-                    self.failures[name] = f"the call fails: {outcome.reason}: {outcome.evidence}".rstrip(": ")
-                elif isinstance(outcome, Passed):
-                    self.kernels[name] = set(outcome.note.split())
+                result = result_of(reply["result"]) if "result" in reply else None
+                if isinstance(result, Failed):
+                    self.failures[name] = f"the call fails: {result.reason}: {result.evidence}".rstrip(": ")
+                elif isinstance(result, Passed):
+                    self.kernels[name] = set(result.note.split())
         except WorkerCrash as crash:
             ended = f"{self.tool} ended: {crash.evidence.rpartition(chr(10))[2] or crash.reason}"
             late = f"{self.tool} took more than {LIMIT_S:g} s"
@@ -207,7 +215,7 @@ class ToolRun:
         self._worker.drain(SETTLE_S)
         return True
 
-    def _outcome(self, name: str, reports: Sequence[str]) -> Outcome:
+    def _result(self, name: str, reports: Sequence[str]) -> CheckResult:
         wrong = [report for report in reports if not is_warning(report)]
         if wrong:
             count = f", and {len(wrong) - 1} more such reports" if len(wrong) > 1 else ""

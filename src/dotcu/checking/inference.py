@@ -17,9 +17,8 @@ from torch import Tensor
 from dotcu import report_base
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh
-from dotcu.checking.subject import Subject
+from dotcu.checking.subject import GROUP, Subject
 from dotcu.checking.trials.fresh_values import moved
-from dotcu.checking.trials.ranks import GROUP
 from dotcu.checking.trials.sharding import (
     RANKS,
     REDUCE,
@@ -126,9 +125,8 @@ def _infer(subject: Subject) -> FoundSharding:
     declared = subject.overload.declared_sharding
     known = "" if declared is None else "by a function" if callable(declared) else as_source(declared)
     cases = subject.whole(dtype_of(subject))[:MAX_SAMPLES]
-    communicates = GROUP in subject.overload.signature.arguments  # alone it does nothing of what it is for
-    if communicates or not cases:
-        reason = f"it communicates over its {GROUP}" if communicates else "no sample with elements"
+    if subject.communicates or not cases:  # alone it does nothing of what it is for
+        reason = f"it communicates over its {GROUP}" if subject.communicates else "no sample with elements"
         return FoundSharding(overload=subject.name, sometimes={}, declared=known, reason=reason)
     right: dict[str, int] = {}
     wrong: dict[str, int] = {}

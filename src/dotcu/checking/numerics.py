@@ -394,12 +394,13 @@ def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericErro
     where, element = _where(got, value, flat, position), float(ratio.flatten()[flat])
     if not element <= 1.0:
         count = f"{int((~(ratio <= 1.0)).sum())} of {got.numel()} elements"
-        what = f"{count} are wrong, the worst by {element:.3g} times the bound"
+        what = f"{count} are wrong; the largest error is {element:.3g} times the tolerance"
         return NumericError(ratio=element, what=what, where=where)
     error, limit = norm(distance[got.isfinite() & value.isfinite()]), expected.norms[position]
     whole = 0.0 if error == 0 or math.isinf(limit) else error / limit if limit else math.inf
     if not whole <= 1.0:
-        what = f"output {position} as a whole is wrong by {whole:.3g} times the bound, in the 2-norm"
+        times = f"{whole:.3g} times the tolerance, in the 2-norm"
+        what = f"output {position} as a whole is wrong: its error is {times}"
         return NumericError(ratio=whole, what=what, where=where)
     most = expected.biases[position]
     bias = 0.0 if math.isinf(most) else _bias(got, value, bound, dtype.eps)

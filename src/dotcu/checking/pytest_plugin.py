@@ -21,9 +21,9 @@ from dotcu.checking.catalogue import Level
 from dotcu.errors import DotcuError, UsageError
 
 if TYPE_CHECKING:
+    from dotcu.checking.results import CheckResult, Trial
     from dotcu.checking.running import TrialWorker
     from dotcu.checking.subject import Subject
-    from dotcu.checking.trial import Result, Trial
     from dotcu.operator import Operator
 
     Work = tuple[Subject, Trial] | DotcuError  # of one test: a trial and its subject, or why there is none
@@ -50,7 +50,7 @@ def checks(
     Raises:
         UsageError: There is no operator, or no such level.
     """
-    from dotcu.checking.checker import resolve_level
+    from dotcu.checking.planning import resolve_level
 
     resolve_level(level)
     operators, options = _operators(target), {"device": device, "level": level, "seed": seed}
@@ -64,11 +64,10 @@ def checks(
 
 
 def _operators(target: Any) -> list[Operator]:
-    from dotcu.checking import checker
-    from dotcu.checking.target import operators
+    from dotcu.checking.target import operators, operators_of
 
     if not isinstance(target, ModuleType):
-        return checker.operators_of(target)
+        return operators_of(target)
     found = [operator for _, operator in operators(target)]
     if not found:
         raise UsageError(
@@ -121,9 +120,8 @@ def _given_options(config: pytest.Config) -> dict[str, Any]:
 
 def _cases(operators: list[Operator], options: dict[str, Any]) -> Iterator[tuple[str, Work]]:
     """Yield the name and the work of a test for each trial; where there can be none, of one that fails."""
-    from dotcu.checking.checker import subjects_of
+    from dotcu.checking.planning import plan, subjects_of
     from dotcu.checking.report import nothing_tried
-    from dotcu.checking.running import plan
 
     try:
         subjects = subjects_of(operators, **options)
@@ -138,7 +136,7 @@ def _cases(operators: list[Operator], options: dict[str, Any]) -> Iterator[tuple
         except DotcuError as error:
             yield _test_name(f"{subject.name}/plan"), error
         else:
-            yield from ((_test_name(trial.name), (subject, trial)) for trial in trials)
+            yield from ((_test_name(str(trial.id)), (subject, trial)) for trial in trials)
 
 
 def _test_name(trial: str) -> str:
@@ -157,29 +155,32 @@ def _test(work: Work, item: pytest.Item) -> None:
         results = worker.run(subject, trial)
     except DotcuError as error:  # for example, the machine lacks something
         pytest.fail(str(error), pytrace=False)
-    item.user_properties.append(("trial", trial.name))
+    item.user_properties.append(("trial", str(trial.id)))
     _judge(results, item)
 
 
-def _judge(results: list[Result], item: pytest.Item) -> None:
-    """Note the outcomes, for JUnit, and let the test fail or be skipped if they say so."""
-    from dotcu.checking.checker import by_node, with_line
+def _judge(results: list[CheckResult], item: pytest.Item) -> None:
+    """Note the results, for JUnit, and let the test fail or be skipped if they say so."""
+    import msgspec
+
+    from dotcu.checking.checker import by_node
     from dotcu.checking.report import failure_text
-    from dotcu.checking.trial import Failed, Passed
+    from dotcu.checking.results import Failed, Passed
 
     options = {f"--dotcu-{name}": value for name, value in _given_options(item.config).items()}
     failed, skipped = [], []
     for result in results:
-        outcome = result.outcome
-        if isinstance(outcome, Passed):
-            ratio = "" if outcome.ratio is None else f"at {outcome.ratio:.2g} of its bound"
-            text = ", ".join(filter(None, ("passed", ratio, outcome.note)))
-        elif isinstance(outcome, Failed):
-            text = f"failed: {outcome.reason}"
-            failed.append(failure_text(with_line(result, by_node(item.nodeid, options))))
+        if isinstance(result, Passed):
+            error = "" if result.ratio is None else f"error: {100 * result.ratio:.2g} % of the tolerance"
+            refusal = result.refusal and f"refused: {result.refusal}"
+            text = ", ".join(filter(None, ("passed", error, refusal, result.note)))
+        elif isinstance(result, Failed):
+            text = f"failed: {result.reason}"
+            again = msgspec.structs.replace(result, reproduce=by_node(item.nodeid, options))
+            failed.append(failure_text(again))
         else:
-            text = f"skipped: {outcome.reason}"
-            skipped.append(f"{result.check}: {outcome.reason}")
+            text = f"skipped: {result.reason}"
+            skipped.append(f"{result.check}: {result.reason}")
         item.user_properties.append((result.check, text))
     if failed:
         pytest.fail("\n".join(failed), pytrace=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +16,14 @@ from rich.text import Text
 
 from dotcu import report_base
 from dotcu.checking.catalogue import CHECKS, Level, of_level
-from dotcu.checking.trial import LEFT_OUT, REFUSED, Failed, Passed, Result, Skipped
-from dotcu.errors import BodyError, escaped
+from dotcu.checking.results import WRONG_VALUES, CheckResult, Failed, Passed, Skipped
+from dotcu.errors import BodyError, CompileError, escaped
 from dotcu.serialize import plain
-from dotcu.tracebacks import is_user_file
 
-VERSION = 3
+VERSION = 4
 """The version of the JSON form; docs/reference/reports.md has its keys."""
 
 _COMPARING = {"numerics", "written"}  # the checks of a call that look at its values
-_SAMPLE = re.compile(r"\w+-s\d+")  # the name of a case that is a sample itself
-_DERIVED = re.compile(r"\w+-s\d+-")  # how the name of a case begins that is no sample itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +49,11 @@ class CheckReport(report_base.Report):
 
     Attributes:
         device: Where kernels ran: `simulator`, `cuda:0`.
-        level: Which checks were asked for: `quick`, `standard`, `full`.
+        level: `quick`, `standard` or `full`.
         seed: What random numbers started from.
         only: The names that picked some of the trials; empty where all were to run.
         overloads: What was checked.
-        results: Every verdict, in the order in which trials were planned.
+        results: Every result, in the order in which trials were planned.
         unfinished: How many trials had not come to their end when the check was interrupted.
         seconds: From the first trial to the last.
     """
@@ -66,7 +63,7 @@ class CheckReport(report_base.Report):
     seed: int
     only: tuple[str, ...] = ()
     overloads: tuple[CheckedOverload, ...]
-    results: tuple[Result, ...]
+    results: tuple[CheckResult, ...]
     unfinished: int = 0
     seconds: float = 0.0
 
@@ -77,9 +74,14 @@ class CheckReport(report_base.Report):
         return bool(self.overloads) and passed and not self.unfinished
 
     @property
-    def failures(self) -> tuple[Result, ...]:
+    def interrupted(self) -> bool:
+        """True if trials are left."""
+        return bool(self.unfinished)
+
+    @property
+    def failures(self) -> tuple[Failed, ...]:
         """The results that failed."""
-        return tuple(result for result in self.results if isinstance(result.outcome, Failed))
+        return tuple(result for result in self.results if isinstance(result, Failed))
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -88,18 +90,16 @@ class CheckReport(report_base.Report):
 
     def passed_by(self, overload: str) -> bool:
         """Return whether an overload was tried in each of its dtypes, and nothing of it failed."""
-        outcomes = {type(result.outcome) for result in self.results if result.overload == overload}
-        return bool(outcomes - {Skipped}) and Failed not in outcomes and not self.not_tried(overload)
+        kinds = {type(result) for result in self.results if result.trial.overload == overload}
+        return bool(kinds - {Skipped}) and Failed not in kinds and not self.not_tried(overload)
 
     def not_tried(self, overload: str) -> dict[str, str]:
         """The dtypes of an overload in which no call was compared, and why; none where `only` is given."""
         (one,) = (each for each in self.overloads if each.name == overload)
         reasons: dict[str, str] = {}
         for dtype in () if self.only else one.dtypes:
-            calls = [r for r in self._calls(overload) if _case(r).startswith(f"{dtype}-")]
-            compared = {
-                type(r.outcome) for r in calls if r.check in _COMPARING or isinstance(r.outcome, Failed)
-            }
+            calls = [r for r in self._calls(overload) if r.trial.dtype == dtype]
+            compared = {type(r) for r in calls if r.check in _COMPARING or isinstance(r, Failed)}
             if dtype in one.empty:
                 reasons[dtype] = "every sample is empty"
             elif not compared - {Skipped}:
@@ -108,13 +108,12 @@ class CheckReport(report_base.Report):
 
     def derived(self, overload: str) -> tuple[int, list[str]]:
         """The number of calls that dotcu derived of an overload's samples, and why some were refused."""
-        calls = [r for r in self._calls(overload) if _DERIVED.match(_case(r))]
-        notes = [r.outcome.note for r in calls if isinstance(r.outcome, Passed)]
-        refusals = [note.removeprefix(REFUSED) for note in notes if note.startswith(REFUSED)]
-        return len({r.trial for r in calls if not isinstance(r.outcome, Skipped)}), refusals
+        calls = [result for result in self._calls(overload) if result.trial.variant]
+        refusals = [result.refusal for result in calls if isinstance(result, Passed) and result.refusal]
+        return len({result.trial for result in calls if not isinstance(result, Skipped)}), refusals
 
-    def _calls(self, overload: str) -> list[Result]:
-        return [result for result in self.results if result.trial.startswith(f"{overload}/call/")]
+    def _calls(self, overload: str) -> list[CheckResult]:
+        return [r for r in self.results if r.trial.overload == overload and r.trial.kind == "call"]
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values, with a `version` that changes when their meaning does.
@@ -154,21 +153,19 @@ class CheckReport(report_base.Report):
         return table(self)
 
 
-def result_json(result: Result) -> dict[str, Any]:
-    """Return a result as the JSON form of a report has it: its outcome's keys added to its own."""
-    named = {"overload": result.overload, "check": result.check, "trial": result.trial}
-    return {**named, **plain(result.outcome), "seconds": round(result.seconds, 6)}
-
-
-def _case(result: Result) -> str:
-    return result.trial.rpartition("/")[2]
+def result_json(result: CheckResult) -> dict[str, Any]:
+    """Return a result as the JSON form of a report has it, its trial by name."""
+    named = {"overload": result.trial.overload, "check": result.check, "trial": str(result.trial)}
+    return {**plain(result), **named, "seconds": round(result.seconds, 6)}
 
 
 SHOWN = 3
-"""The notes of one check that are shown."""
+"""The notes of one check, and the calls with wrong arguments, that are shown."""
 
 TOO_FEW_ACCEPTED = 5
 """The report warns of an overload that refuses all of its derived calls, if it has this many."""
+
+_AGAIN = "again: "
 
 EVIDENCE_LINES = 20
 """The lines of the evidence of a failure that are shown."""
@@ -197,14 +194,13 @@ def table(report: CheckReport) -> RenderableType:
     return Group(*parts, Text(), _conclusion(report))
 
 
-def failure_text(result: Result) -> str:
+def failure_text(result: Failed) -> str:
     """Return a failure as text: the trial, the check, the reason, the evidence, the line to run again."""
-    assert isinstance(result.outcome, Failed)
-    lines = result.outcome.evidence.splitlines()
+    lines = result.evidence.splitlines()
     rest = len(lines) - EVIDENCE_LINES
     shown = lines if rest <= 0 else [*lines[:EVIDENCE_LINES], f"... and {_count(rest, 'line')} more"]
-    again = [f"again: {result.outcome.reproduce}"] if result.outcome.reproduce else []
-    head = f"{result.trial} FAILED {result.check}: {result.outcome.reason}"
+    again = [_AGAIN + result.reproduce] if result.reproduce else []
+    head = f"{result.trial} FAILED {result.check}: {result.reason}"
     return escaped("\n".join([head, *(f"    {line}".rstrip() for line in (*shown, *again))]))
 
 
@@ -225,16 +221,16 @@ def _declared(overload: CheckedOverload) -> str:
 
 def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
     """Yield the label, the text and the style of each line of an overload's table."""
-    results = [result for result in report.results if result.overload == overload]
+    results = [result for result in report.results if result.trial.overload == overload]
+    broken = _broken(report)
+    explained = sum(_is_explained(result, broken) for result in results)
+    results = [result for result in results if not _is_explained(result, broken)]
     by_check = {name: some for name in CHECKS if (some := [r for r in results if r.check == name])}
-    kinds = {name: {type(r.outcome) for r in some} for name, some in by_check.items()}
-    for name, some in by_check.items():
-        if failed := sum(isinstance(r.outcome, Failed) for r in some):
-            yield name, f"FAILED in {failed} of {_count(len(some), 'case')}", "bold red"
-    passed = {name: by_check[name] for name, of in kinds.items() if Passed in of and Failed not in of}
-    if passed:
-        by_name = kinds.get("numerics", {Skipped}) == {Skipped}  # values were compared with nothing
-        yield "passed", _passed_text(passed, by_name=by_name), ""
+    kinds = {name: set(map(type, some)) for name, some in by_check.items()}
+    yield from _outcomes(by_check, kinds)
+    if explained:
+        wrong = f"{_count(explained, 'unusual call')} gave wrong values, as your own samples do"
+        yield "not judged", wrong, "dim"
     if skipped := _skipped_text(by_check):
         yield "skipped", skipped, "dim"
     if report.only or report.unfinished:
@@ -246,150 +242,190 @@ def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
         yield "not tried", nothing_tried(overload), "bold red"
         return
     for dtype, why in report.not_tried(overload).items():
-        yield "dtype not tried", f"{dtype}: {why}", "bold red"
+        yield "not tried", f"{dtype}: {why}", "bold red"
     tried, refusals = report.derived(overload)
     if len(refusals) == tried >= TOO_FEW_ACCEPTED:
-        refused = f"accepted none of {tried} derived calls: {refusals[0]}"
-        remedy = "give samples of inputs that it accepts, or accept more inputs"
-        yield "too few inputs accepted", f"{refused}; {remedy}", "yellow"
+        refused = f"all {tried} derived calls were rejected, so only your samples were tested"
+        remedy = "Add samples of other inputs that it accepts, or accept more inputs."
+        yield "little tested", f"{refused}. The first error: {refusals[0]}. {remedy}", "yellow"
 
 
-def _passed_text(checks: Mapping[str, Sequence[Result]], *, by_name: bool) -> str:
-    """Say how many checks, or which, passed in how many cases."""
-    cases = {r.trial for results in checks.values() for r in results if isinstance(r.outcome, Passed)}
-    bounds, notes = [], []
-    for name, results in checks.items():
-        outcomes = [result.outcome for result in results if isinstance(result.outcome, Passed)]
-        ratios = [outcome.ratio for outcome in outcomes if outcome.ratio is not None]
-        bounds += [f"{name} at {max(ratios):.2g} of its bound"] if ratios else []
-        text = _notes([outcome.note for outcome in outcomes if outcome.note])
-        notes += [f"{name}: {text}"] if text else []
-    count = ", ".join(checks) if by_name else _count(len(checks), "check")
-    return "; ".join([f"{count} in {_count(len(cases), 'case')}", *bounds, *notes])
+def _outcomes(
+    by_check: Mapping[str, Sequence[CheckResult]], kinds: Mapping[str, set[type[CheckResult]]]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield a line for each check that failed, and lines for those that passed."""
+    for name, some in by_check.items():
+        if failed := sum(isinstance(result, Failed) for result in some):
+            yield name, f"FAILED in {failed} of {_count(len(some), 'case')}", "bold red"
+    passed = {
+        name: [result for result in by_check[name] if isinstance(result, Passed)]
+        for name, of in kinds.items()
+        if Passed in of and Failed not in of
+    }
+    if passed:
+        by_name = kinds.get("numerics", {Skipped}) == {Skipped}  # values were compared with nothing
+        yield "passed", _passed_text(passed, by_name=by_name), ""
+    if refused := _refused_text(passed):
+        yield "refused", refused, ""
+    if notes := _notes_text(passed):
+        yield "notes", notes, "dim"
 
 
-def _notes(notes: Sequence[str]) -> str:
-    """Say how many calls were refused, and other notes, each once."""
-    refused = sum(note.startswith(REFUSED) for note in notes)
-    others = list(dict.fromkeys(note for note in notes if not note.startswith(REFUSED)))
-    if len(others) > 1:
-        others = list(dict.fromkeys(note.partition(":")[0] for note in others))
-    shown = others if len(others) <= SHOWN else [*others[:SHOWN], "..."]
-    return ", ".join([f"{refused} refused"] * bool(refused) + shown)
+def _passed_text(passed: Mapping[str, Sequence[Passed]], *, by_name: bool) -> str:
+    """Return how many checks, or which, passed in how many cases, and the largest errors."""
+    cases = {result.trial for results in passed.values() for result in results}
+    largest = {
+        name: max(ratios)
+        for name, results in passed.items()
+        if (ratios := [result.ratio for result in results if result.ratio is not None])
+    }
+    count = ", ".join(passed) if by_name else _count(len(passed), "check")
+    text = f"{count} in {_count(len(cases), 'case')}"
+    if len(largest) > 1:
+        each = ", ".join(f"{name} {_percent(ratio)}" for name, ratio in largest.items())
+        return f"{text}; largest errors, in percent of the tolerance: {each}"
+    return text + "".join(f"; largest error: {_percent(r)} of the tolerance" for r in largest.values())
 
 
-def _skipped_text(found: Mapping[str, Sequence[Result]]) -> str:
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.2g} %" if ratio < 1 else f"{100 * ratio:.0f} %"
+
+
+def _refused_text(passed: Mapping[str, Sequence[Passed]]) -> str:
+    """Return how many calls were refused as they may be, by check."""
+    counts = {name: sum(bool(result.refusal) for result in results) for name, results in passed.items()}
+    each = [f"{name} {count}" for name, count in counts.items() if count]
+    return f"{_count(sum(counts.values()), 'call')}, with a clear error: {', '.join(each)}" if each else ""
+
+
+def _notes_text(passed: Mapping[str, Sequence[Passed]]) -> str:
+    """Return the notes of each check, each once."""
+    texts = []
+    for name, results in passed.items():
+        notes = list(dict.fromkeys(result.note for result in results if result.note))
+        if len(notes) > 1:
+            notes = list(dict.fromkeys(note.partition(":")[0] for note in notes))
+        shown = notes if len(notes) <= SHOWN else [*notes[:SHOWN], "..."]
+        texts += [f"{name}: {', '.join(shown)}"] if shown else []
+    return "; ".join(texts)
+
+
+def _skipped_text(found: Mapping[str, Sequence[CheckResult]]) -> str:
     """Return checks by the reason for which they were skipped, in all cases or in some."""
     reasons: dict[str, list[str]] = {}
     for name, some in found.items():
-        why = Counter(r.outcome.reason for r in some if isinstance(r.outcome, Skipped))
+        why = Counter(r.reason.partition("\n")[0] for r in some if isinstance(r, Skipped))
         for reason, count in why.items():
             part = "" if count == len(some) else f" in {count} of {_count(len(some), 'case')}"
             reasons.setdefault(reason, []).append(name + part)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 
-def cause_of(result: Result) -> tuple[str, ...]:
+def cause_of(result: Failed) -> str:
     """Return what a failure has in common with those of the same cause.
 
-    It is the line of the user's code that the evidence names, with the kind of error or finding. A body that
-    returns no new memory, for example, has no such line, and fails every check. Without either it is the
-    overload, the check and what is said, but for the numbers.
+    It is the line of the user's code at fault, with the kind of error or finding. A body that returns no new
+    memory, for example, has no such line, and fails every check. Without either it is the overload, the
+    check and the reason, but for the numbers.
     """
-    assert isinstance(result.outcome, Failed)
-    located = _LOCATED.findall(result.outcome.evidence)
-    if result.outcome.evidence.startswith(f"{BodyError.__name__}: "):
-        return result.overload, BodyError.__name__
-    place, kind, message = located[-1] if located else ("", "", result.outcome.reason)
-    if located and is_user_file(place.rpartition(":")[0]):
-        return place, kind
-    return result.overload, result.check, kind + _NUMBER.sub("#", message).replace("[#]", "[]")
+    if result.place:
+        return f"{result.place}: {result.kind}"
+    if _is_located(result):
+        return f"{result.trial.overload}: {result.kind}"
+    evidence = result.evidence.partition("\n")[0] if result.kind else ""
+    words = _NUMBER.sub("#", f"{result.reason} {evidence}").replace("[#]", "[]")
+    return f"{result.trial.overload} {result.check}: {words}"
 
 
-_LOCATED = re.compile(r"^(?:caused by )?(\S.*?:\d+): ([\w.-]+)(.*)", re.MULTILINE)
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?(?:, -?\d+)*")  # or several: an index
 
 
-def _failures(report: CheckReport) -> Iterator[Text]:
+def _is_located(result: Failed) -> bool:
+    """Return whether what is at fault is known: a line, or all that a body returns."""
+    return bool(result.place) or result.kind == BodyError.__name__
+
+
+def _broken(report: CheckReport) -> set[str]:
+    """Return the overloads that fail on a sample of their author's."""
+    return {failure.trial.overload for failure in report.failures if _of_sample(failure)}
+
+
+def _is_explained(result: CheckResult, broken: Collection[str]) -> bool:
+    """Return whether an unusual call merely gave wrong values, as the samples of its overload do."""
+    wrong = isinstance(result, Failed) and result.check == "errors" and result.kind == WRONG_VALUES
+    return wrong and result.trial.overload in broken
+
+
+def _failures(report: CheckReport) -> Iterator[RenderableType]:
     """Yield the first failure of each cause, those of the author's samples first, and count what follows.
 
     Then come those of a kernel or of a body. Last are wrong arguments that an operator takes, of which a few
     are shown: they are many where it looks at none.
     """
-    order = list(CHECKS)
-    causes: dict[tuple[str, ...], list[Result]] = {}
-    failures = sorted(report.failures, key=lambda result: (not _of_sample(result), order.index(result.check)))
-    for result in failures:
-        causes.setdefault(cause_of(result), []).append(result)
-    broken = {result.overload for result in failures if _of_sample(result)}
+    order, broken = list(CHECKS), _broken(report)
+    causes: dict[str, list[Failed]] = {}
+    for failure in sorted(report.failures, key=lambda each: (not _of_sample(each), order.index(each.check))):
+        if not _is_explained(failure, broken):
+            causes.setdefault(cause_of(failure), []).append(failure)
 
-    def rank(cause: tuple[str, ...]) -> int:
-        """Return 0 for a line of CUDA C++ or for what a body returns, 1 for a line of Python, 2 for none."""
-        leads = not cause[0].rpartition(":")[0].endswith(".py") or cause[1] == "CompileError"
-        return 2 if len(cause) > 2 else 1 - leads
+    def rank(failures: Sequence[Failed]) -> tuple[bool, bool, int]:
+        """Return the place: a line of CUDA C++ or what a body returns, then a line of Python, then others."""
+        first = failures[0]
+        in_kernel = not first.place.rpartition(":")[0].endswith(".py") or first.kind == CompileError.__name__
+        return of_arguments(failures), not _of_sample(first), 2 - _is_located(first) * (1 + in_kernel)
 
-    def last(cause: tuple[str, ...]) -> bool:
-        return all(_is_of(result, "errors") for result in causes[cause])
+    def of_arguments(failures: Sequence[Failed]) -> bool:
+        return all(failure.trial.kind == "errors" for failure in failures)
 
-    shown = sorted(causes, key=lambda cause: (last(cause), not _of_sample(causes[cause][0]), rank(cause)))
-    arguments = [cause for cause in shown if last(cause)]
-    hidden = [
-        cause
-        for i, cause in enumerate(arguments)
-        if i >= SHOWN or (causes[cause][0].overload in broken and _compares(causes[cause][0]))
-    ]
-    for cause in shown:
-        if cause in hidden:
-            continue
-        if arguments and cause == arguments[0]:
+    shown = sorted(causes.values(), key=rank)
+    arguments = [failures for failures in shown if of_arguments(failures)]
+    for failures in [*shown[: len(shown) - len(arguments)], *arguments[:SHOWN]]:
+        if arguments and failures is arguments[0]:
             yield Text("Calls with wrong arguments:", style="bold")
-        first = causes[cause][0]
-        head, _, rest = failure_text(first).partition("\n")
-        more = _followers(first, causes[cause])
-        yield Text.assemble((head, "bold"), *(f"\n{text}" for text in (rest, more) if text))
-    if hidden:
-        count = sum(len(causes[cause]) for cause in hidden)
+        yield _shown(failures)
+    if count := sum(map(len, arguments[SHOWN:])):
         yield Text(f"{_count(count, 'more call')} with wrong arguments failed: --json has all", style="dim")
 
 
-def _is_of(result: Result, kind: str) -> bool:
-    return result.trial.startswith(f"{result.overload}/{kind}/")
+def _shown(failures: Sequence[Failed]) -> RenderableType:
+    """Return the first of the failures of one cause, and how many others there are."""
+    lines = [*failure_text(failures[0]).splitlines(), *_followers(failures)]
+    parts: list[RenderableType] = [Text(lines[0], style="bold")]
+    for line in lines[1:]:
+        text = line.lstrip()
+        if text.startswith(_AGAIN):  # to be pasted, and so in one piece
+            parts.append(Text(line, no_wrap=True, overflow="ignore"))
+        else:
+            parts.append(Padding(Text(text), (0, 0, 0, len(line) - len(text))))
+    return Group(*parts)
 
 
-def _of_sample(result: Result) -> bool:
+def _of_sample(result: Failed) -> bool:
     """Return whether it is a failure of a plain call of a sample of the author's."""
-    return _is_of(result, "call") and _SAMPLE.fullmatch(_case(result)) is not None
+    return result.trial.kind == "call" and not result.trial.variant
 
 
-def _compares(result: Result) -> bool:
-    """Return whether a wrong call gave wrong values: as its samples do, where these are wrong too."""
-    assert isinstance(result.outcome, Failed)
-    return result.check == "errors" and "elements" in result.outcome.reason
-
-
-def _followers(first: Result, results: Sequence[Result]) -> str:
-    """Say how many failures have the cause of one that is shown, and of which checks."""
-    counts = Counter((result.overload, result.check) for result in results)
-    counts[first.overload, first.check] -= 1
-    own = counts.pop((first.overload, first.check))
+def _followers(failures: Sequence[Failed]) -> Iterator[str]:
+    """Yield how many failures have the cause of the first one, and of which checks."""
+    first = failures[0]
+    counts = Counter((failure.trial.overload, failure.check) for failure in failures)
+    own = counts.pop((first.trial.overload, first.check)) - 1
     others = [
-        ("" if overload == first.overload else f"{overload} ")
+        ("" if overload == first.trial.overload else f"{overload} ")
         + (check if count == 1 else f"{check} ({count} cases)")
         for (overload, check), count in counts.items()
     ]
     parts = [_count(own, "more case")] if own else []
     parts += [_count(len(others), "other check")] if others else []
-    if not parts:
-        return ""
-    how = "of the same cause" if len(cause_of(first)) == 2 else "alike"
-    return f"    {' and '.join(parts)} failed {how}: {', '.join(others) or '--json has all'}"
+    if parts:
+        how = "of the same cause" if _is_located(first) else "alike"
+        yield f"    {' and '.join(parts)} failed {how}: {', '.join(others) or '--json has all'}"
 
 
 def _conclusion(report: CheckReport) -> Text:
     cases = _count(len({result.trial for result in report.results}), "case")
-    reasons = {r.trial: r.outcome.reason for r in report.results if isinstance(r.outcome, Skipped)}
-    skipped = sum(reason.startswith(LEFT_OUT) for reason in reasons.values())
-    left = f", {skipped} left out, which the standard level runs (without --quick)" if skipped else ""
+    left_out = {r.trial for r in report.results if isinstance(r, Skipped) and r.left_out}
+    left = f", {len(left_out)} left out, which the standard level runs (without --quick)" if left_out else ""
     took = f"{cases}, {report.seconds:.1f} s{left}"
     if report.unfinished:
         return Text(f"interrupted: {report.unfinished} not run; {took}", style="bold red")

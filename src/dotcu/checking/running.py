@@ -1,4 +1,4 @@
-"""Trials: planned for an overload, and run, in this process or in workers.
+"""Running trials, in this process or in workers.
 
 An illegal address ends CUDA for its process, a wrong pointer on the CPU ends the process, and a loop
 without end never gives it back. So trials run in workers, where a fresh process can find the operator. A
@@ -20,87 +20,26 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import torch
 
 from dotcu import settings, workers
-from dotcu.checking import compute_sanitizer
 from dotcu.checking.budget import Budget, LeftOut
-from dotcu.checking.cases.derived import choose
-from dotcu.checking.catalogue import Level, of_level
+from dotcu.checking.catalogue import TOOLS, Level
+from dotcu.checking.planning import plan
+from dotcu.checking.results import START_S, CheckResult, Failed, Skipped, Trial, TrialId, limit_s, result_of
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for, resolve
-from dotcu.checking.trial import START_S, Failed, Outcome, Result, Skipped, Trial, Verdict, limit_s
-from dotcu.checking.trials import (
-    autocast,
-    call,
-    compiled,
-    errors,
-    fake,
-    fresh_values,
-    gpu,
-    gradients,
-    large,
-    modes,
-    ranks,
-    reference,
-    registration,
-    sharding,
-    vmap,
-)
 from dotcu.errors import CompileError, DotcuError, EnvironmentFault, FindingError, UsageError
 from dotcu.kernel.cuda import fault_story
 from dotcu.serialize import from_plain
 from dotcu.tracebacks import describe, first_lines, quiet
 from dotcu.workers import Channel, Worker, WorkerCrash
 
-_PLANS = (
-    reference.plan,
-    lambda subject: call.plan(subject, choose(subject)),
-    call.plan_kept,
-    modes.plan,
-    errors.plan,
-    fake.plan,
-    fresh_values.plan,
-    call.plan_simulated,
-    registration.plan,
-    gradients.plan,
-    autocast.plan,
-    vmap.plan,
-    sharding.plan,
-    ranks.plan,
-    compiled.plan,
-    gpu.plan,
-    large.plan,
-    compute_sanitizer.plan,
-)
-
-
-def plan(subject: Subject) -> Iterator[Trial]:
-    """Yield every trial of an overload, the most informative first. Runs no kernel.
-
-    Raises:
-        OperatorError: The `samples` function failed, or gave something else.
-    """
-    wanted = set(of_level(subject.level))
-    for plan_kind in _PLANS:
-        chosen = (trial for trial in plan_kind(subject) if wanted & set(trial.checks))
-        yield from (_unless_waived(subject, ranks.in_group(subject, trial)) for trial in chosen)
-
-
-def _unless_waived(subject: Subject, trial: Trial) -> Trial:
-    """Return the trial; one that only gives the author's reason where the author waives it."""
-    case = trial.name.removeprefix(f"{subject.name}/")
-    for name, reason in subject.overload.waived.items():
-        if case == name or case.endswith(f"-{name}"):
-            verdict = trial.checks[0], Skipped(reason=f"waived: {reason}")
-            return replace(trial, run=functools.partial(iter, [verdict]))
-    return trial
-
-
 # ---------------------------------------------------------------- in this process
 
 
-def run_here(trials: Iterable[Trial]) -> Iterator[Result]:
+def run_here(trials: Iterable[Trial]) -> Iterator[CheckResult]:
     """Run trials in this process, and yield their results as they come.
 
     Raises:
@@ -128,13 +67,13 @@ class Runner:
 
     def __init__(self, *, limited: bool = False) -> None:
         self._limited = limited
-        self._broken: set[tuple[str, str]] = set()
+        self._broken: set[TrialId] = set()
         self._endless: Counter[str] = Counter()
 
-    def run(self, trial: Trial) -> list[Result]:
+    def run(self, trial: Trial) -> list[CheckResult]:
         """Return the results of one trial."""
-        dtype = trial.case.partition("-")[0]  # float32, of float32-s0-n33
-        if (trial.overload, dtype) in self._broken:
+        of_dtype = TrialId(overload=trial.overload, dtype=trial.id.dtype)
+        if of_dtype in self._broken:
             return _all_skipped(trial, "its kernel does not compile")
         if self._endless[trial.overload] >= MAX_CRASHES:
             return _all_skipped(trial, f"other trials of it did not end, {MAX_CRASHES} times")
@@ -143,10 +82,9 @@ class Runner:
                 results = run_one(trial)
         except TrialTimeout as error:
             self._endless[trial.overload] += 1
-            outcome = Failed(reason=str(error), evidence=describe(error))
-            return [_result(trial, trial.checks[0], outcome, limit_s(trial.kind))]
-        if any(isinstance(r.outcome, Failed) and r.outcome.reason == _NO_CODE for r in results):
-            self._broken.add((trial.overload, dtype))
+            return [_of(trial, Failed.raised(str(error), error), limit_s(trial.kind))]
+        if any(isinstance(result, Failed) and result.reason == _NO_CODE for result in results):
+            self._broken.add(of_dtype)
         return results
 
 
@@ -182,24 +120,24 @@ def _time_limit(seconds: float) -> Iterator[None]:
 _NO_CODE = "a kernel does not compile"
 
 
-def run_one(trial: Trial) -> list[Result]:
+def run_one(trial: Trial) -> list[CheckResult]:
     """Return the results of one trial; an error that it raises is one."""
     start = time.perf_counter()
-    verdicts: list[Verdict] = []
+    results: list[CheckResult] = []
     try:
         with quiet():
-            verdicts.extend(trial.run())
+            results.extend(trial.run())
     except (Exception, SystemExit) as error:  # whatever a user's body or reference raises
-        verdicts += _raised(trial, error)
+        results += _raised(trial, error)
     except LeftOut as left:
-        verdicts.append((trial.checks[0], Skipped(reason=str(left))))
+        results.append(Skipped(reason=str(left), left_out=left.for_time))
     seconds = time.perf_counter() - start
-    return [_result(trial, check, outcome, seconds) for check, outcome in verdicts]
+    return [_of(trial, result, seconds) for result in results]
 
 
-def _raised(trial: Trial, error: BaseException) -> Iterator[Verdict]:
+def _raised(trial: Trial, error: BaseException) -> Iterator[CheckResult]:
     """Yield the failure that an error is, by what it was raised from: torch wraps some of what it catches."""
-    check, reason = trial.checks[0], f"it raises {type(error).__name__}"
+    check, reason = "", f"it raises {type(error).__name__}"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, (UsageError, EnvironmentFault)):
@@ -211,11 +149,13 @@ def _raised(trial: Trial, error: BaseException) -> Iterator[Verdict]:
             check, reason = "reference", "the reference calls an operator of dotcu"
             break
         if isinstance(cause, CompileError):
-            reason = _NO_CODE
+            check, reason = "call", _NO_CODE
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     story = fault_story(error)
     told = describe(error) if isinstance(error, DotcuError) else first_lines(error)
-    yield check, Failed(reason=reason, evidence=f"{told}\n{story}" if story else told)
+    yield Failed.raised(reason, error, f"{told}\n{story}" if story else told, check=check)
+    if reason == _NO_CODE and check not in trial.checks:
+        yield Skipped(reason=f"its kernel does not compile: see {check}")
 
 
 _FINDINGS = {
@@ -237,21 +177,23 @@ _FINDINGS = {
 """The check of each kind of finding of simulator/run.py; a trap and its like are not a sanitizer's."""
 
 
-def _finding(trial: Trial, error: FindingError) -> Iterator[Verdict]:
+def _finding(trial: Trial, error: FindingError) -> Iterator[CheckResult]:
     """Yield the failure of the check that a finding is of, whichever trial made the call that has it."""
     kind = error.finding.kind
     check = _FINDINGS.get(kind, "call")
-    yield check, Failed(reason=f"{kind} in the simulator", evidence=str(error))
+    yield Failed.raised(f"{kind} in the simulator", error, str(error), check=check)
     if check not in trial.checks:
-        yield trial.checks[0], Skipped(reason=f"its call has a fault in the simulator: see {check}")
+        yield Skipped(reason=f"its call has a fault in the simulator: see {check}")
 
 
-def _result(trial: Trial, check: str, outcome: Outcome, seconds: float = 0.0) -> Result:
-    return Result(overload=trial.overload, check=check, trial=trial.name, outcome=outcome, seconds=seconds)
+def _of(trial: Trial, result: CheckResult, seconds: float) -> CheckResult:
+    """Return a result as that of a trial."""
+    check = result.check or trial.checks[0]
+    return msgspec.structs.replace(result, trial=trial.id, check=check, seconds=seconds)
 
 
-def _all_skipped(trial: Trial, reason: str) -> list[Result]:
-    return [_result(trial, check, Skipped(reason=reason)) for check in trial.checks]
+def _all_skipped(trial: Trial, reason: str) -> list[CheckResult]:
+    return [Skipped(trial=trial.id, check=check, reason=reason) for check in trial.checks]
 
 
 # ---------------------------------------------------------------- in workers
@@ -271,11 +213,8 @@ TASKS_PER_WORKER = 4
 MAX_CRASHES = 3
 """The trials of an overload that may crash a worker, or not end, before the remainder is skipped."""
 
-Task = tuple[TrialRequest, list[Trial]]
-"""Trials of one overload for one worker, and the request without their names."""
 
-
-def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result]:
+def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[CheckResult]:
     """Run trials, in workers where that is possible and worth it, and yield their results as they come.
 
     Raises:
@@ -289,7 +228,7 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
         yield from run_here(trials)
         return
     on_gpu = subjects[0].on_gpu
-    tools = [trial for trial in movable if trial.kind in compute_sanitizer.TOOLS]
+    tools = [trial for trial in movable if on_gpu and trial.kind in TOOLS]
     largest = [trial for trial in movable if trial.kind == "large" and on_gpu]  # takes most of a GPU
     others = [trial for trial in movable if trial not in largest and trial not in tools]
     begin_here = not (native or on_gpu or settings.current().check_apart)
@@ -297,9 +236,9 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
     shared = {name: replace(request, threads=threads) for name, request in requests.items()}
     faults: list[EnvironmentFault] = []
     for stage in (
-        run_in_workers(_split(shared, others, jobs), jobs, begin_here=begin_here),
-        run_in_workers(_split(requests, largest, 1), 1),
-        compute_sanitizer.run(requests, tools) if on_gpu else run_here(tools),
+        run_in_workers(_split(shared, others, jobs), others, jobs, begin_here=begin_here),
+        run_in_workers(_split(requests, largest, 1), largest, 1),
+        _under_tools(requests, tools),
         run_here(trial for trial in trials if trial.overload not in requests),
     ):
         try:
@@ -308,6 +247,13 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
             faults.append(fault)
     if faults:
         raise faults[0]
+
+
+def _under_tools(requests: Mapping[str, TrialRequest], trials: Sequence[Trial]) -> Iterator[CheckResult]:
+    if trials:
+        from dotcu.checking import compute_sanitizer
+
+        yield from compute_sanitizer.run(requests, trials)
 
 
 def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
@@ -327,36 +273,39 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
     return min(MAX_WORKERS[device.type], cores, 1 + count // TRIALS_PER_WORKER) if count else 0
 
 
-def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
-    """Return trials as tasks: by overload, and in several parts where there are several workers.
+def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[TrialRequest]:
+    """Return requests for trials: by overload, and in several parts where there are several workers.
 
     Parts share the budget that an operator has in a quick check in the simulator, and their trials differ in
     work, so that more is left out: where each worker has an operator, there are none.
     """
-    own = {name: [trial for trial in trials if trial.overload == name] for name in requests}
+    own = {name: tuple(trial.id for trial in trials if trial.overload == name) for name in requests}
     used = [request for name, request in requests.items() if own[name]]
     budgeted = any(request.level == Level.QUICK and request.device == "cpu" for request in used)
     whole = jobs == 1 or (budgeted and len({request.target for request in used}) >= jobs)
     most = max(1, len(trials) if whole else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
     tasks = [
-        (request, own[request.overload][start : start + most])
+        replace(request, trials=own[request.overload][start : start + most])
         for request in used
         for start in range(0, len(own[request.overload]), most)
     ]
-    parts = Counter(request.target for request, _ in tasks)
-    return [(replace(request, workers=min(jobs, parts[request.target])), some) for request, some in tasks]
+    parts = Counter(request.target for request in tasks)
+    return [replace(request, workers=min(jobs, parts[request.target])) for request in tasks]
 
 
-def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False) -> Iterator[Result]:
+def run_in_workers(
+    tasks: Iterable[TrialRequest], trials: Iterable[Trial], jobs: int, *, begin_here: bool = False
+) -> Iterator[CheckResult]:
     """Run tasks in several workers, and yield the results in the order in which they come.
 
     Args:
+        trials: Those of all tasks.
         begin_here: Run trials in this process until a worker is ready.
 
     Raises:
         EnvironmentFault: As `run`.
     """
-    queued = deque(tasks)
+    queued, planned = deque(tasks), {trial.id: trial for trial in trials}
     pool = [Worker(WORKER) for _ in range(min(jobs, len(queued)))]
     crashes: Counter[str] = Counter()
     faults: dict[str, EnvironmentFault] = {}
@@ -366,17 +315,17 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
                 worker.start()
             runner = Runner(limited=True)
             while queued and not any(worker.is_ready() for worker in pool):
-                request, (trial, *rest) = queued.popleft()
+                request = queued.popleft()
                 if request.overload in faults:
                     continue
                 try:
-                    yield from runner.run(trial)
+                    yield from runner.run(planned[request.trials[0]])
                 except EnvironmentFault as fault:
                     faults[request.overload] = fault
-                if rest:
-                    queued.appendleft((request, rest))
+                if rest := request.trials[1:]:
+                    queued.appendleft(replace(request, trials=rest))
         left = iter(lambda: queued.popleft() if queued else None, None)
-        ask = functools.partial(_run_task, crashes=crashes, faults=faults)
+        ask = functools.partial(_run_task, planned=planned, crashes=crashes, faults=faults)
         yield from workers.run_pool(pool, left, ask)
     finally:
         for worker in pool:
@@ -386,16 +335,19 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
 
 
 def _run_task(
-    worker: Worker, task: Task, crashes: Counter[str], faults: dict[str, EnvironmentFault]
-) -> Iterator[Result]:
+    worker: Worker,
+    request: TrialRequest,
+    planned: Mapping[TrialId, Trial],
+    crashes: Counter[str],
+    faults: dict[str, EnvironmentFault],
+) -> Iterator[CheckResult]:
     """Have a worker run trials, again after each that ends it, and yield their results.
 
     Args:
         crashes: How often trials of an overload ended a worker.
         faults: What the machine lacks for an overload, of which no more is run then.
     """
-    request, trials = task
-    waiting = {trial.name: trial for trial in trials}
+    waiting = {each: planned[each] for each in request.trials}
     while waiting and request.overload not in faults:
         if crashes[request.overload] >= MAX_CRASHES:
             yield from _skip(waiting, f"other trials of it crashed their process {MAX_CRASHES} times")
@@ -407,8 +359,8 @@ def _run_task(
 
 
 def _ask(
-    worker: Worker, request: TrialRequest, waiting: dict[str, Trial], crashes: Counter[str]
-) -> Iterator[Result]:
+    worker: Worker, request: TrialRequest, waiting: dict[TrialId, Trial], crashes: Counter[str]
+) -> Iterator[CheckResult]:
     """Ask a worker for the trials that wait, and take out of these what was begun."""
     trial, failed, start = None, False, time.perf_counter()
     planned = dict(waiting)
@@ -416,11 +368,15 @@ def _ask(
         worker.send(replace(request, trials=tuple(waiting)))
         while (reply := worker.receive(START_S if trial is None else limit_s(trial.kind))) is not None:
             if "begin" in reply:
-                trial, failed, start = planned[reply["begin"]], False, time.perf_counter()
-                waiting.pop(trial.name, None)
+                trial, failed, start = (
+                    planned[from_plain(TrialId, reply["begin"])],
+                    False,
+                    time.perf_counter(),
+                )
+                waiting.pop(trial.id, None)
             elif "result" in reply:
-                result = from_plain(Result, reply["result"])
-                failed = failed or isinstance(result.outcome, Failed)
+                result = result_of(reply["result"])
+                failed = failed or isinstance(result, Failed)
                 yield result
             else:
                 trial = None
@@ -431,14 +387,14 @@ def _ask(
         crashes[request.overload] += 1
         if not failed:
             trial = trial or waiting.pop(next(iter(waiting)))  # it died over the plan, or between two trials
-            outcome = Failed(reason=crash.reason, evidence=crash.evidence)
-            yield _result(trial, trial.checks[0], outcome, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            yield _of(trial, Failed(reason=crash.reason, evidence=crash.evidence), seconds)
     else:
         reason = "another process has no such trial: samples must be the same for the same torch seed"
         yield from _skip(waiting, reason)
 
 
-def _skip(waiting: dict[str, Trial], reason: str) -> Iterator[Result]:
+def _skip(waiting: dict[TrialId, Trial], reason: str) -> Iterator[CheckResult]:
     for trial in waiting.values():
         yield from _all_skipped(trial, reason)
     waiting.clear()
@@ -451,13 +407,14 @@ class TrialWorker:
         self._worker, self._runner = Worker(WORKER), Runner(limited=True)
         self._crashes: Counter[str] = Counter()
 
-    def run(self, subject: Subject, trial: Trial) -> list[Result]:
+    def run(self, subject: Subject, trial: Trial) -> list[CheckResult]:
         """Return the results of one trial."""
         request = None if subject.simulated else request_for(subject)
         if request is None:
             return self._runner.run(trial)
         faults: dict[str, EnvironmentFault] = {}
-        results = list(_run_task(self._worker, (request, [trial]), self._crashes, faults))
+        request = replace(request, trials=(trial.id,))
+        results = list(_run_task(self._worker, request, {trial.id: trial}, self._crashes, faults))
         for fault in faults.values():
             raise fault
         return results
@@ -473,20 +430,20 @@ class TrialWorker:
 def serve(request: Any, channel: Channel) -> None:
     """Run the trials of a request.
 
-    Replies `{"begin": name}`, `{"result": ...}` for each verdict and `{"end": name}`, trial by trial.
+    Replies `{"begin": id}`, `{"result": ...}` for each result and `{"end": id}`, trial by trial.
     """
     wanted = from_plain(TrialRequest, request)
     torch.set_num_threads(wanted.threads)
     runner = Runner()
     for trial in _plan_once(replace(wanted, trials=(), threads=0)):
-        if not wanted.bare and trial.name not in wanted.trials:
+        if not wanted.bare and trial.id not in wanted.trials:
             continue
-        with channel.step(trial.name, limit_s(trial.kind)):
-            channel.reply({"begin": trial.name})
+        with channel.step(str(trial.id), limit_s(trial.kind)):
+            channel.reply({"begin": trial.id})
             for result in runner.run(trial):
                 channel.reply({"result": result})
         require_usable(torch.device(wanted.device))
-        channel.reply({"end": trial.name})
+        channel.reply({"end": trial.id})
 
 
 @functools.lru_cache(maxsize=4)  # samples on the GPU stay in memory while their plan does
@@ -508,7 +465,11 @@ def _plan_once(request: TrialRequest) -> tuple[Trial, ...]:
         seed=request.seed,
         budget=_budget(request.target, request.workers),
     )
-    return tuple((compute_sanitizer.bare if request.bare else plan)(subject))
+    if request.bare:
+        from dotcu.checking import compute_sanitizer
+
+        return tuple(compute_sanitizer.bare(subject))
+    return tuple(plan(subject))
 
 
 @functools.cache

@@ -28,6 +28,10 @@ REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
 """The errors by which an operator may refuse a call that its reference would take."""
 
 
+GROUP = "group_name"
+"""The argument by which an operator names a process group, as torch's collectives do."""
+
+
 class ReferenceCalls(OperatorError):
     """A reference has the body of an operator compute for it."""
 
@@ -83,6 +87,11 @@ class Subject:
     def has_body(self) -> bool:
         """Return whether a body computes it, which dotcu can look into, and not a library."""
         return self.overload.body is not None
+
+    @property
+    def communicates(self) -> bool:
+        """Return whether it meets the other ranks of a process group."""
+        return GROUP in self.overload.signature.arguments
 
     @property
     def simulated(self) -> bool:
@@ -146,12 +155,11 @@ class Subject:
             OperatorError: The `samples` function failed, or gave something else.
         """
         if dtype not in self._given:
-            name = short(dtype)
-            with self.seeded(f"{self.name}/{name}"):
+            with self.seeded(f"{self.name}/{short(dtype)}"):
                 samples = list(samples_of(self.overload, self.device, dtype))  # it draws while it yields
 
-            def case(i: int, sample: Sample) -> Case:
-                return Case(name=f"{name}-s{i}", dtype=dtype, build=lambda: sample, derived=False)
+            def case(number: int, sample: Sample) -> Case:
+                return Case(dtype=dtype, number=number, build=lambda: sample)
 
             self._given[dtype] = list(starmap(case, enumerate(samples)))
         return self._given[dtype]

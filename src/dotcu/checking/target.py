@@ -6,7 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 
+from dotcu.checking.results import TrialId
 from dotcu.checking.subject import Subject
 from dotcu.errors import UsageError, quoted
 from dotcu.operator import Operator, Overload
@@ -154,6 +155,56 @@ def _importing(module: ModuleType, folder: Path) -> Iterator[None]:
             sys.path.remove(entry)
 
 
+def operators_of(op: Any) -> list[Operator]:
+    """Return the argument of `check` as a list of at least one operator, each once.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    given = list(op) if isinstance(op, Iterable) and not isinstance(op, (str, bytes)) else [op]
+    wrong = [item for item in given if not isinstance(item, Operator)]
+    if given and not wrong:
+        return list(dict.fromkeys(given))
+    got = f"got {wrong[0]!r}" if wrong else "got none"
+    hint = f"\nFor a file or a module, type: dotcu check {quoted(op)}" if isinstance(op, str) else ""
+    name = "ns::name"
+    if isinstance(op, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        one = op if isinstance(op, torch._ops.OpOverload) else getattr(op, op.overloads()[0])
+        got, name = f"got {op!r}", str(one).replace(".", "::", 1).removesuffix(".default")
+    raise UsageError(
+        f"An operator is required, or a list of operators ({got}).\n"
+        "A function becomes an operator with @dotcu.op. For one that a library registered, use "
+        f'dotcu.op.existing("{name}").{hint}'
+    )
+
+
+def resolve_device(device: str | torch.device | None) -> torch.device:
+    """Return the device that kernels run on: the GPU where there is one, or the one asked for.
+
+    Raises:
+        UsageError: That is not here, or is none that kernels run on.
+    """
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device("cpu" if device == "simulator" else device)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(f"device={device!r}: give 'cuda' or 'simulator'.") from error
+    if place.type not in ("cuda", "cpu"):
+        raise UsageError(f"device={str(device)!r}: kernels run on 'cuda' or in the 'simulator'.")
+    if place.type == "cpu":
+        return place
+    if not torch.cuda.is_available():
+        raise UsageError(
+            "device='cuda': torch sees no CUDA GPU here.\nUse device='simulator', or see `dotcu doctor`."
+        )
+    if (place.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"device={str(device)!r}: torch sees {torch.cuda.device_count()} here, counted from 'cuda:0'."
+        )
+    return torch.device("cuda", torch.cuda.current_device() if str(place) == "cuda" else place.index)
+
+
 # ---------------------------------- where another process finds an operator: the other direction of target.py
 
 
@@ -207,7 +258,7 @@ class TrialRequest:
         target: Where a fresh process finds the overload's operator: `ops.py:scale_add`.
         overload: Its qualified name.
         level: A `Level`, as its number.
-        trials: Names; they are run in the order of the plan.
+        trials: They are run in the order of the plan.
         threads: How many threads torch may use on the CPU.
         workers: How many share the budget of its operator.
         bare: Make one bare call instead, for compute-sanitizer to watch.
@@ -218,7 +269,7 @@ class TrialRequest:
     device: str
     level: int
     seed: int
-    trials: tuple[str, ...]
+    trials: tuple[TrialId, ...]
     threads: int
     workers: int = 1
     bare: bool = False

@@ -9,12 +9,12 @@ import typer
 
 # typer reads annotations at run time, also on Python 3.10
 Word = Optional[str]  # noqa: UP045
-Words = Optional[list[str]]  # noqa: UP045
-Number = Optional[int]  # noqa: UP045
+Strings = Optional[list[str]]  # noqa: UP045
+Integer = Optional[int]  # noqa: UP045
 File = Optional[Path]  # noqa: UP045
 Files = Optional[list[Path]]  # noqa: UP045
 
-Target = Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")]
+TargetArg = Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")]
 Device = Annotated[Word, typer.Option(help="cuda or simulator; default: a GPU, if any")]
 Seed = Annotated[int, typer.Option(help="the seed of random numbers")]
 AsJson = Annotated[bool, typer.Option("--json", help="print the report as JSON")]

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import AsJson, File, Target, Word, console, names, progress
-from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError, quoted
+from dotcu.cli import AsJson, File, TargetArg, Word, console, names, progress
+from dotcu.errors import EnvironmentFault, UsageError, quoted
 
 if TYPE_CHECKING:
     from dotcu.benchmark.results import L2
 
 
 def command(
-    target: Target,
+    target: TargetArg,
     against: Annotated[
-        Word, typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; by commas")
+        Word,
+        typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; by commas"),
     ] = None,
     shapes: Annotated[
-        Word, typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16")
+        Word,
+        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
     ] = None,
     dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="only with a cold L2 cache")] = False,
@@ -54,6 +55,7 @@ def command(
         _otherwise(target, ranks, options, as_json)
         return
     _look_ahead(save=save, compare=compare, plot=plot)
+    from dotcu import jobs
     from dotcu.benchmark.bencher import prepare
     from dotcu.checking.target import resolve
 
@@ -62,10 +64,9 @@ def command(
         "against": names(against), "shapes": shapes, "dtypes": names(dtypes), "device": device, "gpu": gpu,
     }  # fmt: skip
     chosen = {name: value for name, value in wanted.items() if value is not None}
-    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
+    with progress.reports_alone_on_stdout():
         plan = prepare([operator for _, operator in resolve(target, verb="bench")], l2=l2, **chosen)
-        rows, interrupted = progress.collect(plan.run(), progress.measuring(plan.total))
-        report = plan.report(rows, interrupted=interrupted)
+    report = jobs.complete(plan, progress.measuring(plan.total), partial(console.report, wants_json=as_json))
     files = {"--save": save, "--compare": compare, "--plot": plot}
     for option, path in files.items() if report.estimate is not None else ():
         if path is not None:
@@ -80,10 +81,7 @@ def command(
         report.save(save)
     if plot is not None and any(row.time for row in report.rows):
         report.plot(plot)
-    if report.interrupted:
-        raise KeyboardInterrupt
-    if not report.passed:
-        raise typer.Exit(EXIT_FAILED)
+    console.leave_with(report)
 
 
 def _otherwise(target: str, ranks: int | None, options: Mapping[str, Any], as_json: bool) -> None:
@@ -118,9 +116,7 @@ def _ranks(target: str, ranks: int, given: Mapping[str, Any], as_json: bool) -> 
         )
     dtypes, against = (names(given.get(option)) or () for option in ("--dtypes", "--against"))
     report = bench_ranks(target, ranks, shapes=given.get("--shapes", ""), dtypes=dtypes, against=against)
-    console.report(report, as_json)
-    if not report.passed:
-        raise typer.Exit(EXIT_FAILED)
+    console.finish(report, as_json)
 
 
 def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dotcu import settings
-from dotcu.cli import AsJson, File, Word, Words, console, progress
+from dotcu.cli import AsJson, File, Strings, Word, console, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 def command(
     folder: Annotated[Path, typer.Argument(help="the project; default: the current folder")] = Path(),
     arch: Annotated[
-        Words,
+        Strings,
         typer.Option(metavar="LIST", help="8.0,9.0a,12.0+PTX or Ampere,Hopper instead of the project's"),
     ] = None,
     nvrtc: Annotated[
-        Word, typer.Option(metavar="VERSION", help="compile with this one, such as 12.8, for older drivers")
+        Word,
+        typer.Option(metavar="VERSION", help="compile with this one, such as 12.8, for older drivers"),
     ] = None,
     out: Annotated[Path, typer.Option(help="where the wheel goes")] = Path("dist"),
     locked: Annotated[bool, typer.Option("--locked", help="refuse what dotcu.lock does not have")] = False,
@@ -39,7 +40,8 @@ def command(
         bool, typer.Option("--check", help="run the wheel's operators in a clean environment")
     ] = False,
     cubins: Annotated[
-        File, typer.Option(metavar="FOLDER", help="write the code as plain files, too, for programs in C++")
+        File,
+        typer.Option(metavar="FOLDER", help="write the code as plain files, too, for programs in C++"),
     ] = None,
     cpp: Annotated[
         bool, typer.Option("--cpp", help="write the operators in C++, too, for programs without Python")

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from dotcu import settings
-from dotcu.cli import AsJson, File, Target, Words, console, progress
+from dotcu.cli import AsJson, File, Strings, TargetArg, console, progress
 from dotcu.errors import EXIT_FAILED, CacheError, UsageError, quoted
 
 Architectures = Annotated[
-    Words, typer.Option(metavar="LIST", help="8.0,9.0, or simulated; default: this machine's GPUs")
+    Strings, typer.Option(metavar="LIST", help="8.0,9.0, or simulated; default: this machine's GPUs")
 ]
 
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds, unit
@@ -64,7 +64,7 @@ def command(
     console.print_line(f"{cache.location()}: {_entries(len(entries))}, {sizes}")
 
 
-def plan(target: Target, arch: Architectures = None, as_json: AsJson = False) -> None:
+def plan(target: TargetArg, arch: Architectures = None, as_json: AsJson = False) -> None:
     """List what the calls of some operators may compile: from samples and declared instantiations."""
     from dotcu.shipping import pack
 
@@ -90,7 +90,7 @@ def plan(target: Target, arch: Architectures = None, as_json: AsJson = False) ->
 
 
 def pack(
-    target: Target,
+    target: TargetArg,
     arch: Architectures = None,
     out: Annotated[Path, typer.Option(help="the file to write")] = Path("kernels.tar"),
     lock: Annotated[

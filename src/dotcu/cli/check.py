@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
-from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dotcu import workers
-from dotcu.cli import AsJson, Device, Seed, Target, Words, console, progress
-from dotcu.errors import EXIT_FAILED, EnvironmentFault, UsageError
-
-if TYPE_CHECKING:
-    from dotcu.checking.trial import Result
+from dotcu.cli import AsJson, Device, Seed, Strings, TargetArg, console, progress
+from dotcu.errors import UsageError
 
 
 def command(
-    target: Target,
+    target: TargetArg,
     device: Device = None,
     quick: Annotated[bool, typer.Option("--quick", help="the checks that take seconds")] = False,
     full: Annotated[bool, typer.Option("--full", help="every check and every case")] = False,
     seed: Seed = 0,
     only: Annotated[
-        Words, typer.Option(metavar="NAME", help="a trial, or a prefix of several; may be repeated")
+        Strings, typer.Option(metavar="NAME", help="a trial, or a prefix of several; may be repeated")
     ] = None,
     shardings: Annotated[
         bool, typer.Option("--shardings", help="try how tensors may be split over ranks, instead")
@@ -45,48 +40,31 @@ def command(
     if quick and full:
         raise UsageError("--quick and --full were given together; give one of them, or neither.")
     level = "quick" if quick else "full" if full else "standard"
-    with _worker_started_early(device), contextlib.redirect_stdout(sys.stderr):  # stdout has the report alone
+    with _worker_started_early(device):
+        from dotcu import jobs
         from dotcu.checking.checker import by_command, prepare
         from dotcu.checking.target import resolve
 
-        named = resolve(target)
-        planned = prepare(
-            [operator for _, operator in named],
-            device=device,
-            level=level,
-            seed=seed,
-            only=tuple(only or ()),
-            reproduce=by_command(target, named),
-        )
-        start = time.perf_counter()
-        faults: list[EnvironmentFault] = []
-        found = _until_a_fault(planned.run(), faults)
-        results, interrupted = progress.collect(found, progress.following(planned.trials))
-        seconds, interrupted = time.perf_counter() - start, interrupted or bool(faults)
-        report = planned.report(results, seconds=seconds, interrupted=interrupted)
-    if results or not faults:
-        console.report(report, as_json)
-    if faults:
-        raise faults[0]
-    if report.unfinished:
-        raise KeyboardInterrupt
-    if not report.passed:
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _until_a_fault(results: Iterable[Result], faults: list[EnvironmentFault]) -> Iterator[Result]:
-    """Yield results; where the machine lacks something, add that to the faults and end: what ran counts."""
-    try:
-        yield from results
-    except EnvironmentFault as fault:
-        faults.append(fault)
+        with progress.reports_alone_on_stdout():
+            named = resolve(target)
+            planned = prepare(
+                [operator for _, operator in named],
+                device=device,
+                level=level,
+                seed=seed,
+                only=tuple(only or ()),
+                reproduce=by_command(target, named),
+            )
+        showing = progress.following(planned.trials)
+        report = jobs.complete(planned, showing, partial(console.report, wants_json=as_json))
+    console.finish(report, as_json)
 
 
 def _try_shardings(target: str, device: str | None, seed: int, *, write: bool, as_json: bool) -> None:
     """Try how tensors may be split, and print what holds."""
-    with contextlib.redirect_stdout(sys.stderr):
+    with progress.reports_alone_on_stdout():
         from dotcu.checking import inference
-        from dotcu.checking.checker import subjects_of
+        from dotcu.checking.planning import subjects_of
         from dotcu.checking.target import resolve
 
         operators = [operator for _, operator in resolve(target)]
@@ -99,8 +77,7 @@ def _try_shardings(target: str, device: str | None, seed: int, *, write: bool, a
     console.report(report, as_json)
     for path in dict.fromkeys(map(str, written)):
         console.note(f"wrote declarations into {path}: review them, and run `dotcu check`")
-    if not report.passed:
-        raise typer.Exit(EXIT_FAILED)
+    console.leave_with(report)
 
 
 def _worker_started_early(device: str | None) -> contextlib.AbstractContextManager[None]:

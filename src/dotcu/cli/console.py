@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dotcu.errors import EXIT_FAILED
 from dotcu.report_base import Visible
 
 _PIPE_WIDTH = 100_000  # characters: wider than any row, so that nothing is folded
@@ -59,7 +61,7 @@ def show(renderable: RenderableType) -> None:
     """Print a table or a report; in a pipe, without the blanks that pad its lines."""
     console = out()
     if console.is_terminal:
-        console.print(renderable)
+        console.print(renderable, crop=False)  # what must not wrap is longer than the terminal is wide
         return
     with console.capture() as captured:
         console.print(renderable)
@@ -96,9 +98,23 @@ def report(value: Any, wants_json: bool) -> None:
         show(value)
 
 
+def finish(value: Any, wants_json: bool) -> None:
+    """Print the report of a job, and end with the exit code that it has."""
+    report(value, wants_json)
+    leave_with(value)
+
+
+def leave_with(value: Any) -> None:
+    """End with the exit code that a report has, unless it passed."""
+    if getattr(value, "interrupted", False):
+        raise KeyboardInterrupt
+    if not value.passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
 def as_json_line(event: Mapping[str, Any]) -> None:
     """Print one of many events as a line of JSON, with the version of its form first."""
-    sys.stdout.write(json.dumps({"version": 2, **event}) + "\n")
+    sys.stdout.write(json.dumps({"version": 3, **event}) + "\n")
     sys.stdout.flush()
 
 

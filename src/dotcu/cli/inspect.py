@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import AsJson, File, Files, Number, Word, Words, console
+from dotcu.cli import AsJson, File, Files, Integer, Strings, Word, console
 from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError, escaped, quoted
 
 if TYPE_CHECKING:
@@ -36,20 +36,23 @@ def command(
         typer.Argument(help="a .cu, .cubin, .ptx, .fatbin, .so or .whl; or ops.py or a module, with :name"),
     ],
     arch: Annotated[
-        Words, typer.Option(metavar="ARCH", help="sm_90a; may be repeated. Of a binary: list its kernels")
+        Strings,
+        typer.Option(metavar="ARCH", help="sm_90a; may be repeated. Of a binary: list its kernels"),
     ] = None,
     instantiate: Annotated[
-        Words, typer.Option(metavar="KERNEL", help="of a template in a .cu: scale[float32,256]; repeatable")
+        Strings,
+        typer.Option(metavar="KERNEL", help="of a template in a .cu: scale[float32,256]; repeatable"),
     ] = None,
     include: Annotated[
-        Files, typer.Option("-I", "--include", metavar="FOLDER", help="of a .cu's headers; may be repeated")
+        Files,
+        typer.Option("-I", "--include", metavar="FOLDER", help="of a .cu's headers; may be repeated"),
     ] = None,
     define: Annotated[
-        Words,
+        Strings,
         typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="a macro of a .cu; may be repeated"),
     ] = None,
     block: Annotated[
-        Number, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
+        Integer, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
     ] = None,
     smem_bytes: Annotated[
         int, typer.Option(metavar="BYTES", help="dynamic shared memory of that block, in bytes")
@@ -60,7 +63,8 @@ def command(
         Word, typer.Option(metavar="WHAT", help="print ptx, tileir, sass, cubin, symbols or resources")
     ] = None,
     output: Annotated[
-        File, typer.Option("-o", "--output", metavar="FILE", help="write the output of --emit to a file")
+        File,
+        typer.Option("-o", "--output", metavar="FILE", help="write the output of --emit to a file"),
     ] = None,
     diff: Annotated[
         Word,

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from dotcu.cli import AsJson, File, Target, Word, console
+from dotcu.cli import AsJson, File, TargetArg, Word, console
 from dotcu.errors import EXIT_ENVIRONMENT
 
 
 def command(
-    target: Target,
+    target: TargetArg,
     shapes: Annotated[
         Word, typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096; of each: 64x32:32x16")
     ] = None,

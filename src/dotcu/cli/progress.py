@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -22,39 +23,31 @@ from dotcu.cli import console
 from dotcu.errors import escaped
 
 if TYPE_CHECKING:
-    from dotcu.benchmark.results import Row
-    from dotcu.checking.trial import Result, Trial
-
-T = TypeVar("T")
+    from dotcu.benchmark.results import BenchRow
+    from dotcu.checking.results import CheckResult, Trial
 
 FIRST_S, NEXT_S = 10.0, 60.0
 """Without a bar, the seconds until a line says how much of a check is left, and until the next one."""
 
 
-def collect(items: Iterable[T], showing: AbstractContextManager[Callable[[T], None]]) -> tuple[list[T], bool]:
-    """Take items to their end or to an interrupt; return them, and True if they were interrupted."""
-    taken: list[T] = []
-    with suppress(KeyboardInterrupt), showing as report:
-        for item in items:
-            taken.append(item)
-            report(item)
-        return taken, False
-    return taken, True
+def reports_alone_on_stdout() -> AbstractContextManager[Any]:
+    """Return the context in which user code runs: what it prints goes to standard error."""
+    return redirect_stdout(sys.stderr)
 
 
 @contextmanager
-def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
+def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]]:
     """Show which trial is not done, how many are and how many failed; print the first of each cause at once.
 
     In a pipe, each kind of trial has a line when it is done, and what is left has one now and then.
     Yields a function that takes each result.
     """
     from dotcu.checking.report import cause_of, failure_text
-    from dotcu.checking.trial import Failed
+    from dotcu.checking.results import Failed
 
-    left = {trial.name: f"{trial.overload} {trial.kind}" for trial in trials}
+    left = {trial.id: f"{trial.overload} {trial.kind}" for trial in trials}
     kinds, waiting = Counter(left.values()), Counter(left.values())
-    printed: set[tuple[str, ...]] = set()
+    printed: set[str] = set()
     err, start = console.err(), time.monotonic()
     due = start + FIRST_S
 
@@ -64,9 +57,9 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
     with _bar(len(trials), next(iter(left.values()), ""), err=err) as show:
         failures = 0
 
-        def report(result: Result) -> None:
+        def report(result: CheckResult) -> None:
             nonlocal failures, due
-            if isinstance(result.outcome, Failed):
+            if isinstance(result, Failed):
                 failures += 1
                 if (cause := cause_of(result)) not in printed:
                     text = failure_text(result)  # the first one whole: a reader may stop the check here
@@ -88,7 +81,7 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
 
 
 @contextmanager
-def counting(total: int | None, doing: str) -> Iterator[Callable[[str], None]]:
+def counting(total: int | None, doing: str) -> Iterator[Callable[[object], None]]:
     """Show how many items are done, and the last one; yield the function to call for each.
 
     In a pipe, a line says now and then what is left.
@@ -102,10 +95,10 @@ def counting(total: int | None, doing: str) -> Iterator[Callable[[str], None]]:
         done, start = 0, time.monotonic()
         due = start + FIRST_S
 
-        def report(name: str) -> None:
+        def report(item: object) -> None:
             nonlocal done, due
             done += 1
-            show(done, f"{doing} {name}", "")
+            show(done, f"{doing} {item}", "")
             now = time.monotonic()
             if now >= due and done != total and not err.is_terminal:
                 rest = f" of {total}" if total else ""
@@ -118,7 +111,7 @@ def counting(total: int | None, doing: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def measuring(total: int) -> Iterator[Callable[[Row], None]]:
+def measuring(total: int) -> Iterator[Callable[[BenchRow], None]]:
     """Show the last row, how many are done and how many have no figures; yield the function to call for each.
 
     Nothing is drawn but when a row is done: a thread during the measurement would disturb it.
@@ -126,7 +119,7 @@ def measuring(total: int) -> Iterator[Callable[[Row], None]]:
     with _bar(total, "preparing", refreshes=False) as show:
         done = failures = 0
 
-        def report(row: Row) -> None:
+        def report(row: BenchRow) -> None:
             nonlocal done, failures
             done += 1
             failures += row.status not in ("measured", "skipped")
@@ -140,7 +133,7 @@ def measuring(total: int) -> Iterator[Callable[[Row], None]]:
 def _bar(
     total: int | None, first: str, *, refreshes: bool = True, err: Console | None = None
 ) -> Iterator[Callable[[int, str, str], None]]:
-    """A bar; gives what sets how many are done, the words before it and those, in red, behind it.
+    """Show a bar while user code runs; yield what sets how many are done, and the words before and behind it.
 
     Args:
         refreshes: Whether a thread keeps the time up to date.
@@ -155,9 +148,10 @@ def _bar(
         TimeRemainingColumn(),
     )
     err = err or console.err()
-    with Progress(
+    drawn = Progress(
         *columns, console=err, transient=True, disable=not err.is_terminal, auto_refresh=refreshes
-    ) as bar:
+    )
+    with reports_alone_on_stdout(), drawn as bar:
         task = bar.add_task(escaped(first), total=total, short="")
 
         def show(done: int, words: str, short: str) -> None:

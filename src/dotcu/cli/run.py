@@ -8,22 +8,23 @@ from typing import Annotated
 
 import typer
 
-from dotcu.cli import Files, Word, Words, console
+from dotcu.cli import Files, Strings, Word, console
 
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="MAIN.cu", help="a .cu file with a main")],
     arguments: Annotated[
-        Words, typer.Argument(metavar="[-- ARGUMENTS]", help="the program's arguments")
+        Strings, typer.Argument(metavar="[-- ARGUMENTS]", help="the program's arguments")
     ] = None,
     arch: Annotated[
         Word, typer.Option(metavar="LIST", help="sm_80,sm_90a; by default the GPUs of this machine")
     ] = None,
     include: Annotated[
-        Files, typer.Option("--include", "-I", metavar="FOLDER", help="a folder for headers; may be repeated")
+        Files,
+        typer.Option("--include", "-I", metavar="FOLDER", help="a folder for headers; may be repeated"),
     ] = None,
     flag: Annotated[
-        Words, typer.Option(metavar="FLAG", help="a flag for nvcc, --flag=-lcublas; may be repeated")
+        Strings, typer.Option(metavar="FLAG", help="a flag for nvcc, --flag=-lcublas; may be repeated")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="compile for cuda-gdb")] = False,
     as_json: Annotated[

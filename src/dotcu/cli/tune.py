@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from dotcu.cli import AsJson, Files, Seed, Target, Word, console, names, progress
+from dotcu.cli import AsJson, Files, Seed, TargetArg, Word, console, names, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from dotcu.operator.tuned import TunedEntry
-    from dotcu.tuning.report import TuneRow
 
 
 def command(
-    target: Target,
+    target: TargetArg,
     shapes: Annotated[
-        Word, typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16")
+        Word,
+        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
     ] = None,
     dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
     budget: Annotated[
@@ -47,7 +46,7 @@ def command(
     chosen = [name for name, given in (("--show", show), ("--stale", stale), ("--merge", merge)) if given]
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} were given together; give one of them.")
-    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
+    with progress.reports_alone_on_stdout():
         from dotcu.checking.target import resolve
         from dotcu.tuning import tuner
 
@@ -61,23 +60,16 @@ def command(
     if chosen:
         _show_entries(tuner.entries(operators), stale=stale, as_json=as_json)
         return
-    with contextlib.redirect_stdout(sys.stderr):
+    from dotcu import jobs
+
+    with progress.reports_alone_on_stdout():
         plan = tuner.prepare(
             operators, shapes=shapes or (), dtypes=names(dtypes) or (), device=device, full=full,
             counters=counters, budget_s=budget, seed=seed,
         )  # fmt: skip
-        with progress.counting(len(plan.cases), "tuned") as said:
-
-            def report_row(row: TuneRow) -> None:
-                said(f"{row.op} {row.case}")
-
-            rows, interrupted = progress.collect(plan.run(), contextlib.nullcontext(report_row))
-        report = plan.report(rows, interrupted=interrupted)
-    console.report(report, as_json)
-    if interrupted:
-        raise KeyboardInterrupt
-    if not report.passed:
-        raise typer.Exit(EXIT_FAILED)
+    showing = progress.counting(len(plan.cases), "tuned")
+    report = jobs.complete(plan, showing, partial(console.report, wants_json=as_json))
+    console.finish(report, as_json)
 
 
 def _show_entries(found: list[tuple[str, TunedEntry, str]], *, stale: bool, as_json: bool) -> None:

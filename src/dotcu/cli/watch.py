@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.live import Live
 
-from dotcu.cli import Device, Seed, Target, console
+from dotcu.cli import Device, Seed, TargetArg, console
 from dotcu.errors import without_torch
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _REFRESH = 10  # times a second
 
 
 def command(
-    target: Target,
+    target: TargetArg,
     device: Device = None,
     seed: Seed = 0,
     as_json: Annotated[bool, typer.Option("--json", help="print each event as a line of JSON")] = False,

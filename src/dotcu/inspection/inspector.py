@@ -202,7 +202,7 @@ def _of_operators(
         resolved = import_module("dotcu.checking.target").resolve(str(target), verb="inspect")
         operators = [operator for _, operator in resolved]
     else:
-        operators = import_module("dotcu.checking.checker").operators_of(target)
+        operators = import_module("dotcu.checking.target").operators_of(target)
     built, counted = tracing.kernels_of(operators, targets, counts)
     files = dict.fromkeys(o.library for each in operators for o in each.overloads.values() if o.library)
     libraries = tuple(read(path, kernels=listed) for path in files)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from dotcu.checking.checker import resolve_device
-from dotcu.checking.target import resolve
+from dotcu.checking.target import resolve, resolve_device
 from dotcu.errors import EnvironmentFault, UsageError, quoted
 from dotcu.files import read_file
 from dotcu.operator import Operator

@@ -65,6 +65,9 @@ class TuneRow:
     seconds: float = 0.0
     reason: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.op} {self.case}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TuneReport(report_base.Report):

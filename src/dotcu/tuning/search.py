@@ -41,7 +41,7 @@ TimeRound = Callable[[Sequence[int], int], Times]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class TuneChoice:
     """The choice of a search.
 
     Attributes:
@@ -76,7 +76,7 @@ def search(
     default: int,
     earlier: int | None = None,
     expired: Callable[[], bool] = lambda: False,
-) -> Choice | None:
+) -> TuneChoice | None:
     """Time candidates in rounds, each with more samples of fewer of them, and choose one once it is sure.
 
     Those within the interval of the best, or within `TIE` of it, are tied: then what the file has stays, else
@@ -114,7 +114,7 @@ def search(
     tied = tuple(one for one in remaining if _is_tied(one, remaining, times))
     winner = next(one for one in (earlier, default, tied[0]) if one in tied)
     assert winner is not None
-    return Choice(winner=winner, times=times, tied=tied, rounds=rounds)
+    return TuneChoice(winner=winner, times=times, tied=tied, rounds=rounds)
 
 
 def _mean(rounds: Sequence[TimeInterval]) -> TimeInterval:

@@ -37,10 +37,10 @@ from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.checking.cases.derived import choose
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.numerics import Oracle
+from dotcu.checking.results import Failed, Trial, trial_id
 from dotcu.checking.running import require_usable, run_one
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
-from dotcu.checking.trial import Failed, Trial
 from dotcu.checking.trials import call as calling
 from dotcu.compile import Target
 from dotcu.compile.plan import BuildInputs
@@ -57,7 +57,7 @@ from dotcu.operator.configurations import Configurations, values_of
 from dotcu.serialize import from_plain
 from dotcu.simulator import Counters
 from dotcu.tracebacks import first_lines, one_line, quiet
-from dotcu.tuning.search import MAX_TIMED, Choice, TimeInterval, Times, explore, new_study, search
+from dotcu.tuning.search import MAX_TIMED, TimeInterval, Times, TuneChoice, explore, new_study, search
 from dotcu.workers import Channel
 
 ROUNDS: tuple[Protocol, ...] = (
@@ -91,7 +91,7 @@ TIME_S = 300.0
 _COMPILED: set[BuildInputs] = set()
 """What other processes have compiled for this one, so that no further case asks them again."""
 
-Report = Callable[[dict[str, Any]], object]
+OnEvent = Callable[[dict[str, Any]], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class Session:
         with self._device.current(), torch.no_grad():
             return _TimedCandidates(self, self._timer, lambda event: None).time(candidates, 0)
 
-    def run(self, report: Report) -> None:
+    def run(self, report: OnEvent) -> None:
         """Compile, reject, gate and time; report each event."""
         rejected = set(self.request.rejected)
         candidates = [each for each in range(len(self.tunable.space)) if each not in rejected]
@@ -236,7 +236,7 @@ class Session:
 
     # -------------------------------------------------------------- rejected for nothing, then gated
 
-    def _explored(self, candidates: Sequence[int], timed: _TimedCandidates, report: Report) -> list[int]:
+    def _explored(self, candidates: Sequence[int], timed: _TimedCandidates, report: OnEvent) -> list[int]:
         """Return the fastest of those that a study proposes out of a large space; each is gated first."""
         first = [each for each in (self.request.default, self.request.earlier) if each in candidates]
 
@@ -252,7 +252,7 @@ class Session:
         )
         return [candidates[each] for each in found]
 
-    def _gated(self, candidates: Sequence[int], report: Report) -> list[int]:
+    def _gated(self, candidates: Sequence[int], report: OnEvent) -> list[int]:
         """Return the candidates that fit the device and compute what the reference does."""
         for case in self._cases:
             _oracle(self.subject, case)  # now, so that no candidate is charged with it
@@ -414,18 +414,18 @@ class Session:
         with self.tunable.trying(self.tunable.space[candidate]):
             for trial in self._trials():
                 for result in run_one(trial):
-                    if isinstance(result.outcome, Failed):
-                        evidence = result.outcome.evidence.partition("\n")[0]
-                        said = f"{result.outcome.reason}: {evidence}" if evidence else result.outcome.reason
+                    if isinstance(result, Failed):
+                        evidence = result.evidence.partition("\n")[0]
+                        said = f"{result.reason}: {evidence}" if evidence else result.reason
                         require_usable(self.subject.device)  # else the process that asks names the candidate
-                        return f"{result.check} of {trial.case}: {said}"
+                        return f"{result.check} of {trial.id.case}: {said}"
         return ""
 
     def _trials(self) -> Iterator[Trial]:
         for case in self._cases:
             run = functools.partial(calling.look, self.subject, case, _oracle(self.subject, case))
             checks = ("numerics", *calling.SANITIZERS)
-            yield Trial(overload=self.subject.name, kind="call", case=case.name, checks=checks, run=run)
+            yield Trial(id=trial_id(self.subject, "call", case), checks=checks, run=run)
         if self.request.full:
             yield from calling.plan_simulated(self.subject)
 
@@ -457,7 +457,7 @@ def _oracle(subject: Subject, case: Case) -> Oracle | None:
 class _TimedCandidates:
     """The candidates of one case, on its inputs."""
 
-    def __init__(self, session: Session, timer: Timer, report: Report) -> None:
+    def __init__(self, session: Session, timer: Timer, report: OnEvent) -> None:
         self._session, self._timer, self._report = session, timer, report
         subject = session.subject
         self._target = OperatorTarget(subject, session.workload.dtype)
@@ -470,7 +470,7 @@ class _TimedCandidates:
         self._try_each(candidates)
         return self._time_round([each for each in candidates if each in self._calls], number)
 
-    def choose(self, candidates: Sequence[int]) -> Choice | None:
+    def choose(self, candidates: Sequence[int]) -> TuneChoice | None:
         """Time candidates in rounds, and choose; while there is time, once more without what is wrong."""
         request = self._session.request
         self._calls = {each: call for each, call in self._calls.items() if each in candidates}

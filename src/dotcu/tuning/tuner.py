@@ -15,15 +15,14 @@ from typing import Any
 
 import torch
 
-from dotcu import locks
+from dotcu import jobs, locks
 from dotcu.benchmark.device import describe_machine
 from dotcu.benchmark.timers import Timer
 from dotcu.benchmark.workloads.shapes import choose_dtypes, shape_rows
 from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
 from dotcu.checking.cases.samples import short
-from dotcu.checking.checker import operators_of, resolve_device
 from dotcu.checking.subject import Subject
-from dotcu.checking.target import target_of
+from dotcu.checking.target import operators_of, resolve_device, target_of
 from dotcu.compile import cache
 from dotcu.errors import OperatorError, UsageError
 from dotcu.kernel import simulate
@@ -45,7 +44,7 @@ LIMIT_S = 600.0
 MAX_CRASHES = 20
 """Configurations that may end a worker in one case: each new one takes seconds to start."""
 
-Event = dict[str, Any]
+TuneEvent = dict[str, Any]
 
 
 @shortens_tracebacks
@@ -93,12 +92,7 @@ def tune(
         budget_s=budget_s,
         seed=seed,
     )
-    rows: list[TuneRow] = []
-    try:
-        rows.extend(plan.run())
-    except KeyboardInterrupt:
-        return plan.report(rows, interrupted=True)
-    return plan.report(rows)
+    return jobs.complete(plan)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,7 +116,7 @@ class TuneCase:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TunePlan:
-    """The cases to tune, and rows of those that cannot be.
+    """A job: the cases to tune, and rows of those that cannot be.
 
     Attributes:
         gpu: What entries are written for; None without a GPU.
@@ -173,7 +167,7 @@ class TunePlan:
         spent = time.monotonic() - self._began[0] if self._began else 0.0
         return None if self.budget_s is None else self.budget_s - spent
 
-    def write(self, case: TuneCase, event: Event) -> None:
+    def write(self, case: TuneCase, event: TuneEvent) -> None:
         """Write the entry of a case into its file; one that chose the same before stays as it is."""
         path, gpu = case.tunable.file, self.gpu
         if path is None or gpu is None:
@@ -194,12 +188,12 @@ class TunePlan:
         self._files[path] = None
         case.tunable.forget()
 
-    def report(self, rows: Sequence[TuneRow], *, interrupted: bool = False) -> TuneReport:
+    def report(self, rows: Sequence[TuneRow], *, seconds: float, interrupted: bool) -> TuneReport:
         """Return the report of some rows."""
         return TuneReport(
             gpu=self.gpu.name if self.gpu is not None else "", rows=tuple(rows),
             files=tuple(map(str, self._files)), interrupted=interrupted,
-            seconds=time.monotonic() - self._began[0] if self._began else 0.0,
+            seconds=seconds,
         )  # fmt: skip
 
 
@@ -226,7 +220,7 @@ class _CaseRun:
         self._plan, self._case, self._worker = plan, case, worker
         self._gated, self._rejected = gated, rejected
         self._of_case: dict[int, str] = {}  # rejected at the case's own shapes
-        self._outcome: Event | None = None
+        self._outcome: TuneEvent | None = None
         self._failed = ""
 
     def row(self) -> TuneRow:
@@ -274,7 +268,7 @@ class _CaseRun:
             session.run(self._take)
             return
         for _ in range(MAX_CRASHES):
-            last: Event = {"event": "begun"}
+            last: TuneEvent = {"event": "begun"}
             try:
                 self._worker.send(self._request(self._case.target))
                 while (event := self._worker.receive(self._limit_s(last))) is not None:
@@ -291,12 +285,12 @@ class _CaseRun:
                 self._take({"event": "rejected", "candidate": last["candidate"], "reason": said})
         self._failed = f"{MAX_CRASHES} configurations ended their process"
 
-    def _limit_s(self, last: Event) -> float:
+    def _limit_s(self, last: TuneEvent) -> float:
         if last["event"] == "trying":
             return TRY_S[self._plan.device.type]
         return TIME_S if last["event"] == "timing" else LIMIT_S
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: TuneEvent) -> None:
         kind = event["event"]
         if kind == "passed":
             self._gated.add(event["candidate"])
@@ -364,10 +358,10 @@ def prepare(
         if configurations_of(overload) is not None
     ]
     if not subjects:
-        names = ", ".join(operator.qualified_name for operator in operators_of(op))
+        given = operators_of(op)
+        names = ", ".join(operator.qualified_name for operator in given)
         raise UsageError(
-            f"{names} declares no configurations, so there is nothing to choose.\n"
-            "Yield some below its body: @scale.configurations"
+            f"No configurations declared for {names}.\nAdd `@{given[0].__name__}.configurations`."
         )
     cases: list[TuneCase | TuneRow] = []
     rows = tuple(shape_rows(shapes))

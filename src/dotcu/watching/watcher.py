@@ -24,7 +24,7 @@ from rich.text import Text
 
 from dotcu import errors
 from dotcu.checking.report import cause_of, failure_text, result_json
-from dotcu.checking.trial import LIMIT_S, START_S, Failed, Result
+from dotcu.checking.results import LIMIT_S, START_S, CheckResult, Failed
 from dotcu.errors import DotcuError, UsageError
 from dotcu.files import read_file
 from dotcu.serialize import from_plain, plain
@@ -59,7 +59,7 @@ class WatchState:
     first: str = ""
     first_s: float = 0.0
     first_passed: bool = False
-    failures: tuple[Result, ...] = ()
+    failures: tuple[Failed, ...] = ()
     passed: bool | None = None
     not_tried: Sequence[str] = ()
     seconds: float = 0.0
@@ -89,7 +89,7 @@ def after(event: WatchEvent, state: WatchState) -> WatchState:
     if kind == "trying":
         changes["trying"] = event["trial"]
     elif kind == "tried":
-        failures = tuple(result for result in results_of(event) if isinstance(result.outcome, Failed))
+        failures = tuple(result for result in results_of(event) if isinstance(result, Failed))
         changes |= {"tried": state.tried + 1, "trying": "", "failures": state.failures + failures}
         if not state.first:
             first_s = time.time() - state.begun
@@ -103,8 +103,8 @@ def after(event: WatchEvent, state: WatchState) -> WatchState:
     return replace(state, **changes)
 
 
-def results_of(event: WatchEvent) -> tuple[Result, ...]:
-    return from_plain(tuple[Result, ...], plain(event["results"]))
+def results_of(event: WatchEvent) -> tuple[CheckResult, ...]:
+    return from_plain(tuple[CheckResult, ...], plain(event["results"]))
 
 
 # ---------------------------------------------------------------- what is shown

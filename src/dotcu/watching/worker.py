@@ -23,9 +23,9 @@ from dotcu.benchmark.results import Measured, Protocol
 from dotcu.benchmark.timing import TimedCase
 from dotcu.checking import checker
 from dotcu.checking.report import CheckReport, nothing_tried
+from dotcu.checking.results import CheckResult, Trial
 from dotcu.checking.running import Runner, require_usable
-from dotcu.checking.target import resolve
-from dotcu.checking.trial import Result, Trial
+from dotcu.checking.target import resolve, resolve_device
 from dotcu.compile import Target, plan_build
 from dotcu.errors import DotcuError, EnvironmentFault, UsageError
 from dotcu.kernel.compiled import target_of
@@ -53,7 +53,7 @@ def events(
     """Yield the events of the present version of a target; `good` has the times of the last that passed."""
     yield {"event": "begun"}
     try:
-        place = checker.resolve_device(device)
+        place = resolve_device(device)
     except UsageError as error:
         yield {"event": "refused", "kind": "UsageError", "message": str(error)}
         return
@@ -77,17 +77,17 @@ def _tried(
     overloads = [subject.name for subject in planned.subjects]
     where, trials = planned.subjects[0].where, len(planned.trials)
     yield {"event": "planned", "device": where, "overloads": overloads, "trials": trials}
-    results: list[Result] = []
+    results: list[CheckResult] = []
     runner, start = Runner(), time.perf_counter()
     for trial in soonest(planned.trials):
-        yield {"event": "trying", "trial": trial.name}
+        yield {"event": "trying", "trial": str(trial.id)}
         new = [planned.reproducible(result) for result in runner.run(trial)]
-        yield {"event": "tried", "trial": trial.name, "results": new}
+        yield {"event": "tried", "trial": str(trial.id), "results": new}
         require_usable(device)
         if not results:  # not before: the first result is waited for
             yield {"event": "watched", "folders": loader.folders()}
         results += new
-    report = planned.report(results, seconds=time.perf_counter() - start)
+    report = planned.report(results, seconds=time.perf_counter() - start, interrupted=False)
     untried = list(_not_tried(report))
     yield {"event": "checked", "passed": report.passed, "not_tried": untried, "seconds": report.seconds}
     yield {"event": "compiled", "kernels": kernel_resources(loader.modules(), device)}
@@ -108,7 +108,7 @@ def soonest(trials: Sequence[Trial]) -> list[Trial]:
 
 def _not_tried(report: CheckReport) -> Iterator[str]:
     for overload in report.overloads:
-        if any(result.overload == overload.name for result in report.results):
+        if any(result.trial.overload == overload.name for result in report.results):
             dtypes = report.not_tried(overload.name)
             yield from (f"{overload.name}: {dtype}: {reason}" for dtype, reason in dtypes.items())
         else:

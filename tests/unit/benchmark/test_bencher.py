@@ -10,8 +10,8 @@ from torch import Tensor
 
 import dotcu
 import dotcu.gallery
-from dotcu.benchmark.bencher import RunPlan, _cases, _run_plan
-from dotcu.benchmark.results import Protocol, Row
+from dotcu.benchmark.bencher import BenchPlan, _cases, _run_plan
+from dotcu.benchmark.results import BenchRow, Protocol
 from dotcu.benchmark.targets import contenders
 from dotcu.benchmark.timing import TimedCase
 from dotcu.errors import EnvironmentFault, OperatorError, UsageError
@@ -46,7 +46,7 @@ def with_samples_that_fail() -> Operator:
     return made
 
 
-def planned(*operators: Operator, against: tuple[str, ...] = (), dtypes: tuple[str, ...] = ()) -> RunPlan:
+def planned(*operators: Operator, against: tuple[str, ...] = (), dtypes: tuple[str, ...] = ()) -> BenchPlan:
     subjects = [subject(one) for one in operators]
     cases = [(one, _cases(one, (), (), dtypes)) for one in subjects]
     rivals = {one.name: contenders(one, against) for one in subjects}
@@ -58,7 +58,7 @@ def planned(*operators: Operator, against: tuple[str, ...] = (), dtypes: tuple[s
 )
 def test_an_operator_that_cannot_be_planned_is_a_row_and_others_are_timed(bad: Any, words: str) -> None:
     first, second = planned(bad(), good()).cases
-    assert isinstance(first, Row)
+    assert isinstance(first, BenchRow)
     assert first.status == "failed"
     assert words in first.reason
     assert isinstance(second, TimedCase)

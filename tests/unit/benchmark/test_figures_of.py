@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dotcu.benchmark.limits.limit import Limit
-from dotcu.benchmark.results import OWN, Block, CallTime, Clocks, Measured, Protocol, Row, RowKey
+from dotcu.benchmark.results import OWN, BenchKey, BenchRow, Block, CallTime, Clocks, Measured, Protocol
 from dotcu.benchmark.timing import _figures_of
 from dotcu.benchmark.work import Work
 
@@ -19,14 +19,16 @@ def measured(us: float, contender: str = OWN, **options: object) -> Measured:
     return replace(Measured(contender=contender, l2="cold", by="cupti", blocks=blocks), **options)
 
 
-def row(one: Measured, own: Row | None = None, limit: Limit | None = None, *, all_: list[Measured]) -> Row:
-    key = RowKey(op="a::b", case="float32-8", contender=one.contender, l2="cold")
-    empty = Row(key=key, work=WORK, marks=("known",) if one.contender == OWN else ())
+def row(
+    one: Measured, own: BenchRow | None = None, limit: Limit | None = None, *, all_: list[Measured]
+) -> BenchRow:
+    key = BenchKey(op="a::b", case="float32-8", contender=one.contender, l2="cold")
+    empty = BenchRow(key=key, work=WORK, marks=("known",) if one.contender == OWN else ())
     samples = {other.contender: other for other in all_}
     return _figures_of(empty, samples, own=own, limit=lambda work, l2: limit, protocol=Protocol())
 
 
-def alone(one: Measured, limit: Limit | None = None) -> Row:
+def alone(one: Measured, limit: Limit | None = None) -> BenchRow:
     return row(one, limit=limit, all_=[one])
 
 

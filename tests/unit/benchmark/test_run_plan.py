@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dotcu.benchmark.bencher import RunPlan
-from dotcu.benchmark.results import Measured, Protocol, Row, RowKey
+from dotcu.benchmark.bencher import BenchPlan
+from dotcu.benchmark.results import BenchKey, BenchRow, Measured, Protocol
 from dotcu.benchmark.timing import TimedCase
 from helpers.fake_device import FakeDevice
 
@@ -14,26 +14,26 @@ from helpers.fake_device import FakeDevice
 class Case(TimedCase):
     """Has rows that were made before; notes when it is begun."""
 
-    def __init__(self, device: FakeDevice, *given: Row) -> None:
+    def __init__(self, device: FakeDevice, *given: BenchRow) -> None:
         object.__setattr__(self, "device", device)
         object.__setattr__(self, "given", given)
         object.__setattr__(self, "contenders", ["a", "b"])
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[BenchRow]:
         self.device.log.append("inputs")  # type: ignore[attr-defined]
         yield from self.given  # type: ignore[attr-defined]
 
 
-def row(**options: Any) -> Row:
-    return Row(key=RowKey(op="a::b", case="c", contender="dotcu", l2="cold"), **options)
+def row(**options: Any) -> BenchRow:
+    return BenchRow(key=BenchKey(op="a::b", case="c", contender="dotcu", l2="cold"), **options)
 
 
-def untimed() -> Row:
+def untimed() -> BenchRow:
     return row(status="skipped", reason="needs 4096 GiB")
 
 
-def planned(device: FakeDevice, *cases: TimedCase | Row) -> RunPlan:
-    return RunPlan(
+def planned(device: FakeDevice, *cases: TimedCase | BenchRow) -> BenchPlan:
+    return BenchPlan(
         device=device,
         protocol=Protocol(),
         states=("cold", "warm"),
@@ -66,8 +66,8 @@ def test_a_report_shows_the_means_of_most_rows_and_what_holds_for_all() -> None:
     by = [
         Measured(contender="dotcu", l2="cold", by=means, blocks=()) for means in ("events", "events", "cupti")
     ]
-    report = planned(device).report([row(measured=one) for one in by], interrupted=True)
+    report = planned(device).report([row(measured=one) for one in by], seconds=1.0, interrupted=True)
     assert report.by == "events"
     assert report.notes[0] == "a note"
     assert report.interrupted
-    assert planned(device).report([]).by == "cupti"
+    assert planned(device).report([], seconds=1.0, interrupted=False).by == "cupti"

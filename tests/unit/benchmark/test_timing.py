@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dotcu.benchmark import measuring, timing
-from dotcu.benchmark.results import L2, OWN, Protocol, Row
+from dotcu.benchmark.results import L2, OWN, BenchRow, Protocol
 from dotcu.benchmark.targets import BareTarget, Baseline, OperatorTarget, bare_contenders, contenders
 from dotcu.benchmark.timers import TimerFailed
 from dotcu.benchmark.timing import CONSTANT_INPUTS, NOT_VERIFIED, TOO_LITTLE, TimedCase
@@ -49,14 +49,14 @@ def case(
     )  # fmt: skip
 
 
-def rows(of: TimedCase) -> list[Row]:
+def rows(of: TimedCase) -> list[BenchRow]:
     with of.target.context():
         return list(of.rows())
 
 
-def until_interrupted(of: TimedCase) -> list[Row]:
+def until_interrupted(of: TimedCase) -> list[BenchRow]:
     """The rows that came before the interrupt."""
-    found: list[Row] = []
+    found: list[BenchRow] = []
     with of.target.context(), pytest.raises(KeyboardInterrupt):
         found.extend(of.rows())
     return found

@@ -54,7 +54,7 @@ def test_each_wrong_contender_has_its_reason_and_the_others_may_be_timed() -> No
         "raises": "failed", "cubes": "wrong", "of_other_dtype": "wrong",
     }  # fmt: skip
     assert "out of luck" in found["raises"][1]
-    assert "elements are wrong, the worst by" in found["cubes"][1]
+    assert "elements are wrong; the largest error is" in found["cubes"][1]
     assert "its reference gives float32[20]" in found["of_other_dtype"][1]
 
 

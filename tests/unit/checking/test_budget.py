@@ -18,8 +18,8 @@ from dotcu.checking import budget
 from dotcu.checking.cases.derived import choose
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
+from dotcu.checking.results import Failed, Skipped
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Skipped
 from dotcu.operator import Operator
 
 KERNELS = """
@@ -147,11 +147,7 @@ def test_what_does_not_fit_is_left_out_and_counted(kernels: Any, monkeypatch: py
     operator = convolution(kernels, (8, 3, 16, 16), (32, 32, 28, 28))
     only = "budget::conv2_8/call"
     report = dotcu.check(operator, level="quick", device="simulator", only=only)
-    left = {
-        result.trial
-        for result in report.results
-        if isinstance(result.outcome, Skipped) and result.outcome.reason.startswith("left out")
-    }
+    left = {str(result.trial) for result in report.results if isinstance(result, Skipped) and result.left_out}
     assert report.passed, str(report)
     assert "budget::conv2_8/call/float32-s1" in left
     assert "budget::conv2_8/call/float32-s0" not in left
@@ -159,7 +155,7 @@ def test_what_does_not_fit_is_left_out_and_counted(kernels: Any, monkeypatch: py
 
 
 def test_workers_share_what_an_operator_has() -> None:
-    case = Case(name="float32-s0-n7", dtype=torch.float32, build=lambda: dotcu.Sample(torch.ones(7)))
+    case = Case(dtype=torch.float32, number=0, variant="n7", build=lambda: dotcu.Sample(torch.ones(7)))
     one, half = budget.Budget(), budget.Budget(share=0.5)
     one.spent_s = half.spent_s = 0.6 * budget.CASES_S
     with one.of_case(case):
@@ -185,9 +181,9 @@ def test_a_loop_that_does_not_end_is_stopped_with_its_line(
     assert took < 15
     (failure,) = report.failures
     assert failure.check == "sanitizer-barrier"
-    assert isinstance(failure.outcome, Failed)
-    assert re.search(r"images.cu:(20|27): step-limit: still running after", failure.outcome.evidence)
-    assert "run the standard level" in failure.outcome.evidence
+    assert isinstance(failure, Failed)
+    assert re.search(r"images.cu:(20|27): step-limit: still running after", failure.evidence)
+    assert "run the standard level" in failure.evidence
     assert "left out: a call did not end, at " in str(report)
 
 
@@ -204,7 +200,7 @@ def test_a_long_loop_of_few_elements_is_no_failure(kernels: Any) -> None:
 def test_a_sample_that_is_left_out_hides_no_other(kernels: Any) -> None:
     operator = settling(kernels, "hides", (7, 60_000), (7, 60_001), (7, 3))
     report = dotcu.check(operator, level="quick", device="simulator")
-    assert "budget::hides/call/float32-s2" in {failure.trial for failure in report.failures}, str(report)
+    assert "budget::hides/call/float32-s2" in {str(failure.trial) for failure in report.failures}, str(report)
 
 
 def test_other_levels_leave_nothing_out(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:

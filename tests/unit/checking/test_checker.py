@@ -12,8 +12,10 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors
-from dotcu.checking.checker import prepare, select
-from dotcu.checking.trial import Failed, Trial
+from dotcu.checking.checker import prepare
+from dotcu.checking.planning import select
+from dotcu.checking.results import Failed, Trial
+from helpers.check_reports import bare, identity
 
 kernels = dotcu.load_inline("""
 template <typename T>
@@ -55,7 +57,7 @@ def test_a_case_is_waived_with_a_reason_that_the_report_shows() -> None:
     name = operator.qualified_name
     operator.waive("nan", "padding has the weight 0")
     report = dotcu.check(operator, level="quick", only=f"{name}/call/")
-    assert {one.trial for one in report.failures} == {f"{name}/call/float32-s1-inf"}
+    assert {str(one.trial) for one in report.failures} == {f"{name}/call/float32-s1-inf"}
     assert "waived: padding has the weight 0" in str(report)
     operator.waive("call/float32-s1-inf", "as NaN")
     assert dotcu.check(operator, level="quick", only=f"{name}/call/").passed
@@ -72,7 +74,7 @@ def test_a_right_operator_holds(device: torch.device) -> None:
     assert out == f"{name}.out"
     assert [one.dtypes for one in report.overloads] == [("float32", "float64")] * 2
     assert report.device == ("cuda:0" if device.type == "cuda" else "simulator")
-    assert {r.trial for r in report.results if r.overload == out} >= {
+    assert {str(r.trial) for r in report.results if r.trial.overload == out} >= {
         f"{out}/call/{dtype}-s{n}" for dtype in ("float32", "float64") for n in range(3)
     }
 
@@ -81,7 +83,7 @@ def test_an_element_that_is_not_written_fails_in_the_cases_that_have_one() -> No
     operator = negate(miss=1)
     report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
     assert not report.passed
-    short = {result.trial.rpartition("/")[2] for result in report.failures if result.check == "numerics"}
+    short = {result.trial.case for result in report.failures if result.check == "numerics"}
     assert short >= {f"{dtype}-s{n}" for dtype in ("float32", "float64") for n in (1, 2)}
     assert short.isdisjoint({"float32-s0", "float64-s0"})
 
@@ -92,7 +94,7 @@ def test_a_finding_fails_with_its_line() -> None:
     operator = negate(miss=-1)
     report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
     assert not report.passed
-    found = [result.outcome for result in report.failures if result.check == "sanitizer-bounds"]
+    found = [bare(result) for result in report.failures if result.check == "sanitizer-bounds"]
     assert isinstance(found[0], Failed)
     assert found[0].reason == "out-of-bounds in the simulator"
     assert "inline.cu:5" in found[0].evidence
@@ -305,22 +307,22 @@ def test_every_shortfall_has_the_call_that_shows_it_again(device: torch.device) 
     only = f"{operator.qualified_name}/call/"
     report = dotcu.check(operator, device=device, level="quick", seed=3, only=only)
     failure = report.failures[0]
-    assert isinstance(failure.outcome, Failed)
-    again = eval(failure.outcome.reproduce, {"dotcu": dotcu, "negate": operator})
+    assert isinstance(failure, Failed)
+    again = eval(failure.reproduce, {"dotcu": dotcu, "negate": operator})
     assert {result.trial for result in again.results} == {failure.trial}
-    assert [r.outcome for r in again.failures if r.check == failure.check] == [failure.outcome]
-    assert (again.seed, again.level, again.only) == (3, "quick", (failure.trial,))
+    assert [bare(r) for r in again.failures if r.check == failure.check] == [bare(failure)]
+    assert (again.seed, again.level, again.only) == (3, "quick", (str(failure.trial),))
 
 
 class TestOnly:
     TRIALS = tuple(
-        Trial(overload=overload, kind="call", case=case, checks=("numerics",), run=list)
+        Trial(id=identity(f"{overload}/call/{case}"), checks=("numerics",), run=list)
         for overload in ("a::b", "a::b.out")
         for case in ("float32-s1", "float32-s10")
     )
 
     def names(self, *only: str) -> list[str]:
-        return [trial.name for trial in select(self.TRIALS, only)]
+        return [str(trial.id) for trial in select(self.TRIALS, only)]
 
     def test_nothing_picks_all(self) -> None:
         assert len(self.names()) == 4
@@ -357,10 +359,10 @@ def test_an_interrupted_check_reports_how_much_is_left() -> None:
     operator = negate()
     planned = prepare(operator, level="quick")
     results = list(itertools.islice(planned.run(), 1))
-    report = planned.report(results, interrupted=True)
+    report = planned.report(results, seconds=1.0, interrupted=True)
     assert report.unfinished == len(planned.trials) - 1
     assert not report.passed
-    assert planned.report((), interrupted=True).unfinished == len(planned.trials)
+    assert planned.report((), seconds=1.0, interrupted=True).unfinished == len(planned.trials)
     assert f"interrupted: {report.unfinished} not run" in str(report)
 
 

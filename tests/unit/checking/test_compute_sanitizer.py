@@ -13,12 +13,14 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking import compute_sanitizer
+from dotcu.checking.catalogue import TOOLS
 from dotcu.checking.compute_sanitizer import is_warning, parse, trouble
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, TrialId
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import TrialRequest
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
 from dotcu.checking.trials.gpu import packed
 from dotcu.compile import toolchain
+from helpers.check_reports import bare, named
 
 kernels = dotcu.load_inline("""
 template <typename T>
@@ -54,11 +56,15 @@ class FakeRun:
     def __init__(self, tool: str, options: Sequence[str], path: Path, number: int) -> None:
         self.tool = tool
 
-    def outcomes(self, requests: Sequence[TrialRequest]) -> dict[str, Outcome]:
-        return {
-            request.overload: Failed(reason="seen") if self.tool in request.overload else Passed()
+    def results(self, requests: Sequence[TrialRequest]) -> list[CheckResult]:
+        return [
+            named(
+                self.tool,
+                Failed(reason="seen") if self.tool in request.overload else Passed(),
+                f"{request.overload}/{self.tool}",
+            )
             for request in requests
-        }
+        ]
 
     def close(self) -> None:
         pass
@@ -66,9 +72,9 @@ class FakeRun:
 
 def trials_of(*names: str) -> list[Trial]:
     return [
-        Trial(overload=name, kind=tool, case="", checks=(tool,), run=lambda: ())
+        Trial(id=TrialId(overload=name, kind=tool), checks=(tool,), run=lambda: ())
         for name in names
-        for tool in compute_sanitizer.TOOLS
+        for tool in TOOLS
     ]
 
 
@@ -77,7 +83,7 @@ def test_every_tool_is_run_once_for_all_its_overloads(monkeypatch: pytest.Monkey
     monkeypatch.setattr(toolchain, "find_tool", lambda name: Path("/somewhere") / name)
     names = ("a::racecheck", "a::good")
     found = compute_sanitizer.run({name: request_for(name) for name in names}, trials_of(*names))
-    outcomes = {result.trial: (result.check, result.outcome) for result in found}
+    outcomes = {str(result.trial): (result.check, bare(result)) for result in found}
     assert len(outcomes) == 8
     assert outcomes["a::racecheck/racecheck"] == ("racecheck", Failed(reason="seen"))
     assert sum(outcome == Passed() for _, outcome in outcomes.values()) == 7
@@ -88,8 +94,8 @@ def test_without_the_tool_the_line_that_installs_it_is_said(monkeypatch: pytest.
     found = list(compute_sanitizer.run({"a::b": request_for("a::b")}, trials_of("a::b")))
     assert len(found) == 4
     for result in found:
-        assert isinstance(result.outcome, Skipped)
-        assert "pip install nvidia-cuda-sanitizer-api" in result.outcome.reason
+        assert isinstance(result, Skipped)
+        assert "pip install nvidia-cuda-sanitizer-api" in result.reason
 
 
 def test_nobody_is_asked_where_no_trial_needs_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +116,7 @@ def test_an_operator_that_no_other_process_finds_is_not_looked_at() -> None:
 def test_the_bare_call_is_the_smallest_one_in_memory_of_its_own() -> None:
     subject = Subject(overload=twice, device=torch.device("cpu"))
     (trial,) = compute_sanitizer.bare(subject)
-    assert trial.case == "float32-s1"
+    assert trial.id.case == "float32-s1"
     strided = subject.given(torch.float32)[1].sample.tensors[0]
     made = packed(strided, torch.device("cpu"))
     assert torch.equal(made, strided)
@@ -118,9 +124,7 @@ def test_the_bare_call_is_the_smallest_one_in_memory_of_its_own() -> None:
     assert made.untyped_storage().nbytes() == 4 * (2 * 9 + 3 * 2 + 1), "nothing lies beside it"
     if torch.cuda.is_available():
         (trial,) = compute_sanitizer.bare(Subject(overload=twice, device=torch.device("cuda", 0)))
-        ((check, outcome),) = trial.run()
-        assert check == "memcheck"
-        assert outcome == Passed(note="twice")
+        assert list(trial.run()) == [Passed(note="twice")]
 
 
 # ---------------------------------------------------------------- a worker under a tool
@@ -136,8 +140,7 @@ def say(*lines):
 def tell(**answer): print(json.dumps(answer if "done" in answer else {{"reply": answer}}), flush=True)
 
 def result(kind, **values):
-    outcome = {{"outcome": kind, **values}}
-    tell(result={{"overload": "", "check": "memcheck", "trial": "", "seconds": 0, "outcome": outcome}})
+    tell(result={{"check": "memcheck", "seconds": 0, "outcome": kind, **values}})
 
 say("COMPUTE-SANITIZER")
 late = []
@@ -175,12 +178,14 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def outcomes(tool: Path, *names: str) -> Mapping[str, Outcome]:
+def outcomes(tool: Path, *names: str) -> Mapping[str, CheckResult]:
     requests = [
         TrialRequest(target="x", overload=name, device="cuda:0", level=2, seed=0, trials=(), threads=1)
         for name in names
     ]
-    return compute_sanitizer.ToolRun("memcheck", ("--some-option",), tool, 0).outcomes(requests)
+    found = compute_sanitizer.ToolRun("memcheck", ("--some-option",), tool, 0).results(requests)
+    assert {result.check for result in found} == {"memcheck"}
+    return {result.trial.overload: bare(result) for result in found}
 
 
 def test_reports_are_of_the_call_that_they_came_in(tool: Path, monkeypatch: pytest.MonkeyPatch) -> None:

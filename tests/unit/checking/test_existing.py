@@ -13,11 +13,12 @@ import torch
 
 import dotcu
 from dotcu.benchmark.bencher import source_digests
-from dotcu.checking.checker import subjects_of
+from dotcu.checking.planning import subjects_of
 from dotcu.checking.report import CheckReport
-from dotcu.checking.trial import Failed, Passed, Skipped
+from dotcu.checking.results import Failed, Passed, Skipped
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.operator import ExistingOperator
+from helpers.check_reports import bare
 from helpers.foreign_operators import CPP, foreign, scaled
 
 with_compiler = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler; c++ is not on PATH")
@@ -34,7 +35,7 @@ def described(name: str, *, fake: bool = True) -> ExistingOperator:
 
 
 def outcomes(report: CheckReport, check: str) -> list[Any]:
-    return [result.outcome for result in report.results if result.check == check]
+    return [bare(result) for result in report.results if result.check == check]
 
 
 def short(report: CheckReport) -> set[str]:
@@ -134,7 +135,7 @@ def test_a_refusal_in_c_plus_plus_is_a_runtime_error_and_counts_as_one() -> None
     name = foreign(CPU=picky)
     report = dotcu.check(described(name), device="cpu", level="quick", only=f"{name}/call")
     assert report.passed
-    assert Passed(note="refused: RuntimeError: scale takes contiguous tensors") in outcomes(report, "errors")
+    assert Passed(refusal="RuntimeError: scale takes contiguous tensors") in outcomes(report, "errors")
 
 
 def test_a_written_argument_that_is_given_back_is_compared_once() -> None:

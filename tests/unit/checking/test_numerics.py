@@ -54,7 +54,7 @@ class TestElements:
         wrong[3, 7] += 1e-3
         error = judge(torch.square, wrong, x)
         assert not error.passed
-        assert error.what.startswith("1 of 1000 elements are wrong, the worst by ")
+        assert error.what.startswith("1 of 1000 elements are wrong; the largest error is ")
         assert error.where == f"output 0[3, 7]: got {wrong[3, 7].item()}, expected {x[3, 7].item() ** 2}"
 
     def test_a_large_element_excuses_no_small_one(self) -> None:
@@ -119,7 +119,7 @@ class TestTheWhole:
         x = noise()
         error = judge(torch.clone, x * (1 + 7 * 2.0**-23), x)
         assert not error.passed
-        assert error.what.startswith("output 0 as a whole is wrong by 1.")
+        assert error.what.startswith("output 0 as a whole is wrong: its error is 1.")
         assert judge(torch.clone, x * (1 + 3 * 2.0**-23), x).passed
 
     def test_a_single_element_may_be_as_wrong_as_an_element(self) -> None:

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dotcu import errors
-from dotcu.checking import checks, pytest_plugin, running
+from dotcu.checking import checks, planning, pytest_plugin
 from dotcu.gallery import add, square
 from helpers import forked_scripts
 
@@ -29,8 +29,8 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking import running
-from dotcu.checking.trial import skipped
+from dotcu.checking import planning
+from dotcu.checking.results import skipped
 
 
 def samples(device, dtype):
@@ -72,13 +72,13 @@ def untried(a: Tensor) -> Tensor:
     return a + 1
 
 
-def plan(subject, plan=running.plan):
+def plan(subject, plan=planning.plan):
     yield from plan(subject)
     if subject.name == "theirs::right":
         yield skipped(subject, "graph", "for the test")
 
 
-running.plan = plan
+planning.plan = plan
 """
 FILE = """
 import theirs
@@ -173,7 +173,7 @@ def test_junit_has_what_each_check_came_to(ran: Ran) -> None:
     assert wrong["trial"] == "theirs::wrong/call/float32-s0"
     assert wrong["written"] == "passed"
     assert wrong["numerics"].startswith("failed: 1 of 1 elements are wrong, ")
-    assert ran.properties["theirs.right.call.float32-s0"]["numerics"] == "passed, at 0 of its bound"
+    assert ran.properties["theirs.right.call.float32-s0"]["numerics"] == "passed, error: 0 % of the tolerance"
     assert ran.properties["theirs.right.graph"]["graph"] == "skipped: for the test"
 
 
@@ -239,7 +239,7 @@ def test_the_level_is_quick_and_the_command_line_goes_before_the_file(
         seen.append((subject.level.name, subject.seed))
         return []
 
-    monkeypatch.setattr(running, "plan", plan)
+    monkeypatch.setattr(planning, "plan", plan)
     Collecting(checks(square, device="simulator"))
     Collecting(checks(square, device="simulator", level="standard", seed=2))
     Collecting(checks(square, device="bogus", seed=2), dotcu_level="full", dotcu_device="simulator")

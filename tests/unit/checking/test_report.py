@@ -11,7 +11,7 @@ import pytest
 
 from dotcu.checking.catalogue import Level, of_level
 from dotcu.checking.report import CheckedOverload
-from dotcu.checking.trial import Passed, Skipped
+from dotcu.checking.results import Passed, Skipped
 from helpers.check_reports import NAME, failed, named, passed, report, skipped
 
 TWO = (
@@ -79,9 +79,9 @@ def test_a_dtype_of_which_every_sample_is_empty_does_not_hold() -> None:
 
 
 def test_derived_calls_are_counted_and_so_are_those_that_were_refused() -> None:
-    refused = [named("errors", Passed(note=f"refused: ValueError: {n}"), f"float32-s0-n{n}") for n in (1, 2)]
+    refused = [named("errors", Passed(refusal=f"ValueError: {n}"), f"float32-s0-n{n}") for n in (1, 2)]
     taken = [named(check, Passed(), "float32-s0-offset-1") for check in ("numerics", "written")]
-    given = [named("errors", Passed(note="refused: ValueError: no"), "float32-s1")]
+    given = [named("errors", Passed(refusal="ValueError: no"), "float32-s1")]
     found = report(refused, taken, given)
     assert found.derived(NAME) == (3, ["ValueError: 1", "ValueError: 2"])
     assert found.to_json()["overloads"][0]["derived"] == {"tried": 3, "refused": 2}
@@ -97,7 +97,7 @@ def test_the_json_form_is_plain_and_has_what_the_report_has() -> None:
     )
     plain = found.to_json()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert (plain["version"], plain["passed"], plain["level"], plain["seed"]) == (3, False, "quick", 5)
+    assert (plain["version"], plain["passed"], plain["level"], plain["seed"]) == (4, False, "quick", 5)
     assert plain["checks"] == list(of_level(Level.QUICK))
     assert plain["overloads"] == [
         {

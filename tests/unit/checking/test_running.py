@@ -15,24 +15,25 @@ import torch
 
 import dotcu
 from dotcu import errors, serialize
-from dotcu.checking import running
+from dotcu.checking import planning, running
 from dotcu.checking.catalogue import Level
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, result_of
 from dotcu.checking.running import TrialWorker, run_here, run_one
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import TrialRequest, resolve
-from dotcu.checking.trial import Failed, Passed, Result, Skipped, Trial, Verdict
 from dotcu.simulator.run import Finding
 from dotcu.workers import Worker, WorkerCrash
+from helpers.check_reports import bare, identity
 from helpers.derivable_operators import operator, subject
 
 
-def trial(work: Callable[[], Iterator[Verdict]], case: str = "case") -> Trial:
-    return Trial(overload="a::b", kind="call", case=case, checks=("numerics", "written"), run=work)
+def trial(work: Callable[[], Iterator[CheckResult]], case: str = "case") -> Trial:
+    return Trial(id=identity(f"a::b/call/{case}"), checks=("numerics", "written"), run=work)
 
 
 def raising(error: BaseException, case: str = "case") -> Trial:
-    def work() -> Iterator[Verdict]:
-        yield "written", Passed()
+    def work() -> Iterator[CheckResult]:
+        yield Passed(check="written")
         raise error
 
     return trial(work, case)
@@ -40,9 +41,10 @@ def raising(error: BaseException, case: str = "case") -> Trial:
 
 def test_results_come_trial_by_trial_with_their_names() -> None:
     trials = [
-        trial(lambda: iter([("numerics", Passed()), ("written", Passed())]), case) for case in ("s0", "s1")
+        trial(lambda: iter([Passed(check="numerics"), Passed(check="written")]), case)
+        for case in ("s0", "s1")
     ]
-    found = [(result.trial, result.check) for result in run_here(trials)]
+    found = [(str(result.trial), result.check) for result in run_here(trials)]
     names = ["a::b/call/s0", "a::b/call/s1"]
     assert found == [(name, check) for name in names for check in ("numerics", "written")]
 
@@ -52,11 +54,11 @@ def test_what_a_trial_raises_counts_against_its_first_check_and_keeps_what_it_fo
     error: BaseException,
 ) -> None:
     written, raised = run_one(raising(error))
-    assert (written.check, written.outcome) == ("written", Passed())
+    assert (written.check, bare(written)) == ("written", Passed())
     assert raised.check == "numerics"
-    assert isinstance(raised.outcome, Failed)
-    assert raised.outcome.reason == f"it raises {type(error).__name__}"
-    assert "test_running.py:" in raised.outcome.evidence
+    assert isinstance(raised, Failed)
+    assert raised.reason == f"it raises {type(error).__name__}"
+    assert "test_running.py:" in raised.evidence
 
 
 def test_a_kernels_fault_that_torch_finds_is_reported_with_the_suspects(
@@ -64,8 +66,8 @@ def test_a_kernels_fault_that_torch_finds_is_reported_with_the_suspects(
 ) -> None:
     monkeypatch.setattr(running, "fault_story", lambda error: f"the story of {type(error).__name__}")
     _, raised = run_one(raising(RuntimeError("CUDA error: unspecified launch failure")))
-    assert isinstance(raised.outcome, Failed)
-    assert raised.outcome.evidence.endswith("\nthe story of RuntimeError")
+    assert isinstance(raised, Failed)
+    assert raised.evidence.endswith("\nthe story of RuntimeError")
 
 
 @pytest.mark.parametrize("kind", [errors.UsageError, errors.ToolchainError, errors.JitDisabled])
@@ -89,18 +91,19 @@ def test_after_a_kernel_that_does_not_compile_its_other_trials_of_that_dtype_are
         error.__cause__ = cause
     cases = ("float32-s0", "float32-s1-n3", "float16-s0")
     found = list(run_here(raising(error, case) for case in cases))
-    reasons = [(r.trial.rpartition("/")[2], r.outcome) for r in found if not isinstance(r.outcome, Passed)]
+    reasons = [(r.trial.case, bare(r)) for r in found if not isinstance(r, Passed)]
     assert [case for case, outcome in reasons if isinstance(outcome, Failed)] == [cases[0], cases[2]]
-    skipped = [(r.check, r.outcome) for r in found if isinstance(r.outcome, Skipped)]
+    skipped = [(r.check, bare(r)) for r in found if isinstance(r, Skipped)]
     why = Skipped(reason="its kernel does not compile")
-    assert skipped == [("numerics", why), ("written", why)]
+    assert [pair for pair in skipped if "see call" not in str(pair)] == [("numerics", why), ("written", why)]
+    assert {r.check for r in found if isinstance(r, Failed)} == {"call"}, "where a compile error belongs"
 
 
 def test_a_reference_that_has_an_operator_compute_is_found_as_that() -> None:
     _, raised = run_one(raising(ReferenceCalls("the reference of a::b calls the operator a::b.")))
     assert raised.check == "reference"
-    assert isinstance(raised.outcome, Failed)
-    assert "calls the operator a::b" in raised.outcome.evidence
+    assert isinstance(raised, Failed)
+    assert "calls the operator a::b" in raised.evidence
 
 
 def test_an_interrupt_is_no_finding() -> None:
@@ -109,24 +112,24 @@ def test_an_interrupt_is_no_finding() -> None:
 
 
 def endless(case: str) -> Trial:
-    def work() -> Iterator[Verdict]:
+    def work() -> Iterator[CheckResult]:
         while True:
             try:
                 time.sleep(0.01)
             except Exception:  # as trials and bodies do
-                yield "numerics", Passed()
+                yield Passed()
 
     return trial(work, case)
 
 
 def test_a_trial_that_does_not_end_in_this_process_is_ended_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "limit_s", lambda kind: 0.1)
-    good = trial(lambda: iter([("numerics", Passed())]))
+    good = trial(lambda: iter([Passed()]))
     hanging, passed = run_here([endless("hangs"), good])
-    assert isinstance(hanging.outcome, Failed)
-    assert (hanging.check, hanging.outcome.reason) == ("numerics", "it did not end within 0.1 s")
-    assert "test_running.py:" in hanging.outcome.evidence
-    assert passed.outcome == Passed()
+    assert isinstance(hanging, Failed)
+    assert (hanging.check, hanging.reason) == ("numerics", "it did not end within 0.1 s")
+    assert "test_running.py:" in hanging.evidence
+    assert bare(passed) == Passed()
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
@@ -141,19 +144,19 @@ def alarms() -> Iterator[list[int]]:
 
 
 def test_a_timer_that_is_due_before_a_trials_limit_comes_due_in_it(alarms: list[int]) -> None:
-    def waits() -> Iterator[Verdict]:
+    def waits() -> Iterator[CheckResult]:
         while not alarms:
             time.sleep(0.01)
-        yield "numerics", Passed()
+        yield Passed()
 
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     assert outcomes(list(run_here([trial(waits)]))) == [("call", "numerics", "Passed")]
 
 
 def test_a_later_timer_goes_on_after_a_trial_with_the_time_that_is_left(alarms: list[int]) -> None:
-    def takes_a_while() -> Iterator[Verdict]:
+    def takes_a_while() -> Iterator[CheckResult]:
         time.sleep(0.05)
-        yield "numerics", Passed()
+        yield Passed()
 
     signal.setitimer(signal.ITIMER_REAL, 3600)
     list(run_here([trial(takes_a_while)]))
@@ -170,11 +173,11 @@ def test_after_three_trials_that_do_not_end_the_rest_of_an_overload_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(running, "limit_s", lambda kind: 0.05)
-    other = replace(trial(lambda: iter([("numerics", Passed())])), overload="a::c")
+    other = replace(trial(lambda: iter([Passed()])), id=identity("a::c/call/case"))
     one_by_one = TrialWorker()  # as pytest runs them
     simulated = subject(operator(negated, dotcu.Sample(torch.zeros(1))))
     last = [one_by_one.run(simulated, endless(str(i))) for i in range(4)][-1]
-    assert [type(result.outcome) for result in last] == [Skipped, Skipped]
+    assert [type(result) for result in last] == [Skipped, Skipped]
     results = list(run_here([*(endless(str(i)) for i in range(4)), other]))
     assert outcomes(results) == [
         *[("call", "numerics", "Failed")] * 3,
@@ -206,12 +209,12 @@ def test_each_kind_of_finding_is_of_one_check_whichever_trial_has_it(kind: str, 
     )  # fmt: skip
     wrapped = RuntimeError("from torch")
     wrapped.__cause__ = errors.FindingError(finding)
-    _, failed, *others = run_one(replace(raising(wrapped), kind="fake", checks=("fake",)))
+    _, failed, *others = run_one(replace(raising(wrapped), id=identity("a::b/fake/case"), checks=("fake",)))
     assert failed.check == check
-    assert isinstance(failed.outcome, Failed)
-    assert failed.outcome.evidence.startswith("k.cu:3: ")
+    assert isinstance(failed, Failed)
+    assert failed.evidence.startswith("k.cu:3: ")
     why = Skipped(reason=f"its call has a fault in the simulator: see {check}")
-    assert [(r.check, r.outcome) for r in others] == [("fake", why)]
+    assert [(r.check, bare(r)) for r in others] == [("fake", why)]
 
 
 # ---------------------------------------------------------------- in workers: fakes, which need no torch
@@ -225,7 +228,7 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def named(kind: str, case: str = "c", overload: str = "a::b") -> Trial:
-    return Trial(overload=overload, kind=kind, case=case, checks=("numerics", "bounds"), run=lambda: ())
+    return Trial(id=identity(f"{overload}/{kind}/{case}"), checks=("numerics", "bounds"), run=lambda: ())
 
 
 def request_for(log: Path, overload: str = "a::b") -> TrialRequest:
@@ -234,63 +237,65 @@ def request_for(log: Path, overload: str = "a::b") -> TrialRequest:
     )
 
 
-def in_workers(log: Path, *trials: Trial) -> list[Result]:
-    return list(running.run_in_workers([(request_for(log), list(trials))], 1))
+def in_workers(log: Path, *trials: Trial) -> list[CheckResult]:
+    return list(running.run_in_workers([asking(log, *trials)], trials, 1))
 
 
-def outcomes(results: Sequence[Result]) -> list[tuple[str, str, str]]:
+def asking(log: Path, *trials: Trial) -> TrialRequest:
+    return replace(request_for(log, trials[0].overload), trials=tuple(trial.id for trial in trials))
+
+
+def outcomes(results: Sequence[CheckResult]) -> list[tuple[str, str, str]]:
     """The kind of trial, the check and the outcome of each result."""
-    return [(r.trial.split("/")[1], r.check, type(r.outcome).__name__) for r in results]
+    return [(r.trial.kind, r.check, type(r).__name__) for r in results]
 
 
 def test_a_crash_is_that_trials_failure_and_a_new_worker_goes_on(log: Path) -> None:
     first, crashed, last = in_workers(log, named("good", "1"), named("segfault"), named("good", "2"))
-    assert (first.outcome, last.outcome) == (Passed(), Passed())
+    assert (bare(first), bare(last)) == (Passed(), Passed())
     assert crashed.check == "numerics"
-    assert isinstance(crashed.outcome, Failed)
-    assert crashed.outcome.reason == "the process died: SIGSEGV"
-    assert crashed.outcome.evidence.startswith("the last words\n")
+    assert isinstance(crashed, Failed)
+    assert crashed.reason == "the process died: SIGSEGV"
+    assert crashed.evidence.startswith("the last words\n")
     assert len(log.read_text().splitlines()) == 2
 
 
 def test_a_trial_that_does_not_end_is_ended(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "limit_s", lambda kind: 0.3 if kind == "hang" else 60.0)
     hanging, good = in_workers(log, named("hang"), named("good"))
-    assert isinstance(hanging.outcome, Failed)
-    assert hanging.outcome.reason == "it did not end within 0.3 s"
-    assert good.outcome == Passed()
+    assert isinstance(hanging, Failed)
+    assert hanging.reason == "it did not end within 0.3 s"
+    assert bare(good) == Passed()
 
 
 def test_a_gpu_that_is_lost_is_the_trials_failure_unless_it_has_failed_already(log: Path) -> None:
     lost, failed, good = in_workers(log, named("unusable"), named("fault"), named("good"))
-    assert isinstance(lost.outcome, Failed)
-    assert (lost.outcome.reason, lost.outcome.evidence) == (
+    assert isinstance(lost, Failed)
+    assert (lost.reason, lost.evidence) == (
         "the kernel left the GPU unusable", "a kernel trapped"
     )  # fmt: skip
-    assert failed.outcome == Failed(reason="it raises")
-    assert good.outcome == Passed()
+    assert bare(failed) == Failed(reason="it raises")
+    assert bare(good) == Passed()
 
 
 def test_after_three_crashes_the_rest_of_an_overload_is_skipped_and_no_other(log: Path) -> None:
     crashing = [*(named("exit", str(i)) for i in range(3)), named("good")]
-    tasks = [
-        (request_for(log), crashing),
-        (request_for(log, "a::c"), [named("good", overload="a::c")]),
-    ]
-    results = list(running.run_in_workers(tasks, 1))
+    other = named("good", overload="a::c")
+    tasks = [asking(log, *crashing), asking(log, other)]
+    results = list(running.run_in_workers(tasks, [*crashing, other], 1))
     assert outcomes(results) == [
         *[("exit", "numerics", "Failed")] * 3,
         ("good", "numerics", "Skipped"),
         ("good", "bounds", "Skipped"),
         ("good", "numerics", "Passed"),
     ]
-    assert "3 times" in str(results[3].outcome)
+    assert "3 times" in str(bare(results[3]))
     assert len(log.read_text().splitlines()) == 4
 
 
 def test_a_trial_that_the_worker_does_not_have_is_skipped(log: Path) -> None:
     good, *missing = in_workers(log, named("good"), named("unknown"))
-    assert good.outcome == Passed()
+    assert bare(good) == Passed()
     assert outcomes(missing) == [("unknown", "numerics", "Skipped"), ("unknown", "bounds", "Skipped")]
 
 
@@ -302,10 +307,9 @@ def test_an_error_that_no_trial_can_do_without_is_raised(log: Path) -> None:
 def test_trials_begin_here_until_a_worker_is_ready(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = iter([False, False, True])
     monkeypatch.setattr(Worker, "is_ready", lambda worker: next(here, True))
-    first = [trial(lambda: iter([("numerics", Passed(note="here"))]), str(i)) for i in range(2)]
-    task = (request_for(log), [*first, named("good")])
-    results = list(running.run_in_workers([task], 1, begin_here=True))
-    assert [str(getattr(r.outcome, "note", "")) for r in results] == ["here", "here", ""]
+    trials = [trial(lambda: iter([Passed(note="here")]), str(i)) for i in range(2)] + [named("good")]
+    results = list(running.run_in_workers([asking(log, *trials)], trials, 1, begin_here=True))
+    assert [str(getattr(bare(r), "note", "")) for r in results] == ["here", "here", ""]
 
 
 def test_what_the_machine_lacks_before_a_worker_is_ready_leaves_the_other_operators_checked(
@@ -313,17 +317,13 @@ def test_what_the_machine_lacks_before_a_worker_is_ready_leaves_the_other_operat
 ) -> None:
     monkeypatch.setattr(Worker, "is_ready", lambda worker: False)
     lacking = raising(errors.ToolchainError("no compiler"))
-    never = trial(lambda: pytest.fail("it ran"))
-    other = replace(trial(lambda: iter([("numerics", Passed())])), overload="a::c")
-    tasks = [
-        (request_for(log), [lacking, never]),
-        (request_for(log), [never]),
-        (request_for(log, "a::c"), [other]),
-    ]
-    results: list[Result] = []
+    never = trial(lambda: pytest.fail("it ran"), "never")
+    other = replace(trial(lambda: iter([Passed()])), id=identity("a::c/call/case"))
+    tasks = [asking(log, lacking, never), asking(log, never), asking(log, other)]
+    results: list[CheckResult] = []
     with pytest.raises(errors.ToolchainError, match="no compiler"):
-        results.extend(running.run_in_workers(tasks, 1, begin_here=True))
-    assert [(result.overload, result.outcome) for result in results] == [("a::c", Passed())]
+        results.extend(running.run_in_workers(tasks, [lacking, never, other], 1, begin_here=True))
+    assert [(result.trial.overload, bare(result)) for result in results] == [("a::c", Passed())]
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -331,15 +331,16 @@ def test_every_trial_is_in_one_task_of_its_overload(log: Path, jobs: int) -> Non
     names = ("a::b", "a::c")
     trials = [named("call", str(i), name) for i in range(50) for name in names]
     tasks = running._split({name: request_for(log, name) for name in names}, trials, jobs)
-    assert sorted(each.name for _, own in tasks for each in own) == sorted(each.name for each in trials)
-    assert all(each.overload == request.overload for request, own in tasks for each in own)
-    assert max(len(own) for _, own in tasks) == (50 if jobs == 1 else 9)
+    asked = [each for request in tasks for each in request.trials]
+    assert sorted(map(str, asked)) == sorted(str(each.id) for each in trials)
+    assert all(each.overload == request.overload for request in tasks for each in request.trials)
+    assert max(len(request.trials) for request in tasks) == (50 if jobs == 1 else 9)
     assert running._split({}, [], jobs) == []
 
 
 def quick_tasks(
     log: Path, operators: int, overloads: int = 1, level: Level = Level.QUICK
-) -> list[running.Task]:
+) -> list[TrialRequest]:
     """The tasks of a check in the simulator, of 53 trials of each overload, for two workers."""
     names = [(f"{log}:op{i}", f"a::op{i}.o{k}") for i in range(operators) for k in range(overloads)]
     requests = {
@@ -351,14 +352,14 @@ def quick_tasks(
 
 @pytest.mark.parametrize("operators", [2, 5, 7])
 def test_an_operator_among_others_has_its_whole_budget_in_a_quick_check(log: Path, operators: int) -> None:
-    assert [(len(own), request.workers) for request, own in quick_tasks(log, operators)] == [
+    assert [(len(request.trials), request.workers) for request in quick_tasks(log, operators)] == [
         (53, 1)
     ] * operators
 
 
 def test_workers_with_trials_of_one_operator_share_its_budget(log: Path) -> None:
-    assert {request.workers for request, _ in quick_tasks(log, 1)} == {2}
-    assert {request.workers for request, _ in quick_tasks(log, 3, overloads=2)} == {2}
+    assert {request.workers for request in quick_tasks(log, 1)} == {2}
+    assert {request.workers for request in quick_tasks(log, 3, overloads=2)} == {2}
     assert len(quick_tasks(log, 2, level=Level.STANDARD)) == 8, "other levels have no budget"
 
 
@@ -449,14 +450,14 @@ def request_of_good(tmp_path_factory: pytest.TempPathFactory) -> TrialRequest:
     *_, subject = define(tmp_path_factory.mktemp("served"), "running_served")
     request = running.request_for(subject)
     assert request is not None
-    return replace(request, trials=(f"{subject.name}/call/float32-s1",))
+    return replace(request, trials=(identity(f"{subject.name}/call/float32-s1"),))
 
 
 def test_a_worker_runs_the_trials_that_are_named_and_no_others(request_of_good: TrialRequest) -> None:
     (name,) = request_of_good.trials
     begin, *results, end = served(request_of_good)
-    assert (begin, end) == ({"begin": name}, {"end": name})
-    found = [serialize.from_plain(Result, reply["result"]) for reply in results]
+    assert (begin, end) == ({"begin": serialize.plain(name)}, {"end": serialize.plain(name)})
+    found = [result_of(reply["result"]) for reply in results]
     assert {result.trial for result in found} == {name}
     assert {"numerics", "bounds", "inputs"} <= {result.check for result in found}
 
@@ -483,17 +484,17 @@ def test_what_one_operator_destroys_leaves_the_others_alone(
     monkeypatch.setattr(running, "jobs_for", lambda *given, **native: 1)
     monkeypatch.setattr(Worker, "is_ready", lambda worker: True)
     subjects = define(tmp_path, "running_destroyed")
-    trials = [each for subject in subjects for each in running.plan(subject) if each.case == "float32-s0"]
+    trials = [each for subject in subjects for each in planning.plan(subject) if each.id.case == "float32-s0"]
     trials = [each for each in trials if each.kind == "call"]
     aborted, null, *good = running.run(subjects, trials)
-    assert isinstance(aborted.outcome, Failed)
-    assert aborted.outcome.reason == "the process died: SIGABRT"
-    assert isinstance(null.outcome, Failed)
-    assert null.outcome.reason == "the process died: SIGSEGV"
-    assert "running_destroyed.py" in null.outcome.evidence, "a crash names the user's line"
-    assert "dotcu/operator" not in null.outcome.evidence, "and none of ours"
+    assert isinstance(aborted, Failed)
+    assert aborted.reason == "the process died: SIGABRT"
+    assert isinstance(null, Failed)
+    assert null.reason == "the process died: SIGSEGV"
+    assert "running_destroyed.py" in null.evidence, "a crash names the user's line"
+    assert "dotcu/operator" not in null.evidence, "and none of ours"
     assert len(good) > 3
-    assert all(isinstance(result.outcome, Passed) for result in good)
+    assert all(isinstance(result, Passed) for result in good)
 
 
 def test_an_operator_that_no_other_process_can_find_is_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,5 +507,5 @@ def test_an_operator_that_no_other_process_can_find_is_run_here(monkeypatch: pyt
     here.reference(torch.clone)
     here.samples(lambda device, dtype: [dotcu.Sample(torch.ones(2, device=device, dtype=dtype))])
     subject = Subject(overload=here, device=torch.device("cpu"), level=Level.QUICK)
-    trials = [each for each in running.plan(subject) if each.kind == "call"]
-    assert {type(result.outcome) for result in running.run([subject], trials)} == {Passed}
+    trials = [each for each in planning.plan(subject) if each.kind == "call"]
+    assert {type(result) for result in running.run([subject], trials)} == {Passed}

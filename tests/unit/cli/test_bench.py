@@ -19,7 +19,7 @@ import pytest
 import dotcu.benchmark
 from dotcu.benchmark.reports import saved_runs
 from dotcu.benchmark.reports.report import BenchReport
-from dotcu.benchmark.results import Row
+from dotcu.benchmark.results import BenchRow
 from dotcu.cli import console, main, progress
 from dotcu.errors import UsageError
 from helpers.bench_reports import change, compared, report, row
@@ -54,7 +54,7 @@ class Bencher:
     """Stands for what plans, measures, saves and compares; notes what it was asked for."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = [GOOD]
+        self.rows: list[BenchRow] = [GOOD]
         self.told: dict[str, Any] = {}
         self.stops = False
         self.changes: list[Any] = []
@@ -73,12 +73,12 @@ class Bencher:
     def total(self) -> int:
         return len(self.rows)
 
-    def run(self) -> Iterator[Row]:
+    def run(self) -> Iterator[BenchRow]:
         yield from self.rows
         if self.stops:
             raise KeyboardInterrupt
 
-    def report(self, rows: Sequence[Row], *, interrupted: bool = False) -> BenchReport:
+    def report(self, rows: Sequence[BenchRow], *, seconds: float, interrupted: bool) -> BenchReport:
         return report(*rows, interrupted=interrupted, **self.told)
 
     # ------------------------------------------------------------ dotcu.benchmark.reports.saved_runs
@@ -139,7 +139,7 @@ def bench(*words: str) -> int | str | None:
     ids=["passed", "wrong", "refused"],
 )
 def test_the_exit_code_says_whether_it_held(
-    bencher: Bencher, capsys: pytest.CaptureFixture[str], rows: list[Row], code: int, last: str
+    bencher: Bencher, capsys: pytest.CaptureFixture[str], rows: list[BenchRow], code: int, last: str
 ) -> None:
     bencher.rows = rows
     assert bench("ops.py") == code

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.checking.trial import Failed, Passed, Result, Trial
+from dotcu.checking.results import CheckResult, Failed, Passed, Trial
 from dotcu.cli import console, main, progress
 from helpers import forked_scripts
+from helpers.check_reports import identity, named
 
 OPS = """
 import torch
@@ -116,7 +117,7 @@ def test_what_fails_ends_with_1_and_the_line_that_shows_it_again_does(
 def test_json_is_all_that_is_on_standard_output(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     done = Done(capsys, "check", "ops.py:right", "--json", *CALLS, f"{ops}::right/call/float32-s")
     shown = json.loads(done.out)
-    assert (done.code, shown["version"], shown["passed"], shown["level"]) == (0, 3, True, "quick")
+    assert (done.code, shown["version"], shown["passed"], shown["level"]) == (0, 4, True, "quick")
     assert "in the body" in done.err
 
 
@@ -190,7 +191,7 @@ def test_a_target_that_is_not_importable_shows_the_users_own_lines(
 
 class TestProgress:
     TRIALS = tuple(
-        Trial(overload="a::b", kind=kind, case="float32-s0", checks=("numerics",), run=list)
+        Trial(id=identity(f"a::b/{kind}/float32-s0"), checks=("numerics",), run=list)
         for kind in ("call", "compile")
     )
 
@@ -204,9 +205,9 @@ class TestProgress:
         monkeypatch.setattr(progress.console, "err", err)
         return stream
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[CheckResult]:
         for trial, outcome in zip(self.TRIALS, (Failed(reason="wrong"), Passed()), strict=True):
-            yield Result(overload="a::b", check="numerics", trial=trial.name, outcome=outcome)
+            yield named("numerics", outcome, str(trial.id))
 
     def test_a_terminal_shows_the_trial_the_count_and_what_failed(
         self, monkeypatch: pytest.MonkeyPatch
@@ -233,8 +234,7 @@ class TestProgress:
         stream = self.shown(monkeypatch, terminal=False)
         outcome = Failed(reason="step-limit in the simulator", evidence="k.cu:7: step-limit: still running")
         with progress.following(self.TRIALS) as tell:
-            name = self.TRIALS[0].name
-            tell(Result(overload="a::b", check="sanitizer-barrier", trial=name, outcome=outcome))
+            tell(named("sanitizer-barrier", outcome, str(self.TRIALS[0].id)))
         assert "\n    k.cu:7: step-limit: still running\n" in stream.getvalue()
 
     def test_a_pipe_shows_each_kind_of_trial_as_it_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:

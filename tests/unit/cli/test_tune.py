@@ -122,4 +122,4 @@ def test_an_operator_without_configurations_is_wrong_usage(
     ops: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(f"{ops}:plain") == 2
-    assert "declares no configurations" in capsys.readouterr().err
+    assert "No configurations declared for" in capsys.readouterr().err

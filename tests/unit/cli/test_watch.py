@@ -122,7 +122,7 @@ def test_a_module_that_is_not_there_is_reported_once() -> None:
 def test_json_is_an_event_a_line(tmp_path: Path) -> None:
     with watching(tmp_path, "--json") as child:
         found = [json.loads(line) for line in until(child, '"done"')]
-    assert {event["version"] for event in found} == {2}
+    assert {event["version"] for event in found} == {3}
     assert [event["event"] for event in found][-1] == "done"
     (checked,) = [event for event in found if event["event"] == "checked"]
     assert checked["passed"] is True

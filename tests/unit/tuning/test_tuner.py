@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import dotcu
-from dotcu import locks
+from dotcu import jobs, locks
 from dotcu.benchmark.results import Protocol
 from dotcu.checking.target import resolve
 from dotcu.errors import UsageError
@@ -115,7 +115,7 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 def tuned_with(op: Any, us: Mapping[int, float], **options: Any) -> TuneReport:
     """Tune with a timer that has a table of microseconds by candidate."""
     plan = prepare(op, device="cpu", timer=FakeTimer({str(one): time for one, time in us.items()}), **options)
-    return plan.report(list(plan.run()))
+    return jobs.complete(plan)
 
 
 def test_the_fastest_right_one_is_written_and_used(op: Any, ops: Path) -> None:
@@ -360,7 +360,7 @@ def test_an_interrupt_keeps_what_is_done(op: Any, ops: Path) -> None:
 def test_an_operator_without_configurations_is_refused() -> None:
     from dotcu.gallery import add
 
-    with pytest.raises(UsageError, match="declares no configurations"):
+    with pytest.raises(UsageError, match="No configurations declared for"):
         prepare(add)
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Literal
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from dotcu.benchmark.reports.comparison import Change
 from dotcu.benchmark.results import Block, CallTime, Measured
 from dotcu.benchmark.statistics import Ratio
-from dotcu.checking.trial import Failed, Passed, Result
+from dotcu.checking.results import CheckResult, Failed, Passed
 from dotcu.serialize import plain
 from dotcu.watching import watcher
 from dotcu.watching.watcher import WatchEvent, WatchState, after, event_json, lines, page
+from helpers.check_reports import identity
 
-WRONG = Result(
-    overload="ns::op", check="numerics", trial="ns::op/call/float32-s0",
-    outcome=Failed(
-        reason="a kernel does not compile", evidence="a.cu:3:9: error: no y\n    x = y;\n        ^"
-    ),
-)  # fmt: skip
-RIGHT = Result(overload="ns::op", check="numerics", trial="ns::op/call/float32-s0", outcome=Passed(ratio=0.5))
+TRIAL = identity("ns::op/call/float32-s0")
+WRONG = Failed(
+    check="numerics",
+    trial=TRIAL,
+    reason="a kernel does not compile",
+    evidence="a.cu:3:9: error: no y\n    x = y;\n        ^",
+    place="a.cu:3",
+    kind="CompileError",
+)
+RIGHT = Passed(check="numerics", trial=TRIAL, ratio=0.5)
 MEASURED = Measured(
     contender="dotcu", l2="cold", by="cupti", blocks=(Block(calls=(CallTime(time_us=2.0, kernels=1),)),) * 3
 )
@@ -40,13 +44,13 @@ def resources(registers: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def version(result: Result, registers: int, *more: WatchEvent) -> list[WatchEvent]:
+def version(result: CheckResult, registers: int, *more: WatchEvent) -> list[WatchEvent]:
     return [
         {"event": "begun"},
         {"event": "planned", "device": "simulator", "overloads": ["ns::op"], "trials": 1},
-        {"event": "trying", "trial": result.trial},
-        {"event": "tried", "trial": result.trial, "results": [result]},
-        checked(isinstance(result.outcome, Passed)),
+        {"event": "trying", "trial": str(result.trial)},
+        {"event": "tried", "trial": str(result.trial), "results": [result]},
+        checked(isinstance(result, Passed)),
         {"event": "compiled", "kernels": [resources(registers)]},
         *more,
         {"event": "done"},
@@ -112,9 +116,9 @@ def test_a_caret_is_shown_below_the_line_at_fault() -> None:
 
 
 def test_failures_of_one_cause_are_shown_once() -> None:
-    second = replace(WRONG, check="fake", trial="ns::op/fake/float32-s0")
+    second = msgspec.structs.replace(WRONG, check="fake", trial=identity("ns::op/fake/float32-s0"))
     state = run(
-        saved(), *version(WRONG, 10)[:4], {"event": "tried", "trial": second.trial, "results": [second]}
+        saved(), *version(WRONG, 10)[:4], {"event": "tried", "trial": str(second.trial), "results": [second]}
     )
     assert drawn(state, color=None).count("a.cu:3:9: error: no y") == 1
 
@@ -128,7 +132,7 @@ def test_a_file_that_is_gone_is_not_called_saved() -> None:
 def test_a_caret_stays_below_its_place_on_a_narrow_terminal(code: str) -> None:
     at = code.index("y")
     evidence = f"a.cu:3:9: error: no y\n    {code}{' and more' * 9}\n    {' ' * at}^"
-    wrong = replace(WRONG, outcome=Failed(reason="a kernel does not compile", evidence=evidence))
+    wrong = msgspec.structs.replace(WRONG, evidence=evidence)
     lines = drawn(run(saved(), *version(wrong, 10)), width=40, color=None).splitlines()
     (place,) = (i for i, line in enumerate(lines) if line.strip() == "^")
     assert lines[place - 1][lines[place].index("^")] == "y"
@@ -168,8 +172,8 @@ def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
 
 
 def test_lines_show_a_failure_once_and_all_again_after_a_save() -> None:
-    other = replace(WRONG, trial="ns::op/call/float32-s1")
-    again: WatchEvent = {"event": "tried", "trial": other.trial, "results": [other]}
+    other = msgspec.structs.replace(WRONG, trial=identity("ns::op/call/float32-s1"))
+    again: WatchEvent = {"event": "tried", "trial": str(other.trial), "results": [other]}
     wrong = version(WRONG, 10)
     once = told(*wrong[:4], again)
     assert "\n".join(once).count("does not compile") == 1
@@ -186,6 +190,6 @@ def test_results_are_printed_as_the_json_form_of_a_check_has_them() -> None:
     tried = version(WRONG, 10)[3]
     (result,) = event_json(tried)["results"]
     assert (result["trial"], result["outcome"], result["reason"]) == (
-        WRONG.trial, "failed", "a kernel does not compile"
+        str(WRONG.trial), "failed", "a kernel does not compile"
     )  # fmt: skip
     assert event_json(saved()) == saved()

@@ -34,9 +34,9 @@ from dotcu.errors import DotcuError, EnvironmentFault
 from dotcu.files import read_file
 from dotcu.kernel import Kernel, Module, cdiv, load, sm_count
 
-Run = Callable[[], Any]
+TimedFunction = Callable[[], Any]
 Time = Callable[
-    [Run], float
+    [TimedFunction], float
 ]  # calls a function several times; returns the median device time of a call in us
 
 THREADS = 256  # of a block; kernels.cu has the same number
@@ -101,7 +101,7 @@ def _best_gbps(mix: str, on: Buffers, time: Time) -> float:
     )
 
 
-def _candidates(mix: str, on: Buffers) -> Iterator[tuple[int, Run]]:
+def _candidates(mix: str, on: Buffers) -> Iterator[tuple[int, TimedFunction]]:
     """Yield every way to move a mix's bytes, and how often each moves them."""
     for operation in MIXES[mix][2]:
         yield 1, functools.partial(operation, on)
@@ -163,7 +163,7 @@ _LACKING = (RuntimeError, NotImplementedError, TypeError)
 """Exceptions of a product whose type this GPU or torch lacks, or for which there is too little memory."""
 
 
-def _products(name: str, size: int, device: torch.device) -> list[Run]:
+def _products(name: str, size: int, device: torch.device) -> list[TimedFunction]:
     """Return the products that measure a matrix rate, whose fastest counts."""
     dtype = {"tf32": torch.float32, "float8": torch.float8_e4m3fn}.get(name) or getattr(torch, name)
     a, b = _normal(size, device, dtype), _normal(size, device, dtype)

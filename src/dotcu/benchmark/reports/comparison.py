@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Literal
 from dotcu.benchmark.device import sm_mhz, steady_samples
 from dotcu.benchmark.reports import saved_runs
 from dotcu.benchmark.reports.saved_runs import SavedRow
-from dotcu.benchmark.results import OWN, Measured, Protocol, Row, RowKey
-from dotcu.benchmark.statistics import LEAST_BLOCKS, Blocks, MedianEstimate, Ratio, around, median_estimate
+from dotcu.benchmark.results import OWN, BenchKey, BenchRow, Measured, Protocol
+from dotcu.benchmark.statistics import (
+    LEAST_BLOCKS,
+    BlockTimes,
+    MedianEstimate,
+    Ratio,
+    around,
+    median_estimate,
+)
 
 if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport
@@ -62,7 +69,7 @@ def compare(before: Measured, after: Measured) -> Change | str:
     return change
 
 
-def _judge(then: Blocks, now: Blocks, steps_us: tuple[float, float], least: float = _LEAST) -> Change:
+def _judge(then: BlockTimes, now: BlockTimes, steps_us: tuple[float, float], least: float = _LEAST) -> Change:
     """Compare samples in us of three blocks or more, with medians above 0, by clocks of some steps."""
     steps = [
         step_us / median(time for block in blocks for time in block)
@@ -100,7 +107,7 @@ class RowComparison:
         lost: True if the operator's own row had figures in the baseline, was asked for, and has none now.
     """
 
-    row: Row
+    row: BenchRow
     change: Change | None = None
     note: str = ""
     lost: bool = False
@@ -124,7 +131,7 @@ def compare_runs(baseline: Path, report: BenchReport, *, whole: bool = False) ->
     def use(saved: SavedRow) -> int:
         return _has_figures(saved.row) * (1 + (saved.machine.gpu == report.machine.gpu))
 
-    best: dict[RowKey, SavedRow] = {}
+    best: dict[BenchKey, SavedRow] = {}
     for saved in saved_runs.read_runs(baseline):
         if saved.row.key not in best or use(saved) >= use(best[saved.row.key]):
             best[saved.row.key] = saved
@@ -152,11 +159,11 @@ def compare_runs(baseline: Path, report: BenchReport, *, whole: bool = False) ->
     return comparisons
 
 
-def _has_figures(row: Row) -> bool:
+def _has_figures(row: BenchRow) -> bool:
     return row.status == "measured" and row.measured is not None
 
 
-def _compare_rows(saved: SavedRow, report: BenchReport, row: Row) -> Change | str:
+def _compare_rows(saved: SavedRow, report: BenchReport, row: BenchRow) -> Change | str:
     for when, one in (("then", saved.row), ("now", row)):
         if not _has_figures(one):
             return f"no figures {when}: {one.status}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dotcu.benchmark.reports import table
-from dotcu.benchmark.results import Row
+from dotcu.benchmark.results import BenchRow
 from dotcu.benchmark.statistics import Summary
 from dotcu.errors import EnvironmentFault, UsageError, quoted
 
@@ -87,10 +87,10 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _figure(matplotlib: Any, rows: Sequence[Row], *, caption: str) -> Any:
+def _figure(matplotlib: Any, rows: Sequence[BenchRow], *, caption: str) -> Any:
     contenders = dict.fromkeys(row.key.contender for row in rows)
     styles = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(contenders)}
-    panels: dict[str, list[Row]] = {}
+    panels: dict[str, list[BenchRow]] = {}
     for row in rows:
         scalars = re.search(r"-([A-Za-z_]\w*=.*)", row.key.case)  # `causal=True`
         parts = (row.key.op, row.dtype, scalars[1] if scalars else "", f"L2 {row.key.l2}")
@@ -115,7 +115,7 @@ def _figure(matplotlib: Any, rows: Sequence[Row], *, caption: str) -> Any:
     return figure
 
 
-def _draw_times(ticker: Any, axes: Any, rows: Sequence[Row], styles: _Styles) -> None:
+def _draw_times(ticker: Any, axes: Any, rows: Sequence[BenchRow], styles: _Styles) -> None:
     limits = {row.elements: row.limit.time_us for row in rows if row.limit}
     if len(limits) == 1:
         axes.axhline(*limits.values(), **_LIMIT, label="limit")
@@ -133,9 +133,11 @@ def _draw_times(ticker: Any, axes: Any, rows: Sequence[Row], styles: _Styles) ->
     axes.set_ylabel("time of a call, µs")
 
 
-def _draw(axes: Any, rows: Sequence[Row], styles: _Styles, of: Callable[[Row, float], float]) -> None:
+def _draw(
+    axes: Any, rows: Sequence[BenchRow], styles: _Styles, of: Callable[[BenchRow, float], float]
+) -> None:
     """A line for each contender, the operator's own above the others: medians, each with its interval."""
-    lines: dict[str, list[tuple[Row, Summary]]] = {}
+    lines: dict[str, list[tuple[BenchRow, Summary]]] = {}
     for row in sorted(rows, key=lambda row: row.elements):
         if row.time:
             lines.setdefault(row.key.contender, []).append((row, row.time))

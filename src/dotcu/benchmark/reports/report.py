@@ -17,7 +17,7 @@ from dotcu import report_base
 from dotcu.benchmark.reports import plotting, saved_runs
 from dotcu.benchmark.reports.comparison import RowComparison, compare_runs
 from dotcu.benchmark.reports.table import table
-from dotcu.benchmark.results import OWN, Machine, Means, Protocol, Row
+from dotcu.benchmark.results import OWN, BenchRow, Machine, Means, Protocol
 from dotcu.serialize import plain
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class BenchReport(report_base.Report):
     machine: Machine
     protocol: Protocol
     by: Means
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     changes: tuple[RowComparison, ...] | None = None
     notes: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class BenchReport(report_base.Report):
         return measured and not (self.faults or self.slower or self.lost or self.nothing_compared)
 
     @property
-    def faults(self) -> tuple[Row, ...]:
+    def faults(self) -> tuple[BenchRow, ...]:
         """Rows that are wrong or refused, and operators' own that failed or were throttled."""
         of_all, of_own = ("wrong", "refused"), ("failed", "throttled")
         return tuple(
@@ -144,7 +144,7 @@ class BenchReport(report_base.Report):
         return table(self)
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: BenchRow) -> dict[str, Any]:
     values = {**vars(row.key), **vars(row)}
     del values["key"], values["measured"]
     for name in ("time", "host"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dotcu import serialize
-from dotcu.benchmark.results import CallTime, Machine, Means, Protocol, Row
+from dotcu.benchmark.results import BenchRow, CallTime, Machine, Means, Protocol
 from dotcu.errors import UsageError, quoted
 from dotcu.files import read_text
 
@@ -38,7 +38,7 @@ class SavedRow:
     protocol: Protocol
     by: Means
     source: str = ""
-    row: Row
+    row: BenchRow
 
 
 def write_run(path: Path, report: BenchReport) -> None:

@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dotcu.benchmark.reports.comparison import ChangeVerdict, RowComparison
-from dotcu.benchmark.results import OWN, Machine, Row
+from dotcu.benchmark.results import OWN, BenchRow, Machine
 from dotcu.benchmark.statistics import Ratio
 from dotcu.benchmark.work import Work
 from dotcu.report_base import Column, Grid, Line
@@ -137,7 +137,7 @@ _ROW_COLUMNS: Sequence[Column] = (
 )  # fmt: skip
 
 
-def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterator[Line]:
+def _operator_lines(report: BenchReport, op: str, rows: Sequence[BenchRow]) -> Iterator[Line]:
     source = _work_source(row.work for row in rows if row.work)
     yield Line()
     yield Line(words=Text.assemble((op, "bold"), (f"  {source}" if source else "", "dim")))
@@ -162,7 +162,7 @@ def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterat
         yield from (_words(line, "dim", indent=6) for line in rest)
 
 
-def _limits(rows: Sequence[Row]) -> list[str]:
+def _limits(rows: Sequence[BenchRow]) -> list[str]:
     """Return what sets the limits in each state of L2; once if that makes no difference."""
     whats = [(row.key.l2, row.limit.what) for row in rows if row.limit]
     by_state = {state: tuple(dict.fromkeys(merged(some).values())) for state, some in _grouped(whats).items()}
@@ -171,7 +171,7 @@ def _limits(rows: Sequence[Row]) -> list[str]:
     return [f"limit, {state}: {what}" for state, some in by_state.items() for what in some]
 
 
-def _facts(rows: Sequence[Row]) -> str:
+def _facts(rows: Sequence[BenchRow]) -> str:
     """Return the work of a case, and its limit."""
     work = next((row.work for row in rows if row.work), None)
     facts = [] if work is None or not work.bytes else [si(work.bytes, "B")]
@@ -185,7 +185,7 @@ def _facts(rows: Sequence[Row]) -> str:
     return f"  {', '.join(facts)}" if facts else ""
 
 
-def _row_line(report: BenchReport, row: Row, notes: Text, *, l2: str) -> Line:
+def _row_line(report: BenchReport, row: BenchRow, notes: Text, *, l2: str) -> Line:
     time, ratio = row.time, row.ratio
     own = "bold" if row.key.contender == OWN else ""
     names = (Text(l2), Text(row.key.contender, style=own))
@@ -215,7 +215,7 @@ INLINE_LINES = 4  # a reason with more lines is a note; its first line is in the
 NOTE_LINES = 20  # that are shown of a note
 
 
-def _notes(row: Row, by: str) -> Iterator[str]:
+def _notes(row: BenchRow, by: str) -> Iterator[str]:
     """Yield a row's marks and what its figures do not show, and a reason that is too long for the row."""
     if row.time is None and row.reason.strip().count("\n") >= INLINE_LINES:
         yield row.reason.strip()
@@ -273,7 +273,7 @@ def _change_line(one: RowComparison) -> Line:
 
 _ESTIMATE_COLUMNS: Sequence[Column] = (
     ("", False, 0),  # case
-    ("moves", True, 0), ("asked for", True, 1), ("sectors", True, 2), ("operations", True, 3),
+    ("moves", True, 0), ("requested", True, 1), ("sectors", True, 2), ("operations", True, 3),
     ("bound µs", True, 0), ("by", False, 0),
 )  # fmt: skip
 
@@ -339,7 +339,7 @@ def ratio_text(ratio: Ratio) -> str:
     return f"{'≈' if ratio.low <= 1 <= ratio.high else ''}{ratio.value:.{decimals}f}"
 
 
-def reached_rate(row: Row) -> str:
+def reached_rate(row: BenchRow) -> str:
     """Return the rate of a row in the unit of its limit: `4.37 TB/s`, `785 TFLOP/s`; empty if unknown."""
     if row.time is None or row.work is None:
         return ""

@@ -16,8 +16,8 @@ from dotcu.checking.cases.samples import short
 from dotcu.errors import UsageError
 from dotcu.operator import Overload
 
-Shape = tuple[int, ...]
-ShapeRow = tuple[Shape, ...]  # the shape of the first tensor, or one for each
+InputShape = tuple[int, ...]
+ShapeRow = tuple[InputShape, ...]  # the shape of the first tensor, or one for each
 NO_SIZES = "0d"  # the text for a tensor without dimensions
 
 _SIZE = re.compile(r"(\d{1,19})(?:\^(\d{1,2}))?")
@@ -43,7 +43,7 @@ def _text(item: object) -> str:
     return ":".join(map(_text, item))
 
 
-def _shape(part: str, row: str) -> Shape:
+def _shape(part: str, row: str) -> InputShape:
     if part == NO_SIZES:
         return ()
     sizes = []
@@ -60,12 +60,12 @@ def _shape(part: str, row: str) -> Shape:
     return tuple(sizes)
 
 
-def shapes_name(shapes: Sequence[Shape]) -> str:
+def shapes_name(shapes: Sequence[InputShape]) -> str:
     """Return shapes as a name: `4096x4096`, or `64x48:48x32` where they differ."""
     return _text(shapes[0] if len(set(shapes)) == 1 else shapes)
 
 
-def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
+def fitted(template: Sequence[InputShape], row: ShapeRow) -> tuple[InputShape, ...]:
     """Return the shapes of all tensors of a call: those of the row, or such that they follow the first one.
 
     A tensor that has the first one's shape goes on having it. Any other keeps its dimensions, of which those

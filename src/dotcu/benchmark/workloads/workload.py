@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dotcu.benchmark.workloads.shapes import Shape, ShapeRow, fitted, shapes_name
+from dotcu.benchmark.workloads.shapes import InputShape, ShapeRow, fitted, shapes_name
 from dotcu.checking.cases.derived import completed, is_integer
 from dotcu.checking.cases.samples import samples_of, seed_of, short
 from dotcu.checking.memory import fresh, mapped
@@ -40,7 +40,7 @@ class Workload:
 
     name: str
     dtype: torch.dtype | None
-    shapes: tuple[Shape, ...]
+    shapes: tuple[InputShape, ...]
     elements: int
     make: Callable[[int], Sample] = field(repr=False)
     input_bytes: int
@@ -136,7 +136,7 @@ def _dtype_of(sample: Sample, default: torch.dtype) -> torch.dtype:
 
 def _as_given(subject: Subject, dtype: torch.dtype, source: _Source) -> Iterator[Workload | UntimedCase]:
     """Yield a case for each sample; of several with equal shapes and scalars for the first."""
-    alike: dict[tuple[Shape, ...], dict[tuple[tuple[str, str], ...], tuple[int, Sample]]] = {}
+    alike: dict[tuple[InputShape, ...], dict[tuple[tuple[str, str], ...], tuple[int, Sample]]] = {}
     for position, sample in _whole(subject, source):
         of_shapes = alike.setdefault(_shapes_of(subject, sample), {})
         of_shapes.setdefault(_scalars_of(subject, sample), (position, sample))
@@ -165,7 +165,7 @@ def _copied(sample: Sample) -> Sample:
     return mapped(sample, copy)
 
 
-def _shapes_of(subject: Subject, sample: Sample) -> tuple[Shape, ...]:
+def _shapes_of(subject: Subject, sample: Sample) -> tuple[InputShape, ...]:
     """Return the shapes of a call's tensors, without those that it only writes."""
     return tuple(tuple(tensor.shape) for tensor in subject.inputs(sample).tensors)
 
@@ -206,7 +206,11 @@ def _reshaped(
 
 
 def _redrawn(
-    subject: Subject, dtype: torch.dtype, one: Callable[[int], Sample], shapes: Sequence[Shape], seed: int
+    subject: Subject,
+    dtype: torch.dtype,
+    one: Callable[[int], Sample],
+    shapes: Sequence[InputShape],
+    seed: int,
 ) -> Sample:
     """Return the call with tensors of other shapes; those that keep theirs are the author's."""
     template = subject.inputs(one(seed))
@@ -232,7 +236,7 @@ def _redrawn(
 
 
 def _fitting(
-    subject: Subject, dtype: torch.dtype, like: Sample, shapes: tuple[Shape, ...],
+    subject: Subject, dtype: torch.dtype, like: Sample, shapes: tuple[InputShape, ...],
     make: Callable[[int], Sample], name: str,
 ) -> Workload | UntimedCase:  # fmt: skip
     """Return the case of a sample with some shapes, unless the device has too little memory for it."""
@@ -253,7 +257,7 @@ def _fitting(
     )  # fmt: skip
 
 
-def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
+def _results(subject: Subject, like: Sample, shapes: Sequence[InputShape]) -> list[tuple[InputShape, int]]:
     """Return the shape and item size of each result, by the reference on tensors without memory."""
     overload = subject.overload.functional or subject.overload
     if subject.reference is None or overload.signature.mutates:
@@ -273,7 +277,7 @@ _DRAWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # others
 
 
 def _drawn(
-    like: Tensor, shape: Shape, generator: torch.Generator, top: Callable[[int], int] | None = None
+    like: Tensor, shape: InputShape, generator: torch.Generator, top: Callable[[int], int] | None = None
 ) -> Tensor:
     """Return a contiguous tensor of a shape, with values like another's, on its device.
 
@@ -322,7 +326,7 @@ def ascends(tensor: Tensor) -> bool:
     return bool((wide[..., :-1] <= wide[..., 1:]).all())
 
 
-def _within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
+def _within(old: Sequence[InputShape], new: Sequence[InputShape]) -> Callable[[int], int]:
     """Return the largest of whole numbers that may be indices or offsets, when sizes change.
 
     An index into any of the old sizes above it stays below the least of what these become. A number that is

@@ -73,7 +73,7 @@ def generator_for(name: str, seed: int) -> torch.Generator:
 
 # --------------------- the same call at other sizes: empty, one, primes, each side of a warp, a block, a tile
 
-Shape = tuple[int, ...]
+Sizes = tuple[int, ...]
 
 WARP = 32
 _EDGES = tuple(n + d for n in (16, WARP, 64, 128, 256, 512, 1024) for d in (-1, 0, 1))
@@ -88,7 +88,7 @@ IN_EVERY_DTYPE = (*FEWEST_SIZES, 257)
 RANKS = {"0d": (), "1d": (60,), "2d": (6, 10), "3d": (3, 4, 5), "4d": (2, 3, 4, 5)}
 """Shapes for a call whose tensors all have one shape."""
 
-DEPTHS: Mapping[str, Callable[[Shape], Shape]] = {
+DEPTHS: Mapping[str, Callable[[Sizes], Sizes]] = {
     "deeper": lambda shape: (2, *shape),
     "flatter": lambda shape: shape[1:],
 }
@@ -213,7 +213,7 @@ def _lists(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]
     for name in names:
         if resized(LISTS[name]) is not None:
             build = partial(resized, LISTS[name])
-            yield Case(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
+            yield case.derive(name, build)
 
 
 def numbers_in(sample: Sample) -> tuple[float, ...]:
@@ -230,13 +230,13 @@ def around_integers(case: Case) -> tuple[int, ...]:
     return tuple(sorted({n + d for n in numbers for d in (-1, 0, 1)}))
 
 
-def _replaced(inputs: Sample, change: Mapping[int, int]) -> dict[Shape, Shape]:
+def _replaced(inputs: Sample, change: Mapping[int, int]) -> dict[Sizes, Sizes]:
     """The shapes of tensors, with some sizes replaced."""
     shapes = {tuple(tensor.shape) for tensor in inputs.tensors}
     return {shape: tuple(change.get(size, size) for size in shape) for shape in shapes}
 
 
-def _reshaped(subject: Subject, case: Case, word: str, shapes: Mapping[Shape, Shape]) -> Iterator[Case]:
+def _reshaped(subject: Subject, case: Case, word: str, shapes: Mapping[Sizes, Sizes]) -> Iterator[Case]:
     if any(math.prod(shape) > LARGEST[subject.device.type] for shape in shapes.values()):
         return
     name = f"{case.name}-{word}"
@@ -249,10 +249,10 @@ def _reshaped(subject: Subject, case: Case, word: str, shapes: Mapping[Shape, Sh
     # Outputs have the reference's shapes; and indices that it refuses no body can refuse.
     indices = has_indices(subject.inputs(case.sample), case.dtype)
     doubtful = subject.overload.functional is not None or indices
-    yield Case(name=name, dtype=case.dtype, build=build, doubtful=doubtful)
+    yield case.derive(word, build, doubtful=doubtful)
 
 
-def _alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+def _alike(tensor: Tensor, shape: Sizes, generator: torch.Generator) -> Tensor:
     """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape."""
     if tuple(tensor.shape) == shape:
         return tensor
@@ -267,7 +267,7 @@ def _alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
     return values.to(tensor.device, tensor.dtype)
 
 
-def _floats(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+def _floats(old: Tensor, shape: Sizes, generator: torch.Generator) -> Tensor:
     noise = torch.randn(shape, dtype=torch.float64, generator=generator)
     finite = old[old.isfinite()]
     if finite.numel() < 2:
@@ -275,7 +275,7 @@ def _floats(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
     return (finite.mean() + finite.std() * noise).clamp(finite.min(), finite.max())
 
 
-def _integers(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+def _integers(old: Tensor, shape: Sizes, generator: torch.Generator) -> Tensor:
     """Whole numbers within the range of old ones; a row that ascends, such as offsets, ascends again."""
     old = old.to(torch.int64)
     low, high = (int(old.min()), int(old.max())) if old.numel() else (0, 1)
@@ -289,46 +289,46 @@ def _integers(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
 
 # --------------- other values for the same call: large, tiny, not finite, of either zero, all equal, extremes
 
-Fill = Callable[[Shape, torch.dtype, torch.Generator], Tensor]
+MakeValues = Callable[[Sizes, torch.dtype, torch.Generator], Tensor]
 """Gives a shape's values, for a dtype; in float64, which holds those of every floating-point type."""
 
 SPARSE = 64
 """A row's name applies to one element of this many."""
 
 
-def _noise(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _noise(shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
-def _between(low: float, high: float, shape: Shape, generator: torch.Generator) -> Tensor:
+def _between(low: float, high: float, shape: Sizes, generator: torch.Generator) -> Tensor:
     """Magnitudes between two, of either sign."""
     magnitudes = low + (high - low) * torch.rand(shape, dtype=torch.float64, generator=generator)
     return torch.where(_noise(shape, torch.float64, generator) < 0, -magnitudes, magnitudes)
 
 
-def _large(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _large(shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """Products of two stay finite, and sums of some hundred such products."""
     most = torch.finfo(dtype).max ** 0.5 / 16
     return _between(most / 2, most, shape, generator)
 
 
-def _small(low: float, high: float, shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _small(low: float, high: float, shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """Magnitudes between two multiples of the smallest normal number."""
     least = torch.finfo(dtype).smallest_normal
     return _between(low * least, high * least, shape, generator)
 
 
-def _largest(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _largest(shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """Finite values whose squares and sums are not."""
     return _between(torch.finfo(dtype).max / 2, torch.finfo(dtype).max, shape, generator)
 
 
-def _ties(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _ties(shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """Halves from -2 to 2: most are equal to others, and half of them lie between two whole numbers."""
     return torch.randint(-4, 5, shape, generator=generator).double() / 2
 
 
-def _spread(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _spread(shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """Values of every magnitude from 1e-6 to 1e6, as far as their squares are finite."""
     widest = min(20.0, math.log2(torch.finfo(dtype).max) / 2)
     exponents = widest * (2 * torch.rand(shape, dtype=torch.float64, generator=generator) - 1)
@@ -336,7 +336,7 @@ def _spread(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Ten
 
 
 def _sprinkled(
-    values: Sequence[float], shape: Shape, dtype: torch.dtype, generator: torch.Generator
+    values: Sequence[float], shape: Sizes, dtype: torch.dtype, generator: torch.Generator
 ) -> Tensor:
     """Noise, with each of some values at a few places."""
     noise = _noise(shape, dtype, generator)
@@ -347,11 +347,11 @@ def _sprinkled(
     return noise
 
 
-def _constant(value: float | bool, shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _constant(value: float | bool, shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     return torch.full(shape, value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
 
 
-FLOATS: Mapping[str, Fill] = {
+FLOATS: Mapping[str, MakeValues] = {
     "normal": _noise,
     "spread": _spread,
     "large": _large,
@@ -367,24 +367,24 @@ FLOATS: Mapping[str, Fill] = {
 }
 
 
-def _end(name: str, shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _end(name: str, shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     return torch.full(shape, getattr(torch.iinfo(dtype), name), dtype=dtype)
 
 
-def _extremes(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def _extremes(shape: Sizes, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """The ends of the range, and the values next to zero, one among the others."""
     info = torch.iinfo(dtype)
     row = torch.tensor(sorted({info.min, info.min + 1, max(info.min, -1), 0, 1, info.max}), dtype=dtype)
     return row[torch.randint(len(row), shape, generator=generator)]
 
 
-INTEGERS: Mapping[str, Fill] = {
+INTEGERS: Mapping[str, MakeValues] = {
     "min": partial(_end, "min"),
     "max": partial(_end, "max"),
     "extremes": _extremes,
 }
 
-BOOLS: Mapping[str, Fill] = {"true": partial(_constant, True), "false": partial(_constant, False)}
+BOOLS: Mapping[str, MakeValues] = {"true": partial(_constant, True), "false": partial(_constant, False)}
 
 SCALARS = "scalars"
 """The name of a case in which some values are equal to a number among its arguments."""
@@ -393,7 +393,7 @@ SHARP = ("ties", SCALARS)
 """The cases that are to show on which side of a jump a result is."""
 
 
-def _with_scalars(numbers: Sequence[float], dtype: torch.dtype) -> Fill:
+def _with_scalars(numbers: Sequence[float], dtype: torch.dtype) -> MakeValues:
     """Return what gives values of which some are equal to one of some numbers, as the dtype holds them."""
     if dtype.is_floating_point:
         return partial(_sprinkled, numbers)
@@ -424,20 +424,12 @@ def _values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case
     for name in (name for name in names if name in table):
         if subject.reference is None and not case.dtype.is_floating_point:
             continue  # integers may be indices
-        full_name = f"{case.name}-{name}"
-        build = partial(_filled, subject, case, full_name, table[name])
+        build = partial(_filled, subject, case, f"{case.name}-{name}", table[name])
         doubtful = subject.reference is not None
-        yield Case(
-            name=full_name,
-            dtype=case.dtype,
-            build=build,
-            doubtful=doubtful,
-            sharp=name in SHARP,
-            finite=name == "largest",
-        )
+        yield case.derive(name, build, doubtful=doubtful, sharp=name in SHARP, finite=name == "largest")
 
 
-def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | None:
+def _filled(subject: Subject, case: Case, name: str, fill: MakeValues) -> Sample | None:
     generator = generator_for(name, subject.seed)
 
     def change(tensor: Tensor) -> Tensor:
@@ -451,7 +443,7 @@ def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | Non
 
 # ------------------ the same values in other memory layouts, of all tensors of a call at once or of one alone
 
-Layout = Callable[[Tensor], Tensor | None]
+ChangeLayout = Callable[[Tensor], Tensor | None]
 """Gives a tensor of equal shape and values; None if the layout is none of that rank."""
 
 GAP = 3
@@ -490,9 +482,9 @@ OFFSET_ORDER = (1, 2, 4, 8, 3, 5, 6, 7, *range(9, 16))
 ALIGNED = 16
 """The bytes of the widest access of a thread: an offset beyond them is like one within."""
 
-OFFSETS: dict[str, Layout] = {f"offset-{n}": partial(_offset, n) for n in range(1, 16)}
+OFFSETS: dict[str, ChangeLayout] = {f"offset-{n}": partial(_offset, n) for n in range(1, 16)}
 
-LAYOUTS: dict[str, Layout] = {
+LAYOUTS: dict[str, ChangeLayout] = {
     "transposed": partial(
         _in_order, lambda rank: (*range(rank - 2), rank - 1, rank - 2) if rank >= 2 else ()
     ),
@@ -551,7 +543,7 @@ def _in_layout(subject: Subject, case: Case, name: str, argument: str | None = N
     # the values of an expanded row may fit nothing, if they are indices
     fits = name != "expanded" or subject.reference is None or not has_indices(case.sample, case.dtype)
     word = name if argument is None else f"{name}-{argument}"
-    return Case(name=f"{case.name}-{word}", dtype=case.dtype, build=build, doubtful=case.doubtful or not fits)
+    return case.derive(word, build, doubtful=case.doubtful or not fits)
 
 
 def _placed(tensor: Tensor) -> tuple[object, ...]:
@@ -684,15 +676,13 @@ def _of(subject: Subject, case: Case, selection: Selection, hand: int = 0, hands
 
 
 def derived_cases(subject: Subject, dtype: torch.dtype, endings: Iterable[str]) -> list[Case]:
-    """The derived cases of a dtype whose names end in one of some words.
+    """The derived cases of a dtype whose variants end in one of some words.
 
     Args:
         endings: The words, as patterns.
     """
-    wanted = re.compile(rf"-(?:{'|'.join(endings)})$")
-    return [
-        case for case in choose(subject) if case.derived and case.dtype == dtype and wanted.search(case.name)
-    ]
+    wanted = re.compile(rf"(?:^|-)(?:{'|'.join(endings)})$")
+    return [case for case in choose(subject) if case.dtype == dtype and wanted.search(case.variant)]
 
 
 def size_pattern(*numbers: int) -> str:

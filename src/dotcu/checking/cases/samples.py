@@ -23,10 +23,10 @@ class Case:
     """One call to try.
 
     Attributes:
-        name: Unique for an overload, without blanks and slashes: `float32-s0-transposed`.
         dtype: Of the operator's dtypes, the one that it is for.
+        number: The place of the author's sample among those of the dtype.
         build: Makes the arguments, the same each time: random numbers come from a generator of their own.
-        derived: Whether dotcu made it: then the operator may refuse it with a clear error.
+        variant: How dotcu derived it of that sample, such as `n33-offset-1`; empty if it is the sample.
         never: Whether there can be no such call, whatever the reference says.
         doubtful: Whether there is such a call only if its reference computes it: of indices or values that
             dotcu made, say, which a body does not look at. `Subject.takes` finds out.
@@ -36,14 +36,29 @@ class Case:
             overflows, in whatever order.
     """
 
-    name: str
     dtype: torch.dtype
+    number: int
     build: Callable[[], Sample | None]
-    derived: bool = True
+    variant: str = ""
     never: bool = False
     doubtful: bool = False
     sharp: bool = False
     finite: bool = False
+
+    @property
+    def name(self) -> str:
+        """Unique for an overload, without blanks and slashes: `float32-s0-transposed`."""
+        return case_name(short(self.dtype), self.number, self.variant)
+
+    @property
+    def origin(self) -> str:
+        """The name of the sample, of which the case may be derived: `float32-s0`."""
+        return case_name(short(self.dtype), self.number, "")
+
+    @property
+    def derived(self) -> bool:
+        """True if dotcu made it: then the operator may refuse it with a clear error."""
+        return bool(self.variant)
 
     @property
     def sample(self) -> Sample:
@@ -61,6 +76,16 @@ class Case:
     def make(self) -> Sample:
         """The arguments in new memory, of the same layout, with the same values."""
         return fresh(self.sample)
+
+    def derive(self, word: str, build: Callable[[], Sample | None], **told: bool) -> Case:
+        """Return the case of another call, derived of this one in a way that a word names."""
+        variant = "-".join(filter(None, (self.variant, word)))
+        return Case(dtype=self.dtype, number=self.number, build=build, variant=variant, **told)
+
+
+def case_name(dtype: str, number: int | None, variant: str) -> str:
+    """Return a case's name: `float32-s0-transposed`. What is empty, or None, has no part in it."""
+    return "-".join(filter(None, (dtype, "" if number is None else f"s{number}", variant)))
 
 
 def seed_of(name: str, seed: int) -> int:

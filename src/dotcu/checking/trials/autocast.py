@@ -14,8 +14,8 @@ from torch import Tensor
 from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.memory import same_bits
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import floating
 from dotcu.errors import EnvironmentFault, FindingError, UsageError
 from dotcu.operator import Sample
@@ -32,10 +32,10 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if case is None:
         yield skipped(subject, CHECK, "no sample of a floating dtype without empty tensors")
     else:
-        yield trial(subject, CHECK, case.name, _look, case)
+        yield trial(subject, CHECK, _look, case)
 
 
-def _look(subject: Subject, case: Case) -> Outcome:
+def _look(subject: Subject, case: Case) -> CheckResult:
     """Compare a call in a region of autocast with calls outside of one."""
     try:
         wanted = {"its own dtype": _call(subject, case, case.make())}
@@ -53,7 +53,7 @@ def _look(subject: Subject, case: Case) -> Outcome:
         raise
     except Exception as error:
         reason = f"it fails under torch.autocast with {type(error).__name__}"
-        return Failed(reason=reason, evidence=f"{describe(error)}\n{_REMEDY}")
+        return Failed.raised(reason, error, f"{describe(error)}\n{_REMEDY}")
     differences = {how: _difference(subject, got, expected) for how, expected in wanted.items()}
     if "" in differences.values() or not differences:
         return Passed()

@@ -35,8 +35,8 @@ from dotcu.checking.memory import (
     span,
     writes_outside,
 )
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial, trial_id
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict, skipped, trial
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
@@ -48,7 +48,7 @@ SANITIZERS = ("sanitizer-bounds", "sanitizer-init", "sanitizer-race", "sanitizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class MadeCall:
     """A call that was made.
 
     Attributes:
@@ -66,7 +66,7 @@ class Call:
     allocated: PoisonedBuffers
 
 
-def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Call:
+def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> MadeCall:
     """Make a call with what it is not given filled with a byte.
 
     Args:
@@ -86,7 +86,7 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
         results = () if unreadable else tuple(map(snapshot, returned))  # on torch's current stream
     if subject.on_gpu:
         torch.cuda.synchronize(subject.device)  # a fault of the kernel shows here
-    return Call(
+    return MadeCall(
         sample=sample,
         guards=guards,
         results=results,
@@ -107,10 +107,10 @@ def plan(subject: Subject, cases: Sequence[Case]) -> Iterator[Trial]:
         )
     for case in cases:
         run = partial(look, subject, case)
-        yield Trial(overload=subject.name, kind="call", case=case.name, checks=checks, run=run)
+        yield Trial(id=trial_id(subject, "call", case), checks=checks, run=run)
 
 
-def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> Iterator[Verdict]:
+def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> Iterator[CheckResult]:
     """Call twice, and say what of it is as it must be.
 
     Args:
@@ -118,7 +118,7 @@ def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> 
     """
     if not subject.takes(case):
         return
-    calls: list[Call] = []
+    calls: list[MadeCall] = []
     try:
         with subject.budget.of_case(case) if subject.bounded else nullcontext():
             calls.append(call(subject, case, NAN_BYTE))
@@ -130,49 +130,48 @@ def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> 
             yield _raised(subject, case, error)
         else:
             reason = "a second call with equal arguments fails"
-            yield "determinism", Failed(reason=reason, evidence=describe(error))
+            yield Failed.raised(reason, error, check="determinism")
         return
-    yield "call", Passed()
+    yield Passed(check="call")
     yield from _memory(subject, calls)
     if any(one.opaque for one in calls):
         return
     if subject.simulated:
-        yield from ((name, Passed()) for name in SANITIZERS)
+        yield from (Passed(check=name) for name in SANITIZERS)
     unwritten = _unwritten(*calls)
-    yield "written", _none(unwritten)
-    yield "determinism", Passed() if unwritten else _determinism(subject, *calls)
+    yield _none("written", unwritten)
+    yield Passed(check="determinism") if unwritten else _determinism(subject, *calls)
     yield from _values(subject, case, calls[0], unwritten, known)
 
 
-def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
+def _raised(subject: Subject, case: Case, error: Exception) -> CheckResult:
     """A call that failed: it may where dotcu made the arguments, and it is a clear refusal.
 
     Raises:
         Exception: This is not a verdict on the call; or the call is the author's, and so must not fail.
     """
     if isinstance(error, BodyError):
-        return "result", Failed(reason="the body returns an invalid result", evidence=describe(error))
+        return Failed.raised("the body returns an invalid result", error, check="result")
     if isinstance(error, SimulationError):
-        return "call", Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
+        return Skipped(check="call", reason=f"the simulator cannot run it: {one_line(error)}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
         raise error
     if subject.refuses(error) or subject.reference_error(case.make()) is not None:
-        return "errors", Passed.refused(error)
-    return "errors", Failed(
-        reason="the call failed without a clear error, and the reference accepts it", evidence=describe(error)
-    )
+        return Passed.refused(error, check="errors")
+    reason = "the call failed without a clear error, and the reference accepts it"
+    return Failed.raised(reason, error, check="errors")
 
 
-def _none(faults: Sequence[str]) -> Passed | Failed:
-    """A verdict on faults, each once."""
+def _none(check: str, faults: Sequence[str]) -> Passed | Failed:
+    """Return the result of a check by the faults that it found, each once."""
     first, *others = dict.fromkeys(faults) or ("",)
-    return Failed(reason=first, evidence="\n".join(others)) if first else Passed()
+    return Failed(check=check, reason=first, evidence="\n".join(others)) if first else Passed(check=check)
 
 
 # ------------------------------------------------------------------ memory, and what two calls show
 
 
-def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
+def _memory(subject: Subject, calls: Sequence[MadeCall]) -> Iterator[CheckResult]:
     """Judge what calls have done to memory that is not theirs, and the memory that they return."""
     changed: list[str] = []
     outside: list[str] = []
@@ -186,9 +185,9 @@ def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
             if around:
                 outside.append(f"writes outside of its memory: next to {place}")
         outside += [f"writes outside of its memory: {damage}" for damage in writes_outside(one.allocated)]
-    yield "inputs", _none(changed)
-    yield "bounds", _none(outside)
-    yield "result", _none([why for one in calls for why in one.opaque] or _shared(subject, *calls))
+    yield _none("inputs", changed)
+    yield _none("bounds", outside)
+    yield _none("result", [why for one in calls for why in one.opaque] or _shared(subject, *calls))
 
 
 def _position(sample: Sample, tensor: Tensor) -> str:
@@ -196,7 +195,7 @@ def _position(sample: Sample, tensor: Tensor) -> str:
     return next((name for name, value in named.items() if value is tensor), "a tensor of a list")
 
 
-def _shared(subject: Subject, first: Call, second: Call) -> list[str]:
+def _shared(subject: Subject, first: MadeCall, second: MadeCall) -> list[str]:
     """Name the outputs that are memory of another tensor."""
     if subject.overload.signature.mutates:
         return []
@@ -207,7 +206,7 @@ def _shared(subject: Subject, first: Call, second: Call) -> list[str]:
     return [*shared(first.returned, inputs), *shared(second.returned, [*inputs, *earlier, *others])]
 
 
-def _unwritten(first: Call, second: Call) -> list[str]:
+def _unwritten(first: MadeCall, second: MadeCall) -> list[str]:
     """Say how many elements of each output still have the poison of each call."""
     faults = []
     for i, (a, b) in enumerate(zip(first.results, second.results, strict=False)):
@@ -221,12 +220,13 @@ def _unwritten(first: Call, second: Call) -> list[str]:
     return faults
 
 
-def _determinism(subject: Subject, first: Call, second: Call) -> Passed | Failed | Skipped:
+def _determinism(subject: Subject, first: MadeCall, second: MadeCall) -> Passed | Failed | Skipped:
     if subject.declares(torch.Tag.nondeterministic_bitwise):
-        return Skipped(reason="declared nondeterministic by a tag")
+        return Skipped(check="determinism", reason="declared nondeterministic by a tag")
     if same_bits(first.results, second.results):
-        return Passed()
+        return Passed(check="determinism")
     return Failed(
+        check="determinism",
         reason="gives different bits at a second call with equal arguments",
         evidence="If this is intended, declare it: tags=(torch.Tag.nondeterministic_bitwise,); if it "
         "uses torch's random numbers, torch.Tag.nondeterministic_seeded.",
@@ -237,15 +237,15 @@ def _determinism(subject: Subject, first: Call, second: Call) -> Passed | Failed
 
 
 def _values(
-    subject: Subject, case: Case, made: Call, unwritten: Sequence[str], known: numerics.Oracle | None
-) -> Iterator[Verdict]:
+    subject: Subject, case: Case, made: MadeCall, unwritten: Sequence[str], known: numerics.Oracle | None
+) -> Iterator[CheckResult]:
     """Compare the results, and the arguments that are to be written, with the reference."""
     inputs, idle = subject.for_reference(case.make()), list[str]()
     try:
         if subject.reference is None:
-            yield "numerics", Skipped(reason="no reference")
+            yield Skipped(check="numerics", reason="no reference")
         elif subject.reference_draws(inputs):
-            yield "numerics", Skipped(reason="declared random, and so is its reference")
+            yield Skipped(check="numerics", reason="declared random, and so is its reference")
         else:
             tolerance = subject.tolerance(case.dtype)
             expected = known or numerics.oracle(
@@ -257,21 +257,21 @@ def _values(
             )
             worst = numerics.judge(made.results, expected)
             if worst.passed:
-                yield "numerics", Passed(ratio=worst.ratio)
+                yield Passed(check="numerics", ratio=worst.ratio)
             else:
                 idle = list(_idle(subject, made, subject.written(inputs), expected))
-                explained = Skipped(reason="not all of the result is written")
-                wrong = Failed(reason=worst.what, evidence=worst.where)
-                yield "numerics", explained if idle or unwritten else wrong
+                explained = Skipped(check="numerics", reason="not all of the result is written")
+                wrong = Failed(check="numerics", reason=worst.what, evidence=worst.where)
+                yield explained if idle or unwritten else wrong
     except ReferenceCalls:
         raise
     except Exception as error:
         if case.derived:
             reason = "the call is accepted, the reference refuses it"
-            yield "errors", Failed(reason=reason, evidence=f"the reference: {describe(error)}")
+            yield Failed.raised(reason, error, f"the reference: {describe(error)}", check="errors")
         else:
             reason = "the reference fails on a sample"
-            yield "reference", Failed(reason=reason, evidence=describe(error))
+            yield Failed.raised(reason, error, check="reference")
     if subject.overload.signature.mutates:
         written = set(map(id, subject.written(made.sample)))
         uncounted = (
@@ -279,10 +279,12 @@ def _values(
             for each in made.guards
             if id(each.tensor) in written and each.tensor.numel() and each.tensor._version == each.version
         )
-        yield "mutation", _none([*idle, *uncounted])
+        yield _none("mutation", [*idle, *uncounted])
 
 
-def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: numerics.Oracle) -> Iterator[str]:
+def _idle(
+    subject: Subject, made: MadeCall, before: Sequence[Tensor], expected: numerics.Oracle
+) -> Iterator[str]:
     """Name the arguments that should be written and are as they were, although the reference changes them."""
     arguments = subject.written(made.sample)
     for argument, old, new, want in zip(arguments, before, made.results, expected.plain, strict=False):
@@ -297,10 +299,10 @@ def plan_kept(subject: Subject) -> Iterator[Trial]:
     """A trial of what the smallest call of the first dtype keeps."""
     case = subject.smallest(subject.overload.dtypes[0])
     if case is not None:
-        yield trial(subject, "inputs", f"{case.name}-kept", _keeps, case)
+        yield trial(subject, "inputs", _keeps, case, variant="kept")
 
 
-def _keeps(subject: Subject, case: Case) -> Outcome:
+def _keeps(subject: Subject, case: Case) -> CheckResult:
     """Call, and see whether anything still has the memory of the arguments."""
     try:
         memory = _memory_of_a_call(subject, case)
@@ -355,17 +357,17 @@ def plan_simulated(subject: Subject) -> Iterator[Trial]:
         case = twin.smallest(dtype)
         if case is not None:
             run = partial(_look_in_simulator, twin, case)
-            yield Trial(overload=subject.name, kind="simulated", case=case.name, checks=SANITIZERS, run=run)
+            yield Trial(id=trial_id(subject, "simulated", case), checks=SANITIZERS, run=run)
 
 
-def _look_in_simulator(twin: Subject, case: Case) -> Iterator[Verdict]:
+def _look_in_simulator(twin: Subject, case: Case) -> Iterator[CheckResult]:
     """Call in the simulator, and pass on what it finds. Values are the GPU's to be judged by."""
-    outcome: Passed | Skipped = Passed()
+    why = ""
     try:
         with twin.budget.of_case(case):
             call(twin, case, NAN_BYTE)
     except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:  # for example clusters, or code that is only for newer GPUs
-        outcome = Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
-    yield from ((name, outcome) for name in SANITIZERS)
+        why = f"the simulator cannot run it: {one_line(error)}"
+    yield from (Skipped(check=name, reason=why) if why else Passed(check=name) for name in SANITIZERS)

@@ -12,8 +12,8 @@ from torch import Tensor
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.numerics import outputs, unlike
+from dotcu.checking.results import CheckResult, Failed, Passed, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import COMPUTED, doubled, first_integer, of_some_size, with_new_values
 from dotcu.checking.trials.gradients import requiring
 from dotcu.checking.trials.reference import equal
@@ -41,10 +41,10 @@ def plan(subject: Subject) -> Iterator[Trial]:
         if subject.overload.has_backward and case.dtype.is_floating_point:
             modes.append("dynamic-backward")
         for mode in modes:
-            yield trial(subject, CHECK, f"{case.name}-{mode}", _look, case, mode)
+            yield trial(subject, CHECK, _look, case, mode, variant=mode)
 
 
-def _look(subject: Subject, case: Case, mode: str) -> Outcome:
+def _look(subject: Subject, case: Case, mode: str) -> CheckResult:
     """Compile a function that calls the operator, in one of the modes, and compare it with eager mode."""
     torch._dynamo.reset()
     try:
@@ -57,7 +57,7 @@ def _look(subject: Subject, case: Case, mode: str) -> Outcome:
         torch._dynamo.reset()
 
 
-def _compared(subject: Subject, case: Case, mode: str) -> Outcome:
+def _compared(subject: Subject, case: Case, mode: str) -> CheckResult:
     from torch._dynamo.testing import CompileCounterWithBackend  # takes a second, so not at the start
 
     function = _function(subject, case.sample)
@@ -77,7 +77,7 @@ def _compared(subject: Subject, case: Case, mode: str) -> Outcome:
         try:
             compiled_results = _run(subject, compiled, call, backward=backward)
         except Exception as error:
-            return Failed(reason="fails under torch.compile and works in eager mode", evidence=brief(error))
+            return Failed.raised("fails under torch.compile and works in eager mode", error, brief(error))
         wanted, got = (*eager, *twin.tensors), (*compiled_results, *call.tensors)
         if len(wanted) != len(got):
             wrong = f"{len(got)} results, eager mode gives {len(wanted)}"

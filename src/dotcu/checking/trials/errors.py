@@ -19,6 +19,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -35,8 +36,17 @@ from dotcu.checking.cases.derived import (
 )
 from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.memory import NAN_BYTE
+from dotcu.checking.results import (
+    WRONG_VALUES,
+    CheckResult,
+    Failed,
+    Passed,
+    Skipped,
+    Trial,
+    skipped,
+    trial_id,
+)
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict, skipped
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.errors import BodyError, FindingError
 from dotcu.operator import Sample
@@ -53,17 +63,17 @@ def plan(subject: Subject) -> Iterator[Trial]:
     checks = ("errors", *SANITIZERS, "call") if subject.simulated else ("errors",)
     for each in wrong_calls(subject, case):
         run = partial(look, subject, each, case)
-        yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
+        yield Trial(id=trial_id(subject, "errors", each), checks=checks, run=run)
 
 
-def look(subject: Subject, case: Case, good: Case) -> Iterator[Verdict]:
+def look(subject: Subject, case: Case, good: Case) -> Iterator[CheckResult]:
     """Make a wrong call, and say whether the operator took it as it must.
 
     Args:
         good: The call that it differs from in one argument.
     """
     if has_integers(good.sample) and _refused_by_values(subject, case, good):
-        yield "errors", _OF_VALUES  # without a call: where an index fits no more, it may read anywhere
+        yield _OF_VALUES  # without a call: where an index fits no more, it may read anywhere
         return
     sample = case.sample
     called: tuple[Tensor, ...] | Exception
@@ -82,10 +92,10 @@ def look(subject: Subject, case: Case, good: Case) -> Iterator[Verdict]:
             raise
         except Exception as error:
             called = error
-        yield "errors", _outcome(subject, case, good, called)
+        yield _judged(subject, case, good, called)
 
 
-def _outcome(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...] | Exception) -> Outcome:
+def _judged(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...] | Exception) -> CheckResult:
     how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
     remedy = f"Refuse such a call {how} that says what is required, or compute it."
     if isinstance(called, Exception) and subject.refuses(called) and not isinstance(called, BodyError):
@@ -98,11 +108,11 @@ def _outcome(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...
         if isinstance(expected, str):
             return Passed.refused(called)
         if isinstance(called, BodyError):
-            return Failed(reason="the body returns an invalid result", evidence=describe(called))
+            return Failed.raised("the body returns an invalid result", called)
         if case.sample.tensors and case.sample.tensors[0].is_meta and str(called) == _no_region_on_meta():
             return Skipped(reason="torch has no regions of autocast on meta, and the body enters one")
         reason = f"it fails with {type(called).__name__}, and its reference accepts the call"
-        return Failed(reason=reason, evidence=f"{describe(called)}\n{remedy}")
+        return Failed.raised(reason, called, f"{describe(called)}\n{remedy}")
     if isinstance(expected, str) and _refused_by_values(subject, case, good):
         return _OF_VALUES
     if isinstance(expected, str):
@@ -111,7 +121,7 @@ def _outcome(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...
         return Failed(reason="it accepts arguments that it must refuse", evidence=evidence)
     outcome = _compared(subject, case, called, expected)
     if isinstance(outcome, Failed):
-        return Failed(reason=outcome.reason, evidence=f"{outcome.evidence}\n{remedy}".lstrip())
+        return msgspec.structs.replace(outcome, evidence=f"{outcome.evidence}\n{remedy}".lstrip())
     return outcome
 
 
@@ -219,7 +229,7 @@ def _kind(tensor: Tensor) -> str:
 
 def _compared(
     subject: Subject, case: Case, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]
-) -> Outcome:
+) -> CheckResult:
     """Return whether results are the reference's: by kind, and by value where there are any."""
     got, wanted = [_kind(t) for t in results], [_kind(t) for t in expected]
     if got != wanted:
@@ -233,7 +243,9 @@ def _compared(
             return Passed(note="agrees")
         return Failed(reason="it computes other complex numbers than its reference")
     error = numerics.judge(results, subject.oracle(case.sample, case.dtype))
-    return Passed(ratio=error.ratio) if error.passed else Failed(reason=error.what, evidence=error.where)
+    if error.passed:
+        return Passed(ratio=error.ratio)
+    return Failed(reason=error.what, evidence=error.where, kind=WRONG_VALUES)
 
 
 DTYPES = (
@@ -270,18 +282,18 @@ def wrong_calls(subject: Subject, case: Case) -> Iterator[Case]:
                 continue  # no index fits it, and a body reads none
             build = partial(_replaced, subject, case, name, change)
             never = word == "none" and types[name] == "Tensor"  # and not one that may be None
-            yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
+            yield case.derive(f"{name}-{word}", build, never=never)
     for name, default in _omitted(subject, case.sample).items():
         for word, change in _instead(subject, name, default):
             build = partial(_added, case, name, change(default))
-            yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build)
+            yield case.derive(f"{name}-{word}", build)
         for word, value in _given(subject, case, name) if default is None else ():
             build = partial(_added, case, name, value)
-            yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build)
+            yield case.derive(f"{name}-{word}", build)
     for word, reform in _CALLS.items():
         if reform(subject, case.sample) is not None:
             again = partial(_reformed, subject, case, reform)
-            yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=again, never=True)
+            yield case.derive(word, again, never=True)
 
 
 def _omitted(subject: Subject, sample: Sample) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import (
 from dotcu.checking.cases.derived import LAYOUTS, OFFSETS, RANKS, derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.tracebacks import brief, one_line
 
@@ -41,16 +41,16 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if not given:
         yield skipped(subject, CHECK, "no samples")
     if subject.overload.lacks_fake:
-        yield trial(subject, CHECK, "none", _lacking)
+        yield trial(subject, CHECK, _lacking, variant="none")
         return
     endings = _FEW if subject.level == Level.QUICK else _EVERY
     derived = [case for dtype in dtypes[:1] for case in derived_cases(subject, dtype, endings)]
     cases = {case.name: case for case in (*derived, *given, *filter(None, map(_transposed, given)))}
     for case in cases.values():
-        yield trial(subject, CHECK, case.name, look, case)
+        yield trial(subject, CHECK, look, case)
 
 
-def _lacking(subject: Subject) -> Outcome:
+def _lacking(subject: Subject) -> CheckResult:
     return Failed(
         reason="it has no fake kernel: torch.compile and torch.export cannot know its outputs",
         evidence=f"Neither its library nor your code defines one: @{subject.overload.signature.name}.fake",
@@ -63,13 +63,13 @@ def _transposed(case: Case) -> Case | None:
     if first is None:
         return None
     sample = case.sample.map_tensors(lambda t: t.mT.contiguous().mT if t is first else t)
-    return Case(name=f"{case.name}-transposed", dtype=case.dtype, build=lambda: sample)
+    return case.derive("transposed", lambda: sample)
 
 
-Numbers: TypeAlias = tuple[int | None, ...]
+KnownSizes: TypeAlias = tuple[int | None, ...]
 """Those of a shape, or strides; None for one that depends on values."""
 
-Metadata: TypeAlias = tuple[Numbers, Numbers, torch.dtype, torch.device]
+Metadata: TypeAlias = tuple[KnownSizes, KnownSizes, torch.dtype, torch.device]
 """An output's shape, strides, dtype and device."""
 
 
@@ -82,7 +82,7 @@ def _known(number: Any) -> int | None:
     return number.node.maybe_as_int() if isinstance(number, torch.SymInt) else int(number)
 
 
-def look(subject: Subject, case: Case) -> Outcome | None:
+def look(subject: Subject, case: Case) -> CheckResult | None:
     """Make one call, and the same on tensors without memory. Of a derived one that fails, say nothing."""
     try:
         with subject.seeded(case.name), subject.place():
@@ -94,7 +94,7 @@ def look(subject: Subject, case: Case) -> Outcome | None:
     return _compare(subject, case, real)
 
 
-def _compare(subject: Subject, case: Case, real: Sequence[Metadata]) -> Outcome:
+def _compare(subject: Subject, case: Case, real: Sequence[Metadata]) -> CheckResult:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv  # imports sympy
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
@@ -103,12 +103,13 @@ def _compare(subject: Subject, case: Case, real: Sequence[Metadata]) -> Outcome:
         with subject.place(), mode:
             faked = list(map(_metadata, subject.call(fakes)))
     except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
-        return Failed(
-            reason="the fake kernel reads a value, which fake tensors do not have: torch.compile breaks here",
-            evidence=f"{brief(error)}\nGive the shapes with @{subject.overload.signature.name}.fake.",
+        return Failed.raised(
+            "the fake kernel reads a value, which fake tensors do not have: torch.compile breaks here",
+            error,
+            f"{brief(error)}\nGive the shapes with @{subject.overload.signature.name}.fake.",
         )
     except Exception as error:
-        return Failed(reason="the fake kernel fails on a call that works", evidence=brief(error))
+        return Failed.raised("the fake kernel fails on a call that works", error, brief(error))
     wrong = _differences(real, faked)
     if wrong:
         return Failed(reason=f"the fake kernel is wrong: {wrong[0]}", evidence="\n".join(wrong[1:]))
@@ -156,7 +157,7 @@ def _agree(truth: Sequence[int | None], claim: Sequence[int | None]) -> bool:
     return len(truth) == len(claim) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-def _strides_that_matter(shape: Numbers, strides: Numbers) -> list[int | None]:
+def _strides_that_matter(shape: KnownSizes, strides: KnownSizes) -> list[int | None]:
     """The strides that say where elements lie: not those of one element, nor any if there is none."""
     if 0 in shape:
         return [None for _ in strides]

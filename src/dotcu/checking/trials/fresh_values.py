@@ -21,8 +21,8 @@ from dotcu.checking.cases.derived import derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case, samples_of
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import fresh, same_bits, without_repeats
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import one_line
@@ -46,7 +46,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
         derived = derived_cases(subject, first.dtype, (size_pattern(33),))
         sizes = chain(others, filter(subject.takes, derived))
         other = next((one for one in sizes if _shapes(one) != _shapes(first)), None)
-        yield trial(subject, CHECK, first.name, _look, first, other)
+        yield trial(subject, CHECK, _look, first, other)
 
 
 def _shapes(case: Case) -> list[torch.Size]:
@@ -92,16 +92,16 @@ class _CallHistory:
         return ""
 
 
-def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
+def _look(subject: Subject, case: Case, other: Case | None) -> CheckResult:
     """Call with several values, and at another case's size, until a result is not of its own arguments."""
     calls, sample = _CallHistory(subject=subject, case=case), case.make()
-    if wrong := calls.call("with the first values", sample):
-        return Skipped(reason=f"the first call is already wrong, which numerics reports: {wrong}")
+    if calls.call("with the first values", sample):
+        return Skipped(reason="the first call is already wrong: see numerics")
     for when, values in _calls_with_new_values(subject, case, other, sample):
         fresh_copy = fresh(values)
         wrong = calls.call(when, values)
         if wrong and not calls.is_kept(fresh_copy):
-            return Skipped(reason="wrong also in fresh memory, which numerics reports")
+            return Skipped(reason="wrong also in fresh memory: see numerics")
         if wrong:
             return Failed(reason=f"gives a wrong result {when}, after correct ones", evidence=wrong)
     count = len(calls.made)
@@ -184,7 +184,8 @@ def _expected(subject: Subject, case: Case, sample: Sample) -> Callable[[tuple[T
     try:
         oracle = subject.oracle(sample, case.dtype)
     except Exception as error:
-        raise LeftOut(f"the reference fails: {type(error).__name__}: {one_line(error)}") from error
+        reason = f"the reference fails: {type(error).__name__}: {one_line(error)}"
+        raise LeftOut(reason, for_time=False) from error
     return lambda results: str(numerics.judge(results, oracle))
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh, same_bits
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.kernel.arguments.memory import extent
@@ -34,10 +34,10 @@ def plan(subject: Subject) -> Iterator[Trial]:
             yield skipped(subject, check, why if subject.on_gpu else NEEDS_GPU)
             continue
         for case in chosen(subject):
-            yield trial(subject, check, case.name, look, look_at, case)
+            yield trial(subject, check, look, case, look_at)
 
 
-def look(subject: Subject, look_at: Callable[[Subject, Case], Outcome], case: Case) -> Outcome:
+def look(subject: Subject, case: Case, look_at: Callable[[Subject, Case], CheckResult]) -> CheckResult:
     """Look at a call in one of these ways, if it works.
 
     Args:
@@ -88,7 +88,7 @@ def packed(tensor: Tensor, device: torch.device) -> Tensor:
     return memory(tensor).to(device, copy=True).as_strided(tensor.shape, tensor.stride(), 0)
 
 
-def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Outcome:
+def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> CheckResult:
     """Return whether results are those of an ordinary call, or at least right.
 
     The ordinary call is made here and now: one made before may have left its results in memory that a
@@ -125,13 +125,13 @@ LONGER = (1, 4, 16)
 """How many times as long streams sleep, until they outlast a call: a GPU that others use is slow."""
 
 
-def look_at_streams(subject: Subject, case: Case) -> Outcome:
+def look_at_streams(subject: Subject, case: Case) -> CheckResult:
     """Call on either stream, once while it sleeps and once while the others do.
 
     All four, since one fault may show in several: the one in whose round it must show is among them.
     """
     pool = side_streams()
-    outcome: Outcome = Passed()
+    outcome: CheckResult = Passed()
     faults = []
     for name, stream in (("a side stream", pool[0]), ("the default stream", torch.cuda.default_stream())):
         others = [other for other in pool if other != stream]
@@ -183,13 +183,13 @@ def _called(
 REPLAYS = 3
 
 
-def look_at_graph(subject: Subject, case: Case) -> Outcome:
+def look_at_graph(subject: Subject, case: Case) -> CheckResult:
     """Capture a call whose kernels are loaded, and replay it with new values in its inputs."""
     static, graph = case.make(), torch.cuda.CUDAGraph()
     captured = _capture(subject, static, graph)
     if isinstance(captured, Exception):
-        evidence = f"{describe(captured)}\nIf it must be so, declare it: tags=(torch.Tag.cudagraph_unsafe,)"
-        return Failed(reason="cannot be captured in a CUDA graph", evidence=evidence)
+        told = f"{describe(captured)}\nIf it must be so, declare it: tags=(torch.Tag.cudagraph_unsafe,)"
+        return Failed.raised("cannot be captured in a CUDA graph", captured, told)
     for number in range(1, REPLAYS + 1):
         values = with_new_values(subject, case, number) or case.make()
         refill(static, values)
@@ -230,7 +230,7 @@ def _capture(subject: Subject, static: Sample, graph: torch.cuda.CUDAGraph) -> t
 # ------------------------------- several GPUs: an operator works on that of its tensors, whichever is current
 
 
-def look_at_devices(subject: Subject, case: Case) -> Outcome:
+def look_at_devices(subject: Subject, case: Case) -> CheckResult:
     """Call with tensors of one GPU while the other one is current, both ways round."""
     own = subject.device
     other = torch.device("cuda", ((own.index or 0) + 1) % torch.cuda.device_count())
@@ -238,14 +238,14 @@ def look_at_devices(subject: Subject, case: Case) -> Outcome:
     return outcome if isinstance(outcome, Failed) else _one_way(subject, case, own, other)
 
 
-def _one_way(subject: Subject, case: Case, place: torch.device, current: torch.device) -> Outcome:
+def _one_way(subject: Subject, case: Case, place: torch.device, current: torch.device) -> CheckResult:
     where = f"with tensors on {place} while {current} is current"
     with torch.cuda.device(current):
         try:
             results = subject.call(case.sample.map_tensors(lambda tensor: packed(tensor, place)))
             torch.cuda.synchronize(place)
         except Exception as error:
-            return Failed(reason=f"fails {where}", evidence=describe(error))
+            return Failed.raised(f"fails {where}", error)
         if torch.cuda.current_device() != current.index:
             return Failed(reason=f"leaves cuda:{torch.cuda.current_device()} current, called {where}")
     away = [tensor.device for tensor in results if tensor.device != place]

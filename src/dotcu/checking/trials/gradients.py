@@ -24,8 +24,8 @@ from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import NAN_BYTE, same_bits, without_repeats
 from dotcu.checking.numerics import outputs
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import floating, of_some_size
 from dotcu.errors import BodyError, EnvironmentFault, GradientError, UsageError
 from dotcu.operator import Sample
@@ -63,7 +63,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
             why = "nothing to compare with: it has no sample in float64 for gradcheck, and no reference"
             yield skipped(subject, check, why)
         for case, mode in modes:
-            yield trial(subject, check, f"{case.name}-{mode}", _look, case, order, mode)
+            yield trial(subject, check, _look, case, order, mode, variant=mode)
 
 
 def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, str]]:
@@ -102,7 +102,7 @@ def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Itera
 
 def _overflows(case: Case) -> bool:
     """Return whether a gradient may be a product of several large values, which no dtype need hold."""
-    return case.name.endswith("-large") and len(_differentiable(case.sample)) > 1
+    return case.variant.endswith("large") and len(_differentiable(case.sample)) > 1
 
 
 def _ordered(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[Case, str]]:
@@ -128,7 +128,7 @@ def _broadcast(subject: Subject, case: Case) -> Iterator[Case]:
         others = (other for each, other in given.items() if each != name and isinstance(other, Tensor))
         if tensor.shape[0] > 1 and any(other.shape == tensor.shape for other in others):
             build = partial(_with_first, subject, case, name)
-            yield Case(name=f"{case.name}-{name}-broadcast", dtype=case.dtype, build=build, doubtful=True)
+            yield case.derive(f"{name}-broadcast", build, doubtful=True)
 
 
 def _with_first(subject: Subject, case: Case, name: str) -> Sample:
@@ -149,7 +149,7 @@ def _differentiable(sample: Sample) -> tuple[int, ...]:
 # ------------------------------------------------------------------ with a backward
 
 
-def _look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None:
+def _look(subject: Subject, case: Case, order: int, mode: str) -> CheckResult | None:
     """Differentiate one call once or twice. Of a derived one that cannot be, say nothing.
 
     The mode is `gradcheck`; or what follows the call, a name out of `ENDINGS`. Behind it may be, of the
@@ -158,7 +158,7 @@ def _look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None
     """
     if case.derived and not _computes(subject, case):
         return None
-    outcome: Outcome | None
+    outcome: CheckResult | None
     try:
         with subject.seeded(case.name):
             if order == 2 and _only_once(subject, case.make()):
@@ -171,7 +171,7 @@ def _look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None
                 outcome = _compared(subject, case, order, mode)
     except GradientError as error:
         if order == 1:
-            outcome = Failed(reason="the backward fails", evidence=brief(error))
+            outcome = Failed.raised("the backward fails", error, brief(error))
         else:  # the first gradient is made of something that has none
             outcome = Skipped(reason=one_line(error))
     except Exception as error:
@@ -215,7 +215,7 @@ def _only_once(subject: Subject, sample: Sample) -> bool:
     return any(node is not None and node.name().endswith("::Error") for node in nodes)
 
 
-def _checked(subject: Subject, case: Case, order: int) -> Outcome:
+def _checked(subject: Subject, case: Case, order: int) -> CheckResult:
     """Check by finite differences, in float64."""
     # where elements share memory, moving one would move others
     sample = case.make().map_tensors(lambda t: t.contiguous() if without_repeats(t) is not t else t)
@@ -265,7 +265,7 @@ def _not_detached(subject: Subject, sample: Sample, positions: list[int]) -> lis
         return positions
 
 
-def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None:
+def _compared(subject: Subject, case: Case, order: int, mode: str) -> CheckResult | None:
     """Compare with the reference's, by the bounds that its values have too."""
     assert subject.reference is not None
     sample = case.make()
@@ -277,7 +277,7 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome | 
         return Skipped(reason="declared random, and so is its reference")
     with subject.place():
         own, _ = _results(subject, sample, needs)
-    derivative = Derivative(
+    derivative = Differentiation(
         needs=needs,
         outputs=tuple(i for i, r in enumerate(own) if r.requires_grad and of_result in (None, i)),
         ending={**ENDINGS, **ORDERS}["dense" if of_result is not None else ending],
@@ -349,10 +349,10 @@ def _missing(subject: Subject, sample: Sample, needs: Sequence[int], gradients: 
 
 # ---- first and second gradients of a call, of an operator or of its reference, as functions of tensors alone
 
-Ending = Callable[[Tensor], Tensor]
-Function = Callable[..., Any]
+ResultChange = Callable[[Tensor], Tensor]
+AnyFunction = Callable[..., Any]
 
-ENDINGS: dict[str, Ending] = {
+ENDINGS: dict[str, ResultChange] = {
     "dense": lambda result: result.clone(),
     "expanded": lambda result: result.sum(),
     "strided": lambda result: torch.stack([torch.zeros_like(result), result], -1),
@@ -360,7 +360,7 @@ ENDINGS: dict[str, Ending] = {
 """The functions behind the operator, by the kind of gradient that they give it."""
 
 
-ORDERS: dict[str, Ending] = {
+ORDERS: dict[str, ResultChange] = {
     "transposed": lambda result: result.mT if result.dim() > 1 else result.clone(),
     "swapped": lambda result: result.transpose(-3, -2) if result.dim() > 2 else result.clone(),
 }
@@ -368,7 +368,7 @@ ORDERS: dict[str, Ending] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Derivative:
+class Differentiation:
     """The gradients of a call that are asked for.
 
     Attributes:
@@ -380,10 +380,10 @@ class Derivative:
 
     needs: tuple[int, ...]
     outputs: tuple[int, ...]
-    ending: Ending = ENDINGS["dense"]
+    ending: ResultChange = ENDINGS["dense"]
     order: int = 1
 
-    def of(self, function: Function) -> Function:
+    def of(self, function: AnyFunction) -> AnyFunction:
         """The gradients of a function, as a function of what `call` makes."""
         return partial(self._gradients, function)
 
@@ -394,7 +394,7 @@ class Derivative:
 
     @torch.enable_grad()
     def _gradients(
-        self, function: Function, args: Any, weights: Any, directions: Any, /, **keywords: Any
+        self, function: AnyFunction, args: Any, weights: Any, directions: Any, /, **keywords: Any
     ) -> tuple[Tensor, ...]:
         sample, leaves = requiring(Sample(*args, **keywords), self.needs)
         results = outputs(function(*sample.args, **sample.kwargs))
@@ -446,7 +446,7 @@ KEPT = "kept"
 """The mode of `_look` that differentiates a call twice, and one whose arguments have changed since."""
 
 
-def _keeps(subject: Subject, case: Case) -> Outcome:
+def _keeps(subject: Subject, case: Case) -> CheckResult:
     """Differentiate a call again, and one of which arguments and results are written before its backward."""
     needs = _differentiable(case.sample)
     first = _Recorded(subject, case, needs)
@@ -593,11 +593,11 @@ def plan_without_backward(subject: Subject, dtypes: Sequence[torch.dtype]) -> It
     if case is None:
         yield skipped(subject, FIRST, "no backward, and no sample without empty tensors")
     else:
-        yield trial(subject, FIRST, f"{case.name}-none", _refusal, case)
+        yield trial(subject, FIRST, _refusal, case, variant="none")
     yield skipped(subject, SECOND, "no backward")
 
 
-def _refusal(subject: Subject, case: Case) -> Outcome:
+def _refusal(subject: Subject, case: Case) -> CheckResult:
     """Call on tensors that require a gradient, and differentiate."""
     sample = case.make()
     places = [i for i, tensor in enumerate(sample.tensors) if tensor.is_floating_point()]

@@ -17,8 +17,8 @@ from torch import Tensor
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import mapped
 from dotcu.checking.numerics import CHUNK, difference, outputs
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.gpu import NEEDS_GPU, cannot_call
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
@@ -43,16 +43,16 @@ def plan(subject: Subject) -> Iterator[Trial]:
     elif subject.reference is None:
         yield skipped(subject, "large", "no reference")
     else:
-        yield trial(subject, "large", "", look)
+        yield trial(subject, "large", look)
 
 
-def look(subject: Subject) -> Outcome:
+def look(subject: Subject) -> CheckResult:
     """Try calls that can be made so large until one can be judged.
 
     The first are those that add up least for an element of a result: sums of millions of products show what
     an order of additions loses. Of these, the one that needs least memory.
     """
-    outcome: Outcome = Skipped(reason="no sample has a contiguous tensor with a size that could grow")
+    outcome: CheckResult = Skipped(reason="no sample has a contiguous tensor with a size that could grow")
     with torch.cuda.device(subject.device):
         grown = sorted(candidates(subject), key=lambda each: each[:2])
         torch.cuda.empty_cache()
@@ -72,7 +72,7 @@ def look(subject: Subject) -> Outcome:
     return outcome
 
 
-def _tried(subject: Subject, case: Case, old: int, new: int) -> Outcome:
+def _tried(subject: Subject, case: Case, old: int, new: int) -> CheckResult:
     """Call before the reference: no memory holds the right answer yet."""
     sample = enlarged(case.sample, old, new)
     called: tuple[Tensor, ...] | Exception

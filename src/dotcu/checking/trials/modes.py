@@ -18,29 +18,31 @@ from torch import Tensor
 from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import same_bits
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, trial
 from dotcu.errors import EnvironmentFault, FindingError, UsageError
-from dotcu.tracebacks import describe, one_line
+from dotcu.tracebacks import one_line
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """Two trials of the smallest call of the first dtype."""
     case = subject.smallest(subject.overload.dtypes[0])
     if case is not None and subject.has_body:
-        yield trial(subject, "determinism", f"{case.name}-modes", _gives_the_same, case)
+        yield trial(subject, "determinism", _gives_the_same, case, variant="modes")
         before = {name: get() for name, (get, _) in SETTINGS.items()}  # no trial has called it yet
-        yield trial(subject, "inputs", f"{case.name}-state", _leaves_state, case, before)
+        yield trial(subject, "inputs", _leaves_state, case, before, variant="state")
 
 
 # ------------------------------------------------------------------ modes
 
 
-def _gives_the_same(subject: Subject, case: Case) -> Outcome:
+def _gives_the_same(subject: Subject, case: Case) -> CheckResult:
     """Compare a call in each mode with one without gradients."""
     if subject.declares(torch.Tag.nondeterministic_bitwise):
         return Skipped(reason="declared nondeterministic by a tag")
-    modes: dict[str, tuple[Mode, Change]] = {"torch.inference_mode()": (torch.inference_mode, _as_is)}
+    modes: dict[str, tuple[TorchMode, TensorChange]] = {
+        "torch.inference_mode()": (torch.inference_mode, _as_is)
+    }
     if not subject.overload.signature.mutates:  # which takes nothing that requires a gradient
         modes |= {
             "torch.enable_grad()": (torch.enable_grad, _as_is),
@@ -59,7 +61,7 @@ def _gives_the_same(subject: Subject, case: Case) -> Outcome:
         except (FindingError, UsageError, EnvironmentFault):
             raise
         except Exception as error:
-            return Failed(reason=f"it fails under {name}", evidence=describe(error))
+            return Failed.raised(f"it fails under {name}", error)
         if same_bits(got, expected):
             continue
         if not same_bits(_called(subject, case, torch.no_grad, _as_is), expected):
@@ -71,11 +73,11 @@ def _gives_the_same(subject: Subject, case: Case) -> Outcome:
     return Passed()
 
 
-Mode = Callable[[], AbstractContextManager[object]]
-Change = Callable[[Tensor], Tensor]
+TorchMode = Callable[[], AbstractContextManager[object]]
+TensorChange = Callable[[Tensor], Tensor]
 
 
-def _called(subject: Subject, case: Case, mode: Mode, change: Change) -> tuple[Tensor, ...]:
+def _called(subject: Subject, case: Case, mode: TorchMode, change: TensorChange) -> tuple[Tensor, ...]:
     sample = case.make().map_tensors(change)
     with subject.seeded(case.name), subject.place(), mode():
         result = subject.overload(*sample.args, **sample.kwargs)
@@ -98,7 +100,7 @@ def _parameter(tensor: Tensor) -> Tensor:
 # ------------------------------------------------------------------ state
 
 
-def _leaves_state(subject: Subject, case: Case, before: Mapping[str, Any]) -> Outcome:
+def _leaves_state(subject: Subject, case: Case, before: Mapping[str, Any]) -> CheckResult:
     """Call from two seeds, and compare what the process had before with what it has then.
 
     Args:

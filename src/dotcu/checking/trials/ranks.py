@@ -21,9 +21,9 @@ from torch import Tensor
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh
 from dotcu.checking.numerics import outputs
+from dotcu.checking.results import CheckResult, Failed, Passed, Trial, skipped, trial
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import TrialRequest, request_for, resolve
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict, skipped, trial
 from dotcu.checking.trials.sharding import dtype_of, unlike_outputs
 from dotcu.kernel import simulate_ranks
 from dotcu.operator import Sample
@@ -34,7 +34,7 @@ _stores: Any = torch.distributed  # its types name no store
 
 CHECK = "ranks"
 
-GROUP, SIZE = "group_name", "group_size"
+SIZE = "group_size"
 
 RANKS = (2, 3)
 """In the simulator."""
@@ -45,33 +45,21 @@ WAIT_S = 60.0
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each sample of a dtype and number of ranks; on GPUs one for all samples."""
-    if GROUP not in subject.overload.signature.arguments:
+    if not subject.communicates:
         return
     cases = subject.given(dtype_of(subject))
     if subject.reference is None or not cases:
         yield skipped(subject, CHECK, "no reference" if cases else "no samples")
     elif not subject.on_gpu:
         for case in cases:
-            yield trial(subject, CHECK, case.name, look, case)
+            yield trial(subject, CHECK, look, case)
     elif torch.cuda.device_count() < 2:
         yield skipped(subject, CHECK, "this machine has one GPU; --device simulator has any number of ranks")
     else:
-        yield trial(subject, CHECK, "", look_on_gpus, torch.cuda.device_count())
+        yield trial(subject, CHECK, look_on_gpus, None, torch.cuda.device_count())
 
 
-def in_group(subject: Subject, trial: Trial) -> Trial:
-    """Return a trial that runs in a group of one, if its operator meets the ranks of a group on a GPU."""
-    if GROUP not in subject.overload.signature.arguments or not subject.on_gpu:
-        return trial
-
-    def run() -> Iterator[Verdict]:
-        with alone():
-            yield from trial.run()
-
-    return replace(trial, run=run)
-
-
-def look(subject: Subject, case: Case) -> Outcome:
+def look(subject: Subject, case: Case) -> CheckResult:
     """Call as several ranks in the simulator."""
     for ranks in RANKS:
 
@@ -151,7 +139,7 @@ def _replayed(subject: Subject, sample: Sample, expected: tuple[Tensor, ...]) ->
 # ---------------------------------------------------------------- on GPUs, a process for each rank
 
 
-def look_on_gpus(subject: Subject, ranks: int) -> Outcome:
+def look_on_gpus(subject: Subject, ranks: int) -> CheckResult:
     """Call as a rank on each GPU."""
     request = request_for(subject)
     if request is None:

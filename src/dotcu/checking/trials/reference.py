@@ -12,10 +12,10 @@ from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import bits, fresh, same_bits
 from dotcu.checking.numerics import outputs, values_at
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import of_some_size
-from dotcu.tracebacks import describe, one_line
+from dotcu.tracebacks import one_line
 
 CHECK = "reference"
 
@@ -38,13 +38,13 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if not cases:
         yield skipped(subject, CHECK, "no samples")
     for case in cases:
-        yield trial(subject, CHECK, case.name, look, case)
+        yield trial(subject, CHECK, look, case)
     smallest = subject.smallest(first)
     if subject.has_body and smallest is not None:
-        yield trial(subject, CHECK, f"{smallest.name}-called", _called, smallest)
+        yield trial(subject, CHECK, _called, smallest, variant="called")
 
 
-def look(subject: Subject, case: Case) -> Outcome:
+def look(subject: Subject, case: Case) -> CheckResult:
     """Run the reference twice, each time on inputs of its own."""
     try:
         first, changed = _run(subject, case, "")
@@ -53,7 +53,7 @@ def look(subject: Subject, case: Case) -> Outcome:
     except ReferenceCalls:
         raise
     except (Exception, SystemExit) as error:
-        return Failed(reason="the reference fails on a sample", evidence=describe(error))
+        return Failed.raised("the reference fails on a sample", error)
     if changed:
         return Failed(
             reason=f"the reference changes the tensor at position {changed[0]} of its arguments",
@@ -68,7 +68,7 @@ def look(subject: Subject, case: Case) -> Outcome:
     )
 
 
-def _called(subject: Subject, case: Case) -> Outcome:
+def _called(subject: Subject, case: Case) -> CheckResult:
     """Call the operator on CPU tensors as a program does, without the simulator: the reference computes."""
     sample = case.make().map_tensors(Tensor.cpu)
     try:
@@ -81,9 +81,7 @@ def _called(subject: Subject, case: Case) -> Outcome:
     except ReferenceCalls:
         raise
     except Exception as error:
-        return Failed(
-            reason="a call on CPU tensors, outside of the simulator, fails", evidence=describe(error)
-        )
+        return Failed.raised("a call on CPU tensors, outside of the simulator, fails", error)
     if all(map(equal, got, expected)) and len(got) == len(expected):
         return Passed()
     if subject.declares(torch.Tag.nondeterministic_seeded):

@@ -10,8 +10,8 @@ import torch
 
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
+from dotcu.checking.results import CheckResult, Failed, Passed, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import COMPUTED, first_integer, floating
 from dotcu.errors import FindingError
 from dotcu.tracebacks import brief
@@ -41,10 +41,10 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if not cases:
         yield skipped(subject, CHECK, "no sample without empty tensors")
     for case in cases:
-        yield trial(subject, CHECK, case.name, look, case)
+        yield trial(subject, CHECK, look, case)
 
 
-def look(subject: Subject, case: Case) -> Outcome:
+def look(subject: Subject, case: Case) -> CheckResult:
     """Put one call through every part of opcheck."""
     sample = case.make()
     if subject.overload.has_backward:

@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_map_only
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh
 from dotcu.checking.numerics import describe, real, values_at
+from dotcu.checking.results import CheckResult, Failed, Passed, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Sample
 from dotcu.operator.sharding import MeshPlacement, ShardingRule, members
@@ -57,7 +57,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield skipped(subject, CHECK, "no samples")
     smallest = subject.smallest(dtype_of(subject))
     for case in cases:
-        yield trial(subject, CHECK, case.name, look, case, case is smallest)
+        yield trial(subject, CHECK, look, case, case is smallest)
 
 
 def dtype_of(subject: Subject) -> torch.dtype:
@@ -66,7 +66,7 @@ def dtype_of(subject: Subject) -> torch.dtype:
     return next((dtype for dtype in (torch.float64, torch.float32) if dtype in dtypes), dtypes[0])
 
 
-def look(subject: Subject, case: Case, meshes: bool) -> Outcome:
+def look(subject: Subject, case: Case, meshes: bool) -> CheckResult:
     """Try each declared rule over some numbers of ranks, and with an empty part.
 
     Args:

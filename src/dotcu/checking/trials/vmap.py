@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_map
 from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
+from dotcu.checking.results import CheckResult, Failed, Passed, Trial, skipped, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import moved
 from dotcu.operator import Sample
 
@@ -39,10 +39,10 @@ def plan(subject: Subject) -> Iterator[Trial]:
         for batched in [*((i,) for i in having), *([having] if len(having) > 1 else [])]:
             which = "all" if len(batched) > 1 else str(batched[0])
             for dim in (0, -1):
-                yield trial(subject, CHECK, f"{case.name}-{which}-dim{dim}", _look, case, batched, dim)
+                yield trial(subject, CHECK, _look, case, batched, dim, variant=f"{which}-dim{dim}")
 
 
-def _look(subject: Subject, case: Case, batched: Sequence[int], dim: int) -> Outcome:
+def _look(subject: Subject, case: Case, batched: Sequence[int], dim: int) -> CheckResult:
     """Call once under vmap with the arguments at some positions batched, and once for each element."""
     calls = _calls(case, batched)
     keywords = calls[0].kwargs

@@ -11,27 +11,29 @@ import pytest
 from dotcu.benchmark.reports import saved_runs
 from dotcu.benchmark.reports.comparison import RowComparison
 from dotcu.benchmark.reports.report import BenchReport
-from dotcu.benchmark.results import Protocol, Row, RowKey
+from dotcu.benchmark.results import BenchKey, BenchRow, Protocol
 from helpers.bench_reports import H200, report
 from helpers.timing_samples import measured
 
-KEY = RowKey(op="a::b", case="float32-16", contender="dotcu", l2="cold")
+KEY = BenchKey(op="a::b", case="float32-16", contender="dotcu", l2="cold")
 
 
-def row(us: float = 10.0, blocks: int = 10, by: Any = "cupti", **key: Any) -> Row:
-    return Row(key=replace(KEY, **key), measured=measured([[us, us * 1.001, us * 0.999]] * blocks, by=by))
+def row(us: float = 10.0, blocks: int = 10, by: Any = "cupti", **key: Any) -> BenchRow:
+    return BenchRow(
+        key=replace(KEY, **key), measured=measured([[us, us * 1.001, us * 0.999]] * blocks, by=by)
+    )
 
 
-def without(status: Any, **key: Any) -> Row:
-    return Row(key=replace(KEY, **key), status=status, reason="no memory")
+def without(status: Any, **key: Any) -> BenchRow:
+    return BenchRow(key=replace(KEY, **key), status=status, reason="no memory")
 
 
-def saved(path: Path, *rows: Row, **changes: Any) -> Path:
+def saved(path: Path, *rows: BenchRow, **changes: Any) -> Path:
     saved_runs.write_run(path, report(*rows, **changes))
     return path
 
 
-def since(path: Path, *rows: Row, whole: bool = False, **changes: Any) -> BenchReport:
+def since(path: Path, *rows: BenchRow, whole: bool = False, **changes: Any) -> BenchReport:
     return report(*rows, **changes).compared_with(path, whole=whole)
 
 
@@ -190,7 +192,9 @@ class TestLost:
     [(row(case="new"),), (row(contender="eager"),)],
     ids=["no key in common", "baselines alone"],
 )
-def test_a_run_that_compared_nothing_of_its_own_does_not_hold(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_a_run_that_compared_nothing_of_its_own_does_not_hold(
+    tmp_path: Path, rows: tuple[BenchRow, ...]
+) -> None:
     path = saved(tmp_path / "then.jsonl", row(case="old"), row(contender="eager"))
     found = since(path, *rows)
     assert not found.passed

@@ -9,7 +9,7 @@ import pytest
 
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.reports.table import NOTE_LINES
-from dotcu.benchmark.results import Row
+from dotcu.benchmark.results import BenchRow
 from dotcu.benchmark.work import Work
 from helpers.bench_reports import COPY_OF_TWO, measured, near, report, row, summary
 
@@ -118,7 +118,7 @@ class TestRowsWithoutFigures:
 
 class TestNotes:
     @staticmethod
-    def notes(*rows: Row) -> list[str]:
+    def notes(*rows: BenchRow) -> list[str]:
         return [line.strip() for line in lines(report(*rows)) if line.startswith("  [")]
 
     def test_a_mark_is_a_note_and_the_row_has_its_number(self) -> None:

@@ -12,7 +12,17 @@ import pytest
 
 from dotcu.benchmark.limits.limit import Limit
 from dotcu.benchmark.reports import saved_runs
-from dotcu.benchmark.results import Block, CallTime, Clocks, Machine, Means, Measured, Protocol, Row, RowKey
+from dotcu.benchmark.results import (
+    BenchKey,
+    BenchRow,
+    Block,
+    CallTime,
+    Clocks,
+    Machine,
+    Means,
+    Measured,
+    Protocol,
+)
 from dotcu.benchmark.statistics import Ratio, summary
 from dotcu.benchmark.work import Work
 from dotcu.errors import UsageError
@@ -20,32 +30,32 @@ from helpers.timing_samples import measured
 
 MACHINE = Machine(gpu="NVIDIA H200", uuid="GPU-1", versions={"driver": "580.1"}, clocks={"sm": 1980})
 PROTOCOL = Protocol()
-KEY = RowKey(op="a::b", case="float32-16", contender="dotcu", l2="cold")
+KEY = BenchKey(op="a::b", case="float32-16", contender="dotcu", l2="cold")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    rows: Sequence[Row]
+    rows: Sequence[BenchRow]
     machine: Machine = MACHINE
     protocol: Protocol = PROTOCOL
     by: Means = "cupti"
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
-def row(us: float = 10.0, key: RowKey = KEY) -> Row:
-    return Row(key=key, measured=measured([[us, us * 1.001, us * 0.999]] * 10))
+def row(us: float = 10.0, key: BenchKey = KEY) -> BenchRow:
+    return BenchRow(key=key, measured=measured([[us, us * 1.001, us * 0.999]] * 10))
 
 
-def key(case: str) -> RowKey:
+def key(case: str) -> BenchKey:
     return replace(KEY, case=case)
 
 
-def full() -> Row:
+def full() -> BenchRow:
     """A row that has everything."""
     clocks = Clocks(sm_mhz=1980, memory_mhz=3201, temperature_c=61, power_w=402.5, reasons=("power cap",))
     calls = (CallTime(time_us=10.016, kernels=2, late=1), CallTime(time_us=9.984, kernels=None, stray=3))
     blocks = (Block(calls=calls, before=clocks), Block(calls=(), after=clocks))
-    return Row(
+    return BenchRow(
         key=KEY,
         dtype="float32",
         elements=16,
@@ -64,13 +74,13 @@ def full() -> Row:
     )
 
 
-def saved(path: Path, *rows: Row, **changed: object) -> Path:
+def saved(path: Path, *rows: BenchRow, **changed: object) -> Path:
     saved_runs.write_run(path, Report(rows=rows, **changed))  # type: ignore[arg-type]
     return path
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
-    failed = Row(key=key("float16-16"), status="failed", reason="RuntimeError: no\nreally")
+    failed = BenchRow(key=key("float16-16"), status="failed", reason="RuntimeError: no\nreally")
     report = Report(rows=(full(), failed), sources={"a::b": "digest"})
     saved_runs.write_run(tmp_path / "bench.jsonl", report)  # type: ignore[arg-type]
     first, second = saved_runs.read_runs(tmp_path / "bench.jsonl")

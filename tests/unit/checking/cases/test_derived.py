@@ -29,7 +29,7 @@ def test_a_derived_case_makes_its_tensors_at_each_look() -> None:
         made.append(torch.zeros(3))
         return dotcu.Sample(made[-1])
 
-    case = Case(name="n", dtype=torch.float32, build=build)
+    case = Case(dtype=torch.float32, number=0, variant="n3", build=build)
     assert not made
     assert case.derived
     assert case.make().tensors[0].tolist() == [0.0] * 3

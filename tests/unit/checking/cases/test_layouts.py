@@ -109,7 +109,7 @@ def test_a_tensor_given_twice_stays_one() -> None:
     x = torch.randn(3, 4)
     one = subject(operator(added, reference=added))
     (case,) = _in_layouts(
-        one, Case(name="s", dtype=torch.float32, build=lambda: dotcu.Sample(x, x)), ["transposed"]
+        one, Case(dtype=torch.float32, number=0, build=lambda: dotcu.Sample(x, x)), ["transposed"]
     )
     a, b = case.sample.args
     assert a is b

@@ -163,5 +163,5 @@ def test_one_shape_is_tried_in_other_ranks() -> None:
 
 def test_numbers_among_the_arguments_have_two_sides() -> None:
     sample = dotcu.Sample(torch.randn(3), 100, True, 2.5, 5000, n=3)
-    case = Case(name="s", dtype=torch.float32, build=lambda: sample)
+    case = Case(dtype=torch.float32, number=0, build=lambda: sample)
     assert derived.around_integers(case) == (2, 3, 4, 99, 100, 101)

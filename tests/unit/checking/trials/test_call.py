@@ -13,11 +13,12 @@ import dotcu
 from dotcu import errors
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import NAN_BYTE, OTHER_BYTE
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.running import run_one
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import call
 from dotcu.operator import Operator, Overload
+from helpers.check_reports import bare
 
 _names = (f"call_test::op{i}" for i in itertools.count())
 
@@ -37,22 +38,22 @@ def operator(body: Any, reference: Any = torch.clone, **options: Any) -> Operato
 
 def case(*args: Any, derived: bool = False, **kwargs: Any) -> Case:
     sample = dotcu.Sample(*(args or (torch.randn(6),)), **kwargs)
-    return Case(name="float32-s0", dtype=torch.float32, build=lambda: sample, derived=derived)
+    return Case(dtype=torch.float32, number=0, build=lambda: sample, variant="derived" if derived else "")
 
 
 def subject(overload: Overload) -> Subject:
     return Subject(overload=overload, device=torch.device("cpu"))
 
 
-def looked(overload: Overload, *args: Any, **options: Any) -> dict[str, Outcome]:
+def looked(overload: Overload, *args: Any, **options: Any) -> dict[str, CheckResult]:
     (trial,) = call.plan(subject(overload), [case(*args, **options)])
     results = run_one(trial)
-    outcomes = {result.check: result.outcome for result in results}
+    outcomes = {result.check: bare(result) for result in results}
     assert len(outcomes) == len(results)  # at most one for each check
     return outcomes
 
 
-def short(outcomes: dict[str, Outcome]) -> dict[str, Failed]:
+def short(outcomes: dict[str, CheckResult]) -> dict[str, Failed]:
     return {check: outcome for check, outcome in outcomes.items() if isinstance(outcome, Failed)}
 
 
@@ -201,7 +202,7 @@ class TestACallThatFails:
 
     def test_on_dotcus_own_sample_may_refuse(self) -> None:
         outcomes = looked(operator(refuses), derived=True)
-        assert outcomes == {"errors": Passed(note="refused: ArgumentError: not such a tensor")}
+        assert outcomes == {"errors": Passed(refusal="ArgumentError: not such a tensor")}
 
     def test_on_dotcus_own_sample_fails_where_the_reference_computes(self) -> None:
         found = short(looked(operator(fails), derived=True))
@@ -264,6 +265,6 @@ class TestFindings:
 
 def test_the_plan_has_a_trial_for_each_case_and_runs_nothing() -> None:
     (trial,) = call.plan(subject(operator(fails)), [case()])
-    assert trial.name.endswith("/call/float32-s0")
+    assert str(trial.id).endswith("/call/float32-s0")
     assert set(call.SANITIZERS) < set(trial.checks)
     assert trial.checks[0] == "call"

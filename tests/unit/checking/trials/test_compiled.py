@@ -10,12 +10,12 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.trials.compiled import plan
 from helpers.trial_operators import Said, differentiable, multiply, name, said, squaring
 
 
-def by_way(outcomes: Said) -> dict[str, Outcome]:
+def by_way(outcomes: Said) -> dict[str, CheckResult]:
     return {case.partition("-s0-")[2]: outcome for (_, case), outcome in outcomes.items()}
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.trial import Failed, Passed, Skipped
+from dotcu.checking.results import Failed, Passed, Skipped
 from dotcu.checking.trials.fake import plan
 from helpers.trial_operators import device, multiply, name, said, squaring
 
@@ -165,4 +165,4 @@ def test_a_refused_transposed_call_holds_with_its_refusal() -> None:
         return multiply(x, x)
 
     outcome = said(plan, squaring(body))["fake", "float32-s1-transposed"]
-    assert outcome == Passed(note="refused: ValueError: x must be contiguous")
+    assert outcome == Passed(refusal="ValueError: x must be contiguous")

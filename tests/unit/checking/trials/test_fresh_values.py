@@ -12,7 +12,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.trials.fresh_values import plan
 from dotcu.operator import Operator
 from helpers.trial_operators import multiply, name, said, squaring
@@ -32,7 +32,7 @@ def keeping(key: Callable[[Tensor], Any], **options: Any) -> Operator:
     return operator
 
 
-def only(outcomes: dict[tuple[str, str], Outcome]) -> Outcome:
+def only(outcomes: dict[tuple[str, str], CheckResult]) -> CheckResult:
     (outcome,) = outcomes.values()
     return outcome
 
@@ -145,7 +145,7 @@ def test_an_operator_that_mutates_its_argument_is_called_again_on_new_values() -
 def test_a_first_call_that_is_wrong_is_left_to_numerics() -> None:
     outcome = only(said(plan, squaring(lambda x: -multiply(x, x))))
     assert isinstance(outcome, Skipped)
-    assert "which numerics reports" in outcome.reason
+    assert "see numerics" in outcome.reason
 
 
 def test_a_reference_that_fails_is_left_to_its_own_check() -> None:
@@ -199,4 +199,4 @@ def test_what_is_wrong_in_fresh_memory_too_is_left_to_numerics() -> None:
     operator = squaring(lambda x: multiply(x, x) + float(x.numel() == 33), sizes=((20,),))
     operator.fake(lambda x: torch.empty(x.shape, dtype=x.dtype, device=x.device))
     outcome = only(said(plan, operator))
-    assert outcome == Skipped(reason="wrong also in fresh memory, which numerics reports")
+    assert outcome == Skipped(reason="wrong also in fresh memory: see numerics")

@@ -12,9 +12,9 @@ from torch import Tensor
 import dotcu
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
-from dotcu.checking.checker import plan
+from dotcu.checking.planning import plan
+from dotcu.checking.results import Failed, Passed, Skipped
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials import gpu
 from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.operator import Sample
@@ -127,6 +127,6 @@ def test_without_a_gpu_each_check_of_a_level_that_needs_one_says_so(level: Level
         pytest.skip("for machines without one")
     subject = make(random((5,)))
     subject = Subject(overload=subject.overload, device=subject.device, level=level)
-    skipped = [outcome for trial in plan(subject) if trial.kind != "call" for _, outcome in trial.run()]
+    skipped = [outcome for trial in plan(subject) if trial.kind != "call" for outcome in trial.run()]
     whys = [outcome.reason for outcome in skipped if isinstance(outcome, Skipped)]
     assert whys.count(gpu.NEEDS_GPU) == {Level.QUICK: 0, Level.STANDARD: 3, Level.FULL: 8}[level]

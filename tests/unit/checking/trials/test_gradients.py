@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.trials.gradients import _missing, plan
 from dotcu.operator import Operator
 from helpers.quick_cases import quick
@@ -20,7 +20,7 @@ from helpers.trial_operators import Said, differentiable, multiply, name, said, 
 DOUBLE = (torch.float32, torch.float64)
 
 
-def of(check: str, outcomes: Said) -> dict[str, Outcome]:
+def of(check: str, outcomes: Said) -> dict[str, CheckResult]:
     return {case: outcome for (kind, case), outcome in outcomes.items() if kind == check}
 
 
@@ -208,7 +208,7 @@ def test_a_derived_call_that_is_refused_holds_with_its_refusal() -> None:
         return multiply(x, x)
 
     outcome = said(plan, differentiable(squaring(body)), Level.QUICK)["gradients", "float32-s0-sliced-dense"]
-    assert outcome == Passed(note="refused: ValueError: x must be contiguous")
+    assert outcome == Passed(refusal="ValueError: x must be contiguous")
 
 
 def test_a_derived_call_that_the_reference_cannot_take_is_no_case() -> None:

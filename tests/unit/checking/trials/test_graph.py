@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import gpu
 
 _names = (f"trials_graph_test::op{i}" for i in itertools.count())
@@ -86,7 +86,7 @@ def subject_of(compute: Callable[[Tensor], Tensor], **told: Any) -> Subject:
 
 def outcome_of(
     monkeypatch: pytest.MonkeyPatch, compute: Callable[[Tensor], Tensor], *, frozen: bool
-) -> Outcome:
+) -> CheckResult:
     """What the trial says of an operator; a frozen one gives at each replay what it gave in the capture."""
     subject = subject_of(compute)
     plain = Subject.call
@@ -99,7 +99,7 @@ def outcome_of(
 
     monkeypatch.setattr(Subject, "call", call)
     (case,) = subject.given(torch.float32)
-    return gpu.look(subject, gpu.look_at_graph, case)
+    return gpu.look(subject, case, gpu.look_at_graph)
 
 
 def test_a_call_whose_replays_compute_from_new_values_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,5 +135,5 @@ def test_an_operator_that_is_declared_unsafe_is_not_captured(monkeypatch: pytest
     monkeypatch.setattr(Subject, "on_gpu", True)
     monkeypatch.setattr(gpu, "chosen", lambda subject: [])
     (trial,) = [each for each in gpu.plan(subject) if each.kind == "graph"]
-    ((_, outcome),) = trial.run()
+    (outcome,) = trial.run()
     assert outcome == Skipped(reason="declared cudagraph_unsafe by a tag")

@@ -38,7 +38,7 @@ def test_equal_sizes_grow_together_and_elements_are_those_of_the_sample_in_no_or
 ) -> None:
     monkeypatch.setattr(large, "CHUNK", 16)
     a, b = torch.arange(4.0), torch.arange(8.0).view(2, 4)
-    case = Case(name="float32-s0", dtype=torch.float32, build=lambda: Sample(a, b, a, scale=4))
+    case = Case(dtype=torch.float32, number=0, build=lambda: Sample(a, b, a, scale=4))
     made = enlarged(case.sample, old=4, new=11)
     assert [tuple(tensor.shape) for tensor in made.tensors] == [(11,), (2, 11), (11,)]
     assert made.args[0] is made.args[2], "one tensor stays one tensor"

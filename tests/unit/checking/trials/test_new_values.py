@@ -16,7 +16,7 @@ from helpers.trial_operators import device, squaring, subject
 
 
 def case_of(*tensors: Any, **options: Any) -> Case:
-    return Case(name="c", dtype=tensors[0].dtype, build=lambda: dotcu.Sample(*tensors, **options))
+    return Case(dtype=tensors[0].dtype, number=0, build=lambda: dotcu.Sample(*tensors, **options))
 
 
 def constant(make: Any, dtype: torch.dtype = torch.float32) -> tuple[Subject, Case]:
@@ -70,7 +70,7 @@ def test_the_layout_of_the_case_is_kept() -> None:
         return torch.arange(12.0).view(3, 4).t()[1:]
 
     checked, case = constant(make)
-    case = Case(name=case.name, dtype=case.dtype, build=lambda: dotcu.Sample(make().to(device())))
+    case = Case(dtype=case.dtype, number=0, build=lambda: dotcu.Sample(make().to(device())))
     changed = with_new_values(checked, case, 1)
     assert changed is not None
     assert changed.args[0].stride() == case.sample.args[0].stride() != (4, 1)
@@ -79,7 +79,7 @@ def test_the_layout_of_the_case_is_kept() -> None:
 def test_an_expanded_tensor_gets_one_value_for_each_element_of_memory() -> None:
     checked, case = constant(lambda: torch.tensor([2.0, 4.0]))
     wide = dotcu.Sample(torch.tensor([2.0, 4.0], device=device()).expand(3, 2))
-    changed = with_new_values(checked, Case(name=case.name, dtype=case.dtype, build=lambda: wide), 1)
+    changed = with_new_values(checked, Case(dtype=case.dtype, number=0, build=lambda: wide), 1)
     assert changed is not None
     assert changed.args[0].stride() == (0, 1)
     assert changed.args[0].tolist() == [[3.0, 1.5]] * 3

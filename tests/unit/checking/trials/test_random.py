@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking.results import CheckResult, Failed
 from dotcu.checking.running import run_one
-from dotcu.checking.trial import Failed, Outcome
 from dotcu.checking.trials import errors, gradients, vmap
 from dotcu.operator import Operator
+from helpers.check_reports import bare
 from helpers.derivable_operators import subject
 
 kernels = dotcu.load_inline("""
@@ -51,9 +52,9 @@ def dropout() -> Operator:
     return dropped
 
 
-def failures(made: Operator, kind: Any) -> dict[str, Outcome]:
+def failures(made: Operator, kind: Any) -> dict[str, CheckResult]:
     results = [result for trial in kind.plan(subject(made)) for result in run_one(trial)]
-    return {r.trial: r.outcome for r in results if isinstance(r.outcome, Failed)}
+    return {r.trial: bare(r) for r in results if isinstance(r, Failed)}
 
 
 @pytest.mark.parametrize("state", range(3))

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking import planning
+from dotcu.checking.results import CheckResult, Passed, trial
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Outcome, Passed, trial
 from dotcu.checking.trials import ranks
 
 kernels = dotcu.load_inline(r"""
@@ -72,7 +73,7 @@ for operator in (add_all, add_two, unmet):
 
 def tried(operator: dotcu.Operator) -> list[tuple[str, str]]:
     report = dotcu.check(operator, only=f"{operator.qualified_name}/ranks", device="simulator")
-    return [(result.check, result.outcome.reason) for result in report.failures]
+    return [(result.check, result.reason) for result in report.failures]
 
 
 def test_what_is_right_on_every_rank_passes() -> None:
@@ -107,11 +108,11 @@ def in_a_group(subject: Subject) -> bool:
     """Run a trial, and say whether it was in a process group."""
     seen: list[bool] = []
 
-    def look(subject: Subject) -> Outcome:
+    def look(subject: Subject) -> CheckResult:
         seen.append(torch.distributed.is_initialized())
         return Passed()
 
-    assert list(ranks.in_group(subject, trial(subject, "ranks", "", look)).run()) == [("ranks", Passed())]
+    assert list(planning._in_group(subject, trial(subject, "ranks", look)).run()) == [Passed()]
     return seen == [True]
 
 
@@ -140,9 +141,9 @@ def test_a_build_of_torch_that_has_nccl_needs_no_gpu(monkeypatch: pytest.MonkeyP
 
 
 def test_a_trial_that_fails_leaves_the_group(on_gpu: Subject) -> None:
-    def look(subject: Subject) -> Outcome:
+    def look(subject: Subject) -> CheckResult:
         raise ValueError("of the operator")
 
     with pytest.raises(ValueError, match="of the operator"):
-        list(ranks.in_group(on_gpu, trial(on_gpu, "ranks", "", look)).run())
+        list(planning._in_group(on_gpu, trial(on_gpu, "ranks", look)).run())
     assert not torch.distributed.is_initialized()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.trials import errors
 from dotcu.checking.trials.reference import plan
 from helpers.derivable_operators import operator as described
@@ -146,8 +146,8 @@ def test_a_call_on_cpu_tensors_outside_of_the_simulator_is_made_too() -> None:
     assert "no shapes here" in outcome.evidence
 
 
-def called(made: dotcu.operator.Operator) -> Outcome:
+def called(made: dotcu.operator.Operator) -> CheckResult:
     """The outcome of the trial of a plain call."""
-    (trial,) = (trial for trial in plan(subject(made)) if trial.case.endswith("-called"))
-    ((_, outcome),) = trial.run()
+    (trial,) = (trial for trial in plan(subject(made)) if trial.id.case.endswith("-called"))
+    (outcome,) = trial.run()
     return outcome

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking.results import Failed, Passed, Skipped
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.sharding import join, part, plan
 from dotcu.operator import Operator
 from dotcu.operator.sharding import Sharding
@@ -21,7 +21,7 @@ def scaled(x: Tensor, weight: Tensor) -> Tensor:
 
 def outcomes(op: Operator) -> list[Passed | Failed | Skipped]:
     subject = Subject(overload=op, device=torch.device("cpu"))
-    return [outcome for trial in plan(subject) for _, outcome in trial.run()]
+    return [outcome for trial in plan(subject) for outcome in trial.run()]
 
 
 def declared(sharding: Sharding, *samples: dotcu.Sample) -> list[Passed | Failed | Skipped]:

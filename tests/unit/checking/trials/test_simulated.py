@@ -9,12 +9,13 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.running import run_one
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Passed, Skipped, Verdict
 from dotcu.checking.trials import call
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.operator import Operator
+from helpers.check_reports import bare
 
 kernels = dotcu.load_inline("""
 __global__ void twice(const float* x, float* out, long long n) {
@@ -46,12 +47,12 @@ def make(*, beyond: int = 0, kernel: str = "twice") -> Operator:
     return twice
 
 
-def verdicts_of(operator: Operator, level: Level) -> list[list[Verdict]]:
+def verdicts_of(operator: Operator, level: Level) -> list[list[CheckResult]]:
     """Of each trial that is planned beside a GPU."""
     subject = Subject(overload=operator, device=torch.device("cuda", 0), level=level)
     trials = list(call.plan_simulated(subject))
-    assert all(trial.case.endswith("-s1") for trial in trials), "the smallest"
-    return [[(result.check, result.outcome) for result in run_one(trial)] for trial in trials]
+    assert all(trial.id.case.endswith("-s1") for trial in trials), "the smallest"
+    return [[(result.check, bare(result)) for result in run_one(trial)] for trial in trials]
 
 
 def test_a_sound_kernel_holds_by_all_four() -> None:

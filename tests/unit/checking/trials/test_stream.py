@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import gpu
 
 _names = (f"trials_stream_test::op{i}" for i in itertools.count())
@@ -64,7 +64,7 @@ def _streams(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, value)
 
 
-def outcome_of(reference: Any) -> Outcome:
+def outcome_of(reference: Any) -> CheckResult:
     """What the trial says of an operator that computes this."""
 
     @dotcu.op(next(_names))
@@ -79,7 +79,7 @@ def outcome_of(reference: Any) -> Outcome:
 
     subject = Subject(overload=negate, device=torch.device("cpu"))
     (case,) = subject.given(torch.float32)
-    return gpu.look(subject, gpu.look_at_streams, case)
+    return gpu.look(subject, case, gpu.look_at_streams)
 
 
 def test_an_operator_on_the_current_stream_holds() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.trial import Failed, Passed, Skipped
+from dotcu.checking.results import Failed, Passed, Skipped
 from dotcu.checking.trials.vmap import plan
 from dotcu.operator import Operator
 from helpers.trial_operators import multiply, name, said, squaring
