@@ -14,7 +14,6 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dotcu import torch_compat
-from dotcu.cpp.load import library_of
 from dotcu.errors import ArgumentError, ReferenceMismatch, UsageError
 from dotcu.kernel import native, tracking_allocations
 from dotcu.kernel.launch_policy import in_body
@@ -491,6 +490,8 @@ class ExistingOperator(Overload):
     @property
     def library(self) -> Path | None:
         """The file of the library, where `dotcu.load_cpp` loaded it."""
+        from dotcu.cpp.load import library_of  # of no use where nothing is made of C++
+
         return library_of(self.qualified_name)
 
     @property
