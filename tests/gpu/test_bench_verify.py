@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from dotcu.benchmark import workloads as module
 from dotcu.benchmark.results import OWN
 from dotcu.benchmark.targets import OperatorTarget, contenders, prepare_calls
 from dotcu.benchmark.verify import TimedResults, verify
-from dotcu.benchmark.workloads import workload
-from dotcu.benchmark.workloads.input_values import InputValues
-from dotcu.benchmark.workloads.shapes import parse_shapes
-from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
+from dotcu.benchmark.workloads import InputValues, UntimedCase, Workload, parse_shapes, workloads
 from dotcu.checking.memory import same_bits
 from dotcu.checking.numerics import difference
 from dotcu.checking.subject import Subject
@@ -56,7 +54,7 @@ def test_right_and_wrong_are_distinguished_at_every_size(shapes: str) -> None:
 
 
 def test_four_contenders_at_2_to_the_28_take_a_few_seconds() -> None:
-    if workload.free_bytes(DEVICE) < 60 * GIB:
+    if module.free_bytes(DEVICE) < 60 * GIB:
         pytest.skip("needs 60 GiB of free memory")
     target, values, (sample,), calls = ready(squaring(), "2^28", "eager", torch.square, wrong_at_one_place)
     verify(target, {OWN: calls[OWN]}, sample, values)

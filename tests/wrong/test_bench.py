@@ -15,7 +15,7 @@ import dotcu
 from dotcu.benchmark.results import OWN
 from dotcu.benchmark.targets import OperatorTarget, contenders, prepare_calls
 from dotcu.benchmark.verify import TimedResults, verify
-from dotcu.benchmark.workloads.workload import Workload, workloads
+from dotcu.benchmark.workloads import Workload, workloads
 from dotcu.checking import target as targets
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator

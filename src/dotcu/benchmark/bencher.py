@@ -31,8 +31,7 @@ from dotcu.benchmark.targets import (
 )
 from dotcu.benchmark.timing import TimedCase
 from dotcu.benchmark.work import UNCOUNTED, count_check
-from dotcu.benchmark.workloads.shapes import ShapeRow, choose_dtypes, shape_rows
-from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
+from dotcu.benchmark.workloads import ShapeRow, UntimedCase, Workload, choose_dtypes, shape_rows, workloads
 from dotcu.checking.cases.samples import short
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import operators_of, resolve_device

@@ -27,8 +27,7 @@ from torch import Tensor
 from dotcu import report_base, serialize
 from dotcu.benchmark.results import OWN
 from dotcu.benchmark.targets import callable_of
-from dotcu.benchmark.workloads.shapes import choose_dtypes, shape_rows
-from dotcu.benchmark.workloads.workload import Workload, workloads
+from dotcu.benchmark.workloads import Workload, choose_dtypes, shape_rows, workloads
 from dotcu.checking.subject import GROUP, Subject
 from dotcu.checking.target import resolve
 from dotcu.checking.trials import ranks as trials

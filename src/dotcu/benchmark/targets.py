@@ -20,8 +20,7 @@ from torch import Tensor
 
 from dotcu.benchmark.results import OWN
 from dotcu.benchmark.work import Work, work_of
-from dotcu.benchmark.workloads.input_values import InputValues
-from dotcu.benchmark.workloads.workload import Workload
+from dotcu.benchmark.workloads import InputValues, Workload
 from dotcu.checking import numerics, target
 from dotcu.checking.cases.samples import short
 from dotcu.checking.memory import NAN_BYTE

@@ -19,8 +19,7 @@ from dotcu.benchmark.statistics import Ratio, summary
 from dotcu.benchmark.targets import BenchTarget, Call, Contenders, prepare_calls
 from dotcu.benchmark.verify import Failures, TimedResults, verify
 from dotcu.benchmark.work import Work
-from dotcu.benchmark.workloads.input_values import InputValues
-from dotcu.benchmark.workloads.workload import Workload
+from dotcu.benchmark.workloads import InputValues, Workload
 from dotcu.operator import Sample
 from dotcu.tracebacks import first_lines
 

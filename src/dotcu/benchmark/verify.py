@@ -20,8 +20,7 @@ import torch
 
 from dotcu.benchmark.results import Status
 from dotcu.benchmark.targets import BenchTarget, Call, Results
-from dotcu.benchmark.workloads.input_values import InputValues
-from dotcu.benchmark.workloads.workload import free_bytes
+from dotcu.benchmark.workloads import InputValues, free_bytes
 from dotcu.checking.memory import NAN_BYTE, opaque, same_bits, snapshot
 from dotcu.checking.trials import gpu
 from dotcu.operator import Sample

@@ -20,8 +20,7 @@ import torch
 
 from dotcu import serialize
 from dotcu.benchmark.timers import MARGIN_US, Activity, activities, quiet, tracing
-from dotcu.benchmark.workloads.shapes import choose_dtypes, parse_shapes
-from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
+from dotcu.benchmark.workloads import UntimedCase, Workload, choose_dtypes, parse_shapes, workloads
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import resolve
 from dotcu.errors import DotcuError, OperatorError, quoted

@@ -31,9 +31,7 @@ from dotcu.benchmark.targets import Call, OperatorTarget
 from dotcu.benchmark.timers import Timer
 from dotcu.benchmark.timing import implausibility
 from dotcu.benchmark.verify import TimedResults, verify
-from dotcu.benchmark.workloads.input_values import InputValues
-from dotcu.benchmark.workloads.shapes import choose_dtypes, shape_rows
-from dotcu.benchmark.workloads.workload import Workload, workloads
+from dotcu.benchmark.workloads import InputValues, Workload, choose_dtypes, shape_rows, workloads
 from dotcu.checking.cases.derived import choose
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.numerics import Oracle

@@ -18,8 +18,7 @@ import torch
 from dotcu import jobs, locks
 from dotcu.benchmark.device import describe_machine
 from dotcu.benchmark.timers import Timer
-from dotcu.benchmark.workloads.shapes import choose_dtypes, shape_rows
-from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
+from dotcu.benchmark.workloads import UntimedCase, Workload, choose_dtypes, shape_rows, workloads
 from dotcu.checking.cases.samples import short
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import operators_of, resolve_device, target_of

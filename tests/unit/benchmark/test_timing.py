@@ -17,7 +17,7 @@ from dotcu.benchmark.targets import BareTarget, Baseline, OperatorTarget, bare_c
 from dotcu.benchmark.timers import TimerFailed
 from dotcu.benchmark.timing import CONSTANT_INPUTS, NOT_VERIFIED, TOO_LITTLE, TimedCase
 from dotcu.benchmark.verify import TimedResults
-from dotcu.benchmark.workloads.workload import Workload, workloads
+from dotcu.benchmark.workloads import Workload, workloads
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Operator, Sample
 from helpers.derivable_operators import operator, subject

@@ -13,7 +13,7 @@ from torch import Tensor
 from dotcu.benchmark.results import OWN
 from dotcu.benchmark.targets import Baseline, OperatorTarget, contenders, prepare_calls
 from dotcu.benchmark.verify import Failures, verify
-from dotcu.benchmark.workloads.workload import Workload, workloads
+from dotcu.benchmark.workloads import Workload, workloads
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator
 from helpers.trial_operators import device, multiply, squaring

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.workloads.workload import _drawn, _within, ascends
+from dotcu.benchmark.workloads import _drawn, _within, ascends
 
 N = 20_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dotcu.benchmark.workloads.shapes import choose_dtypes
+from dotcu.benchmark.workloads import choose_dtypes
 from dotcu.errors import UsageError
 from dotcu.operator import Operator
 from helpers.derivable_operators import operator

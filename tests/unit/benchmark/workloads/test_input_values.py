@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.workloads.input_values import InputValues
+from dotcu.benchmark.workloads import InputValues
 from dotcu.checking.memory import same_bits, without_repeats
 from dotcu.checking.subject import Subject
 from dotcu.operator import Sample

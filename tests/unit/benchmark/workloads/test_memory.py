@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dotcu.benchmark.workloads.workload import free_bytes
+from dotcu.benchmark.workloads import free_bytes
 
 
 def test_without_a_gpu_memory_is_no_limit() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.benchmark.workloads.shapes import fitted, parse_shapes, shape_rows, shapes_name
+from dotcu.benchmark.workloads import fitted, parse_shapes, shape_rows, shapes_name
 from dotcu.errors import UsageError
 
 

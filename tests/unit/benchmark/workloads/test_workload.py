@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.workloads import workload
-from dotcu.benchmark.workloads.shapes import parse_shapes
-from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
+from dotcu.benchmark import workloads as module
+from dotcu.benchmark.workloads import UntimedCase, Workload, parse_shapes, workloads
 from dotcu.checking.memory import same_bits
 from dotcu.checking.subject import Subject
 from dotcu.errors import OperatorError
@@ -176,7 +175,7 @@ def test_calls_of_the_caller_replace_the_authors(matmul: Subject) -> None:
 def test_what_does_not_fit_is_skipped_before_it_is_allocated(
     matmul: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workload, "free_bytes", lambda device: 2**30)
+    monkeypatch.setattr(module, "free_bytes", lambda device: 2**30)
     found = workloads(matmul, shapes=parse_shapes("2^20x2^20,8x4"), dtypes=(f32,))
     assert isinstance(found[0], UntimedCase)
     assert found[0].status == "skipped"
@@ -186,13 +185,13 @@ def test_what_does_not_fit_is_skipped_before_it_is_allocated(
 
 def test_sets_are_as_many_as_memory_reaches(matmul: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = fitting(matmul, dtypes=(f32,))
-    free = workload._needed_bytes(one.input_bytes, one.result_bytes, 3)
-    monkeypatch.setattr(workload, "free_bytes", lambda device: free)
+    free = module._needed_bytes(one.input_bytes, one.result_bytes, 3)
+    monkeypatch.setattr(module, "free_bytes", lambda device: free)
     sets = one.sets(4, 0, matmul.device)
     assert len(sets) == 3
     assert len(one.sets(2, 0, matmul.device)) == 2
     assert len({tensor.data_ptr() for sample in sets for tensor in sample.tensors}) == 6
-    monkeypatch.setattr(workload, "free_bytes", lambda device: 0)
+    monkeypatch.setattr(module, "free_bytes", lambda device: 0)
     assert len(one.sets(4, 0, matmul.device)) == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.checking.trials.gradients import ENDINGS, Derivative, random_like, requiring
+from dotcu.checking.trials.gradients import ENDINGS, Differentiation, random_like, requiring
 from dotcu.operator import Sample
 
 
@@ -63,7 +63,7 @@ def sample() -> Sample:
 
 
 def gradients(sample: Sample, **options: Any) -> list[list[float]]:
-    derivative = Derivative(outputs=(0,), **options)
+    derivative = Differentiation(outputs=(0,), **options)
     weights = [torch.ones(2, dtype=torch.float64)]
     call = derivative.call(sample, weights)
     if options.get("order") == 2:
@@ -82,7 +82,7 @@ def test_second_gradients_are_of_inputs_and_of_the_gradients_weights(sample: Sam
 
 
 def test_a_gradient_that_hangs_on_nothing_has_zeros_as_its_own() -> None:
-    derivative = Derivative(needs=(0,), outputs=(0,), order=2)
+    derivative = Differentiation(needs=(0,), outputs=(0,), order=2)
     call = derivative.call(Sample(torch.randn(3)), [torch.randn(3)])
     constant = derivative.of(lambda x: Straight.apply(x))(*call.args)
     assert [grad.tolist() for grad in constant] == [[0.0] * 3, [0.0] * 3]

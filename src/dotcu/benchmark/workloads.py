@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -13,15 +15,15 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dotcu.benchmark.workloads.shapes import InputShape, ShapeRow, fitted, shapes_name
 from dotcu.checking.cases.derived import completed, is_integer
 from dotcu.checking.cases.samples import samples_of, seed_of, short
-from dotcu.checking.memory import fresh, mapped
+from dotcu.checking.memory import fresh, mapped, same_bits, without_repeats
 from dotcu.checking.numerics import outputs, real
 from dotcu.checking.subject import Subject
+from dotcu.checking.trials.fresh_values import COMPUTED
 from dotcu.errors import OperatorError, UsageError
 from dotcu.kernel.arguments.memory import extent
-from dotcu.operator import Sample
+from dotcu.operator import Overload, Sample
 from dotcu.tracebacks import quiet
 
 
@@ -362,3 +364,193 @@ def free_bytes(device: torch.device) -> int:
 def _needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
     """Return the bytes of a case: each set of inputs has a copy, one has two; the oracle has another."""
     return int(((max(2 * sets, 3) + 1) * inputs + RESULTS * results) / SHARE)
+
+
+# ---------------------------------------------------------------- shapes, as options and calls have them
+
+InputShape = tuple[int, ...]
+ShapeRow = tuple[InputShape, ...]  # the shape of the first tensor, or one for each
+NO_SIZES = "0d"  # the text for a tensor without dimensions
+
+_SIZE = re.compile(r"(\d{1,19})(?:\^(\d{1,2}))?")
+
+
+def parse_shapes(text: str) -> list[ShapeRow]:
+    """Return the rows of a text such as `4096x4096,2^28,64x48:48x32`; UsageError for another form."""
+    return [tuple(_shape(part, row) for part in row.split(":")) for row in text.replace(" ", "").split(",")]
+
+
+def shape_rows(shapes: str | Iterable[str | Sequence[int] | Sequence[Sequence[int]]]) -> list[ShapeRow]:
+    """Return the rows of text, or of a list whose items are text, a shape, or a shape for each tensor."""
+    items = [shapes] if isinstance(shapes, str) else shapes
+    return [row for item in items for row in parse_shapes(item if isinstance(item, str) else _text(item))]
+
+
+def _text(item: object) -> str:
+    """A shape, or several, as text: `4096x4096`, `0d`, `64x48:48x32`."""
+    if not isinstance(item, Sequence):
+        raise UsageError(f"shapes holds {item!r}.\nGive text or tuples: shapes=['4096x4096', (1024,)].")
+    if all(isinstance(size, int) for size in item):
+        return "x".join(map(str, item)) or NO_SIZES
+    return ":".join(map(_text, item))
+
+
+def _shape(part: str, row: str) -> InputShape:
+    if part == NO_SIZES:
+        return ()
+    sizes = []
+    for word in part.split("x"):
+        match = _SIZE.fullmatch(word)
+        size = int(match[1]) ** int(match[2] or 1) if match else 0
+        if size < 1 or size >= 2**63:
+            raise UsageError(
+                f"{row!r} is not a shape: {word!r} is not a size.\n"
+                "Sizes are whole numbers from 1 on, or powers such as 2^28, joined by x; shapes of several "
+                "tensors are joined by : and rows by a comma.\nType: --shapes 4096x4096,2^28"
+            )
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def shapes_name(shapes: Sequence[InputShape]) -> str:
+    """Return shapes as a name: `4096x4096`, or `64x48:48x32` where they differ."""
+    return _text(shapes[0] if len(set(shapes)) == 1 else shapes)
+
+
+def fitted(template: Sequence[InputShape], row: ShapeRow) -> tuple[InputShape, ...]:
+    """Return the shapes of all tensors of a call: those of the row, or such that they follow the first one.
+
+    A tensor that has the first one's shape goes on having it. Any other keeps its dimensions, of which those
+    that measure what one of the first tensor's does go on doing so; sizes of 1 stay. `template` has the
+    shapes of a sample's tensors.
+    """
+    if len(row) == len(template):
+        return tuple(row)
+    example = f"\nType: --shapes {_text(template)}" if template else ""
+    shown = ", ".join(map(_text, template)) or "none"
+    if len(row) > 1 or not template:
+        raise UsageError(
+            f"{shapes_name(row)} has {len(row)} shapes, and a call has {len(template)} tensors: {shown}.\n"
+            f"Give one shape for the first tensor, or one for each.{example}"
+        )
+    (new,), old = row, template[0]
+    others = [shape for shape in template if shape != old]
+    if others and len(new) != len(old):
+        raise UsageError(
+            f"{_text(new)} has {len(new)} dimensions, a sample's first tensor {len(old)}: the shapes "
+            f"of the others of {shown} do not follow.\nGive a shape for each.{example}"
+        )
+    shared = {size for shape in others for size in shape}
+    change: dict[int, int] = {}
+    for before, after in zip(old, new, strict=False):
+        if before == 1 or before not in shared:
+            continue
+        if change.setdefault(before, after) != after:
+            raise UsageError(
+                f"the first tensor of a sample has the size {before} more than once, and in "
+                f"{_text(new)} it is {change[before]} and {after}: another tensor has it too, "
+                f"and could follow either.\nGive a shape for each tensor.{example}"
+            )
+    return tuple(
+        new if shape == old else tuple(change.get(size, size) for size in shape) for shape in template
+    )
+
+
+_SHORTER = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "fp64": "float64"}
+
+
+def choose_dtypes(
+    overload: Overload, names: Sequence[str | torch.dtype], *, option: str = "--dtypes"
+) -> tuple[torch.dtype, ...]:
+    """Return the dtypes of an operator that an option names; all if none is named.
+
+    Args:
+        overload, names, option: An unknown name is answered with the operator's nearest, after the option.
+    """
+    known = {short(dtype): dtype for dtype in overload.dtypes}
+    chosen = []
+    for name in names:
+        text = short(name) if isinstance(name, torch.dtype) else name.strip().removeprefix("torch.")
+        text = _SHORTER.get(text, text)
+        if text not in known:
+            nearest = difflib.get_close_matches(text, known, n=1, cutoff=0) or list(known)
+            raise UsageError(
+                f"{overload.qualified_name} has no dtype {text!r}; it has {', '.join(known)}.\n"
+                f"Name some of these, or declare it: @dotcu.op(..., dtypes=...).\nType: {option} {nearest[0]}"
+            )
+        chosen.append(known[text])
+    return tuple(dict.fromkeys(chosen)) or overload.dtypes
+
+
+# ---------------------------------------------------------------- new values before each timed call
+
+
+class InputValues:
+    """Writes values of a turn into sets of inputs; in one turn, all sets have the same values.
+
+    Takes the memory of another copy of all sets, and sets the values of all.
+
+    Args:
+        sets: The same call with several sets of tensors, whose values are used in rotation.
+        outs: Keyword arguments that a call only writes; they keep what the last call wrote.
+        poisoned: Tensors that are overwritten before each call, so that one that writes nothing shows.
+
+    Attributes:
+        vary: True if values differ from turn to turn; else a remembered result is never wrong.
+        turns: The turn whose values a set has, by its `id`.
+    """
+
+    def __init__(
+        self, sets: Sequence[Sample], *, outs: Sequence[str] = (), poisoned: Sequence[Tensor] = ()
+    ) -> None:
+        self._first, self._outs, self._poisoned = sets[0], outs, poisoned
+        self.turns = {id(sample): 0 for sample in sets}
+        self._values = [_values(tensors) for tensors in zip(*map(self._tensors, sets), strict=True)]
+        self.vary = any(not same_bits([one], own[:1]) for own in self._values for one in own[1:])
+        for sample in sets:
+            self._write(sample, 0)
+
+    def __call__(self, sample: Sample, turn: int) -> None:
+        """Write the values of a turn into a set, on torch's current stream."""
+        for tensor in self._poisoned:
+            tensor.fill_(torch.nan if tensor.is_floating_point() or tensor.is_complex() else 85)
+        self._write(sample, turn)
+        self.turns[id(sample)] = turn
+
+    def inputs(self, turn: int) -> Sample:
+        """Return the values of a turn in new memory."""
+        made = fresh(self._first)
+        self._write(made, turn)
+        return made
+
+    def _write(self, sample: Sample, turn: int) -> None:
+        for values, tensor in zip(self._values, self._tensors(sample), strict=True):
+            if values:
+                without_repeats(tensor.data).copy_(values[turn % len(values)])
+
+    def _tensors(self, sample: Sample) -> tuple[Tensor, ...]:
+        """Return the tensors that a call reads, each once."""
+        read = {name: value for name, value in sample.kwargs.items() if name not in self._outs}
+        return tuple({id(tensor): tensor for tensor in Sample(*sample.args, **read).tensors}.values())
+
+
+FEW = 4  # a tensor with no more different values is a mask, or has flags
+
+
+def _values(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the values that one argument takes in turn; none where its elements share memory."""
+    values = [without_repeats(tensor.data).clone() for tensor in tensors]
+    first = values[0]
+    if extent(without_repeats(tensors[0].data)) < first.numel():
+        return []
+    if not (first.is_floating_point() or first.is_complex()) or not first.numel():
+        return values
+    if all(same_bits([one], [first]) for one in values) and first.dtype in COMPUTED:
+        is_mask = first.numel() >= FEW**2 and first.flatten()[:4096].unique().numel() <= FEW
+        values = [first] if is_mask else [first * (1 - i / 16) for i in range(max(2, len(values)))]
+    is_square = first.dim() > 1 and first.size(-1) == first.size(-2)
+    if first.numel() > 1 and not is_square and (first.is_complex() or not ascends(first)):
+        corner = (slice(0, 1),) * first.dim()
+        for other in values[1:]:
+            other[corner].copy_(first[corner])
+    return values
