@@ -15,7 +15,6 @@ from dotcu.checking.results import CheckResult, Skipped, Trial
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import operators_of, resolve_device
 from dotcu.checking.trials import (
-    autocast,
     call,
     errors,
     fake,
@@ -66,16 +65,16 @@ def _planners(subject: Subject) -> Iterator[Callable[[Subject], Iterator[Trial]]
     yield reference.plan
     yield lambda subject: call.plan(subject, choose(subject))
     yield from (call.plan_kept, modes.plan, errors.plan, fake.plan, fresh_values.plan, call.plan_simulated)
-    yield from (registration.plan, gradients.plan, autocast.plan)
+    yield from (registration.plan, gradients.plan, modes.plan_autocast)
     if subject.level >= Level.STANDARD:
         from dotcu.checking.trials import compiled, gpu, ranks, sharding, vmap
 
         yield from (vmap.plan, sharding.plan, ranks.plan, compiled.plan, gpu.plan)
     if subject.level >= Level.FULL:
         from dotcu.checking import compute_sanitizer
-        from dotcu.checking.trials import large
+        from dotcu.checking.trials import gpu
 
-        yield from (large.plan, compute_sanitizer.plan)
+        yield from (gpu.plan_large, compute_sanitizer.plan)
 
 
 def plan(subject: Subject) -> Iterator[Trial]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dotcu.checking.cases.samples import Case
-from dotcu.checking.trials import large
-from dotcu.checking.trials.large import enlarged, growing
+from dotcu.checking.trials import gpu
+from dotcu.checking.trials.gpu import enlarged, growing
 from dotcu.operator import Sample
 
 
@@ -23,7 +23,7 @@ def sample(*shapes: tuple[int, ...]) -> Sample:
 def test_a_size_grows_to_the_least_that_is_enough(shape: tuple[int, ...], old: int, count: int) -> None:
     new = growing(sample(shape))[old]
     rest = math.prod(shape) // old**count
-    assert rest * new**count >= large.ELEMENTS > rest * (new - 1) ** count
+    assert rest * new**count >= gpu.ELEMENTS > rest * (new - 1) ** count
 
 
 def test_sizes_of_the_largest_tensor_grow_and_ones_and_strided_tensors_do_not() -> None:
@@ -36,7 +36,7 @@ def test_sizes_of_the_largest_tensor_grow_and_ones_and_strided_tensors_do_not() 
 def test_equal_sizes_grow_together_and_elements_are_those_of_the_sample_in_no_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(large, "CHUNK", 16)
+    monkeypatch.setattr(gpu, "CHUNK", 16)
     a, b = torch.arange(4.0), torch.arange(8.0).view(2, 4)
     case = Case(dtype=torch.float32, number=0, build=lambda: Sample(a, b, a, scale=4))
     made = enlarged(case.sample, old=4, new=11)
