@@ -121,7 +121,7 @@ def test_every_operator_is_tried(file: str) -> None:
 SAID = [
     ("one_call_values", "one_in_a_thousand", "1 of 1000 elements are wrong", "output 0[617]: got "),
     ("one_call_values", "some_zeroed", "330 of 19800 elements are wrong", "0.0, expected "),
-    ("one_call_values", "biased", "output 0 as a whole is wrong by 1.", "output 0["),
+    ("one_call_values", "biased", "output 0 as a whole is wrong: its error is 1.", "output 0["),
     ("one_call_values", "nan_then_right", "1000 of 1000 elements are not finite", "output 0[0]: got nan"),
     ("one_call_values", "one_too_many", "1 of 40 elements are wrong", "output 0[3]: got "),
     ("one_call_memory", "no_tail", "leaves 1 of 40 elements of output 0 unwritten, the first at [39]", ""),
@@ -175,4 +175,4 @@ def test_what_is_said_names_the_fault_and_its_place(file: str, name: str, reason
 
 def test_only_the_overload_that_is_wrong_fails() -> None:
     failures = failures_of("one_call_memory", "partly_out")
-    assert {failure.overload for failure in failures} == {"wrong_memory::partly_out.out"}
+    assert {failure.trial.overload for failure in failures} == {"wrong_memory::partly_out.out"}

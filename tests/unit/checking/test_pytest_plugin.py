@@ -145,7 +145,7 @@ def test_each_trial_is_a_test_with_its_own_name(ran: Ran) -> None:
 
 
 def test_a_failure_has_reason_and_evidence_and_no_traceback(ran: Ran) -> None:
-    assert "theirs::wrong/call/float32-s0 FAILED numerics: 1 of 1 elements are wrong, " in ran.output
+    assert "theirs::wrong/call/float32-s0 FAILED numerics: 1 of 1 elements are wrong; " in ran.output
     assert "\n    output 0[0]: got 2.0, expected 1.0\n" in ran.output
     assert (
         "pytest_plugin.py:" not in ran.output.partition("= FAILURES =")[2].partition("short test summary")[0]
@@ -172,7 +172,7 @@ def test_junit_has_what_each_check_came_to(ran: Ran) -> None:
     wrong = ran.properties["theirs.wrong.call.float32-s0"]
     assert wrong["trial"] == "theirs::wrong/call/float32-s0"
     assert wrong["written"] == "passed"
-    assert wrong["numerics"].startswith("failed: 1 of 1 elements are wrong, ")
+    assert wrong["numerics"].startswith("failed: 1 of 1 elements are wrong; ")
     assert ran.properties["theirs.right.call.float32-s0"]["numerics"] == "passed, error: 0 % of the tolerance"
     assert ran.properties["theirs.right.graph"]["graph"] == "skipped: for the test"
 
