@@ -137,6 +137,8 @@ class Grid:
             for number, part in enumerate(folded):
                 whole = Text.assemble(start if number == 0 else " " * hang, part)
                 whole.rstrip()
+                if line.words and line.words.overflow == "ignore":  # a long path stays in one piece
+                    whole.no_wrap, whole.overflow = True, "ignore"
                 yield whole
 
 

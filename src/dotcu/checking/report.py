@@ -18,6 +18,7 @@ from dotcu import report_base
 from dotcu.checking.catalogue import CHECKS, Level, of_level
 from dotcu.checking.results import WRONG_VALUES, CheckResult, Failed, Passed, Skipped
 from dotcu.errors import BodyError, CompileError, escaped
+from dotcu.report_base import Grid, Line
 from dotcu.serialize import plain
 
 VERSION = 4
@@ -389,15 +390,14 @@ def _failures(report: CheckReport) -> Iterator[RenderableType]:
 
 def _shown(failures: Sequence[Failed]) -> RenderableType:
     """Return the first of the failures of one cause, and how many others there are."""
-    lines = [*failure_text(failures[0]).splitlines(), *_followers(failures)]
-    parts: list[RenderableType] = [Text(lines[0], style="bold")]
-    for line in lines[1:]:
+    head, *others = [*failure_text(failures[0]).splitlines(), *_followers(failures)]
+    lines = [Line(words=Text(head, style="bold", overflow="ignore"))]
+    for line in others:
         text = line.lstrip()
-        if text.startswith(_AGAIN):  # to be pasted, and so in one piece
-            parts.append(Text(line, no_wrap=True, overflow="ignore"))
-        else:
-            parts.append(Padding(Text(text), (0, 0, 0, len(line) - len(text))))
-    return Group(*parts)
+        in_one_piece = text.startswith(_AGAIN)  # to be pasted
+        words = Text(text, no_wrap=in_one_piece, overflow="ignore")
+        lines.append(Line(indent=len(line) - len(text), words=words))
+    return Grid(columns=(), lines=lines)
 
 
 def _of_sample(result: Failed) -> bool:

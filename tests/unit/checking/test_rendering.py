@@ -295,7 +295,7 @@ def test_what_a_message_has_in_brackets_is_no_markup() -> None:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_narrow_terminal_wraps_at_words_and_keeps_paths_whole(width: int) -> None:
-    path = "/home/somebody/a/long/way/down/to/the/project/of/operators/ops.py:soft_cap"
+    path = f"/home/somebody/{'a/long/way/down/' * 6}ops.py:soft_cap"
     words = "the kernel reads a value that nobody wrote, in a call that dotcu derived from the sample"
     (one,) = failed("numerics", reason=words, evidence=f"{path}:12: {words}")
     found = report([msgspec.structs.replace(one, reproduce=f"dotcu check {path} --device simulator")])
@@ -305,4 +305,5 @@ def test_a_narrow_terminal_wraps_at_words_and_keeps_paths_whole(width: int) -> N
     shown = captured.get()
     assert set(words.split()) <= set(shown.split()), "no word is broken"
     assert f"    again: dotcu check {path} --device simulator" in shown.splitlines(), "to be pasted"
-    assert all(len(line.rstrip()) <= width for line in shown.splitlines() if "again: " not in line)
+    assert f"{path}:12:" in shown.split()
+    assert all(len(line.rstrip()) <= width for line in shown.splitlines() if path not in line)
