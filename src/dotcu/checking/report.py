@@ -224,8 +224,8 @@ def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
     """Yield the label, the text and the style of each line of an overload's table."""
     results = [result for result in report.results if result.trial.overload == overload]
     broken = _broken(report)
-    explained = sum(_is_explained(result, broken) for result in results)
-    results = [result for result in results if not _is_explained(result, broken)]
+    explained = sum(is_explained(result, broken) for result in results)
+    results = [result for result in results if not is_explained(result, broken)]
     by_check = {name: some for name in CHECKS if (some := [r for r in results if r.check == name])}
     kinds = {name: set(map(type, some)) for name, some in by_check.items()}
     yield from _outcomes(by_check, kinds)
@@ -348,10 +348,10 @@ def _is_located(result: Failed) -> bool:
 
 def _broken(report: CheckReport) -> set[str]:
     """Return the overloads that fail on a sample of their author's."""
-    return {failure.trial.overload for failure in report.failures if _of_sample(failure)}
+    return {failure.trial.overload for failure in report.failures if of_sample(failure)}
 
 
-def _is_explained(result: CheckResult, broken: Collection[str]) -> bool:
+def is_explained(result: CheckResult, broken: Collection[str]) -> bool:
     """Return whether an unusual call merely gave wrong values, as the samples of its overload do."""
     wrong = isinstance(result, Failed) and result.check == "errors" and result.kind == WRONG_VALUES
     return wrong and result.trial.overload in broken
@@ -365,15 +365,15 @@ def _failures(report: CheckReport) -> Iterator[RenderableType]:
     """
     order, broken = list(CHECKS), _broken(report)
     causes: dict[str, list[Failed]] = {}
-    for failure in sorted(report.failures, key=lambda each: (not _of_sample(each), order.index(each.check))):
-        if not _is_explained(failure, broken):
+    for failure in sorted(report.failures, key=lambda each: (not of_sample(each), order.index(each.check))):
+        if not is_explained(failure, broken):
             causes.setdefault(cause_of(failure), []).append(failure)
 
     def rank(failures: Sequence[Failed]) -> tuple[bool, bool, int]:
         """Return the place: a line of CUDA C++ or what a body returns, then a line of Python, then others."""
         first = failures[0]
         in_kernel = not first.place.rpartition(":")[0].endswith(".py") or first.kind == CompileError.__name__
-        return of_arguments(failures), not _of_sample(first), 2 - _is_located(first) * (1 + in_kernel)
+        return of_arguments(failures), not of_sample(first), 2 - _is_located(first) * (1 + in_kernel)
 
     def of_arguments(failures: Sequence[Failed]) -> bool:
         return all(failure.trial.kind == "errors" for failure in failures)
@@ -400,7 +400,7 @@ def _shown(failures: Sequence[Failed]) -> RenderableType:
     return Grid(columns=(), lines=lines)
 
 
-def _of_sample(result: Failed) -> bool:
+def of_sample(result: Failed) -> bool:
     """Return whether it is a failure of a plain call of a sample of the author's."""
     return result.trial.kind == "call" and not result.trial.variant
 

@@ -42,12 +42,13 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]
     In a pipe, each kind of trial has a line when it is done, and what is left has one now and then.
     Yields a function that takes each result.
     """
-    from dotcu.checking.report import cause_of, failure_text
+    from dotcu.checking.report import cause_of, failure_text, is_explained, of_sample
     from dotcu.checking.results import Failed
 
     left = {trial.id: f"{trial.overload} {trial.kind}" for trial in trials}
     kinds, waiting = Counter(left.values()), Counter(left.values())
     printed: set[str] = set()
+    broken: set[str] = set()
     err, start = console.err(), time.monotonic()
     due = start + FIRST_S
 
@@ -61,7 +62,10 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]
             nonlocal failures, due
             if isinstance(result, Failed):
                 failures += 1
-                if (cause := cause_of(result)) not in printed:
+                broken.update([result.trial.overload] if of_sample(result) else [])
+                if is_explained(result, broken):
+                    pass  # it says nothing that the failure of a sample has not said
+                elif (cause := cause_of(result)) not in printed:
                     text = failure_text(result)  # the first one whole: a reader may stop the check here
                     say(text.partition("\n")[0] if printed else text, "bold red")
                     printed.add(cause)

@@ -112,7 +112,7 @@ _TABLE = (
     _sheet(
         "H200, H200 SXM, H200 SXM5, H200 141GB HBM3e",
         4800, 66.9, 33.5, _HOPPER_MATRIX, 1830,
-        "Peak rates: NVIDIA H200 datasheet; H100 whitepaper, for three digits",
+        "Peak rates: H200 datasheet, H100 whitepaper",
     ),
     _sheet(
         "H200 NVL", 4800, 60, 30, _HOPPER_NVL_MATRIX, 1545,
