@@ -56,14 +56,18 @@ class EstimatedCall:
     compiles: bool = True
 
 
-Estimate = tuple[Sheet, tuple[EstimatedCall, ...]]
-"""The datasheet of a GPU, and calls that were bounded by it: no measurements."""
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The datasheet of a GPU, and calls that were bounded by it: no measurements."""
+
+    sheet: Sheet
+    calls: tuple[EstimatedCall, ...]
 
 
 def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_GPU) -> Estimate:
     """Simulate calls, each an overload, a case's name and its arguments, and bound their time on a GPU."""
     sheet = named(gpu)
-    return sheet, tuple(_estimated(*call, sheet) for call in calls)
+    return Estimate(sheet=sheet, calls=tuple(_estimated(*call, sheet) for call in calls))
 
 
 def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> EstimatedCall:

@@ -1,6 +1,6 @@
 """Checks of operators: `dotcu check` and `dotcu.check`.
 
-    target -> subjects -> running.plan -> trials -> running.run, here or in workers -> results -> report
+    target -> subjects -> planning.plan -> trials -> running.run, here or in workers -> results -> report
 
 Benchmark, inspection, shipping and watching also use `target` (find operators), `subject` (an overload on
 a device), `cases` (its samples, and calls derived from them), `numerics` (the oracle, bounds, closeness),

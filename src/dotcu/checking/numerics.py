@@ -40,7 +40,7 @@ MAX_BIAS = 2.0
 ENOUGH = 64
 """The number of elements from which on their mean error says something."""
 
-MOST = 0.25
+MAX_SHARE = 0.25
 """The largest share of an element that those units may be: in 8 bits, 8 units are the whole element."""
 
 _SINGLE = torch.finfo(torch.float32).eps
@@ -282,7 +282,7 @@ def _limits(
         needed = needed.maximum(_finite(in_single / (unit * wider)).amax())
     all_lost = bool((error / unit).median() > dtype.eps**-0.5)
     at_least = (needed.clamp(1.0, dtype.eps**-0.5) * unit).maximum(error.median() * all_lost)
-    margin = min(MARGIN, max(1.0, MOST / dtype.eps))
+    margin = min(MARGIN, max(1.0, MAX_SHARE / dtype.eps))
     whole = min(margin, NORM_MARGIN + (MARGIN - NORM_MARGIN) / math.sqrt(own.numel()))
     lost = norm(error) if in_single is None else norm(in_single) / wider
     if rounded_once and dtype.bits == 16:

@@ -45,7 +45,8 @@ PAIR = Sample(torch.ones(6400), torch.ones(6400))
 
 def test_a_call_has_its_counts_and_a_bound() -> None:
     operator = made()
-    sheet, (call,) = estimate([(operator, "float32-6400", PAIR)])
+    found = estimate([(operator, "float32-6400", PAIR)])
+    sheet, (call,) = found.sheet, found.calls
     assert (sheet.name, call.op, call.case) == ("H200", operator.qualified_name, "float32-6400")
     assert "H200" in sheet.source
     assert call.asked_bytes == 2 * 3 * 4 * 6400
@@ -57,7 +58,7 @@ def test_a_call_has_its_counts_and_a_bound() -> None:
 
 
 def test_launches_have_the_compile_times_of_their_kernels() -> None:
-    _, (call,) = estimate([(made(), "s0", PAIR)])
+    (call,) = estimate([(made(), "s0", PAIR)]).calls
     assert [launch.kernel for launch in call.launches] == ["axpy", "axpy"]
     assert call.launches[0].compile_s > 0
 
@@ -68,13 +69,13 @@ def test_scattered_accesses_show_in_the_sectors() -> None:
         kernels.gather(x, out, out.numel(), grid=dotcu.cdiv(out.numel(), 64), block=64)
         return out
 
-    _, (call,) = estimate([(made(gather), "s0", Sample(torch.ones(6400)))])
+    (call,) = estimate([(made(gather), "s0", Sample(torch.ones(6400)))]).calls
     assert call.sector_efficiency is not None
     assert call.sector_efficiency < 0.5
 
 
 def test_the_bound_is_that_of_the_gpu_that_was_named() -> None:
-    _, (call,) = estimate([(made(), "s0", PAIR)], gpu="rtx 4090")
+    (call,) = estimate([(made(), "s0", PAIR)], gpu="rtx 4090").calls
     assert call.bound_us == pytest.approx(3 * 4 * 6400 / 1008e3)
 
 
@@ -87,7 +88,7 @@ def test_what_cannot_be_simulated_says_so_and_keeps_the_bound_of_its_inputs() ->
     def fails(x: Tensor, y: Tensor) -> Tensor:
         raise RuntimeError("only on a GPU")
 
-    _, (failed, sound) = estimate([(made(fails), "s0", PAIR), (made(), "s1", PAIR)])
+    failed, sound = estimate([(made(fails), "s0", PAIR), (made(), "s1", PAIR)]).calls
     assert failed.notes == ("the simulator cannot run it: only on a GPU",)
     assert failed.asked_bytes is None
     assert failed.bound_us == pytest.approx(2 * 4 * 6400 / 4800e3)
@@ -111,7 +112,7 @@ def test_code_that_does_not_compile_fails_and_shows_what_the_compiler_said() -> 
 def test_work_that_is_wrong_is_a_note() -> None:
     operator = made()
     operator.work(lambda x, y: (1.5, 2))
-    _, (call,) = estimate([(operator, "s0", PAIR)])
+    (call,) = estimate([(operator, "s0", PAIR)]).calls
     assert "returned (1.5, 2)" in call.notes[0]
     assert call.asked_bytes
 

@@ -61,14 +61,31 @@ class Buffers:
         self.keep, self.passes = keep, PASSES if keep else 1
 
 
-MIXES: Mapping[str, tuple[str, tuple[str, ...], tuple[Callable[[Buffers], Any], ...]]] = {
-    "read": ("stream_read", ("a", "sums"), (lambda on: torch.sum(on.a),)),
-    "two_to_one": ("stream_add", ("a", "b", "out"), (lambda on: torch.add(on.a, on.b, out=on.out),)),
-    "copy": ("stream_copy", ("a", "out"), (lambda on: on.out.copy_(on.a),)),
-    "write": ("stream_write", ("out",), (lambda on: on.out.zero_(), lambda on: on.out.fill_(1.5))),
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """A mix of reads and writes: its kernel in kernels.cu, the buffers that this takes, and torch's own
+    operations that move the same bytes.
+    """
+
+    kernel: str
+    takes: tuple[str, ...]
+    by_torch: tuple[Callable[[Buffers], Any], ...]
+
+
+MIXES: Mapping[str, Mix] = {
+    "read": Mix(kernel="stream_read", takes=("a", "sums"), by_torch=(lambda on: torch.sum(on.a),)),
+    "two_to_one": Mix(
+        kernel="stream_add",
+        takes=("a", "b", "out"),
+        by_torch=(lambda on: torch.add(on.a, on.b, out=on.out),),
+    ),
+    "copy": Mix(kernel="stream_copy", takes=("a", "out"), by_torch=(lambda on: on.out.copy_(on.a),)),
+    "write": Mix(
+        kernel="stream_write",
+        takes=("out",),
+        by_torch=(lambda on: on.out.zero_(), lambda on: on.out.fill_(1.5)),
+    ),
 }
-"""For each mix of reads and writes its kernel in kernels.cu, the buffers that this takes, and torch's own
-operations that move the same bytes."""
 
 
 @functools.cache
@@ -78,7 +95,7 @@ def kernels() -> Module:
 
 
 def _arrays_of(mix: str) -> int:
-    return len(set(MIXES[mix][1]) - {"sums"})
+    return len(set(MIXES[mix].takes) - {"sums"})
 
 
 def _best_gbps(mix: str, on: Buffers, time: Time) -> float:
@@ -103,7 +120,7 @@ def _best_gbps(mix: str, on: Buffers, time: Time) -> float:
 
 def _candidates(mix: str, on: Buffers) -> Iterator[tuple[int, TimedFunction]]:
     """Yield every way to move a mix's bytes, and how often each moves them."""
-    for operation in MIXES[mix][2]:
+    for operation in MIXES[mix].by_torch:
         yield 1, functools.partial(operation, on)
     for loads in LOADS:
         for resident in (False, True):
@@ -112,11 +129,11 @@ def _candidates(mix: str, on: Buffers) -> Iterator[tuple[int, TimedFunction]]:
 
 def _launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
     """Run a mix's kernel by as many blocks as the GPU holds at once, or by a block for each tile."""
-    name, takes, _ = MIXES[mix]
-    kernel: Kernel = kernels().kernels[name][loads, not on.keep]
+    of = MIXES[mix]
+    kernel: Kernel = kernels().kernels[of.kernel][loads, not on.keep]
     tiles = cdiv(on.nbytes, THREADS * loads * VECTOR_BYTES)
     most = kernel.occupancy(THREADS) * sm_count(on.a) if resident else tiles
-    arguments = (getattr(on, each) for each in takes)
+    arguments = (getattr(on, each) for each in of.takes)
     kernel(*arguments, tiles, on.passes, grid=min(tiles, most), block=THREADS)
 
 

@@ -60,7 +60,7 @@ class BenchReport(report_base.Report):
         if self.interrupted:
             return False
         if self.estimate is not None:
-            return all(call.compiles for call in self.estimate[1])
+            return all(call.compiles for call in self.estimate.calls)
         measured = any(row.status == "measured" for row in self.rows)
         return measured and not (self.faults or self.slower or self.lost or self.nothing_compared)
 
@@ -160,9 +160,8 @@ def _change_json(one: RowComparison) -> dict[str, Any]:
 
 def _estimate_json(estimate: Estimate) -> dict[str, Any]:
     """Return an estimate with each kernel of a call once, how long that took to compile, and its launches."""
-    sheet, calls = estimate
     rows = []
-    for call in calls:
+    for call in estimate.calls:
         values = dict(vars(call))
         launches = values.pop("launches")
         first = {launch.kernel: launch for launch in reversed(launches)}
@@ -172,4 +171,4 @@ def _estimate_json(estimate: Estimate) -> dict[str, Any]:
             for name, n in counts.items()
         ]
         rows.append(values)
-    return {"gpu": sheet.name, "source": sheet.source, "calls": rows}
+    return {"gpu": estimate.sheet.name, "source": estimate.sheet.source, "calls": rows}

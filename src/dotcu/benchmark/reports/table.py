@@ -48,7 +48,7 @@ def table(report: BenchReport) -> RenderableType:
 
 def _conclusion(report: BenchReport) -> Text:
     if report.estimate is not None:
-        _, calls = report.estimate
+        calls = report.estimate.calls
         broken = sum(not call.compiles for call in calls)
         if not broken:
             return Text("nothing was measured", style="bold yellow")
@@ -280,13 +280,13 @@ _ESTIMATE_COLUMNS: Sequence[Column] = (
 
 def _estimate_grid(estimate: Estimate) -> Grid:
     """Return all calls, by operator; the first line says that nothing was measured."""
-    sheet, all_calls = estimate
+    sheet = estimate.sheet
     title = (
         f"bounds for {sheet.name}, no measurements: the least time by its datasheet for what a call has to "
         "move and what its kernels computed in the simulator"
     )
     lines = [_words(title, "bold yellow", indent=0), _words(sheet.source, "dim", indent=0)]
-    for op, calls in _grouped((call.op, call) for call in all_calls).items():
+    for op, calls in _grouped((call.op, call) for call in estimate.calls).items():
         source = _work_source(call.work for call in calls)
         lines += [Line(), Line(words=Text.assemble((op, "bold"), (f"  {source}", "dim")))]
         lines.append(_heads(_ESTIMATE_COLUMNS))

@@ -33,7 +33,7 @@ RANKS = (1, 2, 3)
 MARGIN = 32
 """The allowed difference in units in the last place of an element and of the largest one."""
 
-MOST = 0.05
+MAX_SHARE = 0.05
 """The allowed difference at most, as a share of the two. Of a byte it is a unit of the element."""
 
 REDUCE: dict[str, Callable[..., Tensor]] = {
@@ -302,6 +302,6 @@ def unlike(got: Tensor, want: Tensor) -> str:
     floating = want.is_floating_point() or want.is_complex()
     eps = torch.finfo(want.dtype).eps if floating else 0.0
     size = torch.nan_to_num(b, 0.0, 0.0, 0.0).abs()
-    near = eps * size if want.itemsize == 1 else min(MARGIN * eps, MOST) * (size + size.max())
+    near = eps * size if want.itemsize == 1 else min(MARGIN * eps, MAX_SHARE) * (size + size.max())
     bad = ~((a - b).abs() <= near) & ~(a.isnan() & b.isnan()) & (a != b)
     return f"has{values_at(int(bad.flatten().int().argmax()), got=a, whole=b)}" if bool(bad.any()) else ""

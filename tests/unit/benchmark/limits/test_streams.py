@@ -154,6 +154,6 @@ def test_where_nothing_runs_the_error_says_why(device: torch.device) -> None:
 def test_every_contender_runs(name: str, device: torch.device) -> None:
     on = Buffers(TILE_BYTES, device, keep=False)
     runs = [run for _, run in ceilings._candidates(name, on)]
-    assert len(runs) == len(MIXES[name][2]) + 2 * len(LOADS)
-    for run in runs[: len(MIXES[name][2]) + 2]:
+    assert len(runs) == len(MIXES[name].by_torch) + 2 * len(LOADS)
+    for run in runs[: len(MIXES[name].by_torch) + 2]:
         run()

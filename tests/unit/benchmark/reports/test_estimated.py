@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from dotcu.benchmark.estimate import Estimate
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.work import Work
 from helpers.bench_reports import report
@@ -38,7 +39,8 @@ def call(case: str = "float32-s0", **changes: Any) -> Any:
 
 
 def estimated(*calls: Any) -> BenchReport:
-    found: Any = (SimpleNamespace(name="H200", source="NVIDIA H200 datasheet"), calls)
+    sheet: Any = SimpleNamespace(name="H200", source="NVIDIA H200 datasheet")
+    found = Estimate(sheet=sheet, calls=calls)
     return report(estimate=found)
 
 
