@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dotcu.ptx.instructions import NOWHERE, Instruction
-from dotcu.simulator.semantics import dispatch, warp
+from dotcu.simulator.program.binding import NotExecuted
+from dotcu.simulator.semantics import atomic, dispatch, warp
 from dotcu.simulator.semantics.arithmetic import compare, convert
-from dotcu.simulator.semantics.memory import atomic
-from dotcu.simulator.semantics.table import NotExecuted, SemanticsRow
+from dotcu.simulator.semantics.table import SemanticsRow
 
 _SCALARS = (*(f"{kind}{bits}" for kind in "us" for bits in (8, 16, 32, 64)), "f16", "bf16", "f32", "f64")
 _PACKED = ("f16x2", "bf16x2", *convert._FP8)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dotcu.operator import Overload, Sample
-    from dotcu.simulator.counting.counters import Counters
+    from dotcu.simulator import Counters
 
 
 @dataclass(frozen=True, kw_only=True)

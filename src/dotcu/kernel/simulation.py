@@ -344,7 +344,7 @@ class SimulatedDevice:
                         "Write what meets other GPUs as a __global__ kernel."
                     )
                 launch_tile(code.tile_program(), code.symbol(kernel), **given)
-                self.simulation.earlier = None
+                self.simulation.earlier = ()
             else:
                 launch(
                     code.program(),

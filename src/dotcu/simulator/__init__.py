@@ -10,10 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dotcu.simulator.counting.counters import Counters, LineCounters
+    from dotcu.simulator.device import Program, launch
     from dotcu.simulator.machine.memory import Buffer, Memory
-    from dotcu.simulator.program import Program, launch
-    from dotcu.simulator.run import Finding, Run
+    from dotcu.simulator.run import CHECKS, ON_REQUEST, Counters, Finding, LineCounters, Run
     from dotcu.simulator.tensor_map import Map
 
 __all__ = [
@@ -30,21 +29,18 @@ __all__ = [
     "launch",
 ]
 
-CHECKS = frozenset({"bounds", "init", "race", "barrier"})
-"""The checks of a run."""
-ON_REQUEST = frozenset({"divergence"})
-"""Checks that are off unless a run asks for them: the hardware tolerates what they find."""
-
 _HOMES = {
+    "CHECKS": "run",
+    "ON_REQUEST": "run",
     "Buffer": "machine.memory",
-    "Counters": "counting.counters",
+    "Counters": "run",
     "Finding": "run",
-    "LineCounters": "counting.counters",
+    "LineCounters": "run",
     "Map": "tensor_map",
     "Memory": "machine.memory",
-    "Program": "program",
+    "Program": "device",
     "Run": "run",
-    "launch": "program",
+    "launch": "device",
 }
 
 

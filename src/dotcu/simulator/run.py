@@ -2,18 +2,174 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, NamedTuple
+
+from numpy.typing import NDArray
 
 from dotcu.errors import FindingError
-from dotcu.simulator import CHECKS, ON_REQUEST
-from dotcu.simulator.counting.counters import Counters
 from dotcu.tracebacks import file_line
 
-if TYPE_CHECKING:
-    from dotcu.simulator.sanitizers.earlier import EarlierLaunch
+Array = NDArray[Any]
+CHECKS = frozenset({"bounds", "init", "race", "barrier"})
+"""The checks of a run."""
+ON_REQUEST = frozenset({"divergence"})
+"""Checks that are off unless a run asks for them: the hardware tolerates what they find."""
+# Counts of what ran, by source line: always on, and the efficiency of a kernel without a GPU.
+
+
+class AccessCost(NamedTuple):
+    """The cost of one step's access.
+
+    Attributes:
+        lanes, requests: Lanes that took part, and warps that did.
+        served: Sectors of global memory, or wavefronts of shared memory, that it took.
+        ideal: How many it would have taken, had the same bytes lain side by side.
+    """
+
+    lanes: int = 0
+    requests: int = 0
+    served: int = 0
+    ideal: int = 0
+
+
+_INTEGERS = frozenset({"s8", "u8", "s4", "u4", "b1"})
+
+
+@dataclass
+class LineCounters:
+    """The counts of one source line.
+
+    Attributes:
+        lane_instructions: Instructions, counted once for each lane that ran them; lanes that a guard
+            kept out did not.
+        warp_instructions: Instructions, counted once for each warp that issued them.
+        branches: Branches, guarded or not, counted once for each warp that came to them.
+        divergent_branches: Of those, the ones at which lanes of the warp went different ways.
+        loaded_bytes: Bytes that its loads asked for, in every state space but param.
+        stored_bytes: Bytes that its stores and atomics wrote, in every state space.
+        global_requests: Accesses to global memory, counted once for each warp.
+        global_sectors: Sectors of 32 bytes that they touched.
+        ideal_sectors: Sectors of the same bytes side by side.
+        global_bytes: Bytes that their lanes asked for, also where several asked for the same.
+        shared_requests: Accesses to shared memory, counted once for each warp.
+        shared_wavefronts: Wavefronts of shared memory that they took.
+        ideal_wavefronts: Wavefronts without bank conflicts.
+        shared_bytes: Bytes that their lanes asked for.
+        atomics: Atomic operations, counted once for each lane.
+        classes: Lane instructions by class: "integer", "float", "half", "special", "move", "convert",
+            "memory", "atomic", "async", "matrix", "warp", "barrier", "control".
+        operations: Arithmetic operations of lanes by type, such as "f32": an add, a multiply or a
+            quotient is one, a fused multiply-add two, m x n x k of a matrix instruction 2 m n k for
+            its warp. Integers are counted in matrix instructions only.
+    """
+
+    lane_instructions: int = 0
+    warp_instructions: int = 0
+    branches: int = 0
+    divergent_branches: int = 0
+    loaded_bytes: int = 0
+    stored_bytes: int = 0
+    global_requests: int = 0
+    global_sectors: int = 0
+    ideal_sectors: int = 0
+    global_bytes: int = 0
+    shared_requests: int = 0
+    shared_wavefronts: int = 0
+    ideal_wavefronts: int = 0
+    shared_bytes: int = 0
+    atomics: int = 0
+    classes: Counter[str] = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def active_lanes(self) -> float:
+        """Lanes that ran an instruction, of the 32 of its warp, on average; 0 if there was none."""
+        return _ratio(self.lane_instructions, self.warp_instructions)
+
+    @property
+    def sectors_per_request(self) -> float:
+        """Sectors of global memory for each warp's access: 4 where neighbours have neighbouring floats."""
+        return _ratio(self.global_sectors, self.global_requests)
+
+    @property
+    def sector_efficiency(self) -> float:
+        """The ideal number of sectors over those touched: 1 is best; 1 where there were none."""
+        return _ratio(self.ideal_sectors, self.global_sectors, 1.0)
+
+    @property
+    def bank_conflicts(self) -> int:
+        """Wavefronts of shared memory beyond those that the accesses need."""
+        return self.shared_wavefronts - self.ideal_wavefronts
+
+    @property
+    def flops(self) -> int:
+        """Operations on floats of all types."""
+        return sum(count for type_, count in self.operations.items() if type_ not in _INTEGERS)
+
+    def add_work(self, work: tuple[str, str, int], lanes: int) -> None:
+        """Count an instruction for some lanes; for a negative number of them, discount it."""
+        kind, type_, operations = work
+        self.lane_instructions += lanes
+        self.classes[kind] += lanes
+        if operations:
+            self.operations[type_] += lanes * operations
+
+    def add_accesses(self, action: str, nbytes: int, costs: Mapping[str, AccessCost]) -> None:
+        """Count the accesses of an instruction.
+
+        Args:
+            action, nbytes: "read", "write" or "atomic", and the bytes of each access.
+            costs: What they cost, by space.
+        """
+        lanes = sum(cost.lanes for cost in costs.values())
+        if action == "read":
+            self.loaded_bytes += lanes * nbytes
+        else:
+            self.stored_bytes += lanes * nbytes
+        if action == "atomic":
+            self.atomics += lanes
+        for space, cost in costs.items():
+            if space == "global":
+                self.global_requests += cost.requests
+                self.global_sectors += cost.served
+                self.ideal_sectors += cost.ideal
+                self.global_bytes += cost.lanes * nbytes
+            elif space == "shared":
+                self.shared_requests += cost.requests
+                self.shared_wavefronts += cost.served
+                self.ideal_wavefronts += cost.ideal
+                self.shared_bytes += cost.lanes * nbytes
+
+
+def _ratio(part: int, whole: int, otherwise: float = 0.0) -> float:
+    return part / whole if whole else otherwise
+
+
+@dataclass
+class Counters(LineCounters):
+    """Sums over all launches of a run: those of all lines, and by line.
+
+    Attributes:
+        launches: Kernels launched.
+        steps: Instructions issued, each for however many lanes stood there together.
+        lines: The same counts by source line: (file, line) to Line.
+    """
+
+    launches: int = 0
+    steps: int = 0
+    lines: defaultdict[tuple[str, int], LineCounters] = field(
+        default_factory=lambda: defaultdict(LineCounters)
+    )
+
+    def both(self, place: tuple[str, int]) -> tuple[LineCounters, LineCounters]:
+        """The totals and the counts of a line: what is counted is added to each."""
+        return self, self.lines[place]
+
+
+# The run.
 
 PATIENCE_STEPS = 5_000_000
 REVERSED = -1
@@ -43,7 +199,7 @@ class Run:
         findings: What was found, one for each kind and line of a kernel.
         output: What the kernels printed.
         counters: What was executed.
-        earlier: What the latest launch wrote.
+        earlier: What the latest launch wrote, as far as its races were checked.
     """
 
     arch: str = "sm_80"
@@ -57,7 +213,7 @@ class Run:
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
-    earlier: EarlierLaunch | None = field(default=None, repr=False)
+    earlier: tuple[LaunchWrites, ...] = field(default=(), repr=False)
     _lanes: dict[tuple[str, str, str, int], Counter[str]] = field(default_factory=dict, repr=False)
 
     def report(self, finding: Finding, instruction: str = "") -> None:
@@ -98,6 +254,20 @@ def _key(finding: Finding) -> tuple[str, str, str, int]:
 
 
 Coordinates = tuple[int, int, int]
+
+
+class LaunchWrites(NamedTuple):
+    """What a launch wrote in one range of memory.
+
+    Attributes:
+        start: Where the range lies in this process.
+        granule, stamps: Bytes of a granule, and for each one the stamp of its last write; 0: none.
+    """
+
+    kernel: str
+    start: int
+    granule: int
+    stamps: Array
 
 
 @dataclass(frozen=True, kw_only=True)

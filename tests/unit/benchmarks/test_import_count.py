@@ -13,6 +13,7 @@ NEEDLESS = (
     "dotcu.compile.diagnostics",
     "dotcu.compile.host_split.parse",
     "dotcu.operator",
+    "dotcu.simulator.device",
     "dotcu.simulator.machine",
     "dotcu.simulator.program",
     "dotcu.simulator.sanitizers",

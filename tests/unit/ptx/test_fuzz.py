@@ -12,7 +12,7 @@ import pytest
 from dotcu.compile import CompileOptions, Target, build, inline_source
 from dotcu.errors import SimulationError
 from dotcu.simulator import Program
-from dotcu.simulator.decoding import inlining
+from dotcu.simulator.program import inlining
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
 # Far more than any of these texts takes, and far less than a search that goes through everything.

@@ -10,7 +10,7 @@ import torch
 import dotcu
 from dotcu.errors import LaunchConfigError, UnsupportedInstruction
 from dotcu.simulator import Finding
-from dotcu.simulator.machine import grid as machine_grid
+from dotcu.simulator.machine import state
 
 i32 = torch.int32
 HEAD = """
@@ -77,7 +77,7 @@ def test_blocks_of_a_cluster_are_neighbours_in_each_dimension(given: dict[str, A
 
 def test_a_launch_of_several_chunks_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = launched(NEIGHBOUR, (4, 6), grid=(6, 4), cluster=(2, 2))
-    monkeypatch.setattr(machine_grid, "CLUSTER_CLOCKS", 1)
+    monkeypatch.setattr(state, "CLUSTER_CLOCKS", 1)
     assert torch.equal(launched(NEIGHBOUR, (4, 6), grid=(6, 4), cluster=(2, 2)), whole)
 
 

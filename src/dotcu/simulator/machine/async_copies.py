@@ -18,19 +18,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.access import shared_part
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.shape import Array, Lanes
-from dotcu.simulator.sanitizers.bounds import describe_element
-from dotcu.simulator.sanitizers.proxies import ProxyFence, is_async
-from dotcu.simulator.sanitizers.races import (
-    PendingSource,
-    check_ahead,
-    check_proxy,
-    check_write,
-    stamp_landed,
-)
-from dotcu.simulator.semantics.memory.access import Access, AccessPart, shared_part
+from dotcu.simulator.machine.shape import Lanes
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, SourceCheck
+from dotcu.simulator.run import Array
 
 # How a copy's completion is observed: by groups of one of two kinds, or by an mbarrier alone.
 GROUPS = ("async", "bulk")
@@ -48,8 +40,8 @@ class AsyncCopy:
         kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
         groups: For each lane, the number of the group that the copy will be in.
         serial: Counts what is issued.
-        writes: The events of its writes to global memory.
-        sources: The parts of global memory that it reads until it lands.
+        writes: The numbers of its writes to global memory; see `Observers.async_write`.
+        sources: The checks of the memory that it reads until it lands.
     """
 
     access: Access
@@ -60,7 +52,7 @@ class AsyncCopy:
     groups: Array
     serial: int
     writes: tuple[int, ...] = ()
-    sources: tuple[PendingSource, ...] = ()
+    sources: tuple[SourceCheck, ...] = ()
 
     @property
     def mark(self) -> int:
@@ -141,16 +133,17 @@ class CopiesInFlight:
         kind: str,
         *,
         writes: tuple[int, ...] = (),
-        sources: tuple[PendingSource, ...] = (),
+        sources: tuple[SourceCheck, ...] = (),
     ) -> int:
         """Take in a copy of some lanes; its serial number.
 
         Args:
             part, kind: The lanes, and the shared memory that the copy holds; the kind of the copy.
             values: The elements that the copy writes; None if it only reads shared memory.
-            writes: The events of its writes to global memory.
-            sources: The parts of global memory that it reads.
+            writes, sources: As of `AsyncCopy`.
         """
+        for note in self.chunk.on.target if values is not None else ():
+            note(part, part.rows())
         self.serial += 1
         lanes = self.chunk.numbers(part.positions)
         copy = self.copies[self.serial] = AsyncCopy(
@@ -164,11 +157,10 @@ class CopiesInFlight:
             writes=writes,
             sources=sources,
         )
-        if values is not None and kind == "mbarrier" and self.chunk.shared.races is not None:
-            with self._elements(copy) as (whole, indices):
-                if is_async(part.access.placed.instruction):
-                    check_proxy(whole, indices)
-                check_ahead(whole, indices)
+        if values is not None and kind == "mbarrier" and self.chunk.on.issue:
+            with self.elements(copy) as (whole, indices):
+                for check in self.chunk.on.issue:
+                    check(whole, indices)
         if writes:
             self.unfinished.append(copy)
         self._mark(copy, copy.mark)
@@ -208,12 +200,11 @@ class CopiesInFlight:
 
     def _complete(self, copy: AsyncCopy, mask: Array) -> None:
         """Note that some lanes of a copy have waited for its writes to global memory."""
-        events = self.chunk.grid.events
         if mask.any():
             with active_lanes(self.chunk, np.unique(copy.lanes[mask])):
-                for number in copy.writes:
-                    wait = ProxyFence.of(self.chunk, len(events.known))
-                    events.completions.setdefault(number, []).append(wait)
+                for note in self.chunk.on.complete:
+                    for number in copy.writes:
+                        note(self.chunk, number)
 
     def complete(self, signal: CopySignal) -> None:
         """Land the copies that a signal tracks."""
@@ -241,42 +232,23 @@ class CopiesInFlight:
             self.copies[copy.serial] = of_lanes(copy, ~mask)
             copy = of_lanes(copy, mask)
         self._mark(copy, 0)
-        for source in copy.sources:
-            source.check(copy.lanes)
-        shared = self.chunk.shared
-        if shared.races is not None:
-            with self._elements(copy) as (part, indices):
-                if copy.values is None or copy.kind == "mbarrier":
-                    stamp_landed(part, indices)
-                else:
-                    check_write(part, indices, copy.values.reshape(-1))
+        for check in copy.sources:
+            check(copy.lanes)
+        chunk, shared = self.chunk, self.chunk.shared
+        if chunk.on.land:
+            may_have_written = copy.values is None or copy.kind == "mbarrier"
+            values = None if copy.values is None or may_have_written else copy.values.reshape(-1)
+            with self.elements(copy) as (part, indices):
+                for note in chunk.on.land:
+                    note(part, indices, values)
         if copy.values is None:
             return
         index = copy.indices[:, None] + np.arange(copy.values.shape[1])
         shared.views[copy.access.width][index] = copy.values
         shared.shadows[copy.access.width][index] = WRITTEN[copy.access.width]
 
-    def judge_end(self) -> None:
-        """Report copies that no lane has waited for, once all have ended; not behind another finding."""
-        chunk, run = self.chunk, self.chunk.grid.run
-        copies = [copy for copy in self.copies.values() if copy.kind == "mbarrier"]
-        if not copies or chunk.living or any(f.kernel == chunk.grid.kernel for f in run.findings):
-            return
-        for copy in copies:
-            with self._elements(copy) as (part, indices):
-                name, shown = describe_element(part, int(indices[0]))
-            chunk.report(
-                "exited-block",
-                copy.access.placed,
-                copy.lanes,
-                f"exited-block: this copy writes {shown}, and the threads of that block have ended without a "
-                "wait for it: it may come when the memory belongs to another block. Wait on its mbarrier for "
-                "the phase that it completes, or do not start it.",
-                address_of=name,
-            )
-
     @contextmanager
-    def _elements(self, copy: AsyncCopy) -> Iterator[tuple[AccessPart, Array]]:
+    def elements(self, copy: AsyncCopy) -> Iterator[tuple[AccessPart, Array]]:
         """A copy's part of shared memory, with a lane and an index for each of its elements."""
         count = copy.access.elements if copy.values is None else copy.values.shape[1]
         indices = (copy.indices[:, None] + np.arange(count)).reshape(-1)
@@ -302,9 +274,7 @@ class CopiesInFlight:
 
 def in_flight(chunk: Chunk) -> CopiesInFlight:
     """The copies of a chunk."""
-    if chunk.in_flight is None:
-        chunk.in_flight = CopiesInFlight(chunk)
-    return chunk.in_flight
+    return chunk.part(CopiesInFlight)
 
 
 @contextmanager

@@ -7,16 +7,15 @@ barrier.cluster"; CUDA Programming Guide, "Synchronization Functions".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
-from dotcu.simulator.sanitizers.clocks import NEVER
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.clocks import NEVER
+from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.state import Chunk
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 
 BARRIERS = 16
 Finish = Callable[[Lanes, Array, Array], None]
@@ -47,6 +46,7 @@ class BlockBarriers:
         # The last lanes of each block that were released from several places at once, and those places.
         self._apart: dict[int, tuple[Lanes, Array]] = {}
         self.cluster = ClusterBarriers(chunk)
+        chunk.at_exit.append(lambda lanes: self.recheck())
 
     def wait(
         self,
@@ -171,10 +171,8 @@ class BlockBarriers:
         """
         chunk = self.chunk
         chunk.shared.look()
-        if chunk.shared.races is not None and chunk.shape.cluster_blocks > 1:
-            chunk.shared.races.raise_block_floor(lanes, chunk.lanes)
-        elif chunk.shared.races is not None:
-            chunk.shared.races.raise_floor(lanes, chunk.lanes)
+        for settle in chunk.on.barrier:
+            settle(chunk, lanes)
 
     def _release(self, lanes: Lanes, default: Array) -> None:
         self._judge(lanes, default)
@@ -334,9 +332,9 @@ class ClusterBarriers:
         # For each cluster what arrivals released in this phase, and in the one before.
         shapes: tuple[tuple[int, ...], ...] = ((clusters,), (clusters,), (clusters, warps))
         self._released, self._known = ([np.full(s, NEVER, np.int64) for s in shapes] for _ in range(2))
-        # For each cluster a mark of its shared memory at the first arrival; none after a relaxed one.
-        self._marks: dict[int, tuple[int, int, int] | None] = {}
-        self._settled: dict[int, tuple[int, int, int] | None] = {}
+        # For each cluster the marks of its first arrival; none after a relaxed one.
+        self._marks: dict[int, list[Any]] = {}
+        self._settled: dict[int, list[Any]] = {}
         # mbarriers that lanes initialised; in the end, those that their fence has released.
         self._inits: list[tuple[Lanes, Array]] = []
         self._fenced: list[tuple[Lanes, Array]] = []
@@ -362,9 +360,9 @@ class ClusterBarriers:
             released = chunk.clocks.arrive(lanes, relaxed=relaxed)
             for highest, times in zip(self._released, released, strict=True):
                 np.maximum.at(highest, cluster, times)
-            mark = None if relaxed or chunk.shared.races is None else chunk.shared.races.mark()
+            marks = [] if relaxed else [mark(chunk) for mark in chunk.on.arrive]
             for number in np.unique(cluster).tolist():
-                self._marks[number] = mark and self._marks.get(number, mark)
+                self._marks[number] = marks and self._marks.get(number, marks)
         chunk.grid.progress += 1
         self.recheck()
 
@@ -400,7 +398,7 @@ class ClusterBarriers:
         for known, released in zip(self._known, self._released, strict=True):
             known[complete], released[complete] = released[complete], NEVER
         for number in np.flatnonzero(complete).tolist():
-            self._settled[number] = self._marks.pop(number, None)
+            self._settled[number] = self._marks.pop(number, [])
         self._settle_inits(complete)
         self._let_go()
 
@@ -419,9 +417,8 @@ class ClusterBarriers:
         if chunk.shape.cluster_blocks > 1:
             chunk.clocks.leave(lanes, *(known[cluster] for known in self._known))
             for number in np.unique(cluster).tolist():
-                since = self._settled.get(number)
-                if since is not None and chunk.shared.races is not None:
-                    chunk.shared.races.raise_floor(lanes[cluster == number], chunk.lanes, since)
+                for leave, mark in zip(chunk.on.leave, self._settled.get(number, []), strict=False):
+                    leave(chunk, lanes[cluster == number], mark)
         resumes = self.resume[lanes]
         self.resume[lanes] = _NOWHERE
         for resume in np.unique(resumes).tolist():
@@ -446,10 +443,15 @@ class ClusterBarriers:
         self._inits = [pair for pair in kept if len(pair[0])]
 
     def _settle_inits(self, complete: Array) -> None:
-        races, kept = self.chunk.shared.races, []
+        kept = []
         for lanes, objects in self._fenced:
             here = complete[self._cluster(lanes)]
-            if races is not None:
-                races.settle_writes(objects[here])
+            for publish in self.chunk.on.publish:
+                publish(self.chunk, objects[here])
             kept.append((lanes[~here], objects[~here]))
         self._fenced = [pair for pair in kept if len(pair[0])]
+
+
+def barriers(chunk: Chunk) -> BlockBarriers:
+    """The barriers of a chunk's blocks."""
+    return chunk.part(BlockBarriers)

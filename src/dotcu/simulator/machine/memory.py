@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.simulator.machine.shape import Array, Lanes
-
-if TYPE_CHECKING:
-    from dotcu.simulator.counting.traffic import AccessCost
-    from dotcu.simulator.sanitizers.shadow import ShadowMemory
+from dotcu.simulator.machine.shape import Lanes
+from dotcu.simulator.run import AccessCost, Array
 
 # A shadow element all of whose bytes are written, by width.
 WRITTEN = {width: int.from_bytes(b"\x01" * width, "little") for width in (1, 2, 4, 8)}
@@ -181,6 +179,13 @@ class Memory:
         """The region that begins at, or else holds, an address."""
         return next((region for region in self.regions if region.base == address), self.find(address))
 
+    def name(self, params: Sequence[bytes], names: Sequence[str]) -> None:
+        """Name regions that have no name after the parameter which points to them, of some bytes each."""
+        unnamed = {region.base: region for region in self.regions if not region.name}
+        for name, raw in zip(names, params, strict=False):
+            if len(raw) == 8 and int.from_bytes(raw, "little") in unnamed:
+                unnamed[int.from_bytes(raw, "little")].name = name
+
     def _base(self, start: int, size: int, own: int) -> int:
         """Return the address of a storage, by which the bytes at `own` are aligned to 16 as they are here."""
         for known, known_size, base in self._storages if size else ():
@@ -225,7 +230,6 @@ class PrivateMemory:
         self.shadows = {w: self.written.view(f"u{w}") for w in (1, 2, 4, 8)}
         starts = np.arange(owners if size else 1, dtype=np.uint64) * np.uint64(pitch)
         self.bases = starts if len(starts) == 1 else np.repeat(starts, lanes // owners)
-        self.races: ShadowMemory | None = None
         self.is_written = False
 
     def look(self) -> None:

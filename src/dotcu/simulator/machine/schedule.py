@@ -17,19 +17,19 @@ from __future__ import annotations
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import WARP, Array, Lanes, merged
-from dotcu.simulator.run import PATIENCE_STEPS, REVERSED
-from dotcu.simulator.sanitizers.undefined import carry_on
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.decode import DecodedBlock
-    from dotcu.simulator.decoding.inlining import FlatInstruction
-    from dotcu.simulator.machine.grid import LaunchState
+from dotcu.simulator.machine.barriers import BlockBarriers, barriers
+from dotcu.simulator.machine.memory import PrivateMemory
+from dotcu.simulator.machine.shape import WARP, ChunkShape, Lanes, merged
+from dotcu.simulator.machine.special_registers import special_arrays
+from dotcu.simulator.machine.state import Chunk, DecodedBlock, LaunchState
+from dotcu.simulator.machine.undefined import HeldCheck, full_bits
+from dotcu.simulator.machine.warpgroups import Warpgroups
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import PATIENCE_STEPS, REVERSED, Array
 
 # Rounds (basic blocks run) without a change, after which a loop that reads others' memory spins.
 PATIENCE = 48
@@ -53,26 +53,74 @@ FAIR_ROUNDS = 1 << 10
 def execute(grid: LaunchState) -> None:
     """Run every block of a launch to its end, or until it is known that there is none."""
     shapes = grid.shapes() if grid.run.seed != REVERSED else reversed([*grid.shapes()])
-    parked: deque[Chunk] = deque()
+    parked: deque[Scheduler] = deque()
     while True:
         shape = next(shapes, None)
         if shape is None and not parked:
             return
-        chunk = parked.popleft() if shape is None else grid.chunk(shape)
-        outcome = chunk.scheduler.run()
+        scheduler = parked.popleft() if shape is None else Scheduler(grid, begin(grid, shape))
+        outcome, chunk = scheduler.run(), scheduler.chunk
         if outcome == "stopped":
             return
         if outcome == "done":
-            chunk.barriers.judge_counts()
-            if chunk.in_flight is not None:
-                chunk.in_flight.judge_end()
+            if (met := chunk.find(BlockBarriers)) is not None:
+                met.judge_counts()
+            for note in chunk.on.end:
+                note(chunk)
             chunk.retire()
             continue
-        chunk.scheduler.park()
-        parked.append(chunk)
-        if shape is None and all(c.scheduler.stuck_since == grid.progress for c in parked):
-            report_deadlock(grid, list(parked))
+        scheduler.park()
+        parked.append(scheduler)
+        if shape is None and all(each.stuck_since == grid.progress for each in parked):
+            report_deadlock(grid, [each.chunk for each in parked])
             return
+
+
+def begin(grid: LaunchState, shape: ChunkShape) -> Chunk:
+    """Blocks, ready to run."""
+    chunk = Chunk(grid, shape)
+    params = (grid.params, *grid.others)[shape.rank]
+    binding = grid.decoded.binding
+    chunk.registers = list(binding.constants)
+    for (offset, dtype), slot in binding.params.items():
+        chunk.registers[slot] = np.frombuffer(params, dtype, 1, offset)
+    special_arrays(chunk, binding.specials)
+    chunk.shared = PrivateMemory(shape.blocks, shape.lanes, grid.allotted_bytes)
+    if shape.cluster_blocks > 1:
+        chunk.shared.bases = chunk.shared.bases - chunk.own_starts
+        for slot in binding.shared_addresses:
+            address = chunk.registers[slot]
+            chunk.registers[slot] = address + chunk.own_starts.astype(address.dtype)
+    chunk.shared.written.reshape(shape.blocks, -1)[:, grid.reserved_offset :] = 1
+    chunk.local = PrivateMemory(shape.lanes, shape.lanes, grid.decoded.layout.local_bytes)
+    chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
+    chunk.params = PrivateMemory.holding(params)
+    if grid.decoded.unset and "init" in grid.run.checks:
+        _hold_unset(chunk, grid.decoded.unset)
+    for note in chunk.on.begin:
+        note(chunk)
+    return chunk
+
+
+def _hold_unset(chunk: Chunk, slots: Sequence[int]) -> None:
+    """Note that no lane of a chunk that begins has set some registers, which hold variables."""
+    lanes, undefined = chunk.everyone(), chunk.undefined
+
+    def report(used: Lanes) -> None:
+        assert undefined.user is not None
+        message = (
+            "read of a variable that the thread has not set: what is done here depends on its value, which "
+            "is undefined. Give it a value where it is declared, or set it on every path that leads here."
+        )
+        chunk.report("uninitialized-read", undefined.user, used, message)
+
+    for slot in slots:
+        nowhere = np.zeros(chunk.lanes, np.int64)  # of memory it is nothing
+        check = HeldCheck(report, lanes, np.zeros(chunk.lanes, bool), place=nowhere)
+        bits = np.full(
+            len(lanes), full_bits(chunk.registers[slot].dtype), f"u{chunk.registers[slot].dtype.itemsize}"
+        )
+        undefined.put(slot, lanes, bits, undefined.hold(check))
 
 
 class Scheduler:
@@ -137,18 +185,19 @@ class Scheduler:
             if self._were_apart and chunk.active is None:
                 self._were_apart = False
                 chunk.unify()
-            grid.visit(number, chunk)
-            self._run_steps(block)
-            block.end(chunk)
+            grid.visits[number] += chunk.count()
+            self._run_block(block, number)
             if self._only_spins(number):
                 return "spinning"
         return "done"
 
-    def _run_steps(self, block: DecodedBlock) -> None:
+    def _run_block(self, block: DecodedBlock, number: int) -> None:
         """Run the steps of a basic block; from the first undefined value on, those that carry it along."""
         chunk, undefined = self.chunk, self.chunk.undefined.slots
+        for note in chunk.on.block:
+            note(chunk, number)
         if undefined:
-            carry_on(chunk, block, 0)
+            _carry_on(chunk, block, 0)
         elif not block.reads:
             for step in block.steps:
                 step(chunk)
@@ -156,8 +205,9 @@ class Scheduler:
             for done, step in enumerate(block.steps, 1):
                 step(chunk)
                 if undefined:
-                    carry_on(chunk, block, done)
+                    _carry_on(chunk, block, done)
                     break
+        block.end(chunk)
 
     @property
     def _patience(self) -> int:
@@ -192,10 +242,10 @@ class Scheduler:
         """Return a digest of where lanes stand or wait, and of their registers and local memory."""
         chunk = self.chunk
         digest = zlib.crc32(chunk.local.data.tobytes())
-        for state in chunk.barriers.state():
+        for state in barriers(chunk).state():
             digest = zlib.crc32(state.tobytes(), digest)
         places = [(n, at[n]) for at in (chunk.ready, chunk.stalled) for n in sorted(at)]
-        for number, lanes in (*places, (-1, chunk.barriers.lanes())):
+        for number, lanes in (*places, (-1, barriers(chunk).lanes())):
             digest = zlib.crc32(b"%d" % number, digest)
             for register in chunk.registers:
                 own = register if lanes is None or register.size == 1 else register[lanes]
@@ -264,7 +314,7 @@ class Scheduler:
             self._retried_at_step = chunk.steps
             self._retry_stalled()
             return True
-        if chunk.stalled or len(chunk.barriers.lanes()):
+        if chunk.stalled or len(barriers(chunk).lanes()):
             report_deadlock(self.grid, [chunk])
         return False
 
@@ -323,6 +373,23 @@ class Scheduler:
             self.chunk.send(number, lanes)
 
 
+def _carry_on(chunk: Chunk, block: DecodedBlock, first: int) -> None:
+    """Run the rest of a block's steps with the undefined bits carried along.
+
+    Args:
+        chunk, block: The lanes, and their decoded block.
+        first: The index of the first of these steps.
+    """
+    carriers, (last, ending), kept = block.carriers()
+    for carrier in carriers[first:]:
+        carrier(chunk)
+    lanes = chunk.numbers()
+    chunk.undefined.user = last
+    for slot in ending:
+        chunk.undefined.use(slot, lanes)
+    chunk.undefined.end_block(lanes, kept)
+
+
 def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
     """Report that no thread of these chunks can go on."""
     waits = [(chunk, *wait) for chunk in chunks for wait in _waits(chunk)]
@@ -355,7 +422,7 @@ def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
 
 def _is_apart(chunk: Chunk, lanes: Lanes, placed: FlatInstruction, _verb: str) -> bool:
     """Return whether lanes wait for their warpgroup, whose other lanes wait elsewhere and do not spin."""
-    groups = chunk.warpgroups
+    groups = chunk.find(Warpgroups)
     if groups is None or placed.instruction.opcode not in ("wgmma", "setmaxnreg"):
         return False
     ready = [chunk.everyone() if each is None else each for each in chunk.ready.values()]
@@ -370,7 +437,7 @@ def _waits(chunk: Chunk) -> Iterator[tuple[Lanes, FlatInstruction, str]]:
         yield chunk.everyone() if lanes is None else lanes, placed, "spin"
     for number, stalled in chunk.stalled.items():
         yield stalled, blocks[number].placed, "wait for their warp"
-    for waiting, placed in chunk.barriers.waiters():
+    for waiting, placed in barriers(chunk).waiters():
         yield waiting, placed, "wait"
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.simulator.run import Coordinates
+from dotcu.simulator.run import Array, Coordinates
 
-Array = NDArray[Any]
 Lanes = NDArray[np.int64]
 WARP = 32
 

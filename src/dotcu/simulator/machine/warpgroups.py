@@ -17,20 +17,19 @@ wgmma.commit_group, wgmma.wait_group".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.machine.async_copies import in_flight
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
-from dotcu.simulator.sanitizers.bounds import describe_element
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.inlining import FlatInstruction
-    from dotcu.simulator.semantics.memory.access import AccessPart
+from dotcu.simulator.machine.access import shared_part
+from dotcu.simulator.machine.async_copies import active_lanes, in_flight
+from dotcu.simulator.machine.faults import describe_element
+from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 
 GROUP = 4 * WARP
 CHUNK_BYTES = 16
@@ -76,7 +75,6 @@ class Warpgroups:
         registers: Registers that each thread has; 0: it is not known.
         layouts: For each 16 bytes of shared memory the swizzle by which a tensor map brought them, and 1;
             0: something else wrote them.
-        seen: By access, the stamp of the write that each warpgroup was last compared with.
         leading: By access, the leading offset in the descriptors of each rank of a cluster; -1: none yet.
     """
 
@@ -103,13 +101,13 @@ class Warpgroups:
         self._times = np.zeros((count, _REMEMBERED), np.int64)
         self._reading = np.zeros((count, _REMEMBERED), np.int64)
         self.layouts = np.zeros(chunks, np.uint8)
-        self.seen: dict[int, Array] = {}
         self.leading: dict[int, Array] = {}
         self._active: tuple[Lanes | None, Array] | None = None
         self.registers = np.full(count, chunk.grid.registers, np.int64)
         self._grown = np.full(count, -1, np.int64)
         self.is_debug = chunk.grid.decoded.is_debug
         in_flight(chunk)  # who stores asks it first
+        chunk.at_exit.insert(0, self.leave)
 
     def of(self, lanes: Lanes) -> Array:
         """The warpgroup of each lane."""
@@ -184,7 +182,7 @@ class Warpgroups:
             )
             self.commit(missing)
         done = np.maximum(self.done[groups], self.committed[groups] - pending)
-        if self._reads and self.chunk.shared.races is not None:
+        if self._reads and self.chunk.grid.checks_races:
             now = self.chunk.clocks.leap(self.lanes(groups))
             for more in range(int((done - self.done[groups]).max())):
                 group = self.done[groups] + more
@@ -457,6 +455,13 @@ class Warpgroups:
             here = ranks == rank
             self._readers[rank][chunks[here]] = group[here, None]
 
+    @contextmanager
+    def reading(self, access: Access, groups: Array, places: Array) -> Iterator[AccessPart]:
+        """Chunks of shared memory as a part of an access by the first lanes of warps, in turn."""
+        warps = np.arange(places.shape[1]) % (GROUP // WARP) * WARP
+        with active_lanes(self.chunk, (self.firsts(groups)[:, None] + warps).reshape(-1)):
+            yield shared_part(self.chunk, access, places.reshape(-1) * (CHUNK_BYTES // access.width))
+
     def note_layout(self, offsets: Array, swizzle: int) -> None:
         """Note the swizzle by which a tensor map brings chunks of shared memory, at offsets in bytes."""
         self.layouts[offsets // CHUNK_BYTES] = swizzle + 1
@@ -516,7 +521,7 @@ class Warpgroups:
         """
         group = readers - 1
         late = group >= self.done[owners]
-        if self.chunk.shared.races is not None:
+        if self.chunk.grid.checks_races:
             known = self.chunk.clocks.known.block  # by warps, where there are warpgroups
             warps = self.firsts(owners)[:, None] // WARP + np.arange(GROUP // WARP)
             best = known[lanes[:, None], np.minimum(warps % known.shape[1], known.shape[1] - 1)].max(axis=1)
@@ -528,6 +533,4 @@ class Warpgroups:
 
 def warpgroups(chunk: Chunk) -> Warpgroups:
     """The warpgroups of a chunk."""
-    if chunk.warpgroups is None:
-        chunk.warpgroups = Warpgroups(chunk)
-    return chunk.warpgroups
+    return chunk.part(Warpgroups)

@@ -18,37 +18,21 @@ Source: PTX ISA, "Asynchronous copy: Async Proxy", "membar, fence, fence.proxy",
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
-from dotcu.simulator.sanitizers.clocks import ClockTimes, picked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from dotcu.ptx.instructions import Instruction
-    from dotcu.simulator.machine.chunk import Chunk
+from dotcu.ptx.instructions import Instruction
+from dotcu.simulator.machine.clocks import ClockTimes, picked
+from dotcu.simulator.machine.shape import WARP, ChunkShape, Lanes
+from dotcu.simulator.machine.state import Chunk
+from dotcu.simulator.run import Array
 
 
 def is_async(instruction: Instruction) -> bool:
     """Return whether an instruction accesses memory by the async proxy."""
     return instruction.opcode == "wgmma" or "bulk" in instruction.flags
-
-
-def crossed_by(flags: tuple[str, ...]) -> frozenset[str]:
-    """The state spaces for which a fence.proxy.async joins the two proxies: all if it names none.
-
-    Of "shared::cta" it is the memory of the block whose thread passes it.
-    """
-    spaces = {"shared", "global"}
-    if flags[1].startswith("async::generic"):  # one direction: to the async proxy, of shared memory, or back
-        return frozenset({"shared", "shared::cta"} if "release" in flags else ())
-    if "shared::cta" in flags:
-        return frozenset({"shared::cta"})
-    named = spaces.intersection(flag.split("::")[0] for flag in flags) or spaces
-    return frozenset({*named, "shared::cta"} if "shared" in named else named)
 
 
 Moment = tuple[ChunkShape, Array, ClockTimes]
@@ -59,7 +43,7 @@ class ProxyFence(NamedTuple):
     """A fence that some lanes passed, with their clocks.
 
     Attributes:
-        number: Events of this number or a later one come after it.
+        number: Observers of this number or a later one come after it.
         lanes: Ascending.
         times, known: Of these lanes; one element if all have the same.
         crosses: The spaces for which it joins the generic proxy and the async one, or another name.

@@ -15,57 +15,291 @@ Source: PTX ISA, "Memory Consistency Model: Data races, Morally strong operation
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
-from dotcu.simulator.run import shown_coordinates
-from dotcu.simulator.sanitizers.bounds import describe_element
-from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, picked
-from dotcu.simulator.sanitizers.proxies import Moment, is_async, is_later, known_of
+from dotcu.ptx.instructions import Instruction
+from dotcu.simulator.machine.clocks import NEVER, ClockTimes, picked
+from dotcu.simulator.machine.faults import describe_element
+from dotcu.simulator.machine.memory import Memory
+from dotcu.simulator.machine.shape import WARP, ChunkShape, Lanes
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState, SourceCheck
+from dotcu.simulator.machine.undefined import HeldCheck, HeldLoad
+from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, warpgroups
+from dotcu.simulator.run import Array, LaunchWrites, shown_coordinates
+from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence, is_async, is_later, known_of
 from dotcu.simulator.sanitizers.shadow import (
     EVENT_BITS,
     LANE,
     STRONG,
+    EventLog,
     LaneAccess,
     MemoryEvent,
     ShadowMemory,
     StampedPlaces,
     event_of,
 )
-from dotcu.simulator.sanitizers.undefined import HeldCheck
-
-if TYPE_CHECKING:
-    from dotcu.ptx.instructions import Instruction
-    from dotcu.simulator.sanitizers.unwritten import HeldLoad
-    from dotcu.simulator.semantics.memory.access import AccessPart
 
 _VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 
 
-def _lane_access(part: AccessPart, index: Array) -> LaneAccess:
-    chunk = part.chunk
-    lanes = chunk.active if part.positions is None else chunk.numbers(part.positions)
-    return LaneAccess(chunk, part.access, chunk.clocks.times, lanes, index, part.skew, chunk.grid.events.turn)
+class Races:
+    """Observes the accesses of a launch, and compares each with those before it.
+
+    Attributes:
+        events: The events of the launch.
+    """
+
+    def __init__(self, grid: LaunchState) -> None:
+        self.events = EventLog(grid)
+        self._memory = grid.memory
+        pitch = ChunkShape(grid=grid.extent, block=grid.block, first=0, blocks=1).pitch
+        self._global = _shadows_of(grid.memory, self.events, pitch if grid.acquired is not None else 0)
+        self._shared: dict[int, ShadowMemory] = {}
+        self._group = WARP if grid.decoded.meets_in_part else 0
+        # By wgmma and chunk, the stamp of the write that each warpgroup was last compared with.
+        self._compared: dict[tuple[int, int], Array] = {}
+        on = grid.on
+        on.begin.append(self.begin)
+        on.end.append(self.end)
+        on.read.insert(0, self.read)
+        on.write.append(self.write)
+        on.stored.append(self.stored)
+        on.atomic.append(self.atomic)
+        on.mbarrier.append(self.mbarrier)
+        on.matrix.append(self.matrix)
+        on.async_read.append(self.async_read)
+        on.async_write.append(self.async_write)
+        on.tensor_map.append(self.tensor_map)
+        on.source.append(self.source)
+        on.issue.append(self.issue)
+        on.land.append(self.land)
+        on.complete.append(self.complete)
+        on.barrier.append(self.barrier)
+        on.arrive.append(lambda chunk: self._shared[id(chunk)].mark())
+        on.leave.append(self.leave)
+        on.publish.append(lambda chunk, words: self._shared[id(chunk)].settle_writes(words))
+        on.fence.append(self.events.fence_proxies)
+
+    def begin(self, chunk: Chunk) -> None:
+        """Give a batch stamps for its shared memory."""
+        size = int(chunk.shared.data.size)
+        self._shared[id(chunk)] = ShadowMemory(0, size, self.events, group=self._group)
+
+    def end(self, chunk: Chunk) -> None:
+        """Forget a batch."""
+        del self._shared[id(chunk)]
+        self.events.renew(chunk)
+        self._compared = {key: stamps for key, stamps in self._compared.items() if key[1] != id(chunk)}
+
+    def writes(self, kernel: str) -> tuple[LaunchWrites, ...]:
+        """Return what the launch has written."""
+        spans = {}
+        for region in self._memory.regions:
+            shadow = self._global.get(id(region))
+            if shadow is not None and shadow.writes is not None:
+                start = int(region.data.__array_interface__["data"][0]) - (region.base - shadow.base)
+                spans[id(shadow)] = LaunchWrites(kernel, start, shadow.granule, shadow.writes)
+        return tuple(spans.values())
+
+    def _at(self, part: AccessPart, index: Array) -> LaneAccess | None:
+        """Return a part of an access as that of lanes; None if no race can be there."""
+        chunk, access, region = part.chunk, part.access, part.region
+        if region is not None:
+            shadow = self._global.get(id(region))
+            if shadow is None:
+                return None
+            skew = (region.view(access.width)[1] - shadow.base) // access.width
+        elif part.view is chunk.shared.views[access.width]:
+            shadow, skew = self._shared[id(chunk)], 0
+        else:
+            return None
+        lanes = chunk.active if part.positions is None else chunk.numbers(part.positions)
+        return LaneAccess(shadow, chunk, access, chunk.clocks.times, lanes, index, skew, chunk.grid.turn)
+
+    def read(self, part: AccessPart, index: Array, element: int, held: list[HeldLoad] | None) -> None:
+        """Check a read of elements against the writes before it, and record it for those after it."""
+        at = self._at(part, index)
+        if at is None:
+            return
+        if held is not None and element in part.access.dropped:
+            held.append(_hold_read(at, part, index, element))
+            return
+        _check_read(at, part, index)
+
+    def async_read(self, part: AccessPart, index: Array) -> None:
+        """Check a read through the async proxy."""
+        at = self._at(part, index)
+        if at is not None:
+            _check_proxy(at, part, index)
+            _check_read(at, part, index)
+
+    def matrix(self, chunk: Chunk, access: Access, groups: Array, places: Array) -> bool:
+        """Check the chunks that warpgroups read through the async proxy against the writes before."""
+        shadow = self._shared[id(chunk)]
+        if shadow.writes is None:
+            return False
+        state = warpgroups(chunk)
+        stamps = shadow.writes.take(places * (CHUNK_BYTES // shadow.granule))
+        same = (stamps == stamps[:, :1]).all(axis=1)
+        compared = self._compared.setdefault((access.number, id(chunk)), np.zeros(state.count, np.uint64))
+        fresh = same & (stamps[:, 0] != compared[groups])
+        compared[groups[same]] = stamps[same, 0]
+        # One chunk for each of the four warps, which have to know of the write.
+        for rows, columns in ((fresh, slice(GROUP // WARP)), (~same, slice(None))):
+            if not rows.any():
+                continue
+            with state.reading(access, groups[rows], places[rows, columns]) as part:
+                at = self._at(part, part.indices)
+                assert at is not None
+                for touch in shadow.touches(at) if shadow.dirty else ():
+                    _compare_with(at, part, touch, shadow.writes, "write")
+                _check_proxy(at, part, part.indices)
+        return False
+
+    def write(self, part: AccessPart, index: Array, value: Array) -> None:
+        """Check a write against all accesses before it; `value` is what it is about to store."""
+        at = self._at(part, index)
+        if at is not None:
+            _check_write(at, part, index, value)
+
+    def stored(self, part: AccessPart, index: Array, value: Array) -> None:
+        """Report lanes of one instruction that stored different values at one place, after the store."""
+        if part.access.order.strong or value.size == 1 or self._at(part, index) is None:
+            return
+        if not self.events.has_finding(part):
+            _check_overlap(part, index, value)
+
+    def atomic(self, part: AccessPart, index: Array, order: Array | None) -> None:
+        """Check an atomic against the weak accesses before it; it sees what came before, then publishes."""
+        at = self._at(part, index)
+        if at is not None:
+            _check_atomic(at, part, order)
+
+    def mbarrier(self, part: AccessPart) -> None:
+        """Check an access to mbarriers; each comes after the initialization, whatever came in between."""
+        index = part.indices
+        at = self._at(part, index)
+        assert at is not None
+        shadow = at.shadow
+        if part.access.order.strong:
+            for touch in shadow.touches(at) if shadow.inits is not None else ():
+                _compare_with(at, part, touch, shadow.inits, "write")
+            _check_atomic(at, part, np.arange(len(index)))
+            return
+        _check_write(at, part, index, np.zeros(1, np.uint64))
+        for touch in shadow.touches(at):
+            shadow.stamp_init(touch)
+
+    def async_write(self, part: AccessPart, index: Array, value: Array) -> list[int]:
+        """Check the writes, or the atomics, of a bulk copy to global memory; return the event."""
+        at = self._at(part, index)
+        if at is None:
+            return []
+        self.events.renew(part.chunk, part.access.number)  # each copy is waited for on its own
+        _check_proxy(at, part, index)
+        if part.access.order.strong:
+            _check_atomic(at, part, None)
+        else:
+            _check_write(at, part, index, value)
+        number = self.events.number(at)
+        at.shadow.awaited, self.events.completions[number] = True, []
+        return [number]
+
+    def complete(self, chunk: Chunk, number: int) -> None:
+        """Note that the active lanes have waited for a copy to global memory."""
+        wait = ProxyFence.of(chunk, len(self.events.known))
+        self.events.completions.setdefault(number, []).append(wait)
+
+    def issue(self, part: AccessPart, index: Array) -> None:
+        """Check a copy that may write from now on, and that lands later, against all accesses before it."""
+        at = self._at(part, index)
+        assert at is not None
+        if is_async(part.access.placed.instruction):
+            _check_proxy(at, part, index)
+        at.shadow.settle()
+        for touch in at.shadow.touches(at):
+            _compare_with_all(at, part, touch)
+
+    def land(self, part: AccessPart, index: Array, value: Array | None) -> None:
+        """Record a copy that has landed; one that may not have written before is checked now."""
+        at = self._at(part, index)
+        assert at is not None
+        if value is not None:
+            _check_write(at, part, index, value)
+        elif part.access.action == "read":
+            at.shadow.note(at)
+        else:
+            at.shadow.settle()
+            for touch in at.shadow.touches(at):
+                at.shadow.stamp_write(touch)
+
+    def source(self, part: AccessPart) -> SourceCheck | None:
+        """Return what reports writes to a part of memory from now on, until the copy of it is waited for."""
+        at, first, since = self._at(part, part.spread()), part.spread(), len(self.events.known)
+        forgotten, issuers = self.events.forgotten, part.chunk.numbers(part.positions)
+        if at is None:
+            return None
+
+        def check(lanes: Lanes) -> None:
+            here = np.isin(issuers, lanes)
+            if not here.any() or self.events.forgotten != forgotten:
+                return
+            chunk, own = part.chunk, issuers[here]
+            for element in range(part.access.elements):
+                now = at._replace(
+                    times=chunk.clocks.times, lanes=own, indices=first[here] + element, turn=chunk.grid.turn
+                )
+                now.shadow.note(now)
+                for places, _ in now.shadow.touches(now):
+                    if now.shadow.writes is None:
+                        break
+                    old = now.shadow.writes.take(places)
+                    bad = event_of(old) >= since
+                    if bad.any():
+                        _report_source(now, part, int(old[bad][0]), own[bad], int(now.indices[bad][0]))
+                        return
+
+        return check
+
+    def tensor_map(self, part: AccessPart, address: int) -> None:
+        """Report a copy by a tensor map that was written by the generic proxy, without the fences of maps."""
+        at = self._at(part, part.indices)
+        if at is not None and at.shadow.writes is not None:
+            _check_tensor_map(at, part, address)
+
+    def leave(self, chunk: Chunk, lanes: Lanes, mark: tuple[int, int, int]) -> None:
+        """Settle what came before the arrivals at a barrier of clusters, which a mark tells."""
+        self._shared[id(chunk)].raise_floor(lanes, chunk.lanes, mark)
+
+    def barrier(self, chunk: Chunk, lanes: Lanes | None) -> None:
+        """Settle what came before a barrier of whole blocks: other blocks of a cluster may still touch it."""
+        shadow = self._shared[id(chunk)]
+        if chunk.shape.cluster_blocks > 1:
+            shadow.raise_block_floor(lanes, chunk.lanes)
+        else:
+            shadow.raise_floor(lanes, chunk.lanes)
 
 
-def _shadowed(part: AccessPart, index: Array) -> tuple[ShadowMemory, LaneAccess]:
-    """The stamps of the memory that an access is to, which there are, and the access as that of lanes."""
-    assert part.races is not None
-    return part.races, _lane_access(part, index)
-
-
-def check_read(part: AccessPart, index: Array) -> None:
-    """Check a read of elements against the writes before it, and record it for those after it."""
-    _check_read(_lane_access(part, index), part, index)
+def _shadows_of(memory: Memory, events: EventLog, group: int) -> dict[int, ShadowMemory]:
+    """Stamps for each region that anything can write; regions of the same bytes share them."""
+    shadows: dict[int, ShadowMemory] = {}
+    for region in memory.regions:
+        same = [region, *region.aliases]
+        shadow = next((shadows[id(r)] for r in same if id(r) in shadows), None)
+        if shadow is None and not all(r.read_only for r in same):
+            low = min(r.base for r in same) & ~255
+            size = max(r.base + r.size for r in same) - low
+            shadow = ShadowMemory(low, size, events, shared=any(r.shared for r in same), group=group)
+        if shadow is not None:
+            shadows[id(region)] = shadow
+    return shadows
 
 
 def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
-    shadow, is_strong = part.races, part.access.order.strong
-    assert shadow is not None
+    shadow, is_strong = at.shadow, part.access.order.strong
     if shadow.awaited:
-        check_completion(part, index)
+        _check_completion(at, part, index)
     if shadow.writes is not None and "nc" in part.access.placed.instruction.flags:
         _check_unchanged(at, part)
         return
@@ -82,8 +316,7 @@ def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
 
 def _check_unchanged(at: LaneAccess, part: AccessPart) -> None:
     """Report lanes that read through the read-only cache what the launch has written, in whatever order."""
-    shadow, lanes = part.races, part.chunk.numbers(part.positions)
-    assert shadow is not None
+    shadow, lanes = at.shadow, part.chunk.numbers(part.positions)
     shadow.note(at)
     for places, _ in () if shadow.events.has_finding(at) else shadow.touches(at):
         assert shadow.writes is not None
@@ -104,13 +337,9 @@ def _check_unchanged(at: LaneAccess, part: AccessPart) -> None:
         return
 
 
-def hold_read(part: AccessPart, index: Array, element: int) -> HeldLoad:
-    """Hold the check of a read back until it is known which lanes keep its value.
-
-    Args:
-        part, index, element: As of `check_written`.
-    """
-    chunk, active, at = part.chunk, part.chunk.active, _lane_access(part, index)
+def _hold_read(at: LaneAccess, part: AccessPart, index: Array, element: int) -> HeldLoad:
+    """Hold the check of a read back until it is known which lanes keep its value."""
+    chunk, active = part.chunk, part.chunk.active
     lanes = chunk.numbers(part.positions)
 
     def report(used: Lanes) -> None:
@@ -124,19 +353,19 @@ def hold_read(part: AccessPart, index: Array, element: int) -> HeldLoad:
 
     check = chunk.undefined.hold(HeldCheck(report, lanes, np.zeros(chunk.lanes, bool), within_block=True))
     bits = np.full(len(lanes), (1 << 8 * part.access.width) - 1, f"u{part.access.width}")
-    return element, lanes, bits, check
+    return HeldLoad(element, lanes, bits, check)
 
 
-def check_proxy(part: AccessPart, index: Array) -> None:
+def _check_proxy(at: LaneAccess, part: AccessPart, index: Array) -> None:
     """Report async accesses of bytes that were written by the generic proxy, with no fence on the way.
 
     The two are ordered: it is a race else. The reverse, an access by the generic proxy of what a copy wrote,
     needs no fence but the wait for its completion.
     """
-    chunk, shadow = part.chunk, part.races
-    if shadow is None or shadow.writes is None or shadow.events.has_finding(part):
+    chunk, shadow = part.chunk, at.shadow
+    if shadow.writes is None or shadow.events.has_finding(part):
         return
-    at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
+    lanes = chunk.numbers(part.positions)
     space = "shared::cta" if part.region is None else "global"
     for places, _ in shadow.touches(at):
         old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
@@ -169,6 +398,119 @@ def check_proxy(part: AccessPart, index: Array) -> None:
                 spot, writer = int(index[spots[here][bad]][0]), int(writers[bad][0])
                 _report_proxy(at, part, events[number], writer, np.unique(second[1][bad]), spot)
                 return
+
+
+def _check_tensor_map(at: LaneAccess, part: AccessPart, address: int) -> None:
+    chunk, shadow = part.chunk, at.shadow
+    assert shadow.writes is not None
+    lanes, index = chunk.numbers(), part.indices
+    for places, _ in shadow.touches(at):
+        for number, event, here in _events_at(shadow, places):
+            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
+            ordered, fences = ~is_later(first, second), shadow.events
+            missing = ordered & ~fences.are_joined(number, first, second, "tensormap")
+            if "cp_fenceproxy" in event.access.placed.instruction.flags:  # the fence is its own
+                missing = np.zeros(len(ordered), bool)
+            what, who = "fence.proxy.tensormap::generic.release.gpu", "Who changes it passes"
+            if not missing.any():
+                missing = ordered & ~fences.are_joined(number, first, second, f"tensormap {address}")
+                what, who = "fence.proxy.tensormap::generic.acquire.gpu [map], 128", "Who copies passes"
+            if missing.any():
+                name, shown = describe_element(part, int(index[here][missing][0]))
+                writer = _who(event.shape, int(first[1][missing][0]))
+                message = (
+                    f"proxy-fence: this copy reads its tensor map at {shown}, which {writer} writes at "
+                    f"{_shown_line(at, event)}, through another proxy, which keeps the old map. "
+                    f"{who} {what}, between the two."
+                )
+                chunk.report("proxy-fence", at.access.placed, np.unique(lanes), message, address_of=name)
+                return
+
+
+def _check_completion(at: LaneAccess, part: AccessPart, index: Array) -> None:
+    """Report accesses of global memory that a bulk copy writes and whose end its thread has not awaited."""
+    chunk, shadow = part.chunk, at.shadow
+    if shadow.writes is None or part.access.order.strong:
+        return
+    if part.access.action == "write" and is_async(part.access.placed.instruction):
+        return
+    lanes = chunk.numbers(part.positions)
+    for places, _ in shadow.touches(at):
+        places = np.broadcast_to(places, lanes.shape)
+        for number, event, here in _events_at(shadow, places):
+            waits = shadow.events.completions.get(number)
+            if waits is None:
+                continue
+            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
+            late = is_later(first, second)
+            if late.any():
+                return  # a race, which is reported as that
+            bad = ~late
+            for wait in waits:
+                bad &= ~wait.releases(first, second)
+            if bad.any():
+                _report_unawaited(at, part, event, int(first[1][bad][0]), second[1][bad], index)
+                return
+
+
+def _check_write(at: LaneAccess, part: AccessPart, index: Array, value: Array) -> None:
+    shadow = at.shadow
+    if shadow.awaited:
+        _check_completion(at, part, index)
+    own = shadow.settle(but=at)
+    for touch in shadow.touches(at):
+        _compare_with(at, part, touch, shadow.writes, "write", value)
+        is_shared = shadow.stamp_write(touch)
+        while is_shared and own:
+            shadow.stamp_read(own.pop())
+        _compare_with_readers(at, part, touch)
+        _publish(at, shadow, touch)
+
+
+def _check_overlap(part: AccessPart, index: Array, value: Array) -> None:
+    beaten = np.flatnonzero(part.view.take(index) != value)
+    if not len(beaten):
+        return
+    lanes = part.chunk.numbers(part.positions)[beaten]
+    name, shown = describe_element(part, int(index[beaten[0]] if index.size > 1 else index[0]))
+    message = (
+        f"race: several threads store different values to {shown} "
+        "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
+    )
+    part.chunk.report("race", part.access.placed, lanes, message, address_of=name)
+
+
+def _check_atomic(at: LaneAccess, part: AccessPart, order: Array | None) -> None:
+    shadow = at.shadow
+    shadow.settle()
+    for touch in shadow.touches(at):
+        _compare_with_all(at, part, touch)
+        before = shadow.found(touch[0])
+        own = _publish(at, shadow, touch)
+        if order is not None and (before or own):
+            both = zip(before or _NOTHING, own or _NOTHING, strict=True)
+            _see(at, shadow, touch[0], *(_found(b, o, touch[0], order) for b, o in both))
+        # Who came last owns the place: it may well reset a counter that it alone has filled.
+        last = touch
+        if order is not None:
+            last = (touch[0][order], touch[1][order])
+        shadow.stamp_write(last)
+        if shadow.is_narrow(part.access.order):
+            _compare_with(at, part, touch, shadow.writes, "write")
+
+
+def _report_source(at: LaneAccess, part: AccessPart, old: int, lanes: Lanes, index: int) -> None:
+    """Report that the source of a copy was written before the copy was waited for."""
+    event = at.shadow.events[old >> EVENT_BITS]
+    writer = (old & int(LANE)) - event.shape.first * event.shape.pitch
+    name, shown = describe_element(part, index)
+    message = (
+        f"race: this copy reads {shown}, which {_who(event.shape, writer)} writes at "
+        f"{_shown_line(at, event)} before the copy has been waited for. A copy may read its source until "
+        "then, whatever barriers lie between: store after cp.async.wait_group (__pipeline_wait_prior), "
+        "and after __syncthreads() if another thread stores."
+    )
+    at.chunk.report("race", part.access.placed, lanes, message, address_of=name)
 
 
 def _times_at(events: Sequence[MemoryEvent], of_event: Array, lanes: Array) -> ClockTimes:
@@ -256,61 +598,6 @@ def _shown_line(at: LaneAccess, event: MemoryEvent) -> str:
     return f"line {line}" if file == own_file else f"line {line} of {file}"
 
 
-def check_tensor_map(part: AccessPart, address: int) -> None:
-    """Report a copy by a tensor map that was written by the generic proxy, without the fences of maps."""
-    chunk, shadow = part.chunk, part.races
-    if shadow is None or shadow.writes is None:
-        return
-    at, lanes, index = _lane_access(part, part.indices), chunk.numbers(), part.indices
-    for places, _ in shadow.touches(at):
-        for number, event, here in _events_at(shadow, places):
-            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
-            ordered, fences = ~is_later(first, second), shadow.events
-            missing = ordered & ~fences.are_joined(number, first, second, "tensormap")
-            if "cp_fenceproxy" in event.access.placed.instruction.flags:  # the fence is its own
-                missing = np.zeros(len(ordered), bool)
-            what, who = "fence.proxy.tensormap::generic.release.gpu", "Who changes it passes"
-            if not missing.any():
-                missing = ordered & ~fences.are_joined(number, first, second, f"tensormap {address}")
-                what, who = "fence.proxy.tensormap::generic.acquire.gpu [map], 128", "Who copies passes"
-            if missing.any():
-                name, shown = describe_element(part, int(index[here][missing][0]))
-                writer = _who(event.shape, int(first[1][missing][0]))
-                message = (
-                    f"proxy-fence: this copy reads its tensor map at {shown}, which {writer} writes at "
-                    f"{_shown_line(at, event)}, through another proxy, which keeps the old map. "
-                    f"{who} {what}, between the two."
-                )
-                chunk.report("proxy-fence", at.access.placed, np.unique(lanes), message, address_of=name)
-                return
-
-
-def check_completion(part: AccessPart, index: Array) -> None:
-    """Report accesses of global memory that a bulk copy writes and whose end its thread has not awaited."""
-    chunk, shadow = part.chunk, part.races
-    if shadow is None or shadow.writes is None or part.access.order.strong:
-        return
-    if part.access.action == "write" and is_async(part.access.placed.instruction):
-        return
-    at, lanes = _lane_access(part, index), chunk.numbers(part.positions)
-    for places, _ in shadow.touches(at):
-        places = np.broadcast_to(places, lanes.shape)
-        for number, event, here in _events_at(shadow, places):
-            waits = shadow.events.completions.get(number)
-            if waits is None:
-                continue
-            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
-            late = is_later(first, second)
-            if late.any():
-                return  # a race, which is reported as that
-            bad = ~late
-            for wait in waits:
-                bad &= ~wait.releases(first, second)
-            if bad.any():
-                _report_unawaited(at, part, event, int(first[1][bad][0]), second[1][bad], index)
-                return
-
-
 def _report_unawaited(
     at: LaneAccess, part: AccessPart, event: MemoryEvent, writer: int, lanes: Lanes, index: Array
 ) -> None:
@@ -321,194 +608,6 @@ def _report_unawaited(
         "cp.async.bulk.wait_group without .read waits for the writes, with .read for its reads alone."
     )
     part.chunk.report("proxy-fence", at.access.placed, lanes, message, address_of=name)
-
-
-def check_async_read(part: AccessPart, index: Array) -> None:
-    """Check a read through the async proxy against the writes before it alone."""
-    shadow, at = _shadowed(part, index)
-    for touch in shadow.touches(at) if shadow.dirty else ():
-        _compare_with(at, part, touch, shadow.writes, "write")
-    check_proxy(part, index)
-
-
-def check_write(part: AccessPart, index: Array, value: Array) -> None:
-    """Check a write against all accesses before it; `value` is what it is about to store.
-
-    Args:
-        part, index: The lanes whose access is in one array, and the elements of its view that they touch.
-        value: The stored bits, one a lane, or one for all.
-    """
-    shadow, at = _shadowed(part, index)
-    if shadow.awaited:
-        check_completion(part, index)
-    own = shadow.settle(but=at)
-    for touch in shadow.touches(at):
-        _compare_with(at, part, touch, shadow.writes, "write", value)
-        is_shared = shadow.stamp_write(touch)
-        while is_shared and own:
-            shadow.stamp_read(own.pop())
-        _compare_with_readers(at, part, touch)
-        _publish(at, shadow, touch)
-
-
-def check_mbarrier(part: AccessPart) -> None:
-    """Check an access to mbarriers; each comes after the initialization, whatever came in between."""
-    index = part.indices
-    shadow, at = _shadowed(part, index)
-    if part.access.order.strong:
-        for touch in shadow.touches(at) if shadow.inits is not None else ():
-            _compare_with(at, part, touch, shadow.inits, "write")
-        check_atomic(part, index, np.arange(len(index)))
-        return
-    check_write(part, index, np.zeros(1, np.uint64))
-    for touch in shadow.touches(at):
-        shadow.stamp_init(touch)
-
-
-def check_async_write(part: AccessPart, index: Array, value: Array) -> list[int]:
-    """Check the writes, or the atomics, of a bulk copy to global memory; their event, whose end is awaited.
-
-    Args:
-        part, index: The lanes whose access is in one array, and one element for each.
-        value: The stored bits, one a lane.
-    """
-    shadow, access = part.races, part.access
-    if shadow is None:
-        return []
-    part.chunk.events.pop(access.number, None)  # each copy is waited for on its own
-    check_proxy(part, index)
-    if access.order.strong:
-        check_atomic(part, index, None)
-    else:
-        check_write(part, index, value)
-    number = shadow.events.number(_lane_access(part, index))
-    shadow.awaited, shadow.events.completions[number] = True, []
-    return [number]
-
-
-def check_ahead(part: AccessPart, index: Array) -> None:
-    """Check a copy that may write from now on, and that lands later, against all accesses before it."""
-    shadow, at = _shadowed(part, index)
-    shadow.settle()
-    for touch in shadow.touches(at):
-        _compare_with_all(at, part, touch)
-
-
-def stamp_landed(part: AccessPart, index: Array) -> None:
-    """Record a copy that has landed, which `check_ahead` checked when it was issued."""
-    shadow, at = _shadowed(part, index)
-    if part.access.action == "read":
-        shadow.note(at)
-        return
-    shadow.settle()
-    for touch in shadow.touches(at):
-        shadow.stamp_write(touch)
-
-
-class PendingSource(NamedTuple):
-    """Global memory that a copy reads at any time between its issue and its wait.
-
-    Attributes:
-        part, lanes, indices: The copy's access, whose it is, and for each lane the first element.
-        since, forgotten: The number of the next event at the issue, and how often all were forgotten.
-    """
-
-    part: AccessPart
-    lanes: Lanes
-    indices: Array
-    since: int
-    forgotten: int
-
-    @classmethod
-    def of(cls, part: AccessPart) -> PendingSource:
-        """The source of a copy that is issued now."""
-        events = part.chunk.grid.events
-        lanes = part.chunk.numbers(part.positions)
-        return cls(part, lanes, part.spread(), len(events.known), events.forgotten)
-
-    def check(self, lanes: Lanes) -> None:
-        """Report what was written since some lanes issued the copy, which they have waited for now."""
-        here = np.isin(self.lanes, lanes)
-        chunk, shadow, own, first = self.part.chunk, self.part.races, self.lanes[here], self.indices[here]
-        if shadow is None or not len(own) or shadow.events.forgotten != self.forgotten:
-            return
-        for element in range(self.part.access.elements):
-            index = first + element
-            at = LaneAccess(
-                chunk,
-                self.part.access,
-                chunk.clocks.times,
-                own,
-                index,
-                self.part.skew,
-                chunk.grid.events.turn,
-            )
-            shadow.note(at)
-            for places, _ in shadow.touches(at):
-                if shadow.writes is None:
-                    break
-                old = shadow.writes.take(places)
-                bad = event_of(old) >= self.since
-                if bad.any():
-                    self._report(at, int(old[bad][0]), own[bad], int(index[bad][0]))
-                    return
-
-    def _report(self, at: LaneAccess, old: int, lanes: Lanes, index: int) -> None:
-        event = at.chunk.grid.events[old >> EVENT_BITS]
-        writer = (old & int(LANE)) - event.shape.first * event.shape.pitch
-        name, shown = describe_element(self.part, index)
-        message = (
-            f"race: this copy reads {shown}, which {_who(event.shape, writer)} writes at "
-            f"{_shown_line(at, event)} before the copy has been waited for. A copy may read its source until "
-            "then, whatever barriers lie between: store after cp.async.wait_group (__pipeline_wait_prior), "
-            "and after __syncthreads() if another thread stores."
-        )
-        at.chunk.report("race", self.part.access.placed, lanes, message, address_of=name)
-
-
-def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
-    """Report lanes of one instruction that stored different values at one place, after the store.
-
-    Args:
-        part, index, value: As of `check_write`.
-    """
-    if part.access.order.strong or value.size == 1 or part.chunk.grid.events.has_finding(part):
-        return
-    beaten = np.flatnonzero(part.view.take(index) != value)
-    if not len(beaten):
-        return
-    lanes = part.chunk.numbers(part.positions)[beaten]
-    name, shown = describe_element(part, int(index[beaten[0]] if index.size > 1 else index[0]))
-    message = (
-        f"race: several threads store different values to {shown} "
-        "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
-    )
-    part.chunk.report("race", part.access.placed, lanes, message, address_of=name)
-
-
-def check_atomic(part: AccessPart, index: Array, order: Array | None) -> None:
-    """Check an atomic against the weak accesses before it; it sees what came before, then publishes.
-
-    Args:
-        part, index: The lanes whose access is in one array, and one element for each.
-        order: The order in which the lanes take effect; None if none learns what it found.
-    """
-    shadow, at = _shadowed(part, index)
-    shadow.settle()
-    for touch in shadow.touches(at):
-        _compare_with_all(at, part, touch)
-        before = shadow.found(touch[0])
-        own = _publish(at, shadow, touch)
-        if order is not None and (before or own):
-            both = zip(before or _NOTHING, own or _NOTHING, strict=True)
-            _see(at, shadow, touch[0], *(_found(b, o, touch[0], order) for b, o in both))
-        # Who came last owns the place: it may well reset a counter that it alone has filled.
-        last = touch
-        if order is not None:
-            last = (touch[0][order], touch[1][order])
-        shadow.stamp_write(last)
-        if shadow.is_narrow(part.access.order):
-            _compare_with(at, part, touch, shadow.writes, "write")
 
 
 _NOTHING = (np.full(1, NEVER),) * 3
@@ -573,7 +672,7 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         if clocks.acquired is not None and _is_between_blocks(at, shadow):
             places = np.broadcast_to(touch[0], turns.shape)[releases]
             clocks.acquired.join(turns[releases], places, shadow.turns_at(places))
-    if block.ndim > 1 and shadow is not at.chunk.shared.races:
+    if block.ndim > 1 and shadow.is_global:
         block = block.max(axis=1)
     elif block.ndim > 1:
         # Apart from each other: what lanes of the block see whose memory it is, and all of the cluster.
@@ -588,7 +687,7 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
 
 def _is_between_blocks(at: LaneAccess, shadow: ShadowMemory) -> bool:
     """Return whether other blocks reach the memory."""
-    return shadow is not at.chunk.shared.races or at.chunk.shape.cluster_blocks > 1
+    return shadow.is_global or at.chunk.shape.cluster_blocks > 1
 
 
 def _are_there(times: Array) -> Array:
@@ -606,18 +705,16 @@ def _is_own(at: LaneAccess, shadow: ShadowMemory, places: Array) -> Array:
 
 def _compare_with_all(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
     """Report the lanes that the writes and the reads of the same bytes are not ordered before."""
-    assert part.races is not None
-    _compare_with(at, part, touch, part.races.writes, "write")
+    _compare_with(at, part, touch, at.shadow.writes, "write")
     _compare_with_readers(at, part, touch)
 
 
 def _compare_with_readers(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
     """Report the lanes that the reads of the same bytes are not ordered before."""
-    assert part.races is not None
-    for readers in part.races.readers or ():
+    for readers in at.shadow.readers or ():
         _compare_with(at, part, touch, readers, "read")
     places, own = touch
-    if part.races.group and (others := part.races.others(places)) is not None:
+    if at.shadow.group and (others := at.shadow.others(places)) is not None:
         positions, stamps = others
         if len(places) < len(own):  # one place for all lanes
             positions, stamps = np.repeat(np.arange(len(own)), len(stamps)), np.tile(stamps, len(own))
@@ -640,8 +737,8 @@ def _compare_with(
     A store of a `value` is none where the value is there already. In place of the stamps of all granules,
     `old` has one for each lane.
     """
-    shadow, order = part.races, at.access.order
-    if (stamps is None and old is None) or shadow is None or shadow.events.has_finding(at):
+    shadow, order = at.shadow, at.access.order
+    if (stamps is None and old is None) or shadow.events.has_finding(at):
         return
     places, own = touch
     old = stamps.take(places) if stamps is not None else old
@@ -673,7 +770,7 @@ def _compare_with(
     bad = _unordered(at, shadow, events, of_event, first, lanes, in_step=in_step)
     for number in np.flatnonzero(np.bincount(of_event[bad])).tolist():
         here = bad & (of_event == number)
-        index = int(indices[here][0]) * shadow.granule // at.access.width - part.skew
+        index = int(indices[here][0]) * shadow.granule // at.access.width - at.skew
         _report(at, part, events[number], action, int(first[here][0]), lanes[here], index)
 
 

@@ -9,21 +9,18 @@ before the next barrier, and then they are dropped unseen.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from weakref import WeakSet
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
-from dotcu.simulator.run import ENOUGH_LANES
-from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes, Handovers, picked
+from dotcu.simulator.machine.clocks import NEVER, ClockTimes, Handovers, picked
+from dotcu.simulator.machine.shape import ChunkShape, Lanes
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState, MemoryOrder
+from dotcu.simulator.run import ENOUGH_LANES, Array
 from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence
-
-if TYPE_CHECKING:
-    from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.memory.access import Access, AccessPart, MemoryOrder
 
 NARROW = ("cta", "cluster")
 """Scopes that hold for some blocks only."""
@@ -43,12 +40,14 @@ class LaneAccess(NamedTuple):
     """An access of some lanes, which are at some times, to one element each.
 
     Attributes:
+        shadow: The stamps of the memory that it is to.
         lanes: None for all of the chunk.
         indices: Where each lane's element begins, in units of the access's width.
         skew: Added to the indices to count from a shadow's base.
         turn: That of the last handover before it, which may be over when it is compared.
     """
 
+    shadow: ShadowMemory
     chunk: Chunk
     access: Access
     times: ClockTimes
@@ -100,30 +99,30 @@ class EventLog:
         shadows: Whose stamps hold these numbers.
         fences: The fences of proxies so far; in `judged`, from which event on all are there.
         completions: For each event of an async write to global memory, the waits for it.
-        turn: That of the last handover; see `Handovers`.
         forgotten: How often all was forgotten, so that long launches stay small.
-        raced: By the identity of an instruction, how many lanes of it were found to race.
     """
 
     LIMIT = 1 << 18
 
-    def __init__(self) -> None:
+    def __init__(self, grid: LaunchState) -> None:
+        self.grid = grid
         self.known: list[MemoryEvent | None] = [None]
         self.shadows: WeakSet[ShadowMemory] = WeakSet()
         self.fences: deque[ProxyFence] = deque()
         self.judged = 0
         self.completions: dict[int, list[ProxyFence]] = {}
         self.forgotten = 0
-        self.turn = 0
-        self.raced: Counter[int] = Counter()
         self._fence_bytes = 0
+        # By chunk and access, its last event: times, lanes, how often events were forgotten, its number.
+        self._latest: dict[int, dict[int, tuple[ClockTimes, Lanes | None, tuple[int, int], int]]] = {}
         # The last times of all lanes, some of these, and their times.
         self._last: tuple[ClockTimes, Lanes | None, ClockTimes] | None = None
 
     def number(self, at: LaneAccess) -> int:
         """Return the number of the event that an access is."""
         chunk, times, lanes, key = at.chunk, at.times, at.lanes, at.access.number
-        last = chunk.events.get(key)
+        latest = self._latest.setdefault(id(chunk), {})
+        last = latest.get(key)
         if (
             last is not None
             and last[0] is times
@@ -147,7 +146,7 @@ class EventLog:
             own = lanes, times.of(lanes)
             self._last = (times, lanes, own[1])
         self.known.append(MemoryEvent(at.access, chunk.shape, *own, at.turn, chunk.clocks.handovers))
-        chunk.events[key] = (times, lanes, (self.forgotten, at.turn), len(self.known) - 1)
+        latest[key] = (times, lanes, (self.forgotten, at.turn), len(self.known) - 1)
         return len(self.known) - 1
 
     def __getitem__(self, number: int) -> MemoryEvent:
@@ -157,12 +156,14 @@ class EventLog:
 
     def has_finding(self, at: LaneAccess | AccessPart) -> bool:
         """Return whether an instruction was found to race often enough, so that it is not checked again."""
-        return self.raced.get(id(at.access.placed), 0) >= ENOUGH_LANES
+        return self.grid.raced.get(id(at.access.placed), 0) >= ENOUGH_LANES
 
-    def next_turn(self) -> int:
-        """Return the turn that begins now."""
-        self.turn += 1
-        return self.turn
+    def renew(self, chunk: Chunk, number: int | None = None) -> None:
+        """Let what a chunk's instructions do next, or the one of an access, be other events than before."""
+        if number is None:
+            self._latest.pop(id(chunk), None)
+        else:
+            self._latest.get(id(chunk), {}).pop(number, None)
 
     def next_stamp(self) -> int:
         """Return a lower bound of every later stamp."""
@@ -177,7 +178,7 @@ class EventLog:
             oldest = self.fences.popleft()
             self._fence_bytes -= oldest.nbytes
             self.judged = oldest.number
-        chunk.events.clear()  # a write by the same instruction is another event from now on
+        self.renew(chunk)  # a write by the same instruction is another event from now on
 
     def are_joined(
         self,
@@ -283,6 +284,11 @@ class ShadowMemory:
         self._crowding: list[StampedPlaces] = []
         self._crowding_count = 0
         events.shadows.add(self)
+
+    @property
+    def is_global(self) -> bool:
+        """True for global memory, where no address is 0."""
+        return self.base > 0
 
     def is_narrow(self, order: MemoryOrder) -> bool:
         """Return whether an access here promises nothing to some who reach the memory."""

@@ -5,29 +5,65 @@ One shadow byte for each byte says whether it was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from dotcu.simulator.decoding.inlining import chain_of
-from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.async_copies import AsyncCopy, CopiesInFlight, in_flight
+from dotcu.simulator.machine.faults import describe_access, describe_element
 from dotcu.simulator.machine.memory import COPIED, WRITTEN
-from dotcu.simulator.machine.shape import Array, Lanes
-from dotcu.simulator.sanitizers.bounds import describe_access, describe_element
+from dotcu.simulator.machine.shape import Lanes
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState
+from dotcu.simulator.machine.undefined import PADDING, PARTLY, HeldCheck, HeldLoad
+from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, Warpgroups, warpgroups
+from dotcu.simulator.program.inlining import chain_of
+from dotcu.simulator.run import Array
 from dotcu.simulator.sanitizers.proxies import is_async
-from dotcu.simulator.sanitizers.undefined import PADDING, PARTLY, HeldCheck, UndefinedBits
-
-if TYPE_CHECKING:
-    from dotcu.simulator.machine.async_copies import AsyncCopy
-    from dotcu.simulator.semantics.memory.access import Access, AccessPart
 
 
-HeldLoad = tuple[int, Lanes, Array, int]
-"""The number of an element in its vector, lanes, their undefined bits of it, and the check that is due."""
+class Unwritten:
+    """Observes the accesses of a launch, and reports those to bytes that are not there yet."""
+
+    def __init__(self, grid: LaunchState) -> None:
+        on = grid.on
+        on.read.append(self.read)
+        on.write.append(lambda part, index, value: self.claim(part, index))
+        on.atomic.append(lambda part, index, order: self.read(part, index, 0, None))
+        on.mbarrier.append(lambda part: self.claim(part, part.indices))
+        on.matrix.append(self.matrix)
+        on.async_read.append(lambda part, index: self.read(part, index, 0, None))
+        on.target.append(self.claim)
+        on.async_write.append(self.async_write)
+
+    def read(self, part: AccessPart, index: Array, element: int, held: list[HeldLoad] | None) -> None:
+        """Check that lanes read elements that something wrote, and that no copy holds."""
+        if not _check_in_flight(
+            part, index
+        ):  # what was reported of the copy says why they may not be written
+            _check_written(part, index, element, held)
+
+    def claim(self, part: AccessPart, index: Array) -> None:
+        """Check that no copy holds what lanes write, or what a copy of theirs will write."""
+        _check_in_flight(part, index)
+
+    def async_write(self, part: AccessPart, index: Array, value: Array) -> list[int]:
+        """Check that a bulk copy that updates what is there finds what something wrote."""
+        if part.access.action == "atomic":
+            _check_written(part, index)
+        return []
+
+    def matrix(self, chunk: Chunk, access: Access, groups: Array, places: Array) -> bool:
+        """Check that what wgmma reads is there; return whether a copy holds it, which is reported."""
+        state, flight = warpgroups(chunk), in_flight(chunk)
+        if flight.copies and flight.targets[CHUNK_BYTES].take(places).any():
+            with state.reading(access, groups, places) as part:
+                _check_in_flight(part, part.indices)
+            return True
+        if not chunk.shared.is_written:
+            with state.reading(access, groups, places) as part:
+                _check_written(part, part.indices)
+        return False
 
 
-def check_written(
+def _check_written(
     part: AccessPart, index: Array, element: int = 0, held: list[HeldLoad] | None = None
 ) -> None:
     """Check that lanes read elements that something wrote.
@@ -38,7 +74,8 @@ def check_written(
         held: Gets those that nothing wrote, of which something may come to depend; None: they are reported.
     """
     chunk, width = part.chunk, part.access.width
-    assert part.shadow is not None
+    if part.shadow is None:
+        return
     state = part.shadow.take(index)
     full = WRITTEN[width]
     if not (state != full).any():
@@ -46,7 +83,7 @@ def check_written(
     lanes = chunk.numbers(part.positions)
     if held is None:
         bad = np.flatnonzero(state != full)
-        _report_unwritten(part, index[bad], lanes[bad] if index.size > 1 else lanes)
+        _report_unwritten(part, index[bad], np.unique(lanes[bad]) if index.size > 1 else lanes)
         return
     state = np.broadcast_to(state, lanes.shape)
     bad = np.flatnonzero(state != full)
@@ -64,14 +101,8 @@ def check_written(
     def report(used: Lanes) -> None:
         _report_unwritten(part, places[np.searchsorted(own, used)], used)
 
-    held.append(
-        (
-            element,
-            own,
-            bits,
-            chunk.undefined.hold(HeldCheck(report, own, np.zeros(chunk.lanes, bool), place=addresses)),
-        )
-    )
+    check = chunk.undefined.hold(HeldCheck(report, own, np.zeros(chunk.lanes, bool), place=addresses))
+    held.append(HeldLoad(element, own, bits, check))
 
 
 def _start(part: AccessPart) -> int:
@@ -101,49 +132,6 @@ def _report_unwritten(part: AccessPart, index: Array, lanes: Lanes) -> None:
     part.chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
 
 
-def store_undefined(part: AccessPart, undefined: Sequence[UndefinedBits]) -> None:
-    """Note that bytes that lanes have just stored are undefined; in global memory, such a result is a fault.
-
-    A copy of what is written in part is none, since it may be padding; nor is the rest of a word that a store
-    to a bit-field leaves as it was.
-    """
-    chunk, width = part.chunk, part.access.width
-    lanes = chunk.numbers(part.positions)
-    full = (1 << 8 * width) - 1
-    rows = [known if part.positions is None else known.of(part.positions) for known in undefined]
-    rows = [UndefinedBits(known.bits.astype(f"u{width}"), known.checks) for known in rows]
-    if part.region is not None:
-        some = np.any([known.bits != full for known in rows], axis=0)
-        for element, (bits, checks) in enumerate(rows):
-            places = (part.spread() + element) * width + _start(part)
-            loaded = chunk.undefined.places(checks, lanes)
-            bad = (bits != 0) & np.where(
-                loaded == PARTLY, (bits == full) & ~some, (loaded != places) | (bits == full)
-            )
-            bad &= (loaded != PADDING) | (width > 1)
-            chunk.undefined.settle(checks[bad], lanes[bad])
-            bits[bad] = 0
-    shadow, unknown = part.shadow, np.uint8(COPIED if part.region is None else 0)
-    if part.region is None and shadow is None:
-        private = chunk.shared if part.view is chunk.shared.views[width] else chunk.local
-        shadow, private.is_written = private.shadows[width], False
-    if shadow is None:
-        return
-    for element, (bits, _) in enumerate(rows):
-        index = part.spread() + element
-        undefined_bytes = np.ascontiguousarray(bits).view(np.uint8) == 0xFF
-        shadow[index] = np.where(undefined_bytes, unknown, np.uint8(1)).view(f"u{width}")
-
-
-def mark_written(part: AccessPart, index: Array) -> None:
-    """Note that elements are written, also for other buffers of the same bytes."""
-    region, width = part.region, part.access.width
-    if part.shadow is not None:
-        part.shadow[index] = WRITTEN[width]
-    if region is not None and region.aliases:
-        region.mark_aliases(index * width + region.view(width)[1], width)
-
-
 _REMEDIES = {
     "async": "wait for it first by cp.async.wait_group (__pipeline_wait_prior), then __syncthreads()",
     "bulk": "wait for it first by cp.async.bulk.wait_group (.read will do), then __syncthreads()",
@@ -151,15 +139,15 @@ _REMEDIES = {
 }
 
 
-def check_in_flight(part: AccessPart, index: Array) -> bool:
+def _check_in_flight(part: AccessPart, index: Array) -> bool:
     """Report lanes that touch what a copy holds; whether there are any.
 
     The index has one element for each lane, one for all of them, or a row for each.
     """
     chunk, access = part.chunk, part.access
-    if chunk.warpgroups is not None and access.action != "read":
-        chunk.warpgroups.check_write(part, index)
-    flight = chunk.in_flight
+    if access.action != "read" and (groups := chunk.find(Warpgroups)) is not None:
+        groups.check_write(part, index)
+    flight = chunk.find(CopiesInFlight)
     if flight is None or not flight.copies or part.view is not chunk.shared.views[access.width]:
         return False
     mask, copy = flight.conflicts(index, access.width, writes=access.action != "read")
@@ -174,7 +162,9 @@ def check_in_flight(part: AccessPart, index: Array) -> bool:
         f"{_REMEDIES[copy.kind]}."
     )
     kind = "proxy-fence" if is_async(copy.access.placed.instruction) else "race"
-    chunk.report(kind, access.placed, lanes[rows] if len(rows) > 1 else lanes, message, address_of=name)
+    chunk.report(
+        kind, access.placed, np.unique(lanes[rows]) if len(rows) > 1 else lanes, message, address_of=name
+    )
     return True
 
 

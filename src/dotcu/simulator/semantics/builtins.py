@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Arguments, Symbol
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN, Buffer, allocate
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.semantics.table import NotExecuted, Step
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.binding import Binding, NotExecuted
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 
 Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
 

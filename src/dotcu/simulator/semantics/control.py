@@ -11,15 +11,15 @@ from typing import cast
 import numpy as np
 
 from dotcu.ptx.instructions import Immediate
-from dotcu.simulator.counting.traffic import common_warps
-from dotcu.simulator.decoding.basic_blocks import EXIT, BasicBlock
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import EnteredFunction, FlatInstruction
-from dotcu.simulator.decoding.variables import STACK_ALIGNMENT, STACK_BYTES, VariableSpot
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import Array, Lanes
+from dotcu.simulator.machine.barriers import barriers
+from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.basic_blocks import EXIT, BasicBlock
+from dotcu.simulator.program.binding import Binding, dtype_of, require
+from dotcu.simulator.program.inlining import EnteredFunction, FlatInstruction
+from dotcu.simulator.program.variables import STACK_ALIGNMENT, STACK_BYTES, VariableSpot
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.builtins import bind_call
-from dotcu.simulator.semantics.table import Step, dtype_of, require
 
 Ending = Callable[[FlatInstruction, BasicBlock, Binding], Step]
 
@@ -27,6 +27,24 @@ Ending = Callable[[FlatInstruction, BasicBlock, Binding], Step]
 def jump(target: int) -> Step:
     """All active lanes go to one block."""
     return lambda chunk: chunk.send(target, chunk.active)
+
+
+def _skip(chunk: Chunk, number: int, placed: FlatInstruction, lanes: int) -> None:
+    for note in chunk.on.skip:
+        note(number, placed, lanes)
+
+
+def _part(chunk: Chunk, number: int, placed: FlatInstruction, *groups: Lanes) -> None:
+    """Tell of how many warps have lanes in more than one of some groups, each ascending."""
+    if not chunk.on.branch:
+        return
+    seen = np.zeros(max(int(g[-1]) for g in groups) // WARP + 1, np.int32)
+    for lanes in groups:
+        here = np.zeros(len(seen), bool)
+        here[lanes // WARP] = True
+        seen += here
+    for note in chunk.on.branch:
+        note(number, placed, int(np.count_nonzero(seen > 1)))
 
 
 def guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
@@ -46,7 +64,7 @@ def guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
             if bool(holds[0]) != negated:
                 step(chunk)
             else:
-                chunk.grid.traffic.skip(number, placed, chunk.count())
+                _skip(chunk, number, placed, chunk.count())
             return
         if negated:
             holds = ~holds
@@ -54,7 +72,7 @@ def guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
         if running == len(holds):
             step(chunk)
             return
-        chunk.grid.traffic.skip(number, placed, len(holds) - running)
+        _skip(chunk, number, placed, len(holds) - running)
         if running:
             whole = chunk.active
             chunk.active = np.flatnonzero(holds) if whole is None else whole[holds]
@@ -86,7 +104,7 @@ def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step
                 there, here = np.flatnonzero(taken), np.flatnonzero(~taken)
             else:
                 there, here = active[taken], active[~taken]
-            chunk.grid.traffic.split(number, placed, common_warps(there, here))
+            _part(chunk, number, placed, there, here)
             chunk.send(target, there)
             chunk.send(through, here)
 
@@ -107,7 +125,7 @@ def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -
             return
         clipped = np.minimum(index, len(targets) - 1)
         groups = [(targets[choice], lanes[clipped == choice]) for choice in np.unique(clipped).tolist()]
-        chunk.grid.traffic.split(number, placed, common_warps(*(there for _, there in groups)))
+        _part(chunk, number, placed, *(there for _, there in groups))
         for target, there in groups:
             chunk.send(target, there)
 
@@ -172,13 +190,13 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ste
     require((kind == ["sync"] and len(counts) <= 1) or (kind == ["arrive"] and len(counts) == 1))
 
     def end(chunk: Chunk) -> None:
-        barriers = chunk.barriers
+        at = barriers(chunk)
         if kind == ["sync"]:
             expected = chunk.read(counts[0]).astype(np.int64) if counts else None
-            barriers.wait(placed, resume, chunk.read(number), expected)
+            at.wait(placed, resume, chunk.read(number), expected)
         else:
             chunk.send(resume, chunk.active)
-            barriers.arrive(chunk.read(number), chunk.read(counts[0]).astype(np.int64))
+            at.arrive(chunk.read(number), chunk.read(counts[0]).astype(np.int64))
 
     return end
 
@@ -194,10 +212,10 @@ def _cluster_barrier(placed: FlatInstruction, resume: int) -> Step:
 
     def arrive(chunk: Chunk) -> None:
         chunk.send(resume, chunk.active)
-        chunk.barriers.cluster.arrive(placed, relaxed=order == ["relaxed"])
+        barriers(chunk).cluster.arrive(placed, relaxed=order == ["relaxed"])
 
     def wait(chunk: Chunk) -> None:
-        chunk.barriers.cluster.wait(placed, resume)
+        barriers(chunk).cluster.wait(placed, resume)
 
     return arrive if kind == "arrive" else wait
 
@@ -225,7 +243,7 @@ def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: B
             target.write(chunk, reduce(yes, everyone))
 
         expected = chunk.read(counts[0]).astype(np.int64) if counts else None
-        chunk.barriers.wait(placed, resume, chunk.read(number), expected, vote.read(chunk), finish)
+        barriers(chunk).wait(placed, resume, chunk.read(number), expected, vote.read(chunk), finish)
 
     return end
 
@@ -274,9 +292,7 @@ Leave = Callable[[Chunk, Lanes], None]
 
 def stack_of(chunk: Chunk) -> CallStack:
     """The calls that the chunk's lanes are in."""
-    if chunk.stack is None:
-        chunk.stack = CallStack(chunk)
-    return chunk.stack
+    return chunk.part(CallStack)
 
 
 def _enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import STACK_OPCODES, FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.sanitizers.earlier import WAITED
-from dotcu.simulator.sanitizers.proxies import crossed_by
+from dotcu.simulator.machine.barriers import barriers
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.binding import Binding, require
+from dotcu.simulator.program.inlining import STACK_OPCODES, FlatInstruction
 from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
 from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
@@ -27,8 +26,17 @@ from dotcu.simulator.semantics.arithmetic.integer import (
 from dotcu.simulator.semantics.async_copy.cp_async import bind_async_store, bind_async_update, bind_cp
 from dotcu.simulator.semantics.async_copy.mbarrier import bind_mbarrier
 from dotcu.simulator.semantics.async_copy.tensormap import bind_map_fence, bind_tensormap
+from dotcu.simulator.semantics.atomic import bind_atom, bind_atom_wide
 from dotcu.simulator.semantics.builtins import bind_call
 from dotcu.simulator.semantics.control import bind_stack
+from dotcu.simulator.semantics.load_store import (
+    bind_cvta,
+    bind_getctarank,
+    bind_isspacep,
+    bind_ld,
+    bind_mapa,
+    bind_st,
+)
 from dotcu.simulator.semantics.matrix.mma import bind_mma
 from dotcu.simulator.semantics.matrix.tiles import (
     bind_ldmatrix,
@@ -38,17 +46,8 @@ from dotcu.simulator.semantics.matrix.tiles import (
 )
 from dotcu.simulator.semantics.matrix.wgmma import bind_setmaxnreg, bind_wgmma
 from dotcu.simulator.semantics.matrix.wmma import bind_wmma
-from dotcu.simulator.semantics.memory.atomic import bind_atom, bind_atom_wide
-from dotcu.simulator.semantics.memory.load_store import (
-    bind_cvta,
-    bind_getctarank,
-    bind_isspacep,
-    bind_ld,
-    bind_mapa,
-    bind_st,
-)
-from dotcu.simulator.semantics.memory.registers import bind_mov, bind_mov_wide
-from dotcu.simulator.semantics.table import Step, Table, bind_elementwise, find_operation, require
+from dotcu.simulator.semantics.registers import bind_mov, bind_mov_wide
+from dotcu.simulator.semantics.table import Table, bind_elementwise, find_operation
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
 
 Bind = Callable[[FlatInstruction, Binding], Step | Rendezvous]
@@ -57,6 +56,20 @@ Bind = Callable[[FlatInstruction, Binding], Step | Rendezvous]
 def _nothing(placed: FlatInstruction, binding: Binding) -> Step:
     """Bind an instruction that orders memory, waits, or hints: steps are in order already."""
     return lambda chunk: None
+
+
+def _crossed_by(flags: tuple[str, ...]) -> frozenset[str]:
+    """The state spaces for which a fence.proxy.async joins the two proxies: all if it names none.
+
+    Of "shared::cta" it is the memory of the block whose thread passes it.
+    """
+    spaces = {"shared", "global"}
+    if flags[1].startswith("async::generic"):  # one direction: to the async proxy, of shared memory, or back
+        return frozenset({"shared", "shared::cta"} if "release" in flags else ())
+    if "shared::cta" in flags:
+        return frozenset({"shared::cta"})
+    named = spaces.intersection(flag.split("::")[0] for flag in flags) or spaces
+    return frozenset({*named, "shared::cta"} if "shared" in named else named)
 
 
 def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
@@ -68,12 +81,12 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
     if flags[:2] == ("proxy", "alias"):
         return _nothing(placed, binding)  # no two addresses are of the same memory
     if flags[0] == "proxy" and flags[1].startswith("async"):
-        crosses = crossed_by(flags)
-        return lambda chunk: chunk.grid.events.fence_proxies(chunk, crosses)
+        crosses = _crossed_by(flags)
+        return lambda chunk: chunk.fence_proxies(*crosses)
     if flags[:2] == ("proxy", "tensormap::generic"):
         return bind_map_fence(placed, binding)
     if flags[:1] == ("mbarrier_init",):
-        return lambda chunk: chunk.barriers.cluster.release_inits()
+        return lambda chunk: barriers(chunk).cluster.release_inits()
     scope = next((f for f in flags if f in ("cta", "cluster", "sys")), "gpu")
     return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 
@@ -85,9 +98,8 @@ def _bind_dependency(placed: FlatInstruction, binding: Binding) -> Step:
     require(placed.instruction.flags == ("wait",))
 
     def wait(chunk: Chunk) -> None:
-        if chunk.grid.earlier is not None:
-            chunk.waited[chunk.numbers()] = True
-            chunk.grid.events.fence_proxies(chunk, (WAITED,))
+        for note in chunk.on.wait:
+            note(chunk)
 
     return wait
 

@@ -8,19 +8,21 @@ lanes hold the same value. A function must return a fresh array, never its argum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Instruction, Operand, Sink, Vector
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-    from dotcu.simulator.machine.chunk import Chunk
-
-Array = NDArray[Any]
-Step = Callable[["Chunk"], None]
+from dotcu.ptx.instructions import Instruction, Sink
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.binding import (
+    Binding,
+    DestinationOperand,
+    NotExecuted,
+    SourceOperand,
+    dtype_of,
+    require,
+)
+from dotcu.simulator.run import Array
 
 _HALF = np.dtype(np.uint16)
 
@@ -29,18 +31,6 @@ BITS = frozenset({"b16", "b32", "b64"})
 FLOATS = frozenset({"f32", "f64"})
 HALVES = frozenset({"f16", "bf16"})
 HALF_PAIRS = frozenset({"f16x2", "bf16x2"})
-
-
-def unsigned(size: int) -> np.dtype[Any]:
-    """The unsigned dtype of `size` bytes."""
-    return np.dtype(f"u{size}")
-
-
-def dtype_of(type_: str) -> np.dtype[Any]:
-    """The dtype that a PTX type is computed in; types that NumPy lacks stay bits."""
-    kind = {"pred": "?", "f32": "f4", "f64": "f8"}.get(type_)
-    is_signed = type_[0] == "s" and not type_.endswith("x2")
-    return np.dtype(kind or f"{'i' if is_signed else 'u'}{TYPE_BYTES[type_]}")
 
 
 class Operation(NamedTuple):
@@ -114,54 +104,6 @@ def on_halves(function: Callable[..., Array], dtype: np.dtype[Any] = _HALF) -> C
         return np.ascontiguousarray(function(*halves)).view(np.uint32)
 
     return packed
-
-
-class SourceOperand(NamedTuple):
-    """The register slot of an operand, and its conversion to the wanted dtype (None: as it is)."""
-
-    slot: int
-    adapt: Callable[[Array], Array] | None
-
-    def read(self, chunk: Chunk) -> Array:
-        """Return the value in the active lanes; one element if all have the same."""
-        value = chunk.read(self.slot)
-        return value if self.adapt is None else self.adapt(value)
-
-
-class DestinationOperand(NamedTuple):
-    """The register slot of a result, and its dtype."""
-
-    slot: int
-    dtype: np.dtype[Any]
-
-    def write(self, chunk: Chunk, value: Array) -> None:
-        """Set the register in the active lanes to a fresh array, cut or extended to its size."""
-        same = self.dtype.itemsize == value.dtype.itemsize
-        chunk.write(self.slot, value.view(self.dtype) if same else value.astype(self.dtype))
-
-
-class NotExecuted(Exception):
-    """No table has a row for an instruction."""
-
-
-def require(holds: bool) -> None:
-    """Refuse the instruction that is bound unless a condition on its form holds."""
-    if not holds:
-        raise NotExecuted
-
-
-def immediate(operand: Operand) -> int:
-    """Return the integer that an operand is; an instruction with another one is refused."""
-    if not isinstance(operand, Immediate):
-        raise NotExecuted
-    return operand.value
-
-
-def vector(operand: Operand, count: int | None = None) -> tuple[Operand, ...]:
-    """Return the elements of an operand, which has to be a vector, of so many if that is known."""
-    if not isinstance(operand, Vector) or count not in (None, len(operand.elements)):
-        raise NotExecuted
-    return operand.elements
 
 
 def find_operation(tables: Iterable[Table], instruction: Instruction) -> Operation:

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk, pack_bits
-from dotcu.simulator.machine.shape import WARP, Array, Lanes, merged
-from dotcu.simulator.sanitizers.undefined import HeldCheck
-from dotcu.simulator.semantics.table import DestinationOperand, Step, dtype_of, require
+from dotcu.simulator.machine.shape import WARP, Lanes, merged
+from dotcu.simulator.machine.state import Chunk, Step, pack_bits
+from dotcu.simulator.machine.undefined import HeldCheck
+from dotcu.simulator.program.binding import Binding, DestinationOperand, dtype_of, require
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 
 _LANES = np.arange(WARP, dtype=np.uint32)
 _BITS = np.uint32(1) << _LANES

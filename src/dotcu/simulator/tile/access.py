@@ -10,22 +10,18 @@ Source: NVIDIA/cuda-tile, Types.td for views, Ops.td, "load_view_tko", "load_ptr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from dotcu.simulator.machine.faults import FOREIGN, describe_miss, element_of
 from dotcu.simulator.machine.memory import NULL_PAGE, WRITTEN, Buffer
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.run import shown_coordinates
-from dotcu.simulator.sanitizers.bounds import FOREIGN, PREPOSITIONS, describe_miss, element_of
-from dotcu.simulator.semantics.memory.atomic import AT_ONCE, add_in_global, adds_in_any_order
+from dotcu.simulator.run import Array, shown_coordinates
+from dotcu.simulator.semantics.atomic import AT_ONCE, add_in_global, adds_in_any_order
 from dotcu.simulator.tile.elements import dtype_of, from_bits, is_float, rounded, to_bits
-from dotcu.simulator.tile.races import MAX_FLAGS, Places
+from dotcu.simulator.tile.races import MAX_FLAGS, Places, TileAccess
+from dotcu.simulator.tile.state import Binder, TileDecoder, TileLaunch, TileStep
 from dotcu.tile_ir.module import TileOperation, TileType
-
-if TYPE_CHECKING:
-    from dotcu.simulator.tile.decode import Binder, TileDecoder, TileStep
-    from dotcu.simulator.tile.launch import TileLaunch
 
 _PADDING: Mapping[str, float] = {
     "": 0.0, "zero": 0.0, "neg_zero": -0.0, "nan": np.nan, "pos_inf": np.inf, "neg_inf": -np.inf,
@@ -40,31 +36,6 @@ class TensorView(NamedTuple):
     base: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-class TileAccess(NamedTuple):
-    """One operation's access to memory.
-
-    Attributes:
-        number, operation: The operation, and its number in the kernel.
-        action: "read", "write" or "atomic".
-        element, bytes: The element type in memory, and its bytes.
-        strong: It is atomic, or relaxed and stronger for other blocks: no race with others of its kind.
-        acquire: What follows it sees what came before the release that it observed.
-        release: What came before it is seen by those who acquire it.
-    """
-
-    number: int
-    operation: TileOperation
-    action: str
-    element: str
-    bytes: int
-    strong: bool
-    acquire: bool
-    release: bool
-
-    def __str__(self) -> str:
-        return f"{self.action} {PREPOSITIONS[self.action]} {self.bytes} bytes"
 
 
 def _access(decoder: TileDecoder, operation: TileOperation, action: str, type_: TileType) -> TileAccess:

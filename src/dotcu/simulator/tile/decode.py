@@ -1,181 +1,34 @@
-"""A tile kernel, ready to run: each operation a function of the launch, bound to the values that it takes.
-
-Values are numbered over the kernel, so that a launch keeps all of them in one list. An operation whose
-operands are the same for every tile block (constants, parameters, and what is computed of them alone) runs
-once in a launch, at its first turn.
-"""
+"""The binders of a tile kernel's operations: each becomes a function of the launch, with its values."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dotcu.errors import UnsupportedInstruction
-from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.builtins import fill
 from dotcu.simulator.tile.access import EXTENTS, MEMORY, TensorView
 from dotcu.simulator.tile.elements import constant, dtype_of, is_float
-from dotcu.simulator.tile.operations import COMPUTED, Body, reduce_tiles, scan_tiles, work_of
+from dotcu.simulator.tile.operations import COMPUTED, Body, reduce_tiles, scan_tiles
+from dotcu.simulator.tile.state import (
+    VIEWS,
+    Binder,
+    RegionEnd,
+    TileCode,
+    TileDecoder,
+    TileLaunch,
+    TileStep,
+    run_region,
+)
 from dotcu.tile_ir.module import (
     DYNAMIC,
     ELEMENT_BITS,
     Assumption,
-    Region,
-    TileFunction,
     TileOperation,
-    TileType,
-    describe_operation,
 )
-
-if TYPE_CHECKING:
-    from dotcu.simulator.tile.launch import TileLaunch
-
-Outcome = tuple[str, tuple[Any, ...]]
-"""How a region ended: the name of the operation that ended it, and the values that it passed on."""
-TileStep = Callable[["TileLaunch"], "Outcome | None"]
-Binder = Callable[["TileDecoder", TileOperation], TileStep]
-
-
-@dataclass(eq=False, kw_only=True)
-class TileCode:
-    """A region, ready to run.
-
-    Attributes:
-        arguments: The values that it is started with.
-        steps, varying: Its operations, and those of them that have to run each time.
-        work, elements: The numbers of its operations, and how many elements they have on average.
-        ending: The operation that ends it, and the values that it passes on.
-    """
-
-    arguments: tuple[int, ...]
-    steps: tuple[TileStep, ...]
-    varying: tuple[TileStep, ...]
-    work: tuple[int, ...]
-    elements: int
-    ending: tuple[str, tuple[int, ...]]
-
-
-@dataclass(eq=False)
-class TileDecoder:
-    """A kernel while its operations are bound, and what is known of it then.
-
-    Attributes:
-        operations: Its operations by number.
-        uniform: The values that are the same for every tile block.
-        body: The kernel's code.
-        used: The values that an operation takes.
-        works: For each operation what it counts as.
-        origins: The parameters, and values that are the same as one: the parameter's number.
-    """
-
-    function: TileFunction
-    operations: list[TileOperation] = field(default_factory=list)
-    uniform: set[int] = field(default_factory=set)
-    works: list[tuple[str, str, int, int]] = field(default_factory=list)
-    origins: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.uniform.update(self.function.body.arguments)
-        self.origins.update((value, number) for number, value in enumerate(self.function.body.arguments))
-        self.used = {value for operation in self.function.operations() for value in operation.inputs}
-        self.body = self.region(self.function.body)
-
-    def region(self, region: Region) -> TileCode:
-        """Bind the operations of a region."""
-        steps, varying, work = [], [], []
-        *operations, last = region.operations
-        for operation in operations:
-            number = self.number(operation)
-            binder = _BINDERS.get(operation.name)
-            if binder is None:
-                raise UnsupportedInstruction(self.refusal(operation))
-            step = binder(self, operation)
-            steps.append(step)
-            if not self._is_uniform(operation):
-                varying.append(step)
-            work.append(number)
-        work.append(self.number(last))
-        return TileCode(
-            arguments=region.arguments,
-            steps=tuple(steps),
-            varying=tuple(varying),
-            work=tuple(work),
-            elements=sum(self.works[number][3] for number in work) // len(work),
-            ending=(last.name, last.inputs),
-        )
-
-    def idle_axes(self) -> tuple[str, ...]:
-        """Return the axes of the grid that nothing in the kernel depends on."""
-        places = [each.results for each in self.operations if each.name == "get_tile_block_id"]
-        return tuple(
-            axis for at, axis in enumerate("xyz") if all(results[at] not in self.used for results in places)
-        )
-
-    def may_wait(self) -> bool:
-        """Return whether a loop may wait for another tile block: it looks at memory that others change."""
-        loops = [each.regions[0] for each in self.function.operations() if each.name == "loop"]
-        while loops:
-            for inner in loops.pop().operations:
-                loops += inner.regions
-                if inner.attributes.get("memory_ordering_semantics", "weak") != "weak":
-                    return True
-        return False
-
-    def refusal(self, operation: TileOperation) -> str:
-        """Return the message for an operation that is not executed."""
-        place = operation.line
-        where = f"{place.file}:{place.line}: " if place else ""
-        shown = describe_operation(operation, self.function)
-        return (
-            f"{where}the simulator does not execute `{operation.name}`: `{shown}`.\n"
-            "It executes the operations that CUDA Tile C++ of CUDA 13.5 needs for one GPU.\n"
-            "Launch on CUDA tensors, or write the step without it."
-        )
-
-    def require_whole_bytes(self, operation: TileOperation, type_: TileType) -> None:
-        """Refuse an access to elements of half a byte, of which C++ has one in each."""
-        if ELEMENT_BITS.get(type_.element) == 4:
-            raise UnsupportedInstruction(self.refusal(operation))
-
-    def number(self, operation: TileOperation) -> int:
-        """Number an operation."""
-        self.operations.append(operation)
-        self.works.append(work_of(operation, self.function))
-        return len(self.operations) - 1
-
-    def _is_uniform(self, operation: TileOperation) -> bool:
-        if operation.name not in _PURE or not self.uniform.issuperset(operation.inputs):
-            return False
-        if operation.regions:
-            known = set(self.uniform)
-            for region in operation.regions:
-                known.update(region.arguments)
-                for inner in region.operations:
-                    if not known.issuperset(inner.inputs):
-                        return False
-                    known.update(inner.results)
-        self.uniform.update(operation.results)
-        return True
-
-
-def run_region(launch: TileLaunch, code: TileCode) -> Outcome:
-    """Run a region, and return how it ended."""
-    seen = launch.seen
-    first = id(code) not in seen
-    launch.enter(code)
-    for step in code.steps if first else code.varying:
-        outcome = step(launch)
-        if outcome is not None:
-            return outcome
-    if first:
-        seen.add(id(code))
-    values = launch.values
-    return code.ending[0], tuple([values[each] for each in code.ending[1]])
-
 
 # Operations on values alone
 
@@ -394,7 +247,7 @@ def _extents(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 
 def _global(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     name = operation.attributes["name"]
-    return _results(operation, lambda launch: [np.int64(launch.program.addresses[name])])
+    return _results(operation, lambda launch: [np.int64(launch.addresses[name])])
 
 
 def _alloca(decoder: TileDecoder, operation: TileOperation) -> TileStep:
@@ -410,7 +263,7 @@ def _if(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     condition, results = operation.operands["condition"][0], operation.results
     then, otherwise = codes[0], codes[1] if len(codes) > 1 else None
 
-    def step(launch: TileLaunch) -> Outcome | None:
+    def step(launch: TileLaunch) -> RegionEnd | None:
         code = then if launch.values[condition] else otherwise
         if code is None:
             return None
@@ -426,7 +279,7 @@ def _if(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 
 def _repeated(
     launch: TileLaunch, operation: TileOperation, code: TileCode, counts: Iterable[tuple[Any, ...]]
-) -> Outcome | None:
+) -> RegionEnd | None:
     """Run a loop's region, from its initial values on: once for each count, which goes before them."""
     values = launch.values
     carried = tuple([values[each] for each in operation.operands["initValues"]])
@@ -450,7 +303,7 @@ def _for(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     held = dtype_of(decoder.function.types[low].element)
     unsigned = np.dtype(f"u{held.itemsize}") if operation.attributes.get("unsignedCmp") else held
 
-    def step(launch: TileLaunch) -> Outcome | None:
+    def step(launch: TileLaunch) -> RegionEnd | None:
         values = launch.values
         bounds = [int(np.asarray(values[each]).view(unsigned)[()]) for each in (low, high, stride)]
         if bounds[2] < 1:
@@ -499,11 +352,10 @@ def _print(decoder: TileDecoder, operation: TileOperation) -> TileStep:
     return step
 
 
-_VIEWS = ("make_partition_view", "make_strided_view", "make_gather_scatter_view")
-_BINDERS: Mapping[str, Binder] = {
+BINDERS: Mapping[str, Binder] = {
     **dict.fromkeys(COMPUTED, _computed),
     **MEMORY,
-    **dict.fromkeys(_VIEWS, lambda decoder, operation: _bound(lambda view: view, operation)),
+    **dict.fromkeys(VIEWS, lambda decoder, operation: _bound(lambda view: view, operation)),
     # Operations run in the program's order.
     **dict.fromkeys(("make_token", "join_tokens"), lambda decoder, operation: lambda launch: None),
     **dict.fromkeys(("extract", "insert"), _sliced),
@@ -524,8 +376,3 @@ _BINDERS: Mapping[str, Binder] = {
     "assert": _assert,
     "print_tko": _print,
 }
-_PURE = frozenset({
-    *COMPUTED, *_VIEWS, "constant", "offset", "reduce", "scan", "get_num_tile_blocks", "assume", "make_token",
-    "make_tensor_view", "get_tensor_shape", "get_index_space_shape", "get_global", "join_tokens",
-})  # fmt: skip
-"""The operations that depend on their operands alone."""

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import narrow
 from dotcu.tile_ir.module import TileConstant

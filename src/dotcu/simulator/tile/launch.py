@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from dotcu import telemetry
 from dotcu.errors import DotcuError, SimulationError
 from dotcu.locks import ForkSafeLock
-from dotcu.simulator.counting.traffic import AccessCost
 from dotcu.simulator.machine.memory import Buffer, Bytes, Memory, allocate
-from dotcu.simulator.program import line_reader, name_buffers
-from dotcu.simulator.run import PATIENCE_STEPS, REVERSED, Coordinates, Finding, Run
-from dotcu.simulator.tile.access import TileAccess
-from dotcu.simulator.tile.decode import TileCode, TileDecoder, run_region
-from dotcu.simulator.tile.elements import from_bits
-from dotcu.simulator.tile.races import BlockOrder, shadows_of
-from dotcu.tile_ir.module import TileModule, TileOperation, describe_operation
+from dotcu.simulator.program.inlining import line_reader
+from dotcu.simulator.run import Coordinates, Run
+from dotcu.simulator.tile.decode import BINDERS
+from dotcu.simulator.tile.state import TileDecoder, TileLaunch
+from dotcu.tile_ir.module import TileModule, TileOperation
 from dotcu.tile_ir.reader import read
 
 _LARGEST_GRID = (1 << 31) - 1
@@ -88,187 +82,8 @@ class TileProgram:
             )
         with self._lock:
             if name not in self._decoded:
-                self._decoded[name] = TileDecoder(self.module.functions[name])
+                self._decoded[name] = TileDecoder(self.module.functions[name], BINDERS)
             return self._decoded[name]
-
-
-@dataclass(eq=False, kw_only=True)
-class TileLaunch:
-    """One launch of a tile kernel.
-
-    Attributes:
-        values: The kernel's values, by number.
-        seen: The regions that have run, by id.
-        names: Of the parameters, for findings.
-        block, extent: The tile block that runs, and tile blocks in x, y, z.
-        shadows: The stamps of regions that blocks may race for.
-        order: The accesses so far, and which of them come before the current block.
-    """
-
-    program: TileProgram
-    decoded: TileDecoder
-    memory: Memory
-    extent: Coordinates
-    run: Run
-    kernel: str
-    caller: Callable[[str], str]
-    names: Sequence[str]
-    block: Coordinates = (0, 0, 0)
-    seen: set[int] = field(default_factory=set)
-    order: BlockOrder = field(default_factory=BlockOrder)
-    _steps: int = 0
-    _block_steps: int = 0
-    _visits: Counter[int] = field(default_factory=Counter)
-    _codes: dict[int, TileCode] = field(default_factory=dict)
-    _costs: dict[int, tuple[TileAccess, AccessCost]] = field(default_factory=dict)
-    _hint: Buffer | None = None
-    _allotted: list[Buffer] = field(default_factory=list)
-    _homes: dict[int, Buffer | None] = field(default_factory=dict)
-    _sequence: Sequence[int] = ()
-
-    def __post_init__(self) -> None:
-        self.values: list[Any] = [None] * len(self.decoded.function.types)
-        judges = "race" in self.run.checks and math.prod(self.extent) > 1
-        self.shadows = shadows_of(self.memory.regions, self.order) if judges else {}
-
-    def start(self, params: Sequence[bytes]) -> None:
-        """Set the parameters."""
-        function = self.decoded.function
-        for value, type_, data in zip(function.body.arguments, function.parameters, params, strict=True):
-            if len(data) != type_.itemsize:
-                raise SimulationError(
-                    f"The parameter {value} of {self.kernel} takes {type_.itemsize} bytes; got {len(data)}.\n"
-                    "Pack the value in the size that the kernel declares."
-                )
-            if type_.is_pointer:
-                self.values[value] = np.int64(int.from_bytes(data, "little", signed=True))
-            else:
-                self.values[value] = from_bits(np.frombuffer(data, f"<u{len(data)}"), type_.element)[0]
-
-    def execute(self) -> None:
-        """Run all tile blocks, in the order that the run's seed gives if none waits for another."""
-        count = math.prod(self.extent)
-        self._sequence = range(count)
-        if self.run.seed == REVERSED and not self.decoded.may_wait():
-            self._sequence = range(count)[::-1]
-        elif self.run.seed is not None and not self.decoded.may_wait():
-            self._sequence = np.random.default_rng(self.run.seed).permutation(count).tolist()
-        for number in range(count):
-            self.block = self.coordinates(number)
-            self._block_steps = 0
-            self.order.begin()
-            run_region(self, self.decoded.body)
-            while self._allotted:
-                self.memory.remove(self._allotted.pop())
-
-    def coordinates(self, turn: int) -> Coordinates:
-        """Return the coordinates of the tile block that runs at a turn, from 0."""
-        x, y, _ = self.extent
-        number = self._sequence[turn]
-        return number % x, number // x % y, number // (x * y)
-
-    def enter(self, code: TileCode) -> None:
-        """Count a visit of a region, and see whether the launch may go on."""
-        self._visits[id(code)] += 1
-        self._codes[id(code)] = code
-        steps = len(code.work)
-        self._steps += steps
-        self._block_steps += steps
-        run = self.run
-        if run.watch is not None:
-            first = self.decoded.operations[code.work[0]]
-            run.watch(steps, code.elements, lambda: "{}:{}".format(*self.program.place(first)))
-        limit = run.step_limit or run.patience or PATIENCE_STEPS
-        if (self._steps if run.step_limit else self._block_steps) > limit:
-            remedy = run.remedy or f"pass a higher limit: dotcu.simulate(step_limit={10 * limit})."
-            message = (
-                f"still running after {limit} operations: a loop that does not end, or a wait for a tile "
-                f"block that has not run yet: they run in turn. If the kernel is only long, {remedy}"
-            )
-            self.report("step-limit", self.decoded.operations[code.work[0]], 1, message)
-            raise StopIteration
-
-    # Memory
-
-    def find(self, address: int) -> Buffer | None:
-        """Return the region that holds an address, or None."""
-        hint = self._hint
-        if hint is None or not hint.base <= address < hint.base + hint.size:
-            self._hint = hint = self.memory.find(address)
-        return hint
-
-    def home(self, address: int) -> Buffer | None:
-        """Return the region that begins at an address, the largest of several; None if none does."""
-        if address not in self._homes:
-            begins = [region for region in self.memory.regions if region.base == address]
-            self._homes[address] = max(begins, key=lambda region: region.size, default=None)
-        return self._homes[address]
-
-    def name_at(self, address: int) -> str:
-        """Return the name of the region that an address is in; empty if it is in none."""
-        region = self.memory.find(address)
-        return region.name if region is not None else ""
-
-    def allot(self, size: int) -> int:
-        """Return the address of memory of the current block, which nothing has written yet."""
-        base = allocate()
-        data, written = np.zeros(max(size, 1), np.uint8), np.zeros(max(size, 1), np.uint8)
-        region = Buffer(name="memory of the tile block", data=data, written=written, base=base)
-        self.memory.insert(region)
-        self._allotted.append(region)
-        return base
-
-    # Reports and counts
-
-    def report(
-        self, kind: str, operation: TileOperation, elements: int, message: str, address_of: str = ""
-    ) -> None:
-        """Report a finding at an operation.
-
-        Args:
-            kind, message: As `Finding` has them.
-            operation, elements: The operation, and how many elements were at fault.
-            address_of: The argument or variable whose memory it was.
-        """
-        file, line = self.program.place(operation)
-        finding = Finding(
-            kind=kind,
-            kernel=self.kernel,
-            file=file,
-            line=line,
-            block=self.block,
-            thread=(0, 0, 0),
-            lanes=elements,
-            address_of=address_of,
-            message=message,
-            source=self.program.source_line(file, line) if line else "",
-            caller=self.caller(address_of),
-            tile=True,
-        )
-        self.run.report(finding, describe_operation(operation, self.decoded.function))
-
-    def count_bytes(self, access: TileAccess, elements: int) -> None:
-        """Count the elements of an access."""
-        _, cost = self._costs.get(access.number, (access, AccessCost()))
-        self._costs[access.number] = access, AccessCost(cost.lanes + elements, cost.requests + 1)
-
-    def count(self) -> None:
-        """Add what ran to the run's counters."""
-        counters, operations = self.run.counters, self.decoded.operations
-        counters.launches += 1
-        counters.steps += self._steps
-        for key, visits in self._visits.items():
-            for number in self._codes[key].work:
-                kind, type_, count, elements = self.decoded.works[number]
-                for line in counters.both(self.program.place(operations[number])):
-                    line.lane_instructions += visits * elements
-                    line.warp_instructions += visits
-                    line.classes[kind] += visits * elements
-                    if count:
-                        line.operations[type_] += visits * count
-        for access, cost in self._costs.values():
-            for line in counters.both(self.program.place(access.operation)):
-                line.add_accesses(access, {"global": cost})
 
 
 def launch_tile(
@@ -307,12 +122,14 @@ def launch_tile(
             f"The kernel {kernel} cannot be launched with grid {grid}.\n"
             f"A grid counts tile blocks: 0 to {_LARGEST_GRID} in all.\nFor example: grid=(64, 1, 1)."
         )
-    name_buffers(memory, params, parameter_names)
+    memory.name(params, parameter_names)
     device_memory = Memory()
     for region in (*memory.regions, *program.regions()):
         device_memory.insert(region)
     launch = TileLaunch(
-        program=program,
+        addresses=program.addresses,
+        place=program.place,
+        source_line=program.source_line,
         decoded=decoded,
         memory=device_memory,
         extent=grid,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.convert import clamped, odd_double
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.integer import high_half

@@ -15,15 +15,40 @@ import bisect
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from dotcu.simulator.machine.faults import PREPOSITIONS
 from dotcu.simulator.machine.memory import Buffer
-from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.run import Array
+from dotcu.tile_ir.module import TileOperation
 
-if TYPE_CHECKING:
-    from dotcu.simulator.tile.access import TileAccess
+
+class TileAccess(NamedTuple):
+    """One operation's access to memory.
+
+    Attributes:
+        number, operation: The operation, and its number in the kernel.
+        action: "read", "write" or "atomic".
+        element, bytes: The element type in memory, and its bytes.
+        strong: It is atomic, or relaxed and stronger for other blocks: no race with others of its kind.
+        acquire: What follows it sees what came before the release that it observed.
+        release: What came before it is seen by those who acquire it.
+    """
+
+    number: int
+    operation: TileOperation
+    action: str
+    element: str
+    bytes: int
+    strong: bool
+    acquire: bool
+    release: bool
+
+    def __str__(self) -> str:
+        return f"{self.action} {PREPOSITIONS[self.action]} {self.bytes} bytes"
+
 
 MAX_FLAGS = 1024
 """The most elements of one access that a release or an acquire is followed through."""

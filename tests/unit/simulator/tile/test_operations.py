@@ -10,9 +10,10 @@ import pytest
 
 from dotcu.errors import UnsupportedInstruction
 from dotcu.simulator.tile.access import update_of
-from dotcu.simulator.tile.decode import TileDecoder
+from dotcu.simulator.tile.decode import BINDERS
 from dotcu.simulator.tile.elements import constant, from_bits, rounded, to_bits
 from dotcu.simulator.tile.operations import COMPUTED, reduce_tiles, scan_tiles
+from dotcu.simulator.tile.state import TileDecoder
 from dotcu.tile_ir.module import Region, SourceLocation, TileConstant, TileFunction, TileOperation, TileType
 from dotcu.tile_ir.table import OPERATIONS, TERMINATORS
 
@@ -285,7 +286,7 @@ def test_atomic_operations(mode: str, expected: int) -> None:
 def test_every_operation_that_is_read_is_executed_or_refused_by_name_and_line() -> None:
     _, function = operation("nothing", result=tile("i32"))
     with pytest.raises(UnsupportedInstruction, match=r"k\.cu:3: the simulator does not execute `nothing`"):
-        TileDecoder(function)
+        TileDecoder(function, BINDERS)
     assert {form.name for form in OPERATIONS.values()} >= TERMINATORS
 
 

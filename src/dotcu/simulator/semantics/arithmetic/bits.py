@@ -11,21 +11,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Sink
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.semantics.table import (
-    Array,
-    Operation,
-    Step,
-    bind_elementwise,
-    computed,
-    dtype_of,
-    require,
-    rows,
-    unsigned,
-    vector,
-)
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.binding import Binding, dtype_of, require, unsigned, vector
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
+from dotcu.simulator.semantics.table import Operation, bind_elementwise, computed, rows
 
 _U8 = np.uint32(0xFF)
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Vector
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.binding import Binding, require
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import ONE, flush_half, widen
 from dotcu.simulator.semantics.arithmetic.integer import COMPARISONS
 from dotcu.simulator.semantics.arithmetic.rounding import flush, select
@@ -22,12 +23,9 @@ from dotcu.simulator.semantics.table import (
     HALF_PAIRS,
     HALVES,
     INTEGERS,
-    Array,
     Operation,
-    Step,
     bind_elementwise,
     computed,
-    require,
     rows,
 )
 

@@ -12,8 +12,10 @@ import ml_dtypes
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.state import Step
+from dotcu.simulator.program.binding import Binding, NotExecuted, dtype_of, require, unsigned
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic import half
 from dotcu.simulator.semantics.arithmetic.rounding import (
     MODES,
@@ -25,20 +27,7 @@ from dotcu.simulator.semantics.arithmetic.rounding import (
     saturate,
     to_odd,
 )
-from dotcu.simulator.semantics.table import (
-    FLOATS,
-    HALF_PAIRS,
-    HALVES,
-    Array,
-    NotExecuted,
-    Operation,
-    Step,
-    bind_elementwise,
-    dtype_of,
-    require,
-    step_of,
-    unsigned,
-)
+from dotcu.simulator.semantics.table import FLOATS, HALF_PAIRS, HALVES, Operation, bind_elementwise, step_of
 
 _FLOATS = FLOATS | HALVES
 _TO_INTEGER: Mapping[str, Callable[[Array], Array]] = {

@@ -14,6 +14,8 @@ from functools import partial
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
+from dotcu.simulator.program.binding import dtype_of
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import widen
 from dotcu.simulator.semantics.arithmetic.rounding import (
     MODES,
@@ -25,7 +27,7 @@ from dotcu.simulator.semantics.arithmetic.rounding import (
     saturate,
     with_nan_of,
 )
-from dotcu.simulator.semantics.table import FLOATS, HALVES, Array, Maker, Operation, computed, dtype_of, rows
+from dotcu.simulator.semantics.table import FLOATS, HALVES, Maker, Operation, computed, rows
 
 _divided = ROUNDED["div"][0]
 

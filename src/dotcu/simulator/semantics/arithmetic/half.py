@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.rounding import extreme_of, narrow, to_odd, two_sum
-from dotcu.simulator.semantics.table import HALF_PAIRS, HALVES, Array, Maker, Operation, on_halves, rows
+from dotcu.simulator.semantics.table import HALF_PAIRS, HALVES, Maker, Operation, on_halves, rows
 
 _NAN = np.uint16(0x7FFF)
 _MAGNITUDE = np.uint16(0x7FFF)

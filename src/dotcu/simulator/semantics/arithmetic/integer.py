@@ -11,24 +11,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Immediate, Instruction, Register
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.semantics.table import (
-    BITS,
-    INTEGERS,
-    Array,
-    NotExecuted,
-    Operation,
-    Step,
-    Table,
-    computed,
-    dtype_of,
-    on_halves,
-    require,
-    rows,
-    unsigned,
-)
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.binding import Binding, NotExecuted, dtype_of, require, unsigned
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
+from dotcu.simulator.semantics.table import BITS, INTEGERS, Operation, Table, computed, on_halves, rows
 
 
 def _saturated(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:

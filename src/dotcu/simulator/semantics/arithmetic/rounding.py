@@ -18,7 +18,7 @@ from functools import cache, partial
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
-from dotcu.simulator.semantics.table import Array
+from dotcu.simulator.run import Array
 
 MODES = frozenset({"rn", "rz", "rm", "rp"})
 _NAN32 = np.uint32(0x7FFFFFFF)

@@ -20,41 +20,23 @@ import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine import faults
+from dotcu.simulator.machine.access import of_rank, order_of, region_part, resolve
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES, WRITTEN
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
+from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Chunk, Step
 from dotcu.simulator.machine.warpgroups import warpgroups
-from dotcu.simulator.sanitizers import bounds
-from dotcu.simulator.sanitizers.earlier import check_earlier
-from dotcu.simulator.sanitizers.races import check_async_write, check_proxy, check_read
-from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
+from dotcu.simulator.program.binding import Binding, NotExecuted, SourceOperand, dtype_of, require, vector
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
 from dotcu.simulator.semantics.async_copy.tensormap import check_map, map_access, read_map
+from dotcu.simulator.semantics.atomic import UPDATES, add_in_global
 from dotcu.simulator.semantics.matrix.tiles import are_whole
-from dotcu.simulator.semantics.memory.access import (
-    WEAK,
-    Access,
-    AccessPart,
-    of_rank,
-    order_of,
-    region_part,
-    resolve,
-)
-from dotcu.simulator.semantics.memory.atomic import UPDATES, add_in_global
-from dotcu.simulator.semantics.table import (
-    NotExecuted,
-    SourceOperand,
-    Step,
-    dtype_of,
-    find_operation,
-    require,
-    vector,
-)
+from dotcu.simulator.semantics.table import find_operation
 from dotcu.simulator.tensor_map import Map, decode
 
 Reduce = Callable[[Array, Array], Array]
@@ -163,7 +145,6 @@ def _bind_in(placed: FlatInstruction, binding: Binding, space: str, multicast: b
         def deliver(rows: Array, target: Access, barrier: Access) -> None:
             serial, part = 0, None
             for part in _spans(chunk, target, size):
-                check_in_flight(part, part.rows())
                 serial = in_flight(chunk).issue(part, values[rows[part.positions]], "mbarrier")
             signal(chunk, barrier, copy=serial, tx_bytes=size, beside=part)
 
@@ -202,14 +183,12 @@ def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> list[int]:
         The event of the writes, if they are recorded.
     """
     rows = part.rows()
-    if reduce is not _copied and part.shadow is not None:
-        _check_rows(part, rows)
     with _each_element(part, rows) as (whole, indices):
-        events = check_async_write(whole, indices, values.reshape(-1))
+        events = _told(whole, indices, values.reshape(-1))
     part.chunk.grid.progress += 1
     for index, row in zip(rows, values, strict=True):
         part.view[index] = reduce(part.view[index], row)
-        mark_written(part, index)
+        part.mark_written(index)
     return events
 
 
@@ -297,9 +276,9 @@ def _spans(chunk: Chunk, access: Access, size: int) -> list[AccessPart]:
         if not fits.all():
             missed = positions[~fits]
             if part.region is not None:
-                bounds.report_unmapped(chunk, whole, address[~fits], missed)
+                faults.report_unmapped(chunk, whole, address[~fits], missed)
             else:
-                bounds.report_private(chunk, whole, chunk.shared, address[~fits], missed)
+                faults.report_private(chunk, whole, chunk.shared, address[~fits], missed)
             indices, positions = indices[fits], positions[fits]
         if len(positions):
             rows.append(part._replace(access=whole, indices=indices, positions=positions))
@@ -307,26 +286,21 @@ def _spans(chunk: Chunk, access: Access, size: int) -> list[AccessPart]:
 
 
 def _read_rows(part: AccessPart) -> Array:
-    """The elements of each row; those that nothing wrote, or that are on their way, are reported."""
+    """The elements of each row."""
     index = part.rows()
-    if not check_in_flight(part, index) and part.shadow is not None:
-        _check_rows(part, index)
-    if part.races is not None:
-        with _each_element(part, index) as (whole, indices):
-            check_proxy(whole, indices)
-            check_read(whole, indices)
+    with _each_element(part, index) as (whole, indices):
+        _check_read(whole, indices)
     return part.view[index]
 
 
-def _check_rows(part: AccessPart, index: Array) -> None:
-    """Report rows with elements that nothing wrote."""
-    assert part.shadow is not None
-    bad = part.shadow[index] != WRITTEN[part.access.width]
-    rows = bad.any(axis=1)
-    if rows.any():
-        first = index[rows, bad[rows].argmax(axis=1)]
-        positions = None if part.positions is None else part.positions[rows]
-        check_written(part._replace(positions=positions), first)
+def _check_read(part: AccessPart, index: Array) -> None:
+    for check in part.chunk.on.async_read:
+        check(part, index)
+
+
+def _told(part: AccessPart, index: Array, value: Array) -> list[int]:
+    """Tell of a write to global memory; return the numbers by which its completion is told."""
+    return [number for note in part.chunk.on.async_write for number in note(part, index, value)]
 
 
 @contextmanager
@@ -625,7 +599,6 @@ def _bind_box_in(
                 indices = (part.indices[:, None] + places[chosen]).reshape(-1)
                 with active_lanes(chunk, np.repeat(chunk.numbers(part.positions), places.shape[1])):
                     whole = part._replace(access=target, indices=indices, positions=None)
-                    check_in_flight(whole, whole.rows())
                     taken = data[chosen].reshape(-1, CHUNK // _WIDTH)
                     copy = in_flight(chunk).issue(whole, taken, "mbarrier")
                 if for_wgmma:
@@ -647,11 +620,7 @@ def _read_elements(chunk: Chunk, access: Access, box: CopyBox, distance: Array) 
     if part is None:
         return np.zeros((len(box.rows), box.length), np.uint8)
     with _each(part):
-        if part.shadow is not None:
-            check_written(part, part.indices)
-        if part.races is not None:
-            check_proxy(part, part.indices)
-            check_read(part, part.indices)
+        _check_read(part, part.indices)
     return part.view[part.indices]
 
 
@@ -715,12 +684,10 @@ def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array, r
     if part is None:
         return []
     with _each(part):
-        if reduce is not _copied and part.shadow is not None:
-            check_written(part, part.indices)
-        events = check_async_write(part, part.indices, values)
+        events = _told(part, part.indices, values)
     chunk.grid.progress += 1
     part.view[part.indices] = reduce(part.view[part.indices], values)
-    mark_written(part, part.indices)
+    part.mark_written(part.indices)
     return events
 
 
@@ -756,13 +723,14 @@ def _elements(chunk: Chunk, access: Access, box: CopyBox, distance: Array) -> Ac
     if allowed:
         part = region_part(chunk, access, allowed[0], addresses.view(np.uint64), None)
         with _each(part):
-            check_earlier(part)
+            for touch in chunk.on.touch:
+                touch(part)
         return part
     first, lane = addresses[:1].view(np.uint64), np.zeros(1, np.int64)
     if regions:
-        bounds.report_read_only(chunk, access, regions[0], first, lane)
+        faults.report_read_only(chunk, access, regions[0], first, lane)
     else:
-        bounds.report_unmapped(chunk, access, first, lane)
+        faults.report_unmapped(chunk, access, first, lane)
     return None
 
 

@@ -14,19 +14,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Operand, Predicate, Register
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.async_copies import active_lanes, in_flight
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.sanitizers.races import PendingSource
-from dotcu.simulator.sanitizers.unwritten import check_in_flight
+from dotcu.simulator.machine.access import resolve
+from dotcu.simulator.machine.async_copies import CopiesInFlight, active_lanes, in_flight
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, SourceCheck, Step
+from dotcu.simulator.program.binding import Binding, immediate, require, unsigned
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce, bind_tensor
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal, touch
-from dotcu.simulator.semantics.memory.access import Access, AccessPart, resolve
-from dotcu.simulator.semantics.memory.atomic import bind_atom
-from dotcu.simulator.semantics.memory.load_store import access_of, elements_of, load_parts
-from dotcu.simulator.semantics.table import Step, immediate, require, unsigned
+from dotcu.simulator.semantics.atomic import bind_atom
+from dotcu.simulator.semantics.load_store import access_of, elements_of, load_parts
 
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 _GROUPS = (("commit_group",), ("wait_group",), ("wait_group", "read"), ("wait_all",))
@@ -64,8 +61,8 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> S
     pending = immediate(operand)
 
     def wait(chunk: Chunk) -> None:
-        if chunk.in_flight is not None:
-            chunk.in_flight.wait(kind, pending, reads="read" in group)
+        if (flight := chunk.find(CopiesInFlight)) is not None:
+            flight.wait(kind, pending, reads="read" in group)
 
     return wait
 
@@ -85,7 +82,7 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     fetch = _fetch(object_access(placed, source, "global", binding, action="read", size=size), more, binding)
 
     def step(chunk: Chunk) -> None:
-        sources: list[PendingSource] = []
+        sources: list[SourceCheck] = []
         values = fetch(chunk, sources)
         _issue(chunk, target, values, "async", sources)
 
@@ -93,7 +90,7 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
 
 
 def _issue(
-    chunk: Chunk, target: Access, values: Array, kind: str, sources: Sequence[PendingSource] = ()
+    chunk: Chunk, target: Access, values: Array, kind: str, sources: Sequence[SourceCheck] = ()
 ) -> tuple[int, AccessPart | None]:
     """Issue a copy of a row of elements for each active lane; its serial number, and where it goes.
 
@@ -104,13 +101,12 @@ def _issue(
     serial, part = 0, None
     for part in resolve(chunk, target):
         part = part._replace(indices=part.spread())
-        check_in_flight(part, part.rows())
         given = values if part.positions is None else values[part.positions]
         serial = in_flight(chunk).issue(part, given, kind, sources=tuple(sources))
     return serial, part
 
 
-Fetch = Callable[[Chunk, list[PendingSource]], Array]
+Fetch = Callable[[Chunk, list[SourceCheck]], Array]
 """Reads a copy's source, for each lane a row of elements filled up by zeros; notes where."""
 
 
@@ -119,7 +115,7 @@ def _fetch(source: Access, more: list[Operand], binding: Binding) -> Fetch:
     size = source.bytes
     length = _length(size, more, binding)
 
-    def whole(chunk: Chunk, sources: list[PendingSource]) -> Array:
+    def whole(chunk: Chunk, sources: list[SourceCheck]) -> Array:
         values = np.empty((chunk.count(), source.elements), unsigned(source.width))
         for element, value in enumerate(_load(chunk, source, sources)):
             values[:, element] = value
@@ -128,7 +124,7 @@ def _fetch(source: Access, more: list[Operand], binding: Binding) -> Fetch:
     if length is None:
         return whole
 
-    def partly(chunk: Chunk, sources: list[PendingSource]) -> Array:
+    def partly(chunk: Chunk, sources: list[SourceCheck]) -> Array:
         lengths = np.broadcast_to(length(chunk), chunk.count())
         over = lengths > size
         if over.any():
@@ -152,10 +148,11 @@ def _fetch(source: Access, more: list[Operand], binding: Binding) -> Fetch:
     return partly
 
 
-def _load(chunk: Chunk, source: Access, sources: list[PendingSource]) -> list[Array]:
+def _load(chunk: Chunk, source: Access, sources: list[SourceCheck]) -> list[Array]:
     """Read elements of the source, and note the parts of memory that they are in."""
     parts = resolve(chunk, source)
-    sources += [PendingSource.of(part) for part in parts if part.races is not None]
+    checks = [note(part) for part in parts for note in chunk.on.source]
+    sources += [check for check in checks if check is not None]
     return load_parts(chunk, source, parts)
 
 
@@ -171,7 +168,7 @@ def _length(size: int, more: list[Operand], binding: Binding) -> Callable[[Chunk
     return lambda chunk: chunk.read(slot).view(np.uint32).astype(np.int64)
 
 
-def _head(chunk: Chunk, source: Access, length: int, sources: list[PendingSource]) -> Array:
+def _head(chunk: Chunk, source: Access, length: int, sources: list[SourceCheck]) -> Array:
     """The first bytes of the source, a row for each lane, read in aligned pieces."""
     values = np.zeros((chunk.count(), length), np.uint8)
     offset = 0

@@ -15,23 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import Operand, Sink
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight, of_lanes
-from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.access import resolve, shared_part
+from dotcu.simulator.machine.async_copies import CopiesInFlight, CopySignal, active_lanes, in_flight, of_lanes
+from dotcu.simulator.machine.barriers import barriers
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.sanitizers.races import check_mbarrier
-from dotcu.simulator.sanitizers.unwritten import check_in_flight
-from dotcu.simulator.semantics.memory.access import (
-    WEAK,
-    Access,
-    AccessPart,
-    MemoryOrder,
-    resolve,
-    shared_part,
-)
-from dotcu.simulator.semantics.table import SourceOperand, Step, require
+from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Chunk, MemoryOrder, Step
+from dotcu.simulator.program.binding import Binding, SourceOperand, require
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 
 _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
 _MODIFIERS = _SPACES | {"release", "acquire", "relaxed", "cta", "cluster", "layout::v0"}
@@ -95,7 +86,7 @@ def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
         touch(part)
         chunk.shared.views[8][part.indices] = fresh(counts)
         chunk.shared.shadows[8][part.indices] = WRITTEN[8]
-        chunk.barriers.cluster.note_inits(chunk.numbers(part.positions), part.indices)
+        barriers(chunk).cluster.note_inits(chunk.numbers(part.positions), part.indices)
 
     return step
 
@@ -294,9 +285,8 @@ def touch(part: AccessPart) -> None:
     """Check an access to mbarriers; every one goes through here."""
     if not len(part.indices):
         return
-    check_in_flight(part, part.indices)
-    if part.races is not None:
-        check_mbarrier(part)
+    for check in part.chunk.on.mbarrier:
+        check(part)
 
 
 def _change(part: AccessPart, arrive: Array | int = 0, drop: Array | int = 0, tx: Array | int = 0) -> Array:
@@ -358,7 +348,7 @@ _FIRST_TRIES = 2
 
 def _settle(chunk: Chunk, objects: Array, access: Access) -> None:
     """Land the copies that some mbarriers track, unless a wait first tries; update the mbarriers."""
-    flight, tries = chunk.in_flight, chunk.grid.tries
+    flight, tries = chunk.find(CopiesInFlight), chunk.grid.tries
     if flight is None or not flight.signals:
         return
     if tries[access.number] < _FIRST_TRIES and any(np.isin(s.objects, objects).any() for s in flight.signals):

@@ -13,16 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from dotcu.ptx.instructions import Operand
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.access import region_part
 from dotcu.simulator.machine.async_copies import active_lanes
-from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP
-from dotcu.simulator.sanitizers.races import check_tensor_map
+from dotcu.simulator.machine.state import Access, Chunk, Step
+from dotcu.simulator.program.binding import Binding, immediate, require
+from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.semantics.async_copy.mbarrier import object_access
-from dotcu.simulator.semantics.memory.access import Access, region_part
-from dotcu.simulator.semantics.memory.load_store import load, store_elements
-from dotcu.simulator.semantics.table import Step, immediate, require
+from dotcu.simulator.semantics.load_store import load, store_elements
 from dotcu.simulator.tensor_map import BYTES, FIELDS, replaced
 
 _SPACES = ("global", "shared::cta")
@@ -62,7 +60,8 @@ def check_map(chunk: Chunk, half: Access) -> None:
         words = address + np.arange(0, BYTES, 8, dtype=np.uint64)
         with active_lanes(chunk, np.repeat(chunk.numbers()[:1], len(words))):
             part = region_part(chunk, half._replace(elements=1), region, words, None)
-            check_tensor_map(part, int(address[0]))
+            for check in chunk.on.tensor_map:
+                check(part, int(address[0]))
 
 
 def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
@@ -85,7 +84,7 @@ def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
         for lane in lanes[first]:
             with active_lanes(chunk, np.array([lane])):
                 _write_map(chunk, target, read_map(chunk, halves))
-        chunk.grid.events.fence_proxies(chunk, ("tensormap",))
+        chunk.fence_proxies("tensormap")
         chunk.clocks.fence(chunk.active, scope)
 
     return copy
@@ -130,7 +129,7 @@ def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
     if order == "release":
 
         def release(chunk: Chunk) -> None:
-            chunk.grid.events.fence_proxies(chunk, ("tensormap",))
+            chunk.fence_proxies("tensormap")
             chunk.clocks.fence(chunk.active, scope)
 
         return release
@@ -145,6 +144,6 @@ def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
         lanes = chunk.numbers()
         for each in np.unique(address):
             with active_lanes(chunk, lanes[address == each]):
-                chunk.grid.events.fence_proxies(chunk, (f"tensormap {int(each) + half.offset}",))
+                chunk.fence_proxies(f"tensormap {int(each) + half.offset}")
 
     return acquire

@@ -11,25 +11,21 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from dotcu.ptx.instructions import Operand, Vector
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import WARP, Array
-from dotcu.simulator.sanitizers.undefined import NOBODY, UndefinedBits
+from dotcu.simulator.machine.shape import WARP
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.undefined import NOBODY, UndefinedBits
+from dotcu.simulator.program.binding import Binding, NotExecuted, immediate, require, unsigned
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused, with_nan_of
 from dotcu.simulator.semantics.matrix.tiles import read, sources_of, targets_of
-from dotcu.simulator.semantics.table import NotExecuted, Step, immediate, require, unsigned
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
-    from dotcu.simulator.semantics.matrix.wmma import WmmaFragment
-
 
 # D = A * B + C, for a batch of matrices of numbers.
 #
@@ -484,6 +480,72 @@ def _quad_accumulator(bits: int) -> FragmentLayout:
     if bits == 16:
         return layout_of(_ALONG_LANES, j=4, h=2, q=4, l=4)
     return layout_of("x y z | h q u v | h y v | x u z", x=2, y=2, z=2, h=2, q=4, u=2, v=2)
+
+
+# Fragments of wmma: the elements of the matrix that each lane holds.
+#
+# NVIDIA leaves this open; any layout will do that load, mma and store agree on. Here a matrix is split,
+# line after line as it is in memory, into one piece for each lane: a lane's registers hold neighbours.
+# A and B lie by rows or by columns as .row or .col says, and so does their fragment; C and D are stored by
+# rows, however they lie. Where a fragment has more room than its matrix has elements, lanes in the later
+# part of the warp hold the pieces again, so that every element appears as often as the number of
+# registers requires. Element-wise work on fragments is therefore right; code that relies on an element's
+# place is not portable, here or elsewhere.
+#
+# Source: PTX ISA, "Matrix Fragments for WMMA" (registers of each fragment), "Matrix Storage for WMMA"
+# (alignment, strides); CUDA Programming Guide, "Warp Matrix Functions" (ldm in 16 bytes).
+
+
+class WmmaFragment(NamedTuple):
+    """A fragment of wmma.
+
+    Attributes:
+        lines: How many rows, or columns, one after the other, make the matrix.
+        length, bits, registers: Elements of each; bits of an element; registers of each lane.
+        transposed: The lines are columns where rows are wanted.
+    """
+
+    lines: int
+    length: int
+    bits: int
+    registers: int
+    transposed: bool = False
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of a register."""
+        return max(4, self.bits // 8)
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes that a lane holds."""
+        return self.registers * self.word_bytes
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line."""
+        return self.length * self.bits // 8
+
+    @property
+    def pieces(self) -> int:
+        """Lanes that hold the matrix once."""
+        return self.lines * self.line_bytes // self.piece_bytes
+
+    def gather(self, registers: Sequence[Array]) -> Array:
+        """From registers to words by warp, line and word of the line."""
+        words = np.stack(registers, axis=-1).reshape(-1, WARP, self.registers)[:, : self.pieces]
+        return words.reshape(-1, self.lines, self.line_bytes // self.word_bytes)
+
+    def scatter(self, words: Array) -> list[Array]:
+        """From words by warp, line and word of the line to registers."""
+        once = words.reshape(-1, self.pieces, self.registers)
+        lanes = np.tile(once, (1, WARP // self.pieces, 1))
+        return [lanes[:, :, register].reshape(-1) for register in range(self.registers)]
+
+    def transpose(self, words: Array) -> Array:
+        """The words of the transposed matrix, of lines as many as these are long."""
+        elements = words.view(f"u{self.bits // 8}").reshape(-1, self.lines, self.length)
+        return np.ascontiguousarray(elements.swapaxes(1, 2)).view(words.dtype)
 
 
 # Formats of matrix elements: from the words of a fragment to numbers that NumPy multiplies.

@@ -15,17 +15,15 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes
-from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
-from dotcu.simulator.sanitizers.undefined import NOBODY
-from dotcu.simulator.sanitizers.unwritten import HeldLoad
-from dotcu.simulator.semantics.memory.access import Access
-from dotcu.simulator.semantics.memory.load_store import elements_of, load, store_elements
-from dotcu.simulator.semantics.table import DestinationOperand, SourceOperand, Step, require
+from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.state import Access, Chunk, Step
+from dotcu.simulator.machine.undefined import NOBODY, HeldLoad
+from dotcu.simulator.program.binding import Binding, DestinationOperand, SourceOperand, require
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
+from dotcu.simulator.semantics.load_store import elements_of, load, store_elements
 from dotcu.simulator.semantics.warp import Bind, Rendezvous
 
 _COUNTS: Mapping[str, int] = {"x1": 1, "x2": 2, "x4": 4}

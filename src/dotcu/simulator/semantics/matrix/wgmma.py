@@ -12,22 +12,20 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand, Register, Vector
-from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes
-from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.faults import describe_element
 from dotcu.simulator.machine.memory import RANK_BIT
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.machine.shape import Lanes
+from dotcu.simulator.machine.state import Access, Chunk, Step
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Warpgroups, warpgroups
-from dotcu.simulator.sanitizers.bounds import describe_element
-from dotcu.simulator.sanitizers.races import check_async_read
-from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written
+from dotcu.simulator.program.binding import Binding, immediate, require, vector
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
 from dotcu.simulator.semantics.matrix.mma import (
     ELEMENT_BITS,
@@ -38,12 +36,7 @@ from dotcu.simulator.semantics.matrix.mma import (
     numbers_of,
     sizes_of,
 )
-from dotcu.simulator.semantics.memory.access import Access, AccessPart, shared_part
-from dotcu.simulator.semantics.table import Step, immediate, require, vector
 from dotcu.simulator.semantics.warp import Rendezvous
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding
 
 GroupStep = Callable[[Chunk, Warpgroups, Array], None]
 """What an instruction does for some whole warpgroups, which are those of the active lanes."""
@@ -458,36 +451,9 @@ def _check(state: Warpgroups, access: Access, groups: Array, places: Array, desc
     chunk = state.chunk
     _check_layouts(state, access, groups, places, descriptors)
     state.read_chunks(groups, places)
-    flight, shared = chunk.in_flight, chunk.shared
-    assert flight is not None
-    if flight.copies and flight.targets[CHUNK_BYTES].take(places).any():
-        with _reading(state, access, groups, places) as part:
-            check_in_flight(part, part.indices)
-        return
-    if not shared.is_written:
-        with _reading(state, access, groups, places) as part:
-            check_written(part, part.indices)
-    shadow = shared.races
-    if shadow is None or shadow.writes is None:
-        return
-    stamps = shadow.writes.take(places * (CHUNK_BYTES // shadow.granule))
-    same = (stamps == stamps[:, :1]).all(axis=1)
-    seen = state.seen.setdefault(access.number, np.zeros(state.count, np.uint64))
-    fresh = same & (stamps[:, 0] != seen[groups])
-    seen[groups[same]] = stamps[same, 0]
-    # One chunk for each of the four warps, which have to know of the write.
-    for rows, columns in ((fresh, slice(GROUP // WARP)), (~same, slice(None))):
-        if rows.any():
-            with _reading(state, access, groups[rows], places[rows, columns]) as part:
-                check_async_read(part, part.indices)
-
-
-@contextmanager
-def _reading(state: Warpgroups, access: Access, groups: Array, places: Array) -> Iterator[AccessPart]:
-    """The chunks as a part of an access by the first lanes of the warps, one after the other."""
-    warps = np.arange(places.shape[1]) % (GROUP // WARP) * WARP
-    with active_lanes(state.chunk, (state.firsts(groups)[:, None] + warps).reshape(-1)):
-        yield shared_part(state.chunk, access, places.reshape(-1) * (CHUNK_BYTES // access.width))
+    for check in chunk.on.matrix:
+        if check(chunk, access, groups, places):
+            return
 
 
 def _check_layouts(
@@ -500,7 +466,7 @@ def _check_layouts(
         return
     rows = wrong.any(axis=1)
     brought = int(codes[wrong][0]) - 1
-    with _reading(state, access, groups, places) as part:
+    with state.reading(access, groups, places) as part:
         name, shown = describe_element(part, int(part.indices[wrong.reshape(-1)][0]))
     state.report(
         access.placed,
@@ -591,7 +557,7 @@ def watched(step: Step, placed: FlatInstruction, names: frozenset[str], binding:
     target = binding.destination(operands[0]).slot if copies else -1
 
     def run(chunk: Chunk) -> None:
-        state = chunk.warpgroups
+        state = chunk.find(Warpgroups)
         if state is None:
             step(chunk)
             return

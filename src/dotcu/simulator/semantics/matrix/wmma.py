@@ -7,22 +7,26 @@ wmma.store", "... Multiply-and-Accumulate Instruction: wmma.mma".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from dotcu.ptx.instructions import Operand
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine import faults
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
-from dotcu.simulator.machine.shape import WARP, Array
-from dotcu.simulator.sanitizers import bounds
-from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, FAMILIES, form_of, multiply_step, sizes_of
+from dotcu.simulator.machine.shape import WARP
+from dotcu.simulator.machine.state import Access, Chunk, Step
+from dotcu.simulator.program.binding import Binding, require, unsigned
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.semantics.load_store import load, store_elements
+from dotcu.simulator.semantics.matrix.mma import (
+    ELEMENT_BITS,
+    FAMILIES,
+    WmmaFragment,
+    form_of,
+    multiply_step,
+    sizes_of,
+)
 from dotcu.simulator.semantics.matrix.tiles import read, sources_of, targets_of
-from dotcu.simulator.semantics.memory.access import Access
-from dotcu.simulator.semantics.memory.load_store import load, store_elements
-from dotcu.simulator.semantics.table import Step, require, unsigned
 
 _SPACES = frozenset({"global", "shared", "shared::cta"})
 _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}
@@ -110,7 +114,7 @@ def _check_alignment(chunk: Chunk, access: Access, base: int) -> None:
     address = np.broadcast_to(address.astype(np.uint64), chunk.count())
     if access.space == "generic" and SHARED_WINDOW <= int(address[0]) < SHARED_WINDOW + WINDOW_BYTES:
         access, address = access._replace(space="shared"), address - np.uint64(SHARED_WINDOW)
-    bounds.refuse_misaligned(chunk, access, address, np.arange(len(address)))
+    faults.refuse_misaligned(chunk, access, address, np.arange(len(address)))
 
 
 def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
@@ -157,73 +161,7 @@ _KINDS: Mapping[str, Callable[[FlatInstruction, Binding], Step]] = {
 }
 
 
-# Fragments of wmma: the elements of the matrix that each lane holds.
-#
-# NVIDIA leaves this open; any layout will do that load, mma and store agree on. Here a matrix is split,
-# line after line as it is in memory, into one piece for each lane: a lane's registers hold neighbours.
-# A and B lie by rows or by columns as .row or .col says, and so does their fragment; C and D are stored by
-# rows, however they lie. Where a fragment has more room than its matrix has elements, lanes in the later
-# part of the warp hold the pieces again, so that every element appears as often as the number of
-# registers requires. Element-wise work on fragments is therefore right; code that relies on an element's
-# place is not portable, here or elsewhere.
-#
-# Source: PTX ISA, "Matrix Fragments for WMMA" (registers of each fragment), "Matrix Storage for WMMA"
-# (alignment, strides); CUDA Programming Guide, "Warp Matrix Functions" (ldm in 16 bytes).
-
-
 _CHUNK_BYTES = 16
-
-
-class WmmaFragment(NamedTuple):
-    """A fragment of wmma.
-
-    Attributes:
-        lines: How many rows, or columns, one after the other, make the matrix.
-        length, bits, registers: Elements of each; bits of an element; registers of each lane.
-        transposed: The lines are columns where rows are wanted.
-    """
-
-    lines: int
-    length: int
-    bits: int
-    registers: int
-    transposed: bool = False
-
-    @property
-    def word_bytes(self) -> int:
-        """Bytes of a register."""
-        return max(4, self.bits // 8)
-
-    @property
-    def piece_bytes(self) -> int:
-        """Bytes that a lane holds."""
-        return self.registers * self.word_bytes
-
-    @property
-    def line_bytes(self) -> int:
-        """Bytes of a line."""
-        return self.length * self.bits // 8
-
-    @property
-    def pieces(self) -> int:
-        """Lanes that hold the matrix once."""
-        return self.lines * self.line_bytes // self.piece_bytes
-
-    def gather(self, registers: Sequence[Array]) -> Array:
-        """From registers to words by warp, line and word of the line."""
-        words = np.stack(registers, axis=-1).reshape(-1, WARP, self.registers)[:, : self.pieces]
-        return words.reshape(-1, self.lines, self.line_bytes // self.word_bytes)
-
-    def scatter(self, words: Array) -> list[Array]:
-        """From words by warp, line and word of the line to registers."""
-        once = words.reshape(-1, self.pieces, self.registers)
-        lanes = np.tile(once, (1, WARP // self.pieces, 1))
-        return [lanes[:, :, register].reshape(-1) for register in range(self.registers)]
-
-    def transpose(self, words: Array) -> Array:
-        """The words of the transposed matrix, of lines as many as these are long."""
-        elements = words.view(f"u{self.bits // 8}").reshape(-1, self.lines, self.length)
-        return np.ascontiguousarray(elements.swapaxes(1, 2)).view(words.dtype)
 
 
 def _fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragment:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import linecache
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,15 +15,19 @@ from dotcu.errors import SimulationError
 from dotcu.locks import ForkSafeLock
 from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
-from dotcu.simulator.decoding.decode import DecodedKernel, decode
-from dotcu.simulator.decoding.inlining import inline_calls
-from dotcu.simulator.decoding.variables import parameter_offsets
-from dotcu.simulator.machine.grid import LaunchState
 from dotcu.simulator.machine.memory import Buffer, Memory, allocate
 from dotcu.simulator.machine.schedule import execute
+from dotcu.simulator.machine.state import DecodedKernel, LaunchState
+from dotcu.simulator.program.inlining import inline_calls, line_reader
+from dotcu.simulator.program.variables import parameter_offsets
 from dotcu.simulator.run import Coordinates, Run
-from dotcu.simulator.sanitizers.earlier import writes_of
+from dotcu.simulator.sanitizers.cluster_exits import watch_exits
+from dotcu.simulator.sanitizers.dependent_launches import DependentLaunch
+from dotcu.simulator.sanitizers.races import Races
+from dotcu.simulator.sanitizers.unwritten import Unwritten
 from dotcu.simulator.semantics.builtins import BUILTINS
+from dotcu.simulator.semantics.decode import decode
+from dotcu.simulator.traffic import TrafficCounters
 
 MAX_BLOCK_THREADS = 1024
 # What the driver gives a cooperative launch for its grid-wide barrier (cooperative_groups.h).
@@ -104,17 +107,6 @@ class Program:
                 self.variables[variable.name] = initial_bytes(variable, self.addresses)
                 self._declared[variable.name] = variable
         return decode(kernel, self.module, name, self.addresses)
-
-
-def line_reader(texts: Mapping[str, str]) -> Callable[[str, int], str]:
-    """Return what gives the text of a line of a file, counted from 1; empty if it is not known."""
-
-    def read(file: str, line: int) -> str:
-        if file not in texts:
-            return linecache.getline(file, line)
-        return dict(enumerate(texts[file].splitlines(), 1)).get(line, "")
-
-    return read
 
 
 def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> NDArray[np.uint8]:
@@ -225,7 +217,7 @@ def launch(
             "Round the grid up to whole clusters."
         )
     for each in (params, *others):
-        name_buffers(memory, each, parameter_names)
+        memory.name(each, parameter_names)
     device_memory, workspace = Memory(), 0
     variables = program.regions()
     for variable in variables if others else ():
@@ -252,29 +244,21 @@ def launch(
         workspace=workspace,
         registers=header.registers,
         heap=program.heap,
-        earlier=run.earlier if programmatic and not others else None,
     )
+    traffic = TrafficCounters(state)
+    Unwritten(state)
+    races = Races(state) if state.checks_races else None
+    watch_exits(state)
+    if programmatic and run.earlier and not others:
+        DependentLaunch(state, run.earlier)
     if 0 in grid:
         return
     with telemetry.during("simulate"), np.errstate(all="ignore"):
         try:
             execute(state)
         finally:
-            state.count()
-            run.earlier = writes_of(state)
-
-
-def name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:
-    """Name regions that have no name after the parameter which points to them.
-
-    Args:
-        memory: The regions.
-        params, names: The bytes of each parameter, and its name.
-    """
-    unnamed = {region.base: region for region in memory.regions if not region.name}
-    for name, raw in zip(names, params, strict=False):
-        if len(raw) == 8 and int.from_bytes(raw, "little") in unnamed:
-            unnamed[int.from_bytes(raw, "little")].name = name
+            traffic.add_to_run()
+            run.earlier = () if races is None else races.writes(kernel)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import pytest
 
 from dotcu.ptx.instructions import NOWHERE, Instruction
 from dotcu.simulator import Counters
-from dotcu.simulator.counting.counters import CLASSES, work_of
+from dotcu.simulator.program.opcodes import CLASSES, work_of
 from dotcu.simulator.semantics import dispatch
 
 

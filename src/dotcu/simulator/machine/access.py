@@ -10,13 +10,11 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.decoding.variables import NONE, Origin
-from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine import faults
+from dotcu.simulator.machine.faults import span_of
 from dotcu.simulator.machine.memory import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
@@ -27,10 +25,8 @@ from dotcu.simulator.machine.memory import (
     LocatedAddresses,
     PrivateMemory,
 )
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.sanitizers import bounds
-from dotcu.simulator.sanitizers.earlier import check_earlier
-from dotcu.simulator.sanitizers.shadow import ShadowMemory
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, MemoryOrder
+from dotcu.simulator.run import Array
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
@@ -42,104 +38,6 @@ GRACE_ROUNDS = 256
 RANKS = 1 << 8
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
 _SPACE_OF_WINDOW = {window >> 40: space for space, window in WINDOWS.items()}
-
-
-class MemoryOrder(NamedTuple):
-    """The memory ordering of an access.
-
-    Attributes:
-        strong: It is volatile, relaxed or stronger, or atomic: no race with others of its kind.
-        acquire: What follows it sees what came before the release that it observed.
-        release: What came before it is seen by those who acquire it.
-        scope: "cta", "cluster", "gpu" or "sys": who is promised.
-        exchange: It is a volatile read of a value, not of a flag.
-        for_block: It acquires and releases within its block alone, as .cta says, though mbarriers are atomic
-            for all of the cluster.
-
-    Source: PTX ISA, "Memory Consistency Model" (chapter 8).
-    """
-
-    strong: bool = False
-    acquire: bool = False
-    release: bool = False
-    scope: str = "sys"
-    exchange: bool = False
-    for_block: bool = False
-
-
-WEAK = MemoryOrder()
-
-
-class Access(NamedTuple):
-    """One instruction's access to memory.
-
-    Attributes:
-        number: Of the instruction; keys what a chunk remembers of it.
-        space: "global", "const", "shared", "local", "param" or "generic".
-        slot, offset: The register that holds the address, and what is added to it.
-        width, elements: Bytes of one element, and how many of them one lane touches.
-        action: "read", "write" or "atomic".
-        order: What it promises to other threads.
-        origin: What its address was computed from.
-        unused: Elements that are loaded and that nothing reads: compilers widen loads.
-        dropped: Elements that the kernel may drop in the same basic block, without an effect.
-        is_padding: It loads single bytes beside wider values, as C++ does with the padding of a struct.
-        near: Its shared memory is the block's own (.shared::cta), not that of any block of the cluster.
-    """
-
-    number: int
-    placed: FlatInstruction
-    space: str
-    slot: int
-    offset: int
-    width: int
-    elements: int
-    action: str
-    order: MemoryOrder = WEAK
-    origin: Origin = NONE
-    unused: frozenset[int] = frozenset()
-    dropped: frozenset[int] = frozenset()
-    is_padding: bool = False
-    near: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that one lane touches; its address must be a multiple of this."""
-        return self.width * self.elements
-
-
-class AccessPart(NamedTuple):
-    """Lanes whose access is in one array.
-
-    Attributes:
-        chunk, access: The blocks that run together, of whose active lanes these are some, and the access.
-        view: The space's bytes as elements.
-        shadow: Its written bytes, in step with the view; None where all are written.
-        indices: For each lane the element; a single one if all lanes touch the same.
-        positions: Which of the active lanes these are; None for all of them.
-        region: The region of global memory; None for shared and local memory.
-        races: The stamps of who touched it; None if no race can be.
-        skew: Added to indices to count from the stamps' first byte, in elements.
-    """
-
-    chunk: Chunk
-    access: Access
-    view: Array
-    shadow: Array | None
-    indices: Array
-    positions: Array | None
-    region: Buffer | None
-    races: ShadowMemory | None = None
-    skew: int = 0
-
-    def spread(self) -> Array:
-        """Return the elements, one for each lane."""
-        count = self.chunk.count() if self.positions is None else len(self.positions)
-        return np.broadcast_to(self.indices, count)
-
-    def rows(self) -> Array:
-        """Return the places of all elements, a row for each lane."""
-        return self.spread()[:, None] + np.arange(self.access.elements)
 
 
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
@@ -157,17 +55,14 @@ def order_of(flags: Sequence[str]) -> MemoryOrder:
 
 
 def resolve(chunk: Chunk, access: Access) -> list[AccessPart]:
-    """The parts of an access that are in bounds and aligned; the rest is reported.
-
-    Note:
-        Counts what the access costs.
-    """
+    """The parts of an access that are in bounds and aligned; the rest is reported."""
     part = _whole(chunk, access)
     parts = [part] if part is not None else _checked(chunk, access)
-    chunk.grid.traffic.count(chunk, access, parts)
-    if chunk.grid.earlier is not None:
+    for note in chunk.on.resolve:
+        note(chunk, access, parts)
+    for touch in chunk.on.touch:
         for each in parts:
-            check_earlier(each)
+            touch(each)
     return parts
 
 
@@ -187,8 +82,8 @@ def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
     if space == "param" and access.action != "read":
         return None
     window = WINDOWS[space] if access.space == "generic" else 0
-    span = chunk.grid.span(access)
-    first, last = (0, private.size) if span is None else span[:2]
+    span = span_of(chunk.grid, access)
+    first, last = (0, private.size) if span is None else (span.start, span.end)
     if space == "shared" and chunk.shape.cluster_blocks > 1:
         lowest, highest = located.range_from(chunk.own_starts)
         low, end = lowest + offset, highest + offset + size
@@ -198,7 +93,7 @@ def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
     shift = offset >> (access.width.bit_length() - 1)
     view, shadow = private.views[access.width], None if private.is_written else private.shadows[access.width]
     indices = index + shift if shift else index
-    return AccessPart(chunk, access, view, shadow, indices, None, None, private.races)
+    return AccessPart(chunk, access, view, shadow, indices, None, None)
 
 
 def _whole_region(
@@ -206,8 +101,8 @@ def _whole_region(
 ) -> AccessPart | None:
     region = chunk.hints.get(access.number)
     if region is None:
-        span = chunk.grid.span(access)
-        region = chunk.grid.memory.find(low) if span is None else span[3]
+        span = span_of(chunk.grid, access)
+        region = chunk.grid.memory.find(low) if span is None else span.region
         if region is None:
             return None
         chunk.hints[access.number] = region
@@ -219,9 +114,8 @@ def _whole_region(
     index = located.elements(region, width)
     shift = access.offset >> (width.bit_length() - 1)
     view, _ = region.view(width)
-    races, skew = chunk.grid.races(region, width)
     indices = index + shift if shift else index
-    return AccessPart(chunk, access, view, region.shadow(width), indices, None, region, races, skew)
+    return AccessPart(chunk, access, view, region.shadow(width), indices, None, region)
 
 
 def _checked(chunk: Chunk, access: Access) -> list[AccessPart]:
@@ -249,9 +143,9 @@ def _checked(chunk: Chunk, access: Access) -> list[AccessPart]:
 def _in_space(chunk: Chunk, access: Access, space: str, address: Array, positions: Array) -> list[AccessPart]:
     """Lanes of one access to one space; those that are not aligned are reported."""
     if space == "param" and access.action != "read":
-        bounds.report_parameter_write(chunk, access, positions)
+        faults.report_parameter_write(chunk, access, positions)
         return []
-    aligned = bounds.refuse_misaligned(chunk, access, address, positions)
+    aligned = faults.refuse_misaligned(chunk, access, address, positions)
     address, positions = address[aligned], positions[aligned]
     if space in GLOBAL_SPACES:
         return _global(chunk, access, address, positions)
@@ -286,7 +180,7 @@ def _of_cluster(chunk: Chunk, access: Access, address: Array, positions: Array) 
             chunk.left_arrivals.add(place)
     for bad, fault in ((absent, "absent"), (far, "far"), (late, "exited")):
         if bad.any():
-            bounds.report_other_block(chunk, access, ranks[bad], positions[bad], fault)
+            faults.report_other_block(chunk, access, ranks[bad], positions[bad], fault)
     good = ~(absent | far | exited)
     offset = (distance - (ahead << RANK_BIT)).view(np.uint64)
     return offset[good], positions[good], owners[good]
@@ -302,16 +196,16 @@ def mapped(address: Array, regions: Iterable[Buffer]) -> Array:
 
 def _global(chunk: Chunk, access: Access, address: Array, positions: Array) -> list[AccessPart]:
     """Find each lane's region; report those that have none."""
-    span = chunk.grid.span(access)
-    if span is not None and span[3] is not None and len(address):
-        return _in_region(chunk, access, span[3], address, positions)
+    span = span_of(chunk.grid, access)
+    if span is not None and span.region is not None and len(address):
+        return _in_region(chunk, access, span.region, address, positions)
     memory = chunk.grid.memory
     parts: list[AccessPart] = []
     while len(address):
         region = memory.find(int(address[0]))
         if region is None:
             here = ~mapped(address, memory.regions)
-            bounds.report_unmapped(chunk, access, address[here], positions[here])
+            faults.report_unmapped(chunk, access, address[here], positions[here])
         else:
             here = mapped(address, [region])
             parts += _in_region(chunk, access, region, address[here], positions[here])
@@ -325,12 +219,12 @@ def _in_region(
     relative = address - np.uint64(region.base)
     fits = (relative < region.size) & (relative + np.uint64(access.bytes) <= region.size)
     if not fits.all():
-        bounds.report_unmapped(chunk, access, address[~fits], positions[~fits], region)
+        faults.report_unmapped(chunk, access, address[~fits], positions[~fits], region)
         address, positions = address[fits], positions[fits]
     if not len(address):
         return []
     if access.action != "read" and region.read_only and all(a.read_only for a in region.aliases):
-        bounds.report_read_only(chunk, access, region, address, positions)
+        faults.report_read_only(chunk, access, region, address, positions)
         return []
     return [region_part(chunk, access, region, address, positions)]
 
@@ -348,8 +242,7 @@ def region_part(
     width = access.width
     view, first = region.view(width)
     index = (address - np.uint64(first)).view(np.int64) >> (width.bit_length() - 1)
-    races, skew = chunk.grid.races(region, width)
-    return AccessPart(chunk, access, view, region.shadow(width), index, positions, region, races, skew)
+    return AccessPart(chunk, access, view, region.shadow(width), index, positions, region)
 
 
 def shared_part(chunk: Chunk, access: Access, indices: Array, positions: Array | None = None) -> AccessPart:
@@ -361,7 +254,7 @@ def shared_part(chunk: Chunk, access: Access, indices: Array, positions: Array |
     """
     shared, width = chunk.shared, access.width
     view, shadow = shared.views[width], shared.shadows[width]
-    return AccessPart(chunk, access, view, shadow, indices, positions, None, shared.races)
+    return AccessPart(chunk, access, view, shadow, indices, positions, None)
 
 
 def of_rank(address: Array, ranks: Array) -> Array:
@@ -382,11 +275,11 @@ def _private(
     owners: Array | None = None,
 ) -> list[AccessPart]:
     """The lanes that stay in the shared memory of a block, or in their own, or in one variable."""
-    span = chunk.grid.span(access)
-    first, last = (0, private.size) if span is None else span[:2]
+    span = span_of(chunk.grid, access)
+    first, last = (0, private.size) if span is None else (span.start, span.end)
     fits = (address >= first) & (address < last) & (address + np.uint64(access.bytes) <= last)
     if not fits.all():
-        bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
+        faults.report_private(chunk, access, private, address[~fits], positions[~fits])
         address, positions = address[fits], positions[fits]
         owners = None if owners is None else owners[fits]
     if not len(address):
@@ -394,9 +287,10 @@ def _private(
     bases, width = private.bases, access.width
     if owners is not None:
         bases = (owners * private.pitch).astype(np.uint64)
-        chunk.reach(access, chunk.numbers(positions), owners, address)
+        for reach in chunk.on.remote:
+            reach(chunk, access, chunk.numbers(positions), owners, address)
     elif bases.size != 1:
         bases = bases[chunk.numbers()[positions]]
     index = (address + bases).view(np.int64) >> (width.bit_length() - 1)
     view, shadow = private.views[width], private.shadows[width]
-    return [AccessPart(chunk, access, view, shadow, index, positions, None, private.races)]
+    return [AccessPart(chunk, access, view, shadow, index, positions, None)]

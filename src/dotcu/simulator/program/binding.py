@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from dotcu.ptx.instructions import (
     Symbol,
     Vector,
 )
-from dotcu.simulator.decoding.inlining import FlatKernel
-from dotcu.simulator.decoding.variables import (
+from dotcu.simulator.program.inlining import FlatKernel
+from dotcu.simulator.program.variables import (
     NONE,
     Origin,
     VariableLayout,
@@ -33,16 +33,78 @@ from dotcu.simulator.decoding.variables import (
     parameter_offset,
     read_names,
 )
-from dotcu.simulator.semantics.memory.registers import SPECIAL_VALUES
-from dotcu.simulator.semantics.table import (
-    Array,
-    DestinationOperand,
-    NotExecuted,
-    SourceOperand,
-    dtype_of,
-    require,
-    unsigned,
-)
+from dotcu.simulator.run import Array
+
+
+class RegisterFile(Protocol):
+    """The registers of the threads that execute an instruction together."""
+
+    def read(self, slot: int) -> Array:
+        """Return a register's value in each of the threads; one element if all have the same."""
+
+    def write(self, slot: int, value: Array) -> None:
+        """Set a register in these threads."""
+
+
+def unsigned(size: int) -> np.dtype[Any]:
+    """The unsigned dtype of `size` bytes."""
+    return np.dtype(f"u{size}")
+
+
+def dtype_of(type_: str) -> np.dtype[Any]:
+    """The dtype that a PTX type is computed in; types that NumPy lacks stay bits."""
+    kind = {"pred": "?", "f32": "f4", "f64": "f8"}.get(type_)
+    is_signed = type_[0] == "s" and not type_.endswith("x2")
+    return np.dtype(kind or f"{'i' if is_signed else 'u'}{TYPE_BYTES[type_]}")
+
+
+class SourceOperand(NamedTuple):
+    """The register slot of an operand, and its conversion to the wanted dtype (None: as it is)."""
+
+    slot: int
+    adapt: Callable[[Array], Array] | None
+
+    def read(self, registers: RegisterFile) -> Array:
+        """Return the value in each thread; one element if all have the same."""
+        value = registers.read(self.slot)
+        return value if self.adapt is None else self.adapt(value)
+
+
+class DestinationOperand(NamedTuple):
+    """The register slot of a result, and its dtype."""
+
+    slot: int
+    dtype: np.dtype[Any]
+
+    def write(self, registers: RegisterFile, value: Array) -> None:
+        """Set the register in each thread to a fresh array, cut or extended to its size."""
+        same = self.dtype.itemsize == value.dtype.itemsize
+        registers.write(self.slot, value.view(self.dtype) if same else value.astype(self.dtype))
+
+
+class NotExecuted(Exception):
+    """No table has a row for an instruction."""
+
+
+def require(holds: bool) -> None:
+    """Refuse the instruction that is bound unless a condition on its form holds."""
+    if not holds:
+        raise NotExecuted
+
+
+def immediate(operand: Operand) -> int:
+    """Return the integer that an operand is; an instruction with another one is refused."""
+    if not isinstance(operand, Immediate):
+        raise NotExecuted
+    return operand.value
+
+
+def vector(operand: Operand, count: int | None = None) -> tuple[Operand, ...]:
+    """Return the elements of an operand, which has to be a vector, of so many if that is known."""
+    if not isinstance(operand, Vector) or count not in (None, len(operand.elements)):
+        raise NotExecuted
+    return operand.elements
+
 
 _REGISTER_DTYPES: Mapping[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
@@ -79,6 +141,7 @@ class Binding:
     parameters: Mapping[str, int]
     addresses: Mapping[str, int]
     layout: VariableLayout
+    special_registers: Container[str]
     constants: list[Array] = field(default_factory=list)
     slots: dict[Any, int] = field(default_factory=dict)
     specials: dict[str, int] = field(default_factory=dict)
@@ -189,7 +252,7 @@ class Binding:
     def special(self, name: str) -> tuple[int, np.dtype[Any]]:
         """The slot that keeps a special register."""
         dtype = dtype_of(SPECIAL_REGISTERS[name])
-        require(name in SPECIAL_VALUES)
+        require(name in self.special_registers)
         if name not in self.specials:
             self.specials[name] = self.constant(np.zeros(1, dtype))
         return self.specials[name], dtype

@@ -14,26 +14,15 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.run import REVERSED
-from dotcu.simulator.sanitizers.races import check_atomic
-from dotcu.simulator.sanitizers.unwritten import check_written, mark_written
+from dotcu.simulator.machine.access import order_of, resolve
+from dotcu.simulator.machine.state import AccessPart, Chunk, Step
+from dotcu.simulator.program.binding import Binding, NotExecuted, SourceOperand, dtype_of, require, unsigned
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import REVERSED, Array
 from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush, with_nan_of
-from dotcu.simulator.semantics.memory.access import AccessPart, order_of, resolve
-from dotcu.simulator.semantics.memory.load_store import access_of, check_there, elements_of
-from dotcu.simulator.semantics.table import (
-    NotExecuted,
-    SourceOperand,
-    Step,
-    dtype_of,
-    find_operation,
-    require,
-    unsigned,
-)
+from dotcu.simulator.semantics.load_store import access_of, elements_of
+from dotcu.simulator.semantics.table import find_operation
 
 # Lanes up to which it is worth knowing whether an atomic changed anything: more do not spin.
 _FEW = 1 << 14
@@ -162,11 +151,10 @@ def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
 def _exchange(part: AccessPart, values: list[Array], old: Array) -> None:
     """Each lane takes what is there, and puts its last value if what is there equals its first."""
     chunk, index = part.chunk, part.spread()
-    for half in range(2) if part.shadow is not None else ():
-        check_written(part, index + half)
     order, _ = _grouped(chunk, index)
-    for half in range(2) if part.races is not None else ():
-        check_atomic(part, index + half, order)
+    for half in range(2):
+        for check in chunk.on.atomic:
+            check(part, index + half, order)
     chunk.watch(part.access.placed)
     for at in order.tolist():
         lane = at if part.positions is None else int(part.positions[at])
@@ -176,7 +164,7 @@ def _exchange(part: AccessPart, values: list[Array], old: Array) -> None:
             there[:] = values[-1][lane]
             chunk.grid.progress += int((there != old[lane]).any())
     for half in range(2):
-        mark_written(part, index + half)
+        part.mark_written(index + half)
 
 
 def _elements(flags: tuple[str, ...], value: Operand) -> int:
@@ -225,7 +213,6 @@ def _apply(
     chunk, index = part.chunk, part.spread()
     if part.positions is not None:
         values = [v[part.positions] for v in values]
-    check_there(part, index)
     view = part.view.view(dtype) if part.view.dtype != dtype else part.view
     values = [v.view(dtype) if v.flags.c_contiguous else np.ascontiguousarray(v).view(dtype) for v in values]
     is_sum, is_global = dtype.kind == "f" and update is not None, part.region is not None
@@ -235,8 +222,8 @@ def _apply(
         if at is not None and before is not None:
             at = at if adds_in_any_order(before.view(dtype), values[0], is_global) else None
     order, starts = (None, None) if at is not None else _grouped(chunk, index)
-    if part.races is not None:
-        check_atomic(part, index, None if old is None else order)
+    for check in chunk.on.atomic:
+        check(part, index, None if old is None else order)
     chunk.watch(part.access.placed)
     if order is None or starts is None:
         assert at is not None
@@ -251,8 +238,7 @@ def _apply(
             old.view(dtype)[positions] = seen
     if before is None or (part.view.take(index) != before).any():
         chunk.grid.progress += 1
-    if part.shadow is not None or (part.region is not None and part.region.aliases):
-        mark_written(part, index)
+    part.mark_written(index)
 
 
 def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:

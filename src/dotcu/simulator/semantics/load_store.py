@@ -11,39 +11,21 @@ from typing import Any
 import numpy as np
 
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Operand, Vector
-from dotcu.simulator.decoding.binding import Binding
-from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
-from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write, hold_read
-from dotcu.simulator.sanitizers.undefined import UndefinedBits
-from dotcu.simulator.sanitizers.unwritten import (
-    HeldLoad,
-    check_in_flight,
-    check_written,
-    mark_written,
-    store_undefined,
-)
-from dotcu.simulator.semantics.memory.access import (
-    WINDOWS,
-    Access,
-    AccessPart,
-    MemoryOrder,
-    mapped,
-    of_rank,
-    order_of,
-    resolve,
-)
-from dotcu.simulator.semantics.table import (
+from dotcu.simulator.machine.access import WINDOWS, mapped, of_rank, order_of, resolve
+from dotcu.simulator.machine.memory import COPIED, PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, MemoryOrder, Step
+from dotcu.simulator.machine.undefined import PADDING, PARTLY, HeldLoad, UndefinedBits
+from dotcu.simulator.program.binding import (
+    Binding,
     DestinationOperand,
     NotExecuted,
     SourceOperand,
-    Step,
     dtype_of,
     require,
     unsigned,
 )
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
 
 SPACES = frozenset({"global", "shared", "local", "param", "const"})
 # Modifiers that say when and where bytes move, not which: in one legal order all hold.
@@ -135,9 +117,10 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
         values = load(chunk, access, held)
         for (slot, extend), value in zip(finish, values, strict=True):
             chunk.write(slot, value if extend is None else extend(value))
-        for element, lanes, bits, check in held:
-            target = targets[element]
-            chunk.undefined.put(target.slot, lanes, _extended(bits, type_, target.dtype), check)
+        for each in held:
+            target = targets[each.element]
+            bits = _extended(each.bits, type_, target.dtype)
+            chunk.undefined.put(target.slot, each.lanes, bits, each.check)
 
     return step
 
@@ -199,25 +182,10 @@ def _load_part(part: AccessPart, held: list[HeldLoad] | None) -> list[Array]:
     for element in range(access.elements):
         index = part.indices + element if element else part.indices
         if element not in access.unused:
-            if held is not None and element in access.dropped and part.races is not None:
-                held.append(hold_read(part, index, element))
-            elif part.races is not None:
-                check_read(part, index)
-            check_there(part, index, element, held)
+            for check in part.chunk.on.read:
+                check(part, index, element, held)
         values.append(part.view.take(index))
     return values
-
-
-def check_there(part: AccessPart, index: Array, element: int = 0, held: list[HeldLoad] | None = None) -> None:
-    """Report lanes that read elements that nothing wrote, or that an asynchronous copy holds.
-
-    Args:
-        part, index, element, held: As of `check_written`.
-    """
-    if part.chunk.in_flight is not None and check_in_flight(part, index):
-        return  # what was reported of the copy says why the bytes may not be written yet
-    if part.shadow is not None:
-        check_written(part, index, element, held)
 
 
 def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
@@ -271,11 +239,48 @@ def store_elements(
         chunk.grid.progress += 1
     for part in resolve(chunk, access):
         for element, value in enumerate(values):
-            if chunk.in_flight is not None:
-                check_in_flight(part, part.indices + element if element else part.indices)
             _store_element(part, element, value)
         if undefined is not None:
-            store_undefined(part, undefined)
+            _store_undefined(part, undefined)
+
+
+def _store_undefined(part: AccessPart, undefined: Sequence[UndefinedBits]) -> None:
+    """Note that bytes that lanes have just stored are undefined; in global memory, such a result is a fault.
+
+    A copy of what is written in part is none, since it may be padding; nor is the rest of a word that a store
+    to a bit-field leaves as it was.
+    """
+    chunk, width = part.chunk, part.access.width
+    lanes = chunk.numbers(part.positions)
+    full = (1 << 8 * width) - 1
+    rows = [known if part.positions is None else known.of(part.positions) for known in undefined]
+    rows = [UndefinedBits(known.bits.astype(f"u{width}"), known.checks) for known in rows]
+    if part.region is not None:
+        some = np.any([known.bits != full for known in rows], axis=0)
+        for element, (bits, checks) in enumerate(rows):
+            places = (part.spread() + element) * width + _start_of(part)
+            loaded = chunk.undefined.places(checks, lanes)
+            bad = (bits != 0) & np.where(
+                loaded == PARTLY, (bits == full) & ~some, (loaded != places) | (bits == full)
+            )
+            bad &= (loaded != PADDING) | (width > 1)
+            chunk.undefined.settle(checks[bad], lanes[bad])
+            bits[bad] = 0
+    shadow, unknown = part.shadow, np.uint8(COPIED if part.region is None else 0)
+    if part.region is None and shadow is None:
+        private = chunk.shared if part.view is chunk.shared.views[width] else chunk.local
+        shadow, private.is_written = private.shadows[width], False
+    if shadow is None:
+        return
+    for element, (bits, _) in enumerate(rows):
+        index = part.spread() + element
+        undefined_bytes = np.ascontiguousarray(bits).view(np.uint8) == 0xFF
+        shadow[index] = np.where(undefined_bytes, unknown, np.uint8(1)).view(f"u{width}")
+
+
+def _start_of(part: AccessPart) -> int:
+    """Return the address of the first element of a part's view."""
+    return 0 if part.region is None else part.region.view(part.access.width)[1]
 
 
 def _store_element(part: AccessPart, element: int, value: Array) -> None:
@@ -283,13 +288,12 @@ def _store_element(part: AccessPart, element: int, value: Array) -> None:
     index = part.indices + element if element else part.indices
     if part.positions is not None and value.size > 1:
         value = value[part.positions]
-    if part.races is not None:
-        check_write(part, index, value)
+    for check in part.chunk.on.write:
+        check(part, index, value)
     part.view[index] = value[-1:] if index.size == 1 else value
-    if part.races is not None:
-        check_overlap(part, index, value)
-    if part.shadow is not None or (part.region is not None and part.region.aliases):
-        mark_written(part, index)
+    for note in part.chunk.on.stored:
+        note(part, index, value)
+    part.mark_written(index)
 
 
 _STARTS: Mapping[str, int] = {"global": 0, "const": 0, **WINDOWS}

@@ -16,17 +16,14 @@ request, sector, wavefront and ideal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import WARP, Array, Lanes
-
-if TYPE_CHECKING:
-    from dotcu.simulator.decoding.inlining import FlatInstruction
-    from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.memory.access import Access, AccessPart
-
+from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.program.opcodes import work_of
+from dotcu.simulator.run import AccessCost, Array
 
 SECTOR_BYTES = 32
 BANKS = 32
@@ -61,16 +58,6 @@ class LaneGroups:
         rows = np.repeat(indices[self._begins], self.size)
         rows[self._at] = indices
         return rows.reshape(-1, self.size)
-
-
-def common_warps(*groups: Lanes) -> int:
-    """Return how many warps have lanes in more than one of the groups, each ascending."""
-    seen = np.zeros(max(int(g[-1]) for g in groups) // WARP + 1, np.int32)
-    for lanes in groups:
-        here = np.zeros(len(seen), bool)
-        here[lanes // WARP] = True
-        seen += here
-    return int(np.count_nonzero(seen > 1))
 
 
 def _served_together(nbytes: int) -> int:
@@ -117,21 +104,6 @@ def _changes(ordered: Array) -> Array:
 REMEMBERED = 32
 
 
-class AccessCost(NamedTuple):
-    """The cost of one step's access.
-
-    Attributes:
-        lanes, requests: Lanes that took part, and warps that did.
-        served: Sectors of global memory, or wavefronts of shared memory, that it took.
-        ideal: How many it would have taken, had the same bytes lain side by side.
-    """
-
-    lanes: int = 0
-    requests: int = 0
-    served: int = 0
-    ideal: int = 0
-
-
 AccessPattern = tuple[str, int, int, int]
 """The properties of an access that determine its cost, apart from the addresses.
 
@@ -140,21 +112,34 @@ The space, the first lane's place in its sector or word in elements, an element'
 
 
 class TrafficCounters:
-    """The cost of a launch's accesses and branches, by the number of the instruction.
+    """Observes a launch: its accesses and branches, by the number of the instruction, and its basic blocks.
 
     Attributes:
         accesses: Each access, and what it cost by space: "global", "shared" or "local".
+        issues: For each basic block, the warps that have run it.
         splits: Branches at which lanes of a warp parted, and how many warps did.
         skipped: Instructions whose guard kept lanes out, and how many lanes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grid: LaunchState) -> None:
+        self.grid = grid
+        self.issues = [0] * len(grid.decoded.blocks)
         self.accesses: dict[int, tuple[Access, dict[str, AccessCost]]] = {}
         self.splits: dict[int, tuple[FlatInstruction, int]] = {}
         self.skipped: dict[int, tuple[FlatInstruction, int]] = {}
         self._lanes: Lanes | None = None
         self._groups: dict[int, LaneGroups] = {}
         self._patterns: dict[tuple[AccessPattern, int, int, int], tuple[Array, Lanes | None, AccessCost]] = {}
+
+        grid.on.block.append(self.visit)
+        grid.on.branch.append(self.split)
+        grid.on.skip.append(self.skip)
+        grid.on.resolve.append(self.count)
+
+    def visit(self, chunk: Chunk, number: int) -> None:
+        """Count the warps that run a basic block."""
+        active = chunk.active
+        self.issues[number] += chunk.lanes // WARP if active is None else self.groups(active).count
 
     def split(self, number: int, placed: FlatInstruction, warps: int) -> None:
         self.splits[number] = (placed, self.splits.get(number, (placed, 0))[1] + warps)
@@ -198,6 +183,27 @@ class TrafficCounters:
                 costs[key] = cost
             known = sums.get(space)
             sums[space] = cost if known is None else AccessCost(*map(int.__add__, known, cost))
+
+    def add_to_run(self) -> None:
+        """Add what ran to the run's counters."""
+        counters, place = self.grid.run.counters, self.grid.decoded.location_of
+        counters.launches += 1
+        counters.steps += self.grid.steps
+        for lanes, warps, block in zip(self.grid.visits, self.issues, self.grid.decoded.blocks, strict=True):
+            for (at, is_branch, work), times in block.work.items() if lanes else ():
+                for line in counters.both(at):
+                    line.add_work(work, times * lanes)
+                    line.warp_instructions += times * warps
+                    line.branches += times * warps * is_branch
+        for placed, lanes in self.skipped.values():
+            for line in counters.both(place(placed)):
+                line.add_work(work_of(placed.instruction), -lanes)
+        for placed, warps in self.splits.values():
+            for line in counters.both(place(placed)):
+                line.divergent_branches += warps
+        for access, costs in self.accesses.values():
+            for line in counters.both(place(access.placed)):
+                line.add_accesses(access.action, access.bytes, costs)
 
     def _cost(self, indices: Array, lanes: Lanes | None, pattern: AccessPattern) -> AccessCost:
         """Return the cost of places that may differ from lane to lane; remembered by their distances."""

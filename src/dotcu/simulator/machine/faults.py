@@ -1,4 +1,4 @@
-"""Bounds and alignment: reports of accesses that miss their memory.
+"""Faults: reports of accesses that miss their memory, and the words for places in it.
 
 The hardware traps on such an access, or reads and writes other memory. A report takes the addresses at fault,
 and their positions among the chunk's active lanes.
@@ -6,23 +6,47 @@ and their positions among the chunk's active lanes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from dotcu.simulator.decoding.variables import display_name, is_local_frame
-from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import NULL_PAGE, RANK_BIT, Buffer, PrivateMemory
-from dotcu.simulator.machine.shape import Array
-
-if TYPE_CHECKING:
-    from dotcu.simulator.semantics.memory.access import Access, AccessPart
-
+from dotcu.simulator.machine.state import Access, AccessPart, AccessSpan, Chunk, LaunchState
+from dotcu.simulator.program.variables import UNKNOWN, Origin, display_name, is_local_frame
+from dotcu.simulator.run import Array
 
 FOREIGN = (
     "An address stored in memory, or in the bytes of a struct, is unknown to the simulator. Pass the tensors "
     "themselves: in a list for an array of pointers, in a dataclass for a struct."
 )
+
+
+def span_of(grid: LaunchState, access: Access) -> AccessSpan | None:
+    """Return the bytes that an access has to stay in; None if that is not known."""
+    if access.number not in grid.spans:  # a parameter of several ranks is of several tensors
+        grid.spans[access.number] = None if grid.others else _span(grid, access.origin)
+    return grid.spans[access.number]
+
+
+def _span(grid: LaunchState, origin: Origin) -> AccessSpan | None:
+    if not origin or UNKNOWN in origin:
+        return None
+    arrays: set[str | Buffer | None] = set()
+    for source in origin:
+        if isinstance(source, str):
+            arrays.add(source)
+            continue
+        value = int.from_bytes(grid.params[source : source + 8], "little")
+        if grid.memory.find(value) is not None:  # else it is a number
+            tensors = [region for region in grid.memory.regions if region.base == value]
+            arrays.add(max(tensors, key=lambda region: region.size, default=None))
+    only = arrays.pop() if len(arrays) == 1 else None
+    if isinstance(only, Buffer):
+        return AccessSpan(only.base, only.base + only.size, "", only)
+    if only is None or only not in grid.decoded.layout.extents:
+        return None
+    _, start, end = grid.decoded.layout.extents[only]
+    return AccessSpan(start, grid.shared_bytes if end is None else end, only, None)
+
+
 PREPOSITIONS = {"read": "of", "write": "of", "atomic": "on"}
 
 
@@ -168,15 +192,15 @@ def report_private(
     first = int(address[0])
     if first >= 1 << 31:  # a negative number, of 32 or of 64 bits
         first -= 1 << (32 if first < 1 << 32 else 64)
-    span, width = chunk.grid.span(access), access.width
-    name = display_name(span[2]) if span is not None else layout.variable_before(space, first)
+    span, width = span_of(chunk.grid, access), access.width
+    name = display_name(span.variable) if span is not None else layout.variable_before(space, first)
     name = "" if is_local_frame(name) else name
     at = f"at byte {first} of {space} memory"
     if name:
         at += f", {element_of(name, first - layout.variable_start(space, name), width)}"
     size = f"the {owner} has {private.size} bytes"
     if span is not None and name:
-        begin, end, variable, _ = span
+        begin, end, variable = span.start, span.end, span.variable
         hit = next(
             (
                 f", in `{display_name(other)}`"
@@ -189,7 +213,7 @@ def report_private(
         at = f"at {element_of(name, offset, width)} ({_how_far(access.bytes, offset, extent)}{hit})"
         size = f"`{name}` has {extent} bytes of {space} memory, {extent // width} elements of {width}"
     advice = "Guard the index by the array's size"
-    if is_shared and (span is None or layout.extents[span[2]][2] is None):
+    if is_shared and (span is None or layout.extents[span.variable][2] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
     message = f"out-of-bounds {describe_access(access)} {at}; {size}. {advice}."
     chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dotcu.errors import SimulationError
 from dotcu.ptx.dataflow import names_of, registers_of
@@ -27,12 +26,7 @@ from dotcu.ptx.instructions import (
     Variable,
 )
 from dotcu.ptx.lexer import MAX_BYTES
-from dotcu.simulator.decoding.inlining import STACK_OPCODES, FlatInstruction, FlatKernel
-from dotcu.simulator.machine.memory import Buffer
-
-if TYPE_CHECKING:
-    from dotcu.simulator.machine.grid import LaunchState
-
+from dotcu.simulator.program.inlining import STACK_OPCODES, FlatInstruction, FlatKernel
 
 # Bytes of each lane in which the calls of recursive functions keep their registers and variables.
 STACK_BYTES = 1 << 15
@@ -220,11 +214,6 @@ _NO_RESULT = frozenset(
 )
 
 
-AccessSpan = tuple[int, int, str, Buffer | None]
-"""The bytes that an access has to stay in: the address of the first one and that after the last one, from the
-window's beginning for shared and local memory; the variable, or nothing and the tensor's region."""
-
-
 def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[str, Origin]:
     """Return the variables and parameters that each register is computed from.
 
@@ -288,25 +277,3 @@ def _registers(operands: tuple[Operand, ...]) -> list[str]:
     """Return the registers that operands name as values, without predicates."""
     values = [operand for operand in operands if not isinstance(operand, Address)]
     return [register.name for o in values for register in registers_of(o) if register.type != "pred"]
-
-
-def span_of(grid: LaunchState, origin: Origin) -> AccessSpan | None:
-    """Return the bytes that an access has to stay in; None if that is not known."""
-    if not origin or UNKNOWN in origin:
-        return None
-    arrays: set[str | Buffer | None] = set()
-    for source in origin:
-        if isinstance(source, str):
-            arrays.add(source)
-            continue
-        value = int.from_bytes(grid.params[source : source + 8], "little")
-        if grid.memory.find(value) is not None:  # else it is a number
-            tensors = [region for region in grid.memory.regions if region.base == value]
-            arrays.add(max(tensors, key=lambda region: region.size, default=None))
-    only = arrays.pop() if len(arrays) == 1 else None
-    if isinstance(only, Buffer):
-        return only.base, only.base + only.size, "", only
-    if only is None or only not in grid.decoded.layout.extents:
-        return None
-    _, start, end = grid.decoded.layout.extents[only]
-    return start, grid.shared_bytes if end is None else end, only, None

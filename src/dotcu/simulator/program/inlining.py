@@ -10,8 +10,9 @@ Source: PTX ISA, "Control Flow Instructions: call".
 
 from __future__ import annotations
 
+import linecache
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -143,6 +144,17 @@ class SourceLocations:
     def is_library(self, flat: FlatInstruction) -> bool:
         """Return whether an instruction was written in a header of CUDA's own libraries."""
         return _LIBRARY.search(self.files.get(flat.instruction.location.file, "")) is not None
+
+
+def line_reader(texts: Mapping[str, str]) -> Callable[[str, int], str]:
+    """Return what gives the text of a line of a file, counted from 1; empty if it is not known."""
+
+    def read(file: str, line: int) -> str:
+        if file not in texts:
+            return linecache.getline(file, line)
+        return dict(enumerate(texts[file].splitlines(), 1)).get(line, "")
+
+    return read
 
 
 def chain_of(location: Location, calls: tuple[Location, ...]) -> list[Location]:

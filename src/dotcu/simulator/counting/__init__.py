@@ -1,1 +1,0 @@
-"""Counts of what a run executed, by source line."""

@@ -1,1 +1,0 @@
-"""Registers, loads, stores and atomics."""

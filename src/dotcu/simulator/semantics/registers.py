@@ -1,0 +1,98 @@
+"""mov in all its forms: values, addresses, packing and unpacking, clocks.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: mov".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Sink, Special, Vector
+from dotcu.simulator.machine.special_registers import CLOCKS
+from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.program.binding import Binding, require, unsigned
+from dotcu.simulator.program.inlining import FlatInstruction
+from dotcu.simulator.run import Array
+from dotcu.simulator.semantics.table import Operation, bind_elementwise, step_of
+
+
+def copied(a: Array) -> Array:
+    """The value, in an array of its own; a single element is never written to, so it is shared."""
+    return a if a.size == 1 else a.copy()
+
+
+def bind_mov(placed: FlatInstruction, binding: Binding) -> Step:
+    """mov."""
+    instruction = placed.instruction
+    require(len(instruction.operands) == 2 and len(instruction.types) == 1 and not instruction.flags)
+    target, source = instruction.operands
+    if isinstance(source, Vector):
+        return _pack(instruction, source, binding)
+    if isinstance(target, Vector):
+        return _unpack(instruction, target, binding)
+    type_ = instruction.types[0]
+    to = binding.destination(target)
+    if isinstance(source, Special) and source.name in CLOCKS:
+        read, dtype = CLOCKS[source.name], unsigned(TYPE_BYTES[type_])
+        return lambda chunk: to.write(chunk, np.full(1, read(chunk), np.uint64).astype(dtype))
+    operation = Operation(copied, type_, (type_,))
+    if isinstance(source, Special) and type_[0] in "bus":  # a mov that is narrower than it takes its low bits
+        return step_of(operation, to, [binding.wide_source(source, type_)])
+    return bind_elementwise(operation, instruction, binding)
+
+
+def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
+    """mov.b32 d, {a, b}: the first element is the lowest."""
+    size = TYPE_BYTES[instruction.types[0]]
+    count = len(vector.elements)
+    require(count > 0 and size % count == 0 and size <= 8)
+    width = 8 * size // count
+    whole = unsigned(size)
+    sources = [binding.narrow_source(e, f"b{width}") for e in vector.elements]
+    target = binding.destination(instruction.operands[0])
+
+    def step(chunk: Chunk) -> None:
+        result: Array = np.zeros(1, whole)
+        for place, source in enumerate(sources):
+            value = source.read(chunk).astype(whole)
+            result = result | (value << whole.type(width * place))
+        target.write(chunk, result)
+
+    return step
+
+
+def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Step:
+    """mov.b32 {a, b}, d; an element `_` is dropped."""
+    type_ = instruction.types[0]
+    size = TYPE_BYTES[type_]
+    count = len(target.elements)
+    require(count > 0 and size % count == 0 and size <= 8)
+    part = unsigned(size // count)
+    source = binding.narrow_source(instruction.operands[1], f"b{8 * size}")
+    moves = [
+        (place, binding.destination(element))
+        for place, element in enumerate(target.elements)
+        if not isinstance(element, Sink)
+    ]
+
+    def step(chunk: Chunk) -> None:
+        parts = np.ascontiguousarray(source.read(chunk)).view(part).reshape(-1, count)
+        for place, to in moves:
+            to.write(chunk, parts[:, place].copy())
+
+    return step
+
+
+def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> Step:
+    """mov.b128: a copy, or two 64-bit registers packed or unpacked; the first one is low."""
+    to, given = [operand.elements for operand in placed.instruction.operands if isinstance(operand, Vector)]
+    targets = [binding.destination(element) for element in to]
+    sources = [binding.source(element, "b64") for element in given]
+    require(len(sources) == 2 and all(target.dtype.itemsize == 8 for target in targets))
+
+    def step(chunk: Chunk) -> None:
+        values = [copied(source.read(chunk)) for source in sources]
+        for target, value in zip(targets, values, strict=True):
+            chunk.write(target.slot, value.view(target.dtype))
+
+    return step
