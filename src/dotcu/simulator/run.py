@@ -257,7 +257,7 @@ Coordinates = tuple[int, int, int]
 
 
 class LaunchWrites(NamedTuple):
-    """What a launch wrote in one range of memory.
+    """The writes of a launch in one range of memory.
 
     Attributes:
         start: Where the range lies in this process.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from dotcu.simulator.program.variables import (
 )
 from dotcu.simulator.run import Array
 
+Item = TypeVar("Item")
+
 
 class RegisterFile(Protocol):
     """The registers of the threads that execute an instruction together."""
@@ -54,6 +56,7 @@ def unsigned(size: int) -> np.dtype[Any]:
 def dtype_of(type_: str) -> np.dtype[Any]:
     """The dtype that a PTX type is computed in; types that NumPy lacks stay bits."""
     kind = {"pred": "?", "f32": "f4", "f64": "f8"}.get(type_)
+    require(TYPE_BYTES.get(type_, 16) <= 8)
     is_signed = type_[0] == "s" and not type_.endswith("x2")
     return np.dtype(kind or f"{'i' if is_signed else 'u'}{TYPE_BYTES[type_]}")
 
@@ -90,6 +93,28 @@ def require(holds: bool) -> None:
     """Refuse the instruction that is bound unless a condition on its form holds."""
     if not holds:
         raise NotExecuted
+
+
+MANY = 1 << 10
+"""No limit to how many operands there are."""
+
+
+def counted(values: Sequence[Item], least: int, most: int | None = None) -> Sequence[Item]:
+    """Return operands, types or modifiers, of which an instruction takes `least`, or as many up to `most`."""
+    require(least <= len(values) <= (least if most is None else most))
+    return values
+
+
+def only(values: Sequence[Item]) -> Item:
+    """Return the only one of operands, types or modifiers; with none, or more, the instruction is refused."""
+    return counted(values, 1)[0]
+
+
+def chosen(table: Mapping[str, Item], name: str) -> Item:
+    """Return what a table has for a modifier or a type; an instruction with another one is refused."""
+    if name not in table:
+        raise NotExecuted
+    return table[name]
 
 
 def immediate(operand: Operand) -> int:

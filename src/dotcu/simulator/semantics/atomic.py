@@ -16,7 +16,16 @@ import numpy as np
 from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
 from dotcu.simulator.machine.access import order_of, resolve
 from dotcu.simulator.machine.state import AccessPart, Chunk, Step
-from dotcu.simulator.program.binding import Binding, NotExecuted, SourceOperand, dtype_of, require, unsigned
+from dotcu.simulator.program.binding import (
+    Binding,
+    NotExecuted,
+    SourceOperand,
+    counted,
+    dtype_of,
+    only,
+    require,
+    unsigned,
+)
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import REVERSED, Array
 from dotcu.simulator.semantics.arithmetic.half import HALF
@@ -90,18 +99,18 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
     """atom and red, of one element or a vector; a result that nothing reads is not computed."""
     instruction = placed.instruction
     space, operation = _spelled(instruction.flags)
-    type_ = instruction.types[-1]
-    operands = list(instruction.operands)
+    type_, operands = only(instruction.types), list(counted(instruction.operands, 2, 5))
     if "L2::cache_hint" in instruction.flags:
         operands.pop()  # a cache policy changes no value
     target = None if instruction.opcode == "red" else operands.pop(0)
+    counted(operands, 2, 3)
     count = _elements(instruction.flags, operands[1])
     access = access_of(
         placed, operands[0], space, count, "atomic", binding, order_of((*instruction.flags, "relaxed", "gpu"))
     )
     dtype = dtype_of(type_)
     given = [elements_of(operands[1])] if count > 1 else [[o] for o in operands[1:]]
-    sources = [[binding.narrow_source(o, type_) for o in some] for some in zip(*given, strict=True)]
+    sources = [[binding.narrow_source(o, type_) for o in some] for some in zip(*given, strict=False)]
     require(len(sources) == count and len(sources[0]) == (2 if operation == "cas" else 1))
     wanted = target is not None and any(binding.is_read(e) for e in elements_of(target))
     results = elements_of(target) if wanted and target is not None else ()
@@ -128,7 +137,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
 
 def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
     """atom.exch.b128 and atom.cas.b128, one lane after the other, of pairs of 64-bit registers."""
-    target, address, *given = placed.instruction.operands
+    target, address, *given = counted(placed.instruction.operands, 3, 4)
     space, operation = _spelled(placed.instruction.flags)
     require((operation, len(given)) in (("exch", 1), ("cas", 2)))
     targets = [binding.destination(e) for e in elements_of(target)]

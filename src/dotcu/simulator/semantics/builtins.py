@@ -15,7 +15,7 @@ import numpy as np
 from dotcu.ptx.instructions import Arguments, Symbol
 from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN, Buffer, allocate
 from dotcu.simulator.machine.state import Chunk, Step
-from dotcu.simulator.program.binding import Binding, NotExecuted
+from dotcu.simulator.program.binding import MANY, Binding, NotExecuted, counted
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 
@@ -24,7 +24,7 @@ Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
 
 def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
     """A call of a function that only the simulator has."""
-    operands = list(placed.instruction.operands)
+    operands = list(counted(placed.instruction.operands, 2, MANY))
     returns = operands.pop(0).names if isinstance(operands[0], Arguments) else ()  # type: ignore[union-attr]
     target = operands[0]
     given = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()

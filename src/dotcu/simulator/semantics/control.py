@@ -6,16 +6,14 @@ Source: PTX ISA, "Control Flow Instructions", "Predicated Execution".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 
-from dotcu.ptx.instructions import Immediate
 from dotcu.simulator.machine.barriers import barriers
 from dotcu.simulator.machine.shape import WARP, Lanes
 from dotcu.simulator.machine.state import Chunk, Step
 from dotcu.simulator.program.basic_blocks import EXIT, BasicBlock
-from dotcu.simulator.program.binding import Binding, dtype_of, require
+from dotcu.simulator.program.binding import Binding, chosen, counted, dtype_of, immediate, only, require
 from dotcu.simulator.program.inlining import EnteredFunction, FlatInstruction
 from dotcu.simulator.program.variables import STACK_ALIGNMENT, STACK_BYTES, VariableSpot
 from dotcu.simulator.run import Array
@@ -114,7 +112,7 @@ def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step
 def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     """brx.idx: each lane goes to the block that its index names."""
     require(placed.instruction.guard is None)
-    slot, targets = binding.source(placed.instruction.operands[0], "u32").slot, plan.following
+    slot, targets = binding.source(counted(placed.instruction.operands, 2)[0], "u32").slot, plan.following
     number = binding.next_access()
 
     def end(chunk: Chunk) -> None:
@@ -186,7 +184,8 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ste
     kind = [f for f in instruction.flags if f not in ("cta", "aligned")]
     if kind[:1] == ["red"] and instruction.guard is None:
         return _reduction(placed, kind[1:], resume, binding)
-    number, *counts = [binding.source(operand, "u32").slot for operand in instruction.operands]
+    operands = counted(instruction.operands, 1, 2)
+    number, *counts = [binding.source(operand, "u32").slot for operand in operands]
     require((kind == ["sync"] and len(counts) <= 1) or (kind == ["arrive"] and len(counts) == 1))
 
     def end(chunk: Chunk) -> None:
@@ -206,7 +205,7 @@ def _cluster_barrier(placed: FlatInstruction, resume: int) -> Step:
 
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster".
     """
-    _, kind, *order = [f for f in placed.instruction.flags if f != "aligned"]
+    _, kind, *order = counted([f for f in placed.instruction.flags if f != "aligned"], 2, 3)
     require(order in ([], ["release"], ["relaxed"]) if kind == "arrive" else order in ([], ["acquire"]))
     require(kind in ("arrive", "wait"))
 
@@ -230,12 +229,10 @@ _REDUCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 
 def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: Binding) -> Step:
     """Bind bar.red: a barrier after which all threads know how many of them, or whether all or any, agree."""
-    (name,) = kind
-    reduce = _REDUCTIONS[name]
-    to, *given, predicate = placed.instruction.operands
+    reduce = chosen(_REDUCTIONS, only(kind))
+    to, *given, predicate = counted(placed.instruction.operands, 3, 4)
     target, vote = binding.destination(to), binding.source(predicate, "pred")
     number, *counts = [binding.source(operand, "u32").slot for operand in given]
-    require(len(counts) <= 1)
 
     def end(chunk: Chunk) -> None:
         def finish(lanes: Lanes, yes: Array, everyone: Array) -> None:
@@ -491,7 +488,8 @@ class CallStack:
 
 def bind_stack(placed: FlatInstruction, binding: Binding) -> Step:
     """alloca, stacksave or stackrestore."""
-    opcode, flags, (type_,), (operand, *more), *_ = placed.instruction
+    opcode, flags, types, operands, *_ = placed.instruction
+    type_, (operand, *more) = only(types), counted(operands, 1, 3)
     require(not flags and type_ in ("u32", "u64"))
     if opcode == "stackrestore":
         saved = binding.source(operand, type_)
@@ -501,12 +499,12 @@ def bind_stack(placed: FlatInstruction, binding: Binding) -> Step:
 
         return restore
     target = binding.destination(operand)
-    require(target.dtype == dtype_of(type_) and len(more) <= 2)
+    require(target.dtype == dtype_of(type_))
     if opcode == "stacksave":
         return lambda chunk: target.write(chunk, stack_of(chunk).tops[chunk.numbers()].astype(target.dtype))
-    size, *alignment = more
+    size, *alignment = counted(more, 1, 2)
     bytes_ = binding.source(size, type_)
-    align = np.uint64(max(_ALLOCA_ALIGNMENT, *(cast("Immediate", a).value for a in alignment), 1))
+    align = np.uint64(max(_ALLOCA_ALIGNMENT, *(immediate(a) for a in alignment), 1))
 
     def step(chunk: Chunk) -> None:
         lanes, tops = chunk.numbers(), stack_of(chunk).tops

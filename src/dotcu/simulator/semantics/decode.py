@@ -96,11 +96,6 @@ def _is_release(instruction: Instruction) -> bool:
     return instruction.opcode in ("fence", "membar") or not orders.isdisjoint(instruction.flags)
 
 
-# What a binder raises for an instruction that it has no row for, or whose operands are of
-# another number or kind than the instruction takes.
-_UNFIT = (NotExecuted, LookupError, TypeError, ValueError, AttributeError, OverflowError)
-
-
 def _block(
     number: int, plan: BasicBlock, binding: Binding, refused: Refused, live: frozenset[str]
 ) -> DecodedBlock:
@@ -125,7 +120,7 @@ def _block(
                 step = watched(step, placed, binding.of_wgmma, binding)
             steps.append(guarded(step, placed, binding))
             rows.append((placed, step, steps[-1]))
-        except _UNFIT:
+        except NotExecuted:
             instruction = placed.instruction
             spelling = ".".join((instruction.opcode, *instruction.flags, *instruction.types))
             refused.setdefault(spelling, []).append((*location_of(placed), instruction))

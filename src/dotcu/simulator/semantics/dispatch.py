@@ -8,7 +8,7 @@ import numpy as np
 
 from dotcu.simulator.machine.barriers import barriers
 from dotcu.simulator.machine.state import Chunk, Step
-from dotcu.simulator.program.binding import Binding, require
+from dotcu.simulator.program.binding import MANY, Binding, counted, require
 from dotcu.simulator.program.inlining import STACK_OPCODES, FlatInstruction
 from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
@@ -78,9 +78,10 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
     A fence of the async proxy orders the lane's own accesses alone.
     """
     flags = placed.instruction.flags
+    counted(flags, 1, MANY)
     if flags[:2] == ("proxy", "alias"):
         return _nothing(placed, binding)  # no two addresses are of the same memory
-    if flags[0] == "proxy" and flags[1].startswith("async"):
+    if flags[0] == "proxy" and flags[1:] and flags[1].startswith("async"):
         crosses = _crossed_by(flags)
         return lambda chunk: chunk.fence_proxies(*crosses)
     if flags[:2] == ("proxy", "tensormap::generic"):
@@ -106,7 +107,7 @@ def _bind_dependency(placed: FlatInstruction, binding: Binding) -> Step:
 
 def _policy(placed: FlatInstruction, binding: Binding) -> Step:
     """createpolicy: an opaque value that only cache hints take, which move no byte."""
-    target = binding.destination(placed.instruction.operands[0])
+    target = binding.destination(counted(placed.instruction.operands, 1, MANY)[0])
     require(target.dtype == np.uint64)
     return lambda chunk: target.write(chunk, np.zeros(1, np.uint64))
 

@@ -20,6 +20,7 @@ from dotcu.simulator.program.binding import (
     DestinationOperand,
     NotExecuted,
     SourceOperand,
+    counted,
     dtype_of,
     require,
     unsigned,
@@ -306,8 +307,8 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
     spaces = [f.split("::")[0] for f in instruction.flags if f != "to"]
     require(len(spaces) == 1 and spaces[0] in _STARTS and instruction.types in (("u64",), ("u32",)))
     window = np.uint64(_STARTS[spaces[0]])
-    target = binding.destination(instruction.operands[0])
-    source = binding.source(instruction.operands[1], instruction.types[0])
+    to, given = counted(instruction.operands, 2)
+    target, source = binding.destination(to), binding.source(given, instruction.types[0])
     require(target.dtype.itemsize == 8)
 
     def step(chunk: Chunk) -> None:
@@ -323,8 +324,8 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
     named = instruction.flags[0] if instruction.flags else ""
     space = named.split("::")[0]
     require(space in _STARTS)
-    target = binding.destination(instruction.operands[0])
-    source = binding.source(instruction.operands[1], "u64")
+    to, address = counted(instruction.operands, 2)
+    target, source = binding.destination(to), binding.source(address, "u64")
     blocks_of_cluster = named == "shared::cluster"
     low = np.uint64(_STARTS[space] or PARAM_WINDOW + WINDOW_BYTES)
     high = np.uint64(low + WINDOW_BYTES if _STARTS[space] else (1 << 64) - 1)
@@ -355,14 +356,14 @@ def _cluster_operands(placed: FlatInstruction, binding: Binding) -> tuple[Destin
     """The result and the address of mapa and getctarank."""
     instruction = placed.instruction
     require(instruction.flags in ((), ("shared::cluster",)) and instruction.types in (("u32",), ("u64",)))
-    target, address, *_ = instruction.operands
+    target, address, *_ = counted(instruction.operands, 2, 3)
     return binding.destination(target), binding.source(address, instruction.type)
 
 
 def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
     """mapa: the address of a shared variable in another block of the cluster."""
     target, address = _cluster_operands(placed, binding)
-    rank = binding.source(placed.instruction.operands[2], "u32")
+    rank = binding.source(counted(placed.instruction.operands, 3)[2], "u32")
 
     def step(chunk: Chunk) -> None:
         value, ranks, size = chunk.read(address.slot), chunk.read(rank.slot), chunk.shape.cluster_blocks

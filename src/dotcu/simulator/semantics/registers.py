@@ -10,7 +10,7 @@ import numpy as np
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Sink, Special, Vector
 from dotcu.simulator.machine.special_registers import CLOCKS
 from dotcu.simulator.machine.state import Chunk, Step
-from dotcu.simulator.program.binding import Binding, require, unsigned
+from dotcu.simulator.program.binding import Binding, counted, require, unsigned, vector
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.table import Operation, bind_elementwise, step_of
@@ -85,7 +85,7 @@ def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Step:
 
 def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> Step:
     """mov.b128: a copy, or two 64-bit registers packed or unpacked; the first one is low."""
-    to, given = [operand.elements for operand in placed.instruction.operands if isinstance(operand, Vector)]
+    to, given = [vector(operand) for operand in counted(placed.instruction.operands, 2)]
     targets = [binding.destination(element) for element in to]
     sources = [binding.source(element, "b64") for element in given]
     require(len(sources) == 2 and all(target.dtype.itemsize == 8 for target in targets))

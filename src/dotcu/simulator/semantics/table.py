@@ -19,6 +19,7 @@ from dotcu.simulator.program.binding import (
     DestinationOperand,
     NotExecuted,
     SourceOperand,
+    counted,
     dtype_of,
     require,
 )
@@ -135,8 +136,7 @@ def bind_elementwise(operation: Operation, instruction: Instruction, binding: Bi
     Args:
         operation, instruction, binding: The computation, the instruction, and where its registers are.
     """
-    destination, *operands = instruction.operands
-    require(len(operands) == len(operation.sources))
+    destination, *operands = counted(instruction.operands, 1 + len(operation.sources))
     sources = [binding.source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
     target = binding.destination(destination)
     require(isinstance(destination, Sink) or target.dtype.itemsize == dtype_of(operation.result).itemsize)

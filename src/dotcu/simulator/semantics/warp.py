@@ -22,7 +22,16 @@ from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
 from dotcu.simulator.machine.shape import WARP, Lanes, merged
 from dotcu.simulator.machine.state import Chunk, Step, pack_bits
 from dotcu.simulator.machine.undefined import HeldCheck
-from dotcu.simulator.program.binding import Binding, DestinationOperand, dtype_of, require
+from dotcu.simulator.program.binding import (
+    MANY,
+    Binding,
+    DestinationOperand,
+    counted,
+    dtype_of,
+    only,
+    require,
+    vector,
+)
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 
@@ -153,7 +162,7 @@ def _of_members(bind: Callable[[FlatInstruction, Binding, int], Step]) -> Bind:
     """Make an instruction's step a rendezvous of the lanes that its last operand names."""
 
     def bound(placed: FlatInstruction, binding: Binding) -> Rendezvous:
-        source = binding.source(placed.instruction.operands[-1], "u32")
+        source = binding.source(counted(placed.instruction.operands, 1, MANY)[-1], "u32")
         require(source.adapt is None)
         return Rendezvous(bind(placed, binding, source.slot), placed, source.slot)
 
@@ -162,23 +171,22 @@ def _of_members(bind: Callable[[FlatInstruction, Binding, int], Step]) -> Bind:
 
 def _mode(instruction: Instruction, modes: Container[str]) -> str:
     """The one of some modes that an instruction names."""
-    (mode,) = [flag for flag in instruction.flags if flag in modes]
     require("sync" in instruction.flags)
-    return mode
+    return only([flag for flag in instruction.flags if flag in modes])
 
 
 def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, DestinationOperand | None]:
     """The one or the two results of an instruction."""
     if not isinstance(operand, Vector):
         return binding.destination(operand), None
-    first, second = operand.elements
+    first, second = vector(operand, 2)
     return binding.destination(first), None if isinstance(second, Sink) else binding.destination(second)
 
 
 def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """shfl.sync: each lane reads a register of another lane of its segment."""
     mode = _mode(placed.instruction, _SHUFFLES)
-    results, *operands, _ = placed.instruction.operands
+    results, *operands, _ = counted(placed.instruction.operands, 5)
     target, inside = _both(results, binding)
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
@@ -309,7 +317,7 @@ _VOTES: Mapping[str, Callable[[Array, Array], Array]] = {
 def _vote(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """vote.sync: all, any, uni or ballot of a predicate."""
     result = _VOTES[_mode(placed.instruction, _VOTES)]
-    to, predicate, _ = placed.instruction.operands
+    to, predicate, _ = counted(placed.instruction.operands, 3)
     target, source = binding.destination(to), binding.source(predicate, "pred")
 
     def step(chunk: Chunk) -> None:
@@ -327,8 +335,9 @@ def _match(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """match.sync: which members hold the same value."""
     instruction = placed.instruction
     everyone = _mode(instruction, ("all", "any")) == "all"
-    target, same = _both(instruction.operands[0], binding)
-    source = binding.source(instruction.operands[1], instruction.types[0].replace("b", "u"))
+    results, value, _ = counted(instruction.operands, 3)
+    target, same = _both(results, binding)
+    source = binding.source(value, only(instruction.types).replace("b", "u"))
 
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, source.read(chunk))
@@ -358,13 +367,13 @@ _REDUCE: Mapping[str, tuple[np.ufunc, Callable[[np.dtype[np.int32]], int]]] = {
 def _redux(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """redux.sync: a reduction over the members."""
     instruction = placed.instruction
-    mode, type_ = _mode(instruction, _REDUCE), instruction.types[0]
+    mode, type_ = _mode(instruction, _REDUCE), only(instruction.types)
     require(type_ in ("u32", "s32", "b32") and len(instruction.flags) == 2)
     dtype = dtype_of(type_)
     ufunc, neutral = _REDUCE[mode][0], dtype.type(_REDUCE[mode][1](dtype))
-    target = binding.destination(instruction.operands[0])
+    to, value, _ = counted(instruction.operands, 3)
+    target, source = binding.destination(to), binding.source(value, type_)
     require(target.dtype.itemsize == 4)
-    source = binding.source(instruction.operands[1], type_)
 
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, source.read(chunk))
@@ -377,7 +386,7 @@ def _redux(placed: FlatInstruction, binding: Binding, members: int) -> Step:
 
 def _elect(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     """elect.sync: the lowest member is elected."""
-    target, elected = _both(placed.instruction.operands[0], binding)
+    target, elected = _both(counted(placed.instruction.operands, 2)[0], binding)
 
     def step(chunk: Chunk) -> None:
         leader = _named(chunk, chunk.read(members)).argmax(axis=-1).astype(np.uint32)
@@ -395,7 +404,7 @@ def _barrier(placed: FlatInstruction, binding: Binding, members: int) -> Step:
 
 def bind_activemask(placed: FlatInstruction, binding: Binding) -> Step:
     """activemask: which lanes of the warp run this instruction together."""
-    target = binding.destination(placed.instruction.operands[0])
+    target = binding.destination(only(placed.instruction.operands))
 
     return lambda chunk: _give_back(chunk, target, np.repeat(chunk.warp_bits(chunk.active), WARP))
 

@@ -12,7 +12,16 @@ import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Sink
 from dotcu.simulator.machine.state import Chunk, Step
-from dotcu.simulator.program.binding import Binding, dtype_of, require, unsigned, vector
+from dotcu.simulator.program.binding import (
+    Binding,
+    chosen,
+    counted,
+    dtype_of,
+    only,
+    require,
+    unsigned,
+    vector,
+)
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.table import Operation, bind_elementwise, computed, rows
@@ -155,7 +164,7 @@ _MODES: Mapping[str, Callable[[Array, int], Array]] = {
 
 def _dot(instruction: Instruction) -> Operation:
     """dp4a and dp2a: c plus the dot product of packed integers."""
-    a_type, b_type = instruction.types
+    a_type, b_type = counted(instruction.types, 2)
     parts = int(instruction.opcode[2])
     offset = 2 if "hi" in instruction.flags else 0
     result = "s32" if "s" in (a_type[0], b_type[0]) else "u32"
@@ -253,11 +262,10 @@ def bind_lop3(placed: FlatInstruction, binding: Binding) -> Step:
     require(instruction.types == ("b32",))
     if not instruction.flags:
         return bind_elementwise(logic, instruction, binding)
-    (name,) = instruction.flags
-    pair, *operands, other = instruction.operands
-    require(len(operands) == 4)
+    name = only(instruction.flags)
+    pair, *operands, other = counted(instruction.operands, 6)
     first, second = vector(pair, 2)
-    join = _JOIN[name]
+    join = chosen(_JOIN, name)
     test = Operation(
         lambda *arrays: join(_logic3(*arrays[:4]) != 0, arrays[4]), "pred", (*logic.sources, "pred")
     )

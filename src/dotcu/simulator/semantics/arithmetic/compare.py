@@ -11,7 +11,7 @@ import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Vector
 from dotcu.simulator.machine.state import Chunk, Step
-from dotcu.simulator.program.binding import Binding, require
+from dotcu.simulator.program.binding import Binding, counted, only, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import ONE, flush_half, widen
@@ -116,7 +116,7 @@ def bind_setp(placed: FlatInstruction, binding: Binding) -> Step:
     instruction = placed.instruction
     require(len(instruction.types) == 1 and _FLAGS.issuperset(instruction.flags))
     tests = _tests(instruction)
-    pair, *operands = instruction.operands
+    pair, *operands = counted(instruction.operands, 3, 4)
     if not isinstance(pair, Vector):
         require(not instruction.type.endswith("x2"))
         return bind_elementwise(tests[0], instruction, binding)
@@ -146,7 +146,7 @@ _YES: Mapping[str, tuple[str, np.generic]] = {
 
 def _set(instruction: Instruction) -> Operation | None:
     """set: `yes` or 0, in each half or in the whole result."""
-    to, type_ = instruction.types
+    to, type_ = counted(instruction.types, 2)
     others = {type_, "u16", "s16"} if type_ in HALVES else {type_} if type_ in HALF_PAIRS else {"f32"}
     if to not in others | {"u32", "s32"}:
         return None
@@ -165,7 +165,7 @@ def _set(instruction: Instruction) -> Operation | None:
 
 
 def _slct(instruction: Instruction) -> Operation | None:
-    type_, by = instruction.types
+    type_, by = counted(instruction.types, 2)
     ftz = "ftz" in instruction.flags
     if ftz and by != "f32":
         return None
@@ -187,7 +187,7 @@ _TESTS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def _testp(instruction: Instruction) -> Operation:
-    (name,) = instruction.flags
+    name = only(instruction.flags)
     return Operation(_TESTS[name], "pred", (instruction.type,))
 
 

@@ -13,7 +13,16 @@ import numpy as np
 
 from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.machine.state import Step
-from dotcu.simulator.program.binding import Binding, NotExecuted, dtype_of, require, unsigned
+from dotcu.simulator.program.binding import (
+    MANY,
+    Binding,
+    NotExecuted,
+    counted,
+    dtype_of,
+    only,
+    require,
+    unsigned,
+)
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic import half
@@ -27,7 +36,14 @@ from dotcu.simulator.semantics.arithmetic.rounding import (
     saturate,
     to_odd,
 )
-from dotcu.simulator.semantics.table import FLOATS, HALF_PAIRS, HALVES, Operation, bind_elementwise, step_of
+from dotcu.simulator.semantics.table import (
+    FLOATS,
+    HALF_PAIRS,
+    HALVES,
+    Operation,
+    bind_elementwise,
+    step_of,
+)
 
 _FLOATS = FLOATS | HALVES
 _TO_INTEGER: Mapping[str, Callable[[Array], Array]] = {
@@ -51,7 +67,7 @@ def bind_cvt(placed: FlatInstruction, binding: Binding) -> Step:
         return bind_elementwise(_pack(instruction), instruction, binding)
     require(len(instruction.types) == 2 and _KNOWN.issuperset(instruction.flags))
     operation = conversion(instruction)
-    target, *operands = instruction.operands
+    target, *operands = counted(instruction.operands, 1 + len(operation.sources))
     sources = [binding.wide_source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
     return step_of(operation, binding.destination(target), sources)
 
@@ -77,6 +93,7 @@ def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Conve
     target, given = dtype_of(to), dtype_of(source)
     if "sat" not in instruction.flags:
         return lambda a: a.astype(target)
+    require(target.kind in "iu" and given.kind in "iu")
     low = max(int(np.iinfo(target).min), int(np.iinfo(given).min))
     high = min(int(np.iinfo(target).max), int(np.iinfo(given).max))
     return lambda a: np.clip(a, given.type(low), given.type(high)).astype(target)
@@ -115,7 +132,7 @@ def odd_double(a: Array) -> Array:
 
 
 def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
-    (to_whole,) = [_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER]
+    to_whole = only([_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER])
     target = dtype_of(to)
     # PTX ISA, cvt: NaN gives 0 from a narrower float to a narrower integer, else 1 << (n - 1).
     nan = 0 if source != "f64" and target.itemsize < 8 else 1 << (8 * target.itemsize - 1)
@@ -251,7 +268,10 @@ def _to_tf32(instruction: Instruction) -> Convert:
 
 def _pack(instruction: Instruction) -> Operation:
     """cvt.pack: two integers, clamped, packed below what the third operand has shifted up."""
-    kind, *others = [f for f in (*instruction.flags, *instruction.types) if f not in ("pack", "sat")]
+    kind, *others = counted(
+        [f for f in (*instruction.flags, *instruction.types) if f not in ("pack", "sat")], 1, MANY
+    )
+    require(kind[1:].isdigit())
     bits = int(kind[1:])
     if (
         "sat" not in instruction.flags

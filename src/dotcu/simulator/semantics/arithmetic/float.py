@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
-from dotcu.simulator.program.binding import dtype_of
+from dotcu.simulator.program.binding import dtype_of, only
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import widen
 from dotcu.simulator.semantics.arithmetic.rounding import (
@@ -85,7 +85,7 @@ def _rounded(instruction: Instruction) -> Operation | None:
     operation = _finished(compute, instruction._replace(types=(type_,)), arity, _NAN_OF[opcode])
     if not halves:
         return operation
-    (half,) = halves
+    half = only(halves)
     return Operation(
         lambda *arrays: operation.function(*[widen(a, half) for a in arrays[:-1]], arrays[-1]),
         "f32",

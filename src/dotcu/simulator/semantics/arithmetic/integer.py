@@ -12,7 +12,7 @@ import numpy as np
 
 from dotcu.ptx.instructions import Immediate, Instruction, Register
 from dotcu.simulator.machine.state import Chunk, Step
-from dotcu.simulator.program.binding import Binding, NotExecuted, dtype_of, require, unsigned
+from dotcu.simulator.program.binding import Binding, NotExecuted, dtype_of, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.table import BITS, INTEGERS, Operation, Table, computed, on_halves, rows
@@ -281,7 +281,7 @@ _OPCODES = frozenset({"add", "addc", "sub", "subc", "mad", "madc"})
 def bind_carry(placed: FlatInstruction, binding: Binding) -> Step:
     """add.cc, addc, sub.cc, subc, mad.cc and madc."""
     instruction = placed.instruction
-    opcode, flags, (type_,) = instruction.opcode, set(instruction.flags), instruction.types
+    opcode, flags, type_ = instruction.opcode, set(instruction.flags), only(instruction.types)
     size = dtype_of(type_).itemsize
     target = binding.destination(instruction.operands[0])
     if (

@@ -27,7 +27,18 @@ from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP, Lanes
 from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Chunk, Step
 from dotcu.simulator.machine.warpgroups import warpgroups
-from dotcu.simulator.program.binding import Binding, NotExecuted, SourceOperand, dtype_of, require, vector
+from dotcu.simulator.program.binding import (
+    MANY,
+    Binding,
+    NotExecuted,
+    SourceOperand,
+    chosen,
+    counted,
+    dtype_of,
+    only,
+    require,
+    vector,
+)
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import HALF
@@ -213,17 +224,18 @@ def bind_reduce(placed: FlatInstruction, binding: Binding) -> Step:
     flags = [f for f in placed.instruction.flags[2:] if f not in ("L2::cache_hint", "noftz")]
     hinted = "L2::cache_hint" in placed.instruction.flags
     if flags[:2] == ["bulk", "tensor"]:
-        _, *where, operation, group = [f for f in flags[2:] if f not in ("tile", _IM2COL_OUT)]
+        named = [f for f in flags[2:] if f not in ("tile", _IM2COL_OUT)]
+        _, *where, operation, group = counted(named, 3, MANY)
         require(where == ["global", "shared::cta"] and group == "bulk_group" and operation in _REDUCTIONS)
         operands = list(placed.instruction.operands)
         by_im2col = _IM2COL_OUT in flags
         operands = operands[:-1] if hinted else operands
         return _bind_box_out(placed, operands, by_im2col, binding, operation)
-    *where, operation = flags
-    (type_,) = placed.instruction.types
+    *where, operation = counted(flags, 1, MANY)
+    type_ = only(placed.instruction.types)
     require(where == ["bulk", "global", "shared::cta", "bulk_group"])
     require(
-        type_ in _REDUCTIONS[operation]
+        type_ in chosen(_REDUCTIONS, operation)
         and ("noftz" in placed.instruction.flags) == (type_ in _HALVES and operation == "add")
     )
     return _bind_out(placed, binding, hinted, _reduction(placed.instruction, operation, type_))
@@ -337,7 +349,7 @@ With a box, which is the first lane's, comes how far in memory each lane's is fr
 
 def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
     """cp.async.bulk.tensor, of boxes or by im2col."""
-    _, *way = [f for f in placed.instruction.flags[3:] if f != "tile"]
+    _, *way = counted([f for f in placed.instruction.flags[3:] if f != "tile"], 2, MANY)
     modes = [way.pop(way.index(mode)) for mode in ("im2col", _IM2COL_OUT) if mode in way]
     operands = list(placed.instruction.operands)
     if way[-1:] == ["L2::cache_hint"]:
@@ -358,7 +370,7 @@ def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
 
 def _rank_of(placed: FlatInstruction) -> int:
     """The dimensions of the tensor, as a modifier such as .2d says."""
-    return next(int(f[0]) for f in placed.instruction.flags if f in ("1d", "2d", "3d", "4d", "5d"))
+    return only([int(f[0]) for f in placed.instruction.flags if f in ("1d", "2d", "3d", "4d", "5d")])
 
 
 def _boxes(
@@ -575,7 +587,7 @@ def _bind_box_in(
         operands: Shared memory, the map with coordinates, and the mbarrier.
         offsets, mask: Of im2col, and of multicast.
     """
-    to, box_operand, barrier_operand = operands
+    to, box_operand, barrier_operand = counted(operands, 3)
     moves = None if offsets is None else vector(offsets, _rank_of(placed) - 2)
     require(moves != ())
     target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
@@ -634,7 +646,7 @@ def _bind_box_out(
     placed: FlatInstruction, operands: list[Operand], by_im2col: bool, binding: Binding, operation: str = ""
 ) -> Step:
     """A box, or a column of pixels, that is stored, or combined with what is there by an operation."""
-    box_operand, given = operands
+    box_operand, given = counted(operands, 2)
     require(not by_im2col or _rank_of(placed) > 2)
     source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
     chosen = Chunk.numbers if operation else _one_of_each_warp(box_operand, source, binding)

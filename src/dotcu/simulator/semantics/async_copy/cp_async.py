@@ -17,7 +17,7 @@ from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Operand, Predicate, Re
 from dotcu.simulator.machine.access import resolve
 from dotcu.simulator.machine.async_copies import CopiesInFlight, active_lanes, in_flight
 from dotcu.simulator.machine.state import Access, AccessPart, Chunk, SourceCheck, Step
-from dotcu.simulator.program.binding import Binding, immediate, require, unsigned
+from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, immediate, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce, bind_tensor
@@ -31,7 +31,7 @@ _GROUPS = (("commit_group",), ("wait_group",), ("wait_group", "read"), ("wait_al
 
 def bind_cp(placed: FlatInstruction, binding: Binding) -> Step:
     """cp.async, cp.async.bulk and cp.reduce.async.bulk."""
-    first, *more = placed.instruction.flags
+    first, *more = counted(placed.instruction.flags, 2, MANY)
     if first == "reduce" and more[0] == "async":
         return bind_reduce(placed, binding)
     require(first == "async")
@@ -40,7 +40,7 @@ def bind_cp(placed: FlatInstruction, binding: Binding) -> Step:
     if group in _GROUPS:
         return _bind_group(placed, kind, group)
     if kind == "bulk":
-        return bind_tensor(placed, binding) if more[1] == "tensor" else bind_bulk(placed, binding)
+        return bind_tensor(placed, binding) if more[1:2] == ["tensor"] else bind_bulk(placed, binding)
     return _bind_arrive(placed, binding) if more[0] == "mbarrier" else _bind_copy(placed, binding)
 
 
@@ -56,7 +56,7 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> S
             in_flight(chunk).wait(kind, 0)
 
         return wait_all
-    (operand,) = placed.instruction.operands
+    operand = only(placed.instruction.operands)
     require(kind == "bulk" or len(group) == 1)
     pending = immediate(operand)
 
@@ -69,11 +69,11 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> S
 
 def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     instruction = placed.instruction
-    _, cache, *spaces = instruction.flags[:4]
-    to, source, count, *more = instruction.operands
+    _, cache, *spaces = counted(instruction.flags[:4], 4)
+    to, source, count, *more = counted(instruction.operands, 3, 5)
     hints = instruction.flags[4:]
     size = immediate(count)
-    require(size in _SIZES[cache])
+    require(size in chosen(_SIZES, cache))
     require(spaces in (["shared", "global"], ["shared::cta", "global"]))
     require(all(hint.startswith("L2::") for hint in hints))
     if "L2::cache_hint" in hints:
@@ -160,7 +160,7 @@ def _length(size: int, more: list[Operand], binding: Binding) -> Callable[[Chunk
     """Return the function that gives how many bytes to read, before zeros; None: all of the source."""
     if not more or more == [Immediate(size, "int")]:
         return None
-    (operand,) = more
+    operand = only(more)
     if isinstance(operand, Predicate) or (isinstance(operand, Register) and operand.type == "pred"):
         ignored = binding.source(operand, "pred")
         return lambda chunk: np.where(ignored.read(chunk), 0, size)
@@ -188,7 +188,7 @@ def _bind_arrive(placed: FlatInstruction, binding: Binding) -> Step:
     counted = "noinc" in placed.instruction.flags
     require(flags in (["arrive"], ["arrive", "shared"], ["arrive", "shared::cta"]))
     space = "generic" if len(flags) == 1 else "shared"
-    access = object_access(placed, placed.instruction.operands[0], space, binding, order=ARRIVES)
+    access = object_access(placed, only(placed.instruction.operands), space, binding, order=ARRIVES)
     access = access._replace(near=True)
 
     def step(chunk: Chunk) -> None:
@@ -214,7 +214,7 @@ def bind_async_store(placed: FlatInstruction, binding: Binding) -> Step:
     instruction = placed.instruction
     allowed = {"async", "weak", _TRACKED, "shared::cluster", "v2", "v4"}
     require(allowed.issuperset(instruction.flags) and _TRACKED in instruction.flags)
-    to, value, at = instruction.operands
+    to, value, at = counted(instruction.operands, 3)
     elements = elements_of(value)
     target = access_of(placed, to, "shared", len(elements), "write", binding)
     sources = [binding.narrow_source(e, instruction.type) for e in elements]
@@ -232,7 +232,7 @@ def bind_async_update(placed: FlatInstruction, binding: Binding) -> Step:
     """red.async: an update, which takes effect at once, and the transaction that it completes."""
     instruction = placed.instruction
     require(_TRACKED in instruction.flags)
-    to, value, at = instruction.operands
+    to, value, at = counted(instruction.operands, 3)
     flags = tuple(f for f in instruction.flags if f not in ("async", _TRACKED))
     update = bind_atom(
         placed._replace(instruction=instruction._replace(flags=flags, operands=(to, value))), binding

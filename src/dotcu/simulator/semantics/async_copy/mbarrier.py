@@ -20,7 +20,7 @@ from dotcu.simulator.machine.async_copies import CopiesInFlight, CopySignal, act
 from dotcu.simulator.machine.barriers import barriers
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Chunk, MemoryOrder, Step
-from dotcu.simulator.program.binding import Binding, SourceOperand, require
+from dotcu.simulator.program.binding import MANY, Binding, SourceOperand, chosen, counted, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 
@@ -30,8 +30,8 @@ _MODIFIERS = _SPACES | {"release", "acquire", "relaxed", "cta", "cluster", "layo
 
 def bind_mbarrier(placed: FlatInstruction, binding: Binding) -> Step:
     """mbarrier, of any kind."""
-    kind, *flags = placed.instruction.flags
-    counts, bind = _KINDS[kind]
+    kind, *flags = counted(placed.instruction.flags, 1, MANY)
+    counts, bind = chosen(_KINDS, kind)
     require(len(placed.instruction.operands) in counts)
     return bind(placed, flags, binding)
 

@@ -17,7 +17,7 @@ from dotcu.simulator.machine.access import region_part
 from dotcu.simulator.machine.async_copies import active_lanes
 from dotcu.simulator.machine.shape import WARP
 from dotcu.simulator.machine.state import Access, Chunk, Step
-from dotcu.simulator.program.binding import Binding, immediate, require
+from dotcu.simulator.program.binding import MANY, Binding, counted, immediate, only, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.semantics.async_copy.mbarrier import object_access
 from dotcu.simulator.semantics.load_store import load, store_elements
@@ -66,17 +66,17 @@ def check_map(chunk: Chunk, half: Access) -> None:
 
 def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
     """tensormap.replace and tensormap.cp_fenceproxy."""
-    kind, *flags = placed.instruction.flags
+    kind, *flags = counted(placed.instruction.flags, 1, MANY)
     if kind == "replace":
         return _bind_replace(placed, flags, binding)
     require(
         kind == "cp_fenceproxy" and flags[:4] == ["global", "shared::cta", "tensormap::generic", "release"]
     )
-    to, source, size = placed.instruction.operands
+    to, source, size = counted(placed.instruction.operands, 3)
     require(immediate(size) == BYTES)
     target = map_access(placed, to, "global", binding, action="write")
     halves = map_access(placed, source, "shared", binding, action="read")
-    scope = "cta" if flags[4] == "cta" else "gpu"
+    scope = "cta" if flags[4:5] == ["cta"] else "gpu"
 
     def copy(chunk: Chunk) -> None:
         lanes = chunk.numbers()
@@ -92,15 +92,15 @@ def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
 
 def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
     """tensormap.replace: one field of the map, of one of its dimensions where it has several."""
-    mode, field, *space, size = flags
-    address, *ordinal, given = placed.instruction.operands
+    mode, field, *space, size = counted(flags, 3, 4)
+    address, *ordinal, given = counted(placed.instruction.operands, 2, 3)
     require(mode == "tile" and size == "b1024" and field in FIELDS and len(space) < 2)
     require(set(space) <= set(_SPACES))
     halves = map_access(
         placed, address, space[0].split("::")[0] if space else "generic", binding, action="read"
     )
     targets = [half._replace(number=binding.next_access(), action="write") for half in halves]
-    value = binding.source(given, placed.instruction.types[0])
+    value = binding.source(given, only(placed.instruction.types))
     number = immediate(ordinal[0]) if ordinal else 0
     require(number < FIELDS[field] and bool(ordinal) == (FIELDS[field] > 1))
 
@@ -123,7 +123,7 @@ def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -
 
 def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
     """fence.proxy.tensormap: a release of what was written, or an acquire of the map at an address."""
-    _, kind, order, scope = placed.instruction.flags
+    _, kind, order, scope = counted(placed.instruction.flags, 4)
     require(kind == "tensormap::generic")
     scope = "cta" if scope == "cta" else "gpu"
     if order == "release":
@@ -134,7 +134,7 @@ def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
 
         return release
     require(order == "acquire")
-    operand, size = placed.instruction.operands
+    operand, size = counted(placed.instruction.operands, 2)
     require(immediate(size) == BYTES)
     half = object_access(placed, operand, "generic", binding, action="read")
 

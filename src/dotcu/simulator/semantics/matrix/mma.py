@@ -20,7 +20,16 @@ from dotcu.ptx.instructions import Operand, Vector
 from dotcu.simulator.machine.shape import WARP
 from dotcu.simulator.machine.state import Chunk, Step
 from dotcu.simulator.machine.undefined import NOBODY, UndefinedBits
-from dotcu.simulator.program.binding import Binding, NotExecuted, immediate, require, unsigned
+from dotcu.simulator.program.binding import (
+    MANY,
+    Binding,
+    NotExecuted,
+    chosen,
+    counted,
+    immediate,
+    require,
+    unsigned,
+)
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
@@ -181,8 +190,8 @@ def form_of(flags: tuple[str, ...], types: tuple[str, ...], column: str = "mma")
     Raises:
         NotExecuted: There is no such form.
     """
-    d, a, b, c = types
-    make_product, known, unit = _OF_TYPE[a]
+    d, a, b, c = counted(types, 4)
+    make_product, known, unit = chosen(_OF_TYPE, a)
     shapes = [f for f in flags if f in known[column]]
     layouts = [f for f in flags if f in _LAYOUTS]
     require(len(shapes) == 1 and len(layouts) == 2 and {"sync", "aligned"} <= set(flags))
@@ -200,11 +209,11 @@ def bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
     """mma.sync, or mma.sp.sync with A as its nonzero half."""
     instruction = placed.instruction
     flags, operands = instruction.flags, [*instruction.operands]
-    is_sparse = flags[0] in _OWN_FLAGS["sparse"]
+    is_sparse = counted(flags, 1, MANY)[0] in _OWN_FLAGS["sparse"]
     form = form_of(flags, instruction.types, "sparse" if is_sparse else "mma")
     fragments, expand = _fragments(form, is_sparse=is_sparse), None
     if is_sparse:
-        *operands, metadata, selector = operands
+        *operands, metadata, selector = counted(operands, 6)
         expand = _expansion(placed, form, metadata, selector, binding)
     return multiply_step(form, fragments, operands, binding, expand)
 
@@ -312,7 +321,7 @@ def multiply_step(
     """
     word, d_bytes = "b64" if form.a == "f64" else "b32", 8 if form.d == "f64" else 4
     d_fragment, a_fragment, b_fragment, c_fragment = fragments
-    to, *given = operands
+    to, *given = counted(operands, 4)
     targets = targets_of(to, d_fragment.registers, d_bytes, binding)
     a, b, c = [
         sources_of(operand, fragment.registers, word, binding)

@@ -20,7 +20,7 @@ from dotcu.simulator.machine.memory import SHARED_WINDOW
 from dotcu.simulator.machine.shape import WARP, Lanes
 from dotcu.simulator.machine.state import Access, Chunk, Step
 from dotcu.simulator.machine.undefined import NOBODY, HeldLoad
-from dotcu.simulator.program.binding import Binding, DestinationOperand, SourceOperand, require
+from dotcu.simulator.program.binding import Binding, DestinationOperand, SourceOperand, counted, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.load_store import elements_of, load, store_elements
@@ -72,8 +72,9 @@ def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     """ldmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
-    targets = targets_of(instruction.operands[0], count, 4, binding)
-    access, prepare = _rows_access(placed, instruction.operands[1], "read", binding)
+    to, source = counted(instruction.operands, 2)
+    targets = targets_of(to, count, 4, binding)
+    access, prepare = _rows_access(placed, source, "read", binding)
     transpose = "trans" in instruction.flags
 
     def step(chunk: Chunk) -> None:
@@ -124,8 +125,9 @@ def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     """stmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
-    access, prepare = _rows_access(placed, instruction.operands[0], "write", binding)
-    sources = sources_of(instruction.operands[1], count, "b32", binding)
+    to, source = counted(instruction.operands, 2)
+    access, prepare = _rows_access(placed, to, "write", binding)
+    sources = sources_of(source, count, "b32", binding)
     transpose = "trans" in instruction.flags
 
     def step(chunk: Chunk) -> None:
@@ -143,7 +145,7 @@ def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Step:
 def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     """movmatrix: a tile in registers, transposed."""
     instruction = placed.instruction
-    target, source = instruction.operands
+    target, source = counted(instruction.operands, 2)
     require(instruction.flags == ("sync", "aligned", "m8n8", "trans") and instruction.types == ("b16",))
     (to,) = targets_of(target, 1, 4, binding)
     sources = sources_of(source, 1, "b32", binding)

@@ -23,7 +23,7 @@ from dotcu.simulator.machine.memory import RANK_BIT
 from dotcu.simulator.machine.shape import Lanes
 from dotcu.simulator.machine.state import Access, Chunk, Step
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Warpgroups, warpgroups
-from dotcu.simulator.program.binding import Binding, immediate, require, vector
+from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, immediate, only, require, vector
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
@@ -90,7 +90,7 @@ def _report_partial(chunk: Chunk, placed: FlatInstruction, kind: str, lanes: Lan
 def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """wgmma, of any kind."""
     instruction = placed.instruction
-    kind = instruction.flags[0]
+    kind = counted(instruction.flags, 1, MANY)[0]
     require({"sync", "aligned"} <= set(instruction.flags))
     if kind == "mma_async":
         return _of_groups(placed, binding, _multiply(placed, binding))
@@ -99,8 +99,7 @@ def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     if kind == "commit_group":
         return _of_groups(placed, binding, lambda chunk, state, groups: state.commit(groups))
     require(kind == "wait_group")
-    (pending,) = instruction.operands
-    left = immediate(pending)
+    left = immediate(only(instruction.operands))
     return _of_groups(placed, binding, lambda chunk, state, groups: state.wait(placed, groups, left))
 
 
@@ -158,11 +157,11 @@ def _float_product(result: str, sign: int) -> Product:
 
 def _form_of(instruction: Instruction, from_registers: bool) -> MmaForm:
     """Read the modifiers; the layouts say whether A is stored along K or M, and B along N or K."""
-    d, a, b = instruction.types
-    shape = next(flag for flag in instruction.flags if re.fullmatch(r"m\d+n\d+k\d+", flag))
+    d, a, b = counted(instruction.types, 3)
+    shape = only([flag for flag in instruction.flags if re.fullmatch(r"m\d+n\d+k\d+", flag)])
     others = frozenset(instruction.flags) - {"mma_async", "sync", "aligned", shape}
     m, n, k = sizes_of(shape)
-    allowed_b, allowed_d = _TYPES[a]
+    allowed_b, allowed_d = chosen(_TYPES, a)
     is_integer = d == "s32"
     require(b in allowed_b and d in allowed_d and m == ROWS and k * ELEMENT_BITS[a] == 256)
     require(n in _INTEGER_COLUMNS if is_integer else n % 8 == 0 and 8 <= n <= 256)
@@ -182,7 +181,7 @@ def _form_of(instruction: Instruction, from_registers: bool) -> MmaForm:
 def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
     """wgmma.mma_async: gather A and B, multiply, and hold the sums until they are waited for."""
     instruction = placed.instruction
-    to, left, right, adds, *_ = instruction.operands
+    to, left, right, adds, *_ = counted(instruction.operands, 4, MANY)
     from_registers = isinstance(left, Vector)
     form = _form_of(instruction, from_registers)
     columns, dtype = sizes_of(form.shape)[1], np.dtype(np.int32 if form.d == "s32" else np.float32)
@@ -493,9 +492,9 @@ def _swizzle_name(width: int) -> str:
 
 def bind_setmaxnreg(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """setmaxnreg.inc and setmaxnreg.dec."""
-    action, *flags = placed.instruction.flags
+    action, *flags = counted(placed.instruction.flags, 3)
     require(action in ("inc", "dec") and flags == ["sync", "aligned"])
-    wanted = immediate(placed.instruction.operands[0])
+    wanted = immediate(only(placed.instruction.operands))
 
     def step(chunk: Chunk, state: Warpgroups, groups: Array) -> None:
         if wanted % 8 or not 24 <= wanted <= 256:

@@ -15,7 +15,7 @@ from dotcu.simulator.machine import faults
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP
 from dotcu.simulator.machine.state import Access, Chunk, Step
-from dotcu.simulator.program.binding import Binding, require, unsigned
+from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.semantics.load_store import load, store_elements
 from dotcu.simulator.semantics.matrix.mma import (
@@ -34,7 +34,7 @@ _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}
 
 def bind_wmma(placed: FlatInstruction, binding: Binding) -> Step:
     """wmma.load, wmma.mma or wmma.store."""
-    return _KINDS[placed.instruction.flags[0]](placed, binding)
+    return chosen(_KINDS, counted(placed.instruction.flags, 2, MANY)[0])(placed, binding)
 
 
 def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
@@ -60,18 +60,17 @@ def _matrix_in_memory(
     Returns:
         The fragment as it lies in memory, as registers hold it (an accumulator by rows), and its accesses.
     """
-    action, matrix, *flags = placed.instruction.flags
+    action, matrix, *flags = counted(placed.instruction.flags, 2, MANY)
     order = [f for f in flags if f in ("row", "col")]
     spaces = [f for f in flags if f in _SPACES]
     shapes = [f for f in flags if f not in ("sync", "aligned", *order, *spaces)]
-    (type_,), (layout,), (shape,) = placed.instruction.types, order, shapes
+    type_, layout, shape = only(placed.instruction.types), only(order), only(shapes)
     require(matrix in _MATRICES[action] and {"sync", "aligned"}.issubset(flags) and len(spaces) <= 1)
-    pointer, *strides = operands
+    pointer, *strides = counted(operands, 1, 2)
     fragment = _fragment_of(matrix, type_, shape, layout)
     base, offset, space = binding.address(pointer, spaces[0].split("::")[0] if spaces else "generic")
     if strides:
-        (elements,) = strides
-        stride = binding.source(elements, "u32").slot
+        stride = binding.source(strides[0], "u32").slot
     else:
         stride = binding.constant(np.array([fragment.length], np.uint32))
     address = binding.constant(np.zeros(1, np.uint64))
@@ -118,7 +117,7 @@ def _check_alignment(chunk: Chunk, access: Access, base: int) -> None:
 
 
 def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
-    target, *operands = placed.instruction.operands
+    target, *operands = counted(placed.instruction.operands, 2, 3)
     fragment, in_registers, visit = _matrix_in_memory(placed, operands, binding)
     targets = targets_of(target, fragment.registers, fragment.word_bytes, binding)
     word = unsigned(fragment.word_bytes)
@@ -138,7 +137,7 @@ def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
 
 
 def _bind_store(placed: FlatInstruction, binding: Binding) -> Step:
-    address, source, *stride = placed.instruction.operands
+    address, source, *stride = counted(placed.instruction.operands, 2, 3)
     fragment, in_registers, visit = _matrix_in_memory(placed, (address, *stride), binding)
     sources = sources_of(source, fragment.registers, f"b{8 * fragment.word_bytes}", binding)
 
@@ -166,7 +165,7 @@ _CHUNK_BYTES = 16
 
 def _fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragment:
     """The fragment of a matrix, "a" to "d", of a product of some shape; `order` says how it lies."""
-    multiplies, bits = matrix in "ab", ELEMENT_BITS[type_]
+    multiplies, bits = matrix in "ab", chosen(ELEMENT_BITS, type_)
     column = "types" if multiplies else "sums"
     known = any(shape in family["wmma"] and type_ in family[column] for _, family, _ in FAMILIES)
     require(known and (bits >= 8 or (matrix, order) in (("a", "row"), ("b", "col"))))
